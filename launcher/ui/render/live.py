@@ -131,7 +131,7 @@ def _money(view: LiveView) -> Line:
         return (("costs nothing", "dim"),)
     rest = [
         f"at {usd(view.usd_per_hour)}/h",
-        "" if at_end is None else f"about {usd(at_end)} at the end",
+        "" if at_end is None else f"about {usd(at_end)} in all",
         _left(view),
     ]
     return ((usd(view.usd), "bold"), ("  " + "  ".join(filter(None, rest)), ""))
