@@ -134,7 +134,7 @@ def _money(view: LiveView) -> Line:
     on_machines = f" on {view.machines} machines" if view.machines > 1 else ""
     rest = [
         f"at {usd(view.usd_per_hour)}/h{on_machines}",
-        "" if at_end is None else f"about {usd(at_end)} at the end",
+        "" if at_end is None else f"about {usd(at_end)} in all",
         _left(view),
     ]
     return ((usd(view.usd), "bold"), ("  " + "  ".join(filter(None, rest)), ""))
