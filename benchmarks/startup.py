@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.figures import Claim, at_most, in_turns, show
 
 ROUNDS = 15
-SLOWEST = at_most(3.0)
+SLOWEST = at_most(1.2)
 
 BARE = """\
 import click

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import job_argument, json_option, name_option, read_job_file, set_option
+from launcher.cli.options import (
+    job_argument,
+    json_option,
+    name_option,
+    read_job_file,
+    set_option,
+    without_auto,
+)
 from launcher.cli.output import say, show
 from launcher.commands.rehearsing import CONFIG, FIT, REPORT, TRAIN, Rehearsal, chosen
 from launcher.config import dump_job
@@ -22,6 +29,7 @@ from launcher.wiring import Wiring
 from trainer.contract.gpus import PEAKS
 
 _CHECK_GPU = "check-gpu"
+_HERE = "local"
 _ON_THE_CPU = "--set 'resources={gpus: 0}' --set ranks=1"
 
 
@@ -49,9 +57,10 @@ def command(
     """Run the steps of a job one by one on this computer, or only those named. Costs nothing.
 
     The first is config: the job file is checked, always. Then those of a box: check-gpu, check-comm,
-    packages, unpack, data, check-data, fetch, train. Then evaluate, which scores the newest checkpoint
-    alone, and report, which says what is proven. The first that fails is the last, but for the report on
-    the training. The folder stays, so that a step finds what the ones before it left.
+    check-nodes (of several machines: nothing here), packages, unpack, data, check-data, fetch, train. Then
+    evaluate, which scores the newest checkpoint alone, and report, which says what is proven. The first that
+    fails is the last, but for the report on the training. The folder stays, so that a step finds what the
+    ones before it left.
 
     The step fit is done where it is named: it foretells, without a GPU, what a step of the onboard trainer
     takes of each rank, and says which GPUs hold that, and how long a step should take there. It needs torch.
@@ -76,6 +85,8 @@ def command(
     folder = (box or wiring.cache / "rehearsals" / spec.name).resolve()
     rehearsal = wiring.rehearsal(folder)
     performed = [StepEnd(step=CONFIG, exit_code=0, seconds=wiring.now() - began)]
+    if here or FIT in wanted:
+        spec = without_auto(wiring, spec, wiring.provider(_HERE))
     fit = None
     if FIT in wanted:
         began = wiring.now()
@@ -141,7 +152,7 @@ def _run(wiring: Wiring, spec: JobSpec) -> Run:
         id=wiring.new_id(),
         job=spec.name,
         spec_json=dump_job(spec),
-        provider="local",
+        provider=_HERE,
         phase=Phase.TRAIN,
         out_dir="",
         created_at=now,

@@ -46,7 +46,7 @@ def _hang(report: RunReport) -> Iterator[Html]:
     hang = outcome.hang
     doing = f" ({hang.activity})" if hang.activity else ""
     pairs = [
-        ("rank", f"{hang.rank} made no progress for {duration(hang.stalled_s)} at step {hang.step}{doing}"),
+        (f"rank {hang.rank}", f"made no progress for {duration(hang.stalled_s)} at step {hang.step}{doing}"),
         ("in", element("code", shortened(hang.frame)) if hang.frame else ""),
         ("others", "; ".join(map(shortened, hang.waits[:8]))),
     ]

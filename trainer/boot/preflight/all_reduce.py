@@ -35,12 +35,20 @@ def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Pat
     )
     values = torch.empty(MEGABYTES[backend] * 250_000, device=device)
     say_ready(rank, folder)
-    best_s = min(_timed(values, rank) for _ in range(_TIMES))
+    return measured(values, rank, ranks, times=_TIMES)
+
+
+def measured(values: torch.Tensor, rank: int, ranks: int, *, times: int) -> float | None:
+    """Sum float32 values over the ranks, several times; return what each link carried at best, in GB/s.
+
+    None: there is no link. Raises RuntimeError when the sum is wrong.
+    """
+    best_s = min(_timed(values, rank) for _ in range(times))
     expected = ranks * (ranks + 1) / 2
     if not bool((values == expected).all()):
         raise RuntimeError(f"the sum is {values[0].item()}, expected {expected}")
-    # What each link carried: a ring sends every byte 2 (n - 1) / n times.
-    return MEGABYTES[backend] / 1000 * 2 * (ranks - 1) / ranks / best_s if ranks > 1 else None
+    # A ring sends every byte 2 (n - 1) / n times.
+    return values.nbytes / 1e9 * 2 * (ranks - 1) / ranks / best_s if ranks > 1 else None
 
 
 def _timed(values: torch.Tensor, rank: int) -> float:
