@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from launcher.core import Cause, Phase, Run
-from launcher.core.errors import ProviderError
+from launcher.core.errors import UnreachableError
 from launcher.core.phases import Result
 from launcher.decisions.gang import EXPLAIN_S, have_reached, may_rent
 from launcher.decisions.policy import DESTROY_TRIES
@@ -117,10 +117,14 @@ def _await(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> Phas
 
 
 def _rendezvous(context: RunContext, first: Run) -> str:
-    """Where node 0 is reached, as its provider says now."""
+    """Where node 0 is reached, as its provider says now. Raises UnreachableError, ProviderError.
+
+    Of a machine that is gone or has ended it says nothing, and node 0's own thread finds out why: that is the
+    cause, so this node only waits.
+    """
     machine = None
     if first.instance_id is not None:
         machine = context.services.provider.machine(first.instance_id)
-    if machine is None:
-        raise ProviderError("node 0 has no machine that the other nodes could reach")
+    if machine is None or (not machine.rendezvous and machine.state != "running"):
+        raise UnreachableError("node 0 has no machine now on which the nodes could meet")
     return rendezvous_of(machine)
