@@ -11,7 +11,6 @@ from launcher.core import Charge, Run, Verdict
 from launcher.core.errors import UsageError
 from launcher.decisions.calendar import Calendar
 from launcher.decisions.grouping import By, Group, group_of, grouped
-from launcher.decisions.held_spending import shared
 from launcher.decisions.reconciling import (
     NOBODY,
     ReconciledBill,
@@ -21,6 +20,7 @@ from launcher.decisions.reconciling import (
     reconciled,
     stranger_of,
 )
+from launcher.decisions.shares import net_of_shares
 from launcher.decisions.spending import Spending, spending_of, spent_within
 from launcher.gate.text import one_line
 from launcher.outputs.folder import Outputs
@@ -153,7 +153,7 @@ def scores_of(runs: Sequence[Run], metric: str) -> Mapping[str, float]:
 
 def _spendings(ledger: Ledger, runs: Sequence[Run], now: float) -> list[Spending]:
     by_id = {run.id: run for run in ledger.runs()}
-    return shared([spending_of(run, now, ledger.events(run.id), by_id) for run in runs])
+    return net_of_shares([spending_of(run, now, ledger.events(run.id), by_id) for run in runs])
 
 
 def _scores(run: Run) -> Mapping[str, float]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
-from trainer.boot.preflight.all_reduce import MEGABYTES, all_reduce
-from trainer.boot.preflight.forked import Forked, run_forked
+import torch
+import torch.distributed as torch_dist
+
+from trainer.boot.preflight.forked import Forked, run_forked, say_ready
 from trainer.contract import layout
 from trainer.contract.records import write_json
+from trainer.distributed.group import device_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +49,9 @@ WAYS = {
 }
 START_S = 60.0
 """For CUDA and the process group to start: that takes long on a slow machine, whose links may be sound."""
+_MEGABYTES = {"gloo": 16, "nccl": 256}
+"""Of the tensor that the ranks add up."""
+_TIMES = 5
 _LEAST_GB_PER_S = {"gloo": 0.0, "nccl": 0.5}
 """Even sockets are faster."""
 
@@ -55,17 +64,50 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
     name = f"all-reduce {ranks} ranks {backend}"
 
     def try_way(way: Way) -> Trial:
-        forked = run_forked(
-            all_reduce(backend, START_S + way.limit_s), ranks, way.env, way.limit_s, start_s=START_S
-        )
+        work = partial(_all_reduce, backend, START_S + way.limit_s)
+        forked = run_forked(work, ranks, way.env, way.limit_s, start_s=START_S)
         return judge(way, forked, least_gb_per_s=_LEAST_GB_PER_S[backend])
 
     trials = try_ways(WAYS[backend], try_way)
     for trial in trials:
-        print(_line(name, trial, MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
+        print(_line(name, trial, _MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
     # Also when no way works: the record says what each of them failed with.
     write_json(box / layout.PREFLIGHT, _record(backend, ranks, trials))
     return 1 if trials[-1].fault else 0
+
+
+def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path) -> float | None:
+    """Sum over the ranks, as one of them. Returns gigabytes a second, if there is a link to measure.
+
+    Raises RuntimeError when they cannot talk, or the sum is wrong.
+    """
+    device = device_of(rank, gpus=ranks if backend == "nccl" else 0)
+    torch_dist.init_process_group(
+        backend,
+        store=torch_dist.FileStore(str(folder / "store"), ranks),
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=limit_s),
+        device_id=device if device.type == "cuda" else None,
+    )
+    values = torch.empty(_MEGABYTES[backend] * 250_000, device=device)
+    say_ready(rank, folder)
+    best_s = min(_timed(values, rank) for _ in range(_TIMES))
+    expected = ranks * (ranks + 1) / 2
+    if not bool((values == expected).all()):
+        raise RuntimeError(f"the sum is {values[0].item()}, expected {expected}")
+    # What each link carried: a ring sends every byte 2 (n - 1) / n times.
+    return _MEGABYTES[backend] / 1000 * 2 * (ranks - 1) / ranks / best_s if ranks > 1 else None
+
+
+def _timed(values: torch.Tensor, rank: int) -> float:
+    values.fill_(rank + 1)
+    torch_dist.barrier()
+    begin = time.perf_counter()
+    torch_dist.all_reduce(values)
+    if values.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
 
 
 def try_ways(ways: Sequence[Way], try_way: Callable[[Way], Trial]) -> list[Trial]:
