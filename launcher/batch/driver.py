@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from launcher.batch.fleet import Fleet, FleetServices
-from launcher.batch.notices import BatchNotices
+from launcher.batch.notifications import BatchNotifier
 from launcher.batch.points import PointTable
 from launcher.batch.pruning import Pruner
 from launcher.batch.searching import asked
@@ -59,7 +59,7 @@ class BatchDriver:
         """The search has no further points."""
         rule = self._batch.spec.early_stop if services.prunes else None
         self._pruner = None if rule is None else Pruner(rule, self._batch.spec.early_goal, services.ledger)
-        self._notices = BatchNotices(services.notifier, services.ledger)
+        self._notifier = BatchNotifier(services.notifier, services.ledger)
         self._is_used_up = False
         """Its own budget has no room for another run."""
         self._held_at = self._shown_at = self._tended_at = 0.0
@@ -86,7 +86,7 @@ class BatchDriver:
             self._bring_here()
             self._heed()
             self._table.follow(self._batch)
-            self._notices.check(self._table.states)
+            self._notifier.check(self._table.states)
             self._resume()
             while self._go_on():
                 self._services.sleep(TICK_S)
@@ -318,7 +318,7 @@ class BatchDriver:
 
     def _notify(self, progress: BatchProgress, *, is_over: bool = False) -> None:
         batch, states, now = self._batches.get(self._name), self._table.states, self._services.now()
-        self._notices.tell(batch, states, progress, now, is_used_up=self._is_used_up, is_over=is_over)
+        self._notifier.tell(batch, states, progress, now, is_used_up=self._is_used_up, is_over=is_over)
 
 
 def _is_renting(state: PointState) -> bool:
