@@ -16,7 +16,7 @@ from launcher.batch.searching import asked
 from launcher.batch.services import BatchServices
 from launcher.batch.sharing import RunScreen, SharedRequests
 from launcher.batch.shortage import Shortage
-from launcher.commands.attempts import Attempts, Placed
+from launcher.commands.attempts import AttemptPlacement, Attempts
 from launcher.commands.chains import is_owed
 from launcher.commands.takeover import spoken
 from launcher.core import NOTHING, Driver, Phase, Run, UserRequest
@@ -236,7 +236,7 @@ class BatchDriver:
             self._batches.end(self._name, reason)
             self._services.screen.note(f"nothing more is started: {reason}")
 
-    def _begin(self, state: PointState, placed: Placed) -> Run:
+    def _begin(self, state: PointState, placed: AttemptPlacement) -> Run:
         # Further attempts of the job's `retry:` lie beside the first one, by their number.
         point, again = state.point, f"-{len(state.runs) + 1}" if state.runs else ""
         folder = Path(self._batch.folder) / f"{point.number:04d}-{point.id}{again}"

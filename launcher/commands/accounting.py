@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from launcher.core import Charge, Run, Verdict
 from launcher.core.errors import UsageError
 from launcher.decisions.calendar import Calendar
-from launcher.decisions.grouping import By, Group, group_of, grouped
+from launcher.decisions.grouping import Group, GroupBy, group_of, grouped
 from launcher.decisions.reconciling import (
     NOBODY,
     ReconciledBill,
-    Stranger,
+    UnmatchedCharge,
     bill_of,
     charges_by_run,
     reconciled,
@@ -34,7 +34,7 @@ _PREFIX = "scores."
 class CostReport:
     """What runs cost together."""
 
-    by: By
+    by: GroupBy
     groups: Sequence[Group]
     total: Group
     since: float | None
@@ -51,7 +51,7 @@ def cost_report(
     runs: Sequence[Run],
     now: float,
     *,
-    by: By,
+    by: GroupBy,
     since: float | None,
     until: float | None,
     metric: str,
@@ -80,7 +80,7 @@ class StrangeCharge:
 
     provider: str
     label: str
-    kind: Stranger
+    kind: UnmatchedCharge
     usd: float
 
 
@@ -97,7 +97,7 @@ class Reconciliation:
     @property
     def explained(self) -> bool:
         """Nothing is left that has no explanation."""
-        strange = any(stranger.kind is Stranger.UNKNOWN_RUN for stranger in self.strangers)
+        strange = any(stranger.kind is UnmatchedCharge.UNKNOWN_RUN for stranger in self.strangers)
         return not strange and all(one.explained for one in self.runs)
 
 
@@ -169,7 +169,7 @@ def _began_at(run: Run) -> float:
 
 def _strangers(provider: str, charges: Iterable[Charge], ledger: str, since: float) -> list[StrangeCharge]:
     """One a label, the most expensive first; without what ended before."""
-    usd_of: dict[tuple[str, Stranger], float] = defaultdict(float)
+    usd_of: dict[tuple[str, UnmatchedCharge], float] = defaultdict(float)
     for charge in charges:
         if not charge.until or charge.until >= since:
             usd_of[charge.label, stranger_of(charge, ledger)] += charge.usd

@@ -16,7 +16,7 @@ from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.gang import total_usd
 from launcher.flow.gang import Gang
-from launcher.flow.guarded import Guarded
+from launcher.flow.guarded import GuardedRemote
 from launcher.flow.machines import machines_of
 from launcher.flow.notifications import Notifications
 from launcher.flow.phase_end import OverError, PhaseEnd
@@ -71,7 +71,7 @@ class RunContext:
         """The last machine that was asked for was refused: none is waited for."""
         self.is_identified = False
         """The key was seen to be of the run's account."""
-        self._remote: Guarded | None = None
+        self._remote: GuardedRemote | None = None
         self._progress_in = (run.phase, Progress())
         self._told_of_room_in: Phase | None = None
         self._held_at = 0.0
@@ -295,13 +295,13 @@ class RunContext:
         except ProviderError:
             return False
 
-    def remote(self) -> Guarded:
+    def remote(self) -> GuardedRemote:
         """Open a shell on this run's machine, once. Raises UnreachableError, GoneError."""
         if self._remote is None:
             self.machine = self.own_machine()
             if self.machine is None:
                 raise GoneError(f"the provider lists no machine labelled {self.run.label}")
-            self._remote = Guarded(self.services.provider.connect(self.machine), self._heed)
+            self._remote = GuardedRemote(self.services.provider.connect(self.machine), self._heed)
         return self._remote
 
     def hang_up(self) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from launcher.commands.queries import RunRow
 from launcher.core import Cause, Phase, Run
 from launcher.core.bills import cost_of, cost_usd
-from launcher.decisions.grouping import By, grouped
+from launcher.decisions.grouping import GroupBy, grouped
 from launcher.decisions.shares import net_of_shares, split, total_usd
 from launcher.decisions.spending import spending_of
 from launcher.ui.render.costs import costs_table
@@ -96,7 +96,7 @@ def test_shares_and_idle_time_are_the_bill_together() -> None:
     ]
     spendings = net_of_shares([spending_of(run, NOW + HOUR) for run in (holder, *users)])
     assert [one.cost.usd for one in spendings] == pytest.approx([7.0, 0.5, 0.5])
-    (group,) = grouped(spendings, By.BATCH, LONDON)
+    (group,) = grouped(spendings, GroupBy.BATCH, LONDON)
     assert (group.key, group.finished) == ("b", 2)
     assert group.cost.usd == pytest.approx(8.0)
     assert group.idle_usd >= 7.0 and group.failed_usd == 0.0

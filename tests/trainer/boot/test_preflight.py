@@ -158,18 +158,22 @@ def test_the_gpus_of_a_machine_are_told_and_its_fault_too(tmp_path: Path) -> Non
 
 
 def test_ranks_that_hang_in_one_way_are_killed_and_talk_in_the_next(tmp_path: Path) -> None:
-    from trainer.boot.preflight.comm import Trial, Way, judge, try_ways
+    from trainer.boot.preflight.comm import Transport, Trial, judge, try_transports
 
     def work(rank: int, ranks: int, folder: Path) -> float | None:
         if "NCCL_P2P_DISABLE" not in os.environ and rank == 1:
             time.sleep(60)
         return 7.5
 
-    def try_way(way: Way) -> Trial:
+    def try_way(way: Transport) -> Trial:
         return judge(way, run_forked(work, 2, way.env, way.limit_s), least_gb_per_s=0.5)
 
-    ways = [Way(limit_s=2), Way(env={"NCCL_P2P_DISABLE": "1"}, limit_s=30), Way(env={"A": "B"}, limit_s=30)]
-    assert try_ways(ways, try_way) == [
+    ways = [
+        Transport(limit_s=2),
+        Transport(env={"NCCL_P2P_DISABLE": "1"}, limit_s=30),
+        Transport(env={"A": "B"}, limit_s=30),
+    ]
+    assert try_transports(ways, try_way) == [
         Trial(env={}, fault="rank 1 did not end within 2 s", gb_per_s=7.5),
         Trial(env={"NCCL_P2P_DISABLE": "1"}, fault=None, gb_per_s=7.5),
     ]
@@ -204,9 +208,9 @@ def test_a_rank_that_fails_as_it_starts_is_told_and_the_others_are_not_waited_fo
 
 
 def test_links_that_are_absurdly_slow_do_not_work() -> None:
-    from trainer.boot.preflight.comm import Way, judge
+    from trainer.boot.preflight.comm import Transport, judge
 
-    way = Way(limit_s=1)
+    way = Transport(limit_s=1)
     assert judge(way, Forked(faults={}, figure=0.01), least_gb_per_s=0.5).fault == (
         "only 0.01 GB/s, expected at least 0.5"
     )

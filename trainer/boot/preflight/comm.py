@@ -20,8 +20,8 @@ from trainer.distributed.group import device_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
-    """A way for the ranks to talk, and how long to try it."""
+class Transport:
+    """A way for the ranks to talk, by what NCCL is told in its environment, and how long to try it."""
 
     env: dict[str, str] = field(default_factory=dict)
     limit_s: float
@@ -39,12 +39,12 @@ class Trial:
 
 # Where GPUs cannot reach each other's memory, by a fault of the board or of its settings, NCCL hangs or adds
 # up wrongly. Then it has to copy through shared memory, or else through sockets.
-WAYS = {
-    "gloo": (Way(limit_s=30.0),),
+TRANSPORTS = {
+    "gloo": (Transport(limit_s=30.0),),
     "nccl": (
-        Way(limit_s=25.0),
-        Way(env={"NCCL_P2P_DISABLE": "1"}, limit_s=12.0),
-        Way(env={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, limit_s=12.0),
+        Transport(limit_s=25.0),
+        Transport(env={"NCCL_P2P_DISABLE": "1"}, limit_s=12.0),
+        Transport(env={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, limit_s=12.0),
     ),
 }
 START_S = 60.0
@@ -63,12 +63,12 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
     """
     name = f"all-reduce {ranks} ranks {backend}"
 
-    def try_way(way: Way) -> Trial:
-        work = partial(_all_reduce, backend, START_S + way.limit_s)
-        forked = run_forked(work, ranks, way.env, way.limit_s, start_s=START_S)
-        return judge(way, forked, least_gb_per_s=_LEAST_GB_PER_S[backend])
+    def try_one(transport: Transport) -> Trial:
+        work = partial(_all_reduce, backend, START_S + transport.limit_s)
+        forked = run_forked(work, ranks, transport.env, transport.limit_s, start_s=START_S)
+        return judge(transport, forked, least_gb_per_s=_LEAST_GB_PER_S[backend])
 
-    trials = try_ways(WAYS[backend], try_way)
+    trials = try_transports(TRANSPORTS[backend], try_one)
     for trial in trials:
         print(_line(name, trial, _MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
     # Also when no way works: the record says what each of them failed with.
@@ -110,22 +110,22 @@ def _timed(values: torch.Tensor, rank: int) -> float:
     return time.perf_counter() - begin
 
 
-def try_ways(ways: Sequence[Way], try_way: Callable[[Way], Trial]) -> list[Trial]:
+def try_transports(transports: Sequence[Transport], try_one: Callable[[Transport], Trial]) -> list[Trial]:
     """Try each way until one works; that is the last."""
     trials: list[Trial] = []
-    for way in ways:
-        trials.append(try_way(way))
+    for transport in transports:
+        trials.append(try_one(transport))
         if trials[-1].fault is None:
             break
     return trials
 
 
-def judge(way: Way, forked: Forked, *, least_gb_per_s: float) -> Trial:
+def judge(transport: Transport, forked: Forked, *, least_gb_per_s: float) -> Trial:
     """Say what the ranks' end tells of the way they talked."""
     fault = "; ".join(f"rank {rank} {how}" for rank, how in sorted(forked.faults.items())) or None
     if fault is None and forked.figure is not None and forked.figure < least_gb_per_s:
         fault = f"only {forked.figure:.2g} GB/s, expected at least {least_gb_per_s:g}"
-    return Trial(env=way.env, fault=fault, gb_per_s=forked.figure)
+    return Trial(env=transport.env, fault=fault, gb_per_s=forked.figure)
 
 
 def _line(name: str, trial: Trial, megabytes: int) -> str:
