@@ -1,4 +1,4 @@
-# One word each: quickstart, test, slow, lint, check, pythons, wheel, image, messages, schemas, docs, format, bench, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, slow, lint, check, pythons, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -7,15 +7,18 @@ STAMPS := $(VENV)/stamps
 RUNS   ?= 40
 SEED   ?= 0
 SEEDS  ?= 2
+MINUTES ?= 10
 PART   ?= 1/1
 FUZZ   ?= 100000
 # What a user forbids Python to write down, thousands of processes would compile again.
 PYTEST  = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist worksteal \
 	$(if $(ORDER),--random-order-seed=$(ORDER))
+# A Python that is named is taken; else the one that is set up here, or the computer's.
+GPU_PYTHON = $(if $(filter file default,$(origin PYTHON)),$(firstword $(wildcard $(BIN)/python) $(PYTHON)),$(PYTHON))
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test slow lint check pythons wheel image messages schemas docs format bench proof chaos fuzz clean
+.PHONY: help quickstart test slow lint check pythons wheel image messages schemas docs format bench gpu proof chaos fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,7 +29,7 @@ quickstart: $(STAMPS)/trainer ## Set up, then train two ranks on this computer
 test: $(STAMPS)/dev ## Set up, then pass the tests: all but the slow ones
 	$(PYTEST) -m 'not slow'
 
-slow: $(STAMPS)/dev ## The tests that train or compile for long, or the K-th of N parts: PART=K/N
+slow: $(STAMPS)/dev ## Tests of over 1.5 s of processor time each, or the K-th of N parts: PART=K/N
 	$(PYTEST) -m slow --part $(PART)
 
 check: lint test slow ## All that a change must pass, but what needs Docker
@@ -66,6 +69,9 @@ format: $(STAMPS)/dev ## Format the code
 
 bench: $(STAMPS)/dev ## Print every figure the README claims, or of a batch of POINTS, PARALLEL at once
 	$(BIN)/python -m benchmarks $(if $(POINTS),batch --points $(POINTS) --at-once $(or $(PARALLEL),50))
+
+gpu: ## Try all that only GPUs can show, with what is installed here, in MINUTES (10); PYTHON is one whose torch has CUDA
+	@$(GPU_PYTHON) -m tests.gpu --minutes $(MINUTES)
 
 proof: $(STAMPS)/trainer ## Train what the README's table has, and write the table: SEEDS (2) times each
 	$(BIN)/python -m benchmarks.proof --seeds $(SEEDS)

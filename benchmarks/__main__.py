@@ -28,6 +28,7 @@ from benchmarks import (
     recovery,
     release,
     resumed,
+    scale,
     seeing,
     short_job,
     stages,
@@ -65,6 +66,7 @@ RUNS: dict[str, Run] = {
     "foretold": foretold.run,
     "batch-killed": batch.run_killed,
     "status": status.run,
+    "scale": scale.run,
     "team": team.run,
 }
 

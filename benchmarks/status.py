@@ -20,7 +20,7 @@ from tests.launcher.ledger.postgres import served
 
 RUNS, OPEN, ROUNDS = 10_000, 20, 5
 LIMIT_S = 0.3
-_RUN = Run(
+RUN = Run(
     id="run",
     job="grid",
     spec_json="{}" + " " * 2000,
@@ -77,7 +77,7 @@ def _fill(place: dict[str, str], runs: int) -> None:
     """In one transaction: what `add` does for each is not what is measured."""
     ledger = wire(place).ledger()
     assert isinstance(ledger, SqlLedger)
-    ended = [replace(_RUN, id=f"run-{n:05d}", created_at=_RUN.created_at + n) for n in range(runs)]
+    ended = [replace(RUN, id=f"run-{n:05d}", created_at=RUN.created_at + n) for n in range(runs)]
     rows = [replace(one, phase=Phase.TRAIN, released_at=None) for one in ended[:OPEN]] + ended[OPEN:]
     names, values = ", ".join(COLUMNS), ", ".join(f":{name}" for name in COLUMNS)
     with ledger.database.writing(None):

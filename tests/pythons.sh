@@ -36,7 +36,7 @@ make_environment() {
 	touch "$made"
 }
 
-# Tries the launcher in the environment $1: all of it compiles and can be imported, and does what its tests say.
+# Tries the launcher in the environment $1: all of it compiles and can be imported, and does what the tests $2… say.
 try_launcher() {
 	local python=$1/bin/python
 	"$python" -X pycache_prefix="$1/compiled" -W error -m compileall -q launcher trainer vastrun
@@ -45,13 +45,14 @@ try_launcher() {
 		for module in pkgutil.walk_packages(launcher.__path__, "launcher."):
 		    importlib.import_module(module.name)
 	END
-	"$python" -m pytest -q -p no:cacheprovider -m 'not torch' "${files[@]}"
+	"$python" -m pytest -q -p no:cacheprovider -m 'not torch and not slow' "${@:2}"
 }
 
 exactly() {
 	"$1" -c 'import platform; print(platform.python_version())'
 }
 
+environments=()
 for version in 3.11 3.12 3.13 3.14; do
 	python=$(interpreter "$version")
 	if [[ -z $python ]]; then
@@ -60,8 +61,15 @@ for version in 3.11 3.12 3.13 3.14; do
 	fi
 	version=$(exactly "$python")
 	if [[ $version == "$(exactly .venv/bin/python)" ]]; then continue; fi
-	environment=.venv/pythons/$version
-	make_environment "$python" "$environment"
-	try_launcher "$environment"
-	echo "Python $version: the launcher works"
+	make_environment "$python" ".venv/pythons/$version"
+	environments+=(".venv/pythons/$version")
+done
+for environment in "${environments[@]}"; do
+	# What the oldest and the newest can do, those between them can; what a version warns of is its own.
+	if [[ $environment == "${environments[0]}" || $environment == "${environments[-1]}" ]]; then
+		try_launcher "$environment" "${files[@]}"
+	else
+		try_launcher "$environment" tests/launcher/config tests/launcher/cli/test_plan.py
+	fi
+	echo "Python ${environment##*/}: the launcher works"
 done

@@ -1,4 +1,4 @@
-"""Parameters for which a test takes long: `make check` and CI run them, `make test` does not."""
+"""Parameters for which a test is slow: `make check` and CI run them, `make test` does not."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from trainer.contract.outcome import REASONS, Outcome, StartRecord
 from trainer.contract.records import write_atomically
 from trainer.distributed.nodes import this_node_of, torchrun_line
 from trainer.supervision.agents import Agents
+from trainer.supervision.agreement import unreachable, what_follows
 from trainer.supervision.diagnosis import Diagnosis, Watched, diagnose
 from trainer.supervision.evidence import (
     NOTHING,
@@ -32,13 +33,13 @@ from trainer.supervision.evidence import (
     run_checks,
     stamps,
 )
-from trainer.supervision.launch import healthy_gpus, put_aside
+from trainer.supervision.launch import put_aside
 from trainer.supervision.peers import Peers, PeersError
 from trainer.supervision.processes import adopt_orphans, kill_descendants
 from trainer.supervision.progress import last_loss
 from trainer.supervision.pushing import push_last
 from trainer.supervision.ranklogs import MergedLog
-from trainer.supervision.restarts import NoRestart, Restart, Start, next_start
+from trainer.supervision.restarts import NoRestart, Restart, Start
 from trainer.supervision.stop import StopRequest, stopped_by
 from trainer.supervision.turn import TURN, await_turn
 from trainer.supervision.wandb_end import end_wandb
@@ -103,12 +104,14 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
         diagnosis = diagnose(box, watched)
         history.append(start_record_of(box, watched, diagnosis))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
-        following = next_start(job, history, start, _healthy(job, history[-1]))
-        if isinstance(following, NoRestart) or not _pause(following, stop):
+        following = _after_pause(what_follows(job, history, start, peers), stop, peers)
+        if isinstance(following, NoRestart) or stop.cause is not None:
             break
         put_aside(box, start.number)
         start = following.start
+        peers.begin(start.number)
         log.say(_how(start, job))
+    peers.tell(is_over=True, stop_cause=stop.cause)
     # Before the outcome: once that is there, the box may be collected and destroyed.
     push_last(box, job, stop)
     log.drain(within_s=DRAIN_S)
@@ -116,22 +119,26 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
     return replace(outcome, ended_at=time.time())
 
 
-def _healthy(job: Job, ended: StartRecord) -> tuple[str, ...] | None:
-    return healthy_gpus() if job.gpus and REASONS[ended.reason].is_curable else None
-
-
-def _pause(following: Restart, stop: StopRequest) -> bool:
-    """Wait; return True when the pause is over and nobody has asked to stop."""
+def _after_pause(following: Restart | NoRestart, stop: StopRequest, peers: Peers) -> Restart | NoRestart:
+    """Wait until the restart is due or somebody asks to stop; none is due once a node is gone."""
+    if isinstance(following, NoRestart):
+        return following
     until = time.monotonic() + following.after_s
-    while stop.cause is None and time.monotonic() < until:
+    while True:
+        peers.listen()
+        stop.heard = peers.stop_cause
+        peers.tell(stop_cause=stop.cause)
+        if stop.cause is not None or peers.lost or time.monotonic() >= until:
+            break
         time.sleep(_LOOK_EVERY_S)
-    return stop.cause is None
+    return NoRestart(why=unreachable(peers)) if peers.lost and stop.cause is None else following
 
 
 def _how(start: Start, job: Job) -> str:
     fewer = f" of {job.ranks}" if start.world_size < job.ranks else ""
     cap = "" if start.micro_batch is None else f", at most {start.micro_batch} windows at once on each"
-    return f"starting again (restart {start.number}) on {start.world_size}{fewer} rank(s){cap}"
+    each = f" on each of {job.nodes} nodes" if job.nodes > 1 else ""
+    return f"starting again (restart {start.number}) on {start.world_size}{fewer} rank(s){each}{cap}"
 
 
 def _outcome(last: Outcome, following: Restart | NoRestart, stop: StopRequest, log: MergedLog) -> Outcome:

@@ -9,14 +9,17 @@ import click
 
 from launcher.cli.options import job_argument, json_option, name_option, read_job_file, set_option
 from launcher.cli.output import say, show
-from launcher.commands.rehearsing import CONFIG, REPORT, TRAIN, Rehearsal, chosen
+from launcher.commands.rehearsing import CONFIG, FIT, REPORT, TRAIN, Rehearsal, chosen
 from launcher.config import dump_job
 from launcher.core import NOTHING, Phase, Run, StepEnd, Verdict
-from launcher.core.errors import UsageError
+from launcher.core.errors import NoOfferError, UsageError
 from launcher.core.job import JobSpec
 from launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
+from launcher.decisions.fit import Fit, fit_of
+from launcher.decisions.workload import efficiency_of
 from launcher.ui.render.rehearsal import rehearsal_document, rehearsal_text
 from launcher.wiring import Wiring
+from trainer.contract.gpus import PEAKS
 
 _CHECK_GPU = "check-gpu"
 _ON_THE_CPU = "--set 'resources={gpus: 0}' --set ranks=1"
@@ -30,6 +33,7 @@ _ON_THE_CPU = "--set 'resources={gpus: 0}' --set ranks=1"
 @click.option(
     "--box", metavar="DIR", type=click.Path(path_type=Path), help="Where; it stays [the cache folder]."
 )
+@click.option("--gpu", "gpus", metavar="NAME", multiple=True, help="fit: this GPU only, such as 'RTX 4090'.")
 @json_option
 @click.pass_context
 def command(
@@ -39,6 +43,7 @@ def command(
     sets: tuple[str, ...],
     name: str | None,
     box: Path | None,
+    gpus: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run the steps of a job one by one on this computer, or only those named. Costs nothing.
@@ -48,9 +53,13 @@ def command(
     alone, and report, which says what is proven. The first that fails is the last, but for the report on
     the training. The folder stays, so that a step finds what the ones before it left.
 
+    The step fit is done where it is named: it foretells, without a GPU, what a step of the onboard trainer
+    takes of each rank, and says which GPUs hold that, and how long a step should take there. It needs torch.
+
     \b
       vastrun rehearse job.yaml --set train.steps=20
       vastrun rehearse job.yaml data check-data
+      vastrun rehearse job.yaml fit --gpu 'RTX 4090' --set resources.gpus=8
 
     A job for GPUs, on a computer without:
 
@@ -61,22 +70,47 @@ def command(
     began = wiring.now()
     wanted = chosen(steps)
     spec = read_job_file(job_file, sets, name)
-    if spec.nodes > 1:
+    here = [step for step in wanted if step not in (CONFIG, FIT, REPORT)]
+    if spec.nodes > 1 and here:
         raise UsageError(f"the job asks for {spec.nodes} machines, this is one", hint="--set nodes=1")
     folder = (box or wiring.cache / "rehearsals" / spec.name).resolve()
     rehearsal = wiring.rehearsal(folder)
     performed = [StepEnd(step=CONFIG, exit_code=0, seconds=wiring.now() - began)]
-    performed += _perform(wiring, rehearsal, spec, [step for step in wanted if step not in (CONFIG, REPORT)])
+    fit = None
+    if FIT in wanted:
+        began = wiring.now()
+        fit = _fit(wiring, spec, gpus)
+        code = 0 if fit.holds else NoOfferError.exit_code
+        performed.append(StepEnd(step=FIT, exit_code=code, seconds=wiring.now() - began))
+    if performed[-1].exit_code == 0:
+        performed += _perform(wiring, rehearsal, spec, here)
     judgement = None
     if REPORT in wanted and (performed[-1].exit_code == 0 or performed[-1].step == TRAIN):
         judgement = rehearsal.judgement(spec)
         code = EXIT_CODE_OF[VERDICT_OF[judgement.cause]]
         performed.append(StepEnd(step=REPORT, exit_code=code, seconds=0.0))
-    told = (performed, judgement, rehearsal.scores() if judgement else {}, str(folder))
+    told = (performed, judgement, rehearsal.scores() if judgement else {}, str(folder), fit)
     show(rehearsal_document(*told), rehearsal_text(*told), as_json=as_json)
     if performed[-1].step == _CHECK_GPU and performed[-1].exit_code and spec.resources.gpus:
         say(f"try:   vastrun rehearse {job_file} {_ON_THE_CPU}", err=True)
     ctx.exit(_exit_code(performed[-1]))
+
+
+def _fit(wiring: Wiring, spec: JobSpec, gpus: Sequence[str]) -> Fit:
+    """Foretell what a step takes. Raises UsageError, ForetellingError."""
+    if spec.resources.gpus == 0:
+        raise UsageError("fit: the job asks for no GPU", hint="--set resources.gpus=1")
+    foreteller = wiring.foreteller()
+    workloads = foreteller.workloads(spec)
+    if workloads is None:
+        raise UsageError("fit is foretold of the onboard trainer only, and the job has a command of its own")
+    try:
+        return fit_of(workloads, spec, gpus, efficiency_of(wiring.ledger().runs(), foreteller.known))
+    except KeyError as error:
+        raise UsageError(
+            f"--gpu: nobody knows how fast {error.args[0]!r} is, and how much it holds",
+            hint=f"one of {', '.join(PEAKS)}",
+        ) from error
 
 
 def _perform(wiring: Wiring, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]) -> list[StepEnd]:
@@ -116,7 +150,7 @@ def _run(wiring: Wiring, spec: JobSpec) -> Run:
 
 
 def _exit_code(last: StepEnd) -> int:
-    """That of the verdict; without one, whether the last step failed."""
-    if last.step == REPORT:
+    """That of the verdict, or of the fit; without one, whether the last step failed."""
+    if last.step in (FIT, REPORT):
         return last.exit_code
     return EXIT_CODE_OF[Verdict.FAILED] if last.exit_code else 0

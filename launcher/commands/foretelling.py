@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from launcher.core.errors import VastrunError
 from launcher.core.job import JobSpec
 from launcher.decisions.workload import query_of
 from launcher.shipped import library_dir, trainer_dir
@@ -24,7 +25,7 @@ _MOST_CHARACTERS = 300
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
-class ForetellingError(Exception):
+class ForetellingError(VastrunError):
     """Nothing could be foretold; the text says what is missing."""
 
 

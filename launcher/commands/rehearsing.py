@@ -20,7 +20,7 @@ from launcher.providers.local.needs import lack
 from launcher.shipped import onstart_dir
 from trainer.contract import layout
 
-CONFIG, TRAIN, EVALUATE, REPORT = "config", "train", "evaluate", "report"
+CONFIG, FIT, TRAIN, EVALUATE, REPORT = "config", "fit", "train", "evaluate", "report"
 _STEPS = "steps.d"
 _LOOK_S = 0.1
 _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.LIBRARY, layout.CODE, layout.RESUME)
@@ -28,12 +28,12 @@ _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.LIBRARY, layout.CODE, layou
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Return those steps, in their order; all of them when none is named. Raises UsageError."""
-    steps = [CONFIG, *_files(), REPORT]
+    """Return those steps, in their order; all but `fit` when none is named. Raises UsageError."""
+    steps = [CONFIG, FIT, *_files(), REPORT]
     for name in names:
         if name not in steps:
             raise UsageError(f"there is no step named {name}", hint=f"one of {', '.join(steps)}")
-    return [step for step in steps if step in names] if names else steps
+    return [step for step in steps if (step in names if names else step != FIT)]
 
 
 def _files() -> dict[str, str]:

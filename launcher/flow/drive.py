@@ -27,6 +27,7 @@ from launcher.flow.lease_end import lost_end
 from launcher.flow.phase_end import OverError, PhaseEnd
 from launcher.flow.refused import RefusalTimer, identify
 from launcher.flow.steps import STEPS
+from launcher.flow.together import first_cause
 from launcher.ports import Provider
 
 
@@ -200,8 +201,10 @@ def _advance(context: RunContext, end: PhaseEnd) -> None:
     # How the clean-up goes says nothing of why the run ended.
     if run.cause is None and end.cause is not None and run.phase is not Phase.DESTROY:
         end = _with_node(context, _as_noted(context, end))
-        failed_in = end.failed_in or run.phase
-        changes |= {"cause": end.cause, "detail": end.detail, "failed_in": failed_in, "failed_node": end.node}
+        first = first_cause(context, end)
+        failed_in = first.failed_in or run.phase
+        changes |= {"cause": first.cause, "detail": first.detail}
+        changes |= {"failed_in": failed_in, "failed_node": first.node}
     if again:
         changes |= {"destroy_tries": run.destroy_tries + 1}
     if changes["phase"] is Phase.ENDED:

@@ -116,7 +116,7 @@ def rent_anew(context: RunContext) -> Instance:
         tried.add(offer.id)
         _note_order(context, offer)
         try:
-            return context.services.provider.rent(_order(context, offer))
+            return _asked(context, offer)
         except NoOfferError:
             context.was_refused = True
             context.tell(f"offer {offer.id} was taken")
@@ -135,6 +135,13 @@ def rent_anew(context: RunContext) -> Instance:
     raise NoOfferError(
         f"none of {len(tried)} offers could be rented", hint="run vastrun launch again in a minute"
     )
+
+
+def _asked(context: RunContext, offer: Offer) -> Instance:
+    try:
+        return context.services.provider.rent(_order(context, offer))
+    finally:
+        context.ordered_by = context.now()
 
 
 def look_for_it(context: RunContext) -> Instance | None:

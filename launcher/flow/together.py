@@ -56,6 +56,18 @@ def explained(context: RunContext, end: PhaseEnd) -> PhaseEnd:
     return other
 
 
+def first_cause(context: RunContext, end: PhaseEnd) -> PhaseEnd:
+    """Return why the run ends: as here, or as another node has noted before this one.
+
+    Ranks are put in order on the machines, where all clocks are compared. What the launcher alone sees, such
+    as that a machine is gone, is in the order in which it was seen: by the rows, and so by no clock at all.
+    """
+    other = context.gang.end(anew=True)
+    if other is None or (other.cause is Cause.COMMUNICATION and end.cause is not Cause.COMMUNICATION):
+        return end
+    return other
+
+
 def tell_place(context: RunContext, remote: Remote) -> None:
     """Tell the box which node it is, and where it meets the others. Raises ProviderError."""
     if context.gang.is_alone:

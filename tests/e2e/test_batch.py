@@ -55,6 +55,7 @@ def test_a_batch_on_this_computer_gives_each_program_its_values(terminal: Termin
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_sweep_with_reuse_holds_this_computer_for_its_points(terminal: Terminal) -> None:
     write(terminal.folder)
     line = ("sweep", "job.yaml", "n=1,2,3", "naps=0", "fails=0", "--parallel", "1", "--reuse", "auto")
@@ -67,6 +68,7 @@ def test_a_sweep_with_reuse_holds_this_computer_for_its_points(terminal: Termina
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_launcher_of_a_batch_that_is_killed_is_followed_by_another_one(
     rented: Terminal, vast: VastEmulator
 ) -> None:
@@ -112,6 +114,7 @@ def test_a_batch_that_reuses_machines_rents_two_and_leaves_none(rented: Terminal
     assert status["usd"] == pytest.approx(cost["total"]["usd"])
 
 
+@pytest.mark.slow
 def test_machines_that_a_killed_launcher_held_are_used_or_ended_by_the_next(
     rented: Terminal, vast: VastEmulator
 ) -> None:

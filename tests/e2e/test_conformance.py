@@ -28,6 +28,7 @@ def test_every_assumption_has_a_deviation() -> None:
     assert list(DEVIATIONS) == list(ASSUMPTIONS)
 
 
+@pytest.mark.slow
 def test_all_agrees_with_the_emulator_as_it_is(tmp_path: Path) -> None:
     with Examined(tmp_path) as examined:
         report = examined.examine()
@@ -39,6 +40,7 @@ def test_all_agrees_with_the_emulator_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", _cases())
+@pytest.mark.slow
 def test_a_deviation_is_named_and_nothing_stays_rented(name: str, tmp_path: Path) -> None:
     deviation = DEVIATIONS[name]
     with Examined(

@@ -60,6 +60,7 @@ TROUBLES: Mapping[str, Callable[[Launch, VastEmulator], None]] = {
 @pytest.mark.parametrize(
     "seed", [pytest.param(n, marks=() if n < _QUICK else pytest.mark.slow) for n in range(_RUNS)]
 )
+@pytest.mark.slow
 def test_whatever_happens_at_whatever_moment_nothing_stays_rented(
     seed: int, rented: Terminal, vast: VastEmulator
 ) -> None:

@@ -25,6 +25,7 @@ def reconcile(terminal: Terminal) -> Any:
     return document
 
 
+@pytest.mark.slow
 def test_a_bill_is_explained_before_and_after_it_is_settled_and_another_ledger_is_none_of_it(
     rented: Terminal, vast: VastEmulator, tmp_path: Path
 ) -> None:

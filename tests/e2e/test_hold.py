@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.terminal import WITH_STUB_TORCH, Terminal
 
 JOB = """\
@@ -15,6 +17,7 @@ success: {log: "n is"}
 """
 
 
+@pytest.mark.slow
 def test_a_batch_runs_on_the_slots_of_a_machine_that_is_held(terminal: Terminal) -> None:
     (terminal.folder / "job.yaml").write_text(JOB % WITH_STUB_TORCH[1].rpartition("=")[2])
     held = terminal.type("hold", "job.yaml", "--slots", "2", "-d")

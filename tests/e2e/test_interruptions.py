@@ -30,6 +30,7 @@ def test_a_launcher_killed_in_a_phase_is_resumed_to_the_right_verdict(phase: str
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_without_a_resume_the_box_ends_by_its_lease(terminal: Terminal) -> None:
     launch = terminal.start(*WAITS, "--set", "limits.hours=0.006")
     launch.shows("step 3")
@@ -62,6 +63,7 @@ def test_a_detached_run_is_attached_to_and_ends_with_success(terminal: Terminal)
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_its_user_looks_around_on_the_machine_of_a_run_that_trains(terminal: Terminal) -> None:
     launch = terminal.start(*WAITS)
     launch.shows("step 3")
@@ -77,6 +79,7 @@ def test_its_user_looks_around_on_the_machine_of_a_run_that_trains(terminal: Ter
 
 
 @pytest.mark.parametrize("command", ["attach", "wait"])
+@pytest.mark.slow
 def test_who_only_looks_at_a_run_is_ended_alone(command: str, terminal: Terminal) -> None:
     launch = terminal.start(*WAITS)
     launch.shows("step 3")

@@ -106,6 +106,7 @@ def test_an_own_program_that_hangs_is_named_with_its_top_frame_and_its_stack_com
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_stopped_training_saves_and_another_run_continues_from_there(terminal: Terminal) -> None:
     launch = terminal.start("launch", str(JOBS / "endless.yaml"))
     launch.shows("step 5/")
@@ -168,6 +169,7 @@ def test_a_script_fails_with_its_first_command_that_fails(terminal: Terminal) ->
 
 
 @pytest.mark.parametrize("columns", [60, 100])
+@pytest.mark.slow
 def test_at_a_terminal_ctrl_c_asks_and_a_run_that_stops_brings_its_outputs(
     terminal: Terminal, columns: int
 ) -> None:
@@ -195,6 +197,7 @@ def test_at_a_terminal_ctrl_c_asks_and_a_run_that_stops_brings_its_outputs(
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_at_a_terminal_a_run_is_one_view_that_a_question_interrupts(terminal: Terminal) -> None:
     with lingering(terminal, columns=80, view=()) as launch:
         launch.shows("rent · boot")
@@ -220,6 +223,7 @@ def test_a_status_is_watched_until_ctrl_c(terminal: Terminal, options: tuple[str
         assert watch.end() == 0
 
 
+@pytest.mark.slow
 def test_only_a_key_of_its_own_destroys_a_machine_without_its_outputs(terminal: Terminal) -> None:
     with lingering(terminal, columns=80) as launch:
         launch.press(CTRL_C)

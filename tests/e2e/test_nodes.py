@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from typing import Any
 
 import pytest
 
 from tests.e2e.terminal import JOBS, Done, Terminal
+from tests.waiting import eventually
+from trainer.contract import layout
 
 pytestmark = pytest.mark.torch
 
@@ -68,4 +73,39 @@ def test_fsdp2_on_two_nodes_outlives_its_launcher_and_continues_on_another_numbe
     on_two = train(terminal, *sharded[:-2], "--from", "last", steps=STEPS + 4)
     assert on_two.exit_code == 0, on_two.err
     assert f"step {STEPS + 3}/" in on_two.err
+    assert terminal.leftovers() == []
+
+
+def step_of(terminal: Terminal, node: int) -> Any:
+    """How the first rank of that node stands, once it has done a step after a checkpoint was saved."""
+
+    def look() -> Any:
+        (path,) = (terminal.state / "vastrun" / "boxes").glob(f"*-n{node}*/{layout.STATUS}")
+        rank = json.loads(path.read_text())["ranks"][0]
+        return rank if rank["step"] > 5 else None
+
+    return eventually(look)
+
+
+@pytest.mark.slow
+def test_the_ranks_of_all_nodes_go_on_from_the_newest_checkpoint_when_one_was_killed(
+    terminal: Terminal,
+) -> None:
+    steps = 300
+    sharded = ("--set", "train.strategy=fsdp2", "--set", f"train.steps={steps}")
+    assert train(terminal, *ONE_NODE, "--out", "one", steps=steps).exit_code == 0
+    launch = terminal.start(*JOB, *TWO_NODES, *sharded, "--out", "two")
+    launch.shows("[n1] training: ")
+    os.kill(step_of(terminal, node=1)["pid"], signal.SIGKILL)
+    done = launch.end()
+
+    assert done.exit_code == 0, done.err
+    assert losses(terminal, "two") == pytest.approx(losses(terminal, "one"), abs=1e-6)
+    for out in ("two", "two/node-1"):
+        outcome = json.loads((terminal.folder / out / "details" / "outcome.json").read_text())
+        assert [start["reason"] for start in outcome["starts"]] == ["signal", "finished"]
+        assert "rank 2 was killed by SIGKILL" in outcome["starts"][0]["detail"]
+    assert "starting again (restart 1) on 2 rank(s) on each of 2 nodes" in done.err
+    assert "resumes after step" in done.err
+    assert "the ranks were restarted once" in terminal.type("why", "last").out
     assert terminal.leftovers() == []

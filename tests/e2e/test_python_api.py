@@ -66,6 +66,7 @@ def output_of(process: subprocess.Popen[str]) -> str:
     return out
 
 
+@pytest.mark.slow
 def test_a_script_launches_a_job_and_has_its_verdict_and_its_metrics(terminal: Terminal) -> None:
     body = """
 if __name__ == "__main__":
@@ -86,6 +87,7 @@ if __name__ == "__main__":
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_cell_of_a_notebook_runs_in_any_thread_and_its_streams_have_no_descriptor(
     terminal: Terminal,
 ) -> None:
@@ -115,6 +117,7 @@ print(json.dumps(found), repr(sys.stdout.getvalue()), file=out)
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_wait_alone_and_another_program_waits_on(terminal: Terminal) -> None:
     body = """
 run = vastrun.run(sys.argv[1]) if sys.argv[1:] else vastrun.launch(JOB)
@@ -147,6 +150,7 @@ def test_a_program_that_is_killed_leaves_its_run_to_its_launcher(terminal: Termi
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_launcher_that_is_killed_is_told_and_another_one_takes_over(terminal: Terminal) -> None:
     body = """
 import psutil
@@ -170,6 +174,7 @@ print(run.wait().verdict)
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_the_example_of_the_documentation_works(terminal: Terminal) -> None:
     (example,) = re.findall(
         r"^```python\n(# example\.py\n.*?)^```$", DOCS.read_text(), re.MULTILINE | re.DOTALL

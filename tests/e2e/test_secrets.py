@@ -74,6 +74,7 @@ def leaks(terminal: Terminal, texts: Mapping[str, str], secrets: Mapping[str, st
 @pytest.mark.parametrize(
     ("arguments", "exit_code"), [((), 0), (("--set", "command=python secretive.py x"), 5)]
 )
+@pytest.mark.slow
 def test_a_run_leaves_no_secret_behind(
     arguments: tuple[str, ...], exit_code: int, keeper: Terminal, vast: VastEmulator
 ) -> None:

@@ -134,6 +134,7 @@ def is_on_a_node(process: psutil.Process, cluster: Slurm) -> bool:
         pytest.param(break_down, "LOST", "ended with its node", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_run_whose_job_slurm_ends_says_why_and_brings_home_what_there_is(
     strike: Callable[[Slurm, int, str], None], verdict: str, said: str, user: Terminal, cluster: Slurm
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_run_whose_job_slurm_ends_says_why_and_brings_home_what_there_is(
     assert boxes(user) == []
 
 
+@pytest.mark.slow
 def test_a_slurmd_that_is_killed_and_comes_back_ends_no_training(user: Terminal, cluster: Slurm) -> None:
     launch = user.start(*WAITS)
     launch.shows("step 3")
@@ -178,6 +180,7 @@ def test_a_drained_cluster_is_no_offer_and_says_so(user: Terminal, cluster: Slur
     assert "down or drained" in done.err
 
 
+@pytest.mark.slow
 def test_a_job_that_waits_says_for_what_and_is_cancelled_when_its_user_stops_it(
     user: Terminal, cluster: Slurm
 ) -> None:

@@ -213,6 +213,7 @@ def _cases() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize("case", list(_cases()))
+@pytest.mark.slow
 def test_fault(case: Case, tmp_path: Path) -> None:
     with FastLauncher(tmp_path, factor=case.factor) as launcher:
         where = {"endpoint": case.endpoint, "seconds": case.seconds, "times": case.times}

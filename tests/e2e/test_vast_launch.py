@@ -57,6 +57,7 @@ def costs(terminal: Terminal, *options: str) -> Any:
     return run
 
 
+@pytest.mark.slow
 def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_is_billed(
     terminal: Terminal, rented: Terminal, vast: VastEmulator
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_box_whose_launcher_is_gone_for_good_ends_by_itself(
 LEASE_KILLER = "import os, re; os.kill(int(re.search(r'pid=(\\d+)', open('../lease.state').read())[1]), 9)"
 
 
+@pytest.mark.slow
 def test_a_lease_that_the_program_killed_is_armed_again_by_whoever_looks(
     rented: Terminal, vast: VastEmulator
 ) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.vast import VastEmulator
 
@@ -15,6 +17,7 @@ ON_VAST = ("--provider", "vast", "--set", "limits.usd=1", "-y")
 WAITS = ("launch", *JOB, *ON_VAST, "--set", "command=python script.py waits")
 
 
+@pytest.mark.slow
 def test_a_job_is_planned_and_trained_on_vast_and_looked_at(renting: Terminal, vast: VastEmulator) -> None:
     planned = renting.type("plan", *JOB, *ON_VAST[:-1])
     assert planned.exit_code == 0, planned.err

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from launcher.config import dump_job
 from launcher.core import Cause, Offer, Phase, Run
 from launcher.core.bills import cost_usd
@@ -58,6 +60,7 @@ def trained_before(launcher: FastLauncher, spec: JobSpec) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_slow_host_is_exchanged_and_the_run_continues_from_its_newest_checkpoint(tmp_path: Path) -> None:
     with FastLauncher(tmp_path, factor=20.0) as launcher:
         spec = crawling()

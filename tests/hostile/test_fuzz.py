@@ -142,6 +142,7 @@ ANYTHING = st.binary(max_size=200) | written(VALUES)
 
 @readers
 @given(ANYTHING | written(mutated(STATUS)))
+@pytest.mark.slow
 def test_a_status_is_in_its_ranges_or_refused(printed: bytes) -> None:
     with suppress(BoxError):
         assert_sound(box_status_of(printed.decode("utf-8", "replace")))

@@ -68,6 +68,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, start_ranks: Start) -> Bo
     return box
 
 
+@pytest.mark.slow
 def test_a_finished_training_leaves_its_evidence(finished: Box) -> None:
     final = finished.json(layout.FINAL)
     assert (final["step"], final["steps"]) == (20, 20)
@@ -107,6 +108,7 @@ def test_one_rank_and_two_ranks_learn_along_the_same_curve(
     assert two[20] < 0.9 * two[1]
 
 
+@pytest.mark.slow
 def test_a_killed_training_resumes_to_the_last_bit(box: Box, finished: Box, start_ranks: Start) -> None:
     (box.path / layout.CODE).mkdir(parents=True)
     (box.path / layout.CODE / "deadly.py").write_text(TASK_THAT_KILLS_RANK_1)

@@ -131,6 +131,7 @@ def test_every_error_of_the_launcher_can_be_caught() -> None:
     assert all(getattr(vastrun.errors, name) is getattr(errors, name) for name in kinds)
 
 
+@pytest.mark.slow
 def test_a_typed_script_is_sound_and_its_mistakes_are_found_by_its_type_checker(tmp_path: Path) -> None:
     sound, faulty = tmp_path / "sound.py", tmp_path / "faulty.py"
     sound.write_text(SCRIPT)

@@ -1,4 +1,4 @@
-"""GPUs: what each could do at best. No torch: the launcher estimates speeds with it."""
+"""GPUs: what each could do at best, and how much it holds. No torch: the launcher estimates with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """What a GPU could do at best: dense matrices in TFLOP/s, its memory in GB/s."""
+    """What a GPU could do at best: dense matrices in TFLOP/s, its memory in GB/s; and its size."""
 
     half: float
     """bf16 and fp16 with sums in fp32."""
@@ -15,6 +15,9 @@ class Peak:
     """fp32 outside of the tensor cores."""
     memory: float
     """Of the smaller model where a name has two."""
+    sizes_gb: tuple[int, ...]
+    """How large that memory is, the smallest model first: as a driver tells it, with error correction on
+    where it comes so."""
 
     def flops_per_s(self, precision: str) -> float:
         """Return the peak for a precision of the job."""
@@ -29,27 +32,27 @@ class Peak:
 
 
 PEAKS = {
-    "B200": Peak(half=2250, single=75, memory=8000),
-    "H200": Peak(half=989.4, single=66.9, memory=4800),
-    "H100 NVL": Peak(half=835, single=60, memory=3900),
-    "H100 PCIe": Peak(half=756, single=51, memory=2000),
-    "H100": Peak(half=989.4, single=66.9, memory=3350),
-    "A100": Peak(half=312, single=19.5, memory=1555),
-    "A800": Peak(half=312, single=19.5, memory=1555),
-    "A40": Peak(half=149.7, single=37.4, memory=696),
-    "A30": Peak(half=165, single=10.3, memory=933),
-    "A10": Peak(half=125, single=31.2, memory=600),
-    "L40S": Peak(half=362, single=91.6, memory=864),
-    "L40": Peak(half=181, single=90.5, memory=864),
-    "L4": Peak(half=121, single=30.3, memory=300),
-    "RTX A6000": Peak(half=154.8, single=38.7, memory=768),
-    "RTX A5000": Peak(half=111.1, single=27.8, memory=768),
-    "RTX 6000 Ada": Peak(half=364.2, single=91.1, memory=960),
-    "RTX 5090": Peak(half=209.5, single=104.8, memory=1792),
-    "RTX 4090": Peak(half=165.2, single=82.6, memory=1008),
-    "RTX 4080": Peak(half=97.5, single=48.7, memory=717),
-    "RTX 3090 Ti": Peak(half=80, single=40, memory=1008),
-    "RTX 3090": Peak(half=71, single=35.6, memory=936),
+    "B200": Peak(half=2250, single=75, memory=8000, sizes_gb=(179,)),
+    "H200": Peak(half=989.4, single=66.9, memory=4800, sizes_gb=(140,)),
+    "H100 NVL": Peak(half=835, single=60, memory=3900, sizes_gb=(94,)),
+    "H100 PCIe": Peak(half=756, single=51, memory=2000, sizes_gb=(80,)),
+    "H100": Peak(half=989.4, single=66.9, memory=3350, sizes_gb=(80,)),
+    "A100": Peak(half=312, single=19.5, memory=1555, sizes_gb=(40, 80)),
+    "A800": Peak(half=312, single=19.5, memory=1555, sizes_gb=(40, 80)),
+    "A40": Peak(half=149.7, single=37.4, memory=696, sizes_gb=(45,)),
+    "A30": Peak(half=165, single=10.3, memory=933, sizes_gb=(24,)),
+    "A10": Peak(half=125, single=31.2, memory=600, sizes_gb=(22,)),
+    "L40S": Peak(half=362, single=91.6, memory=864, sizes_gb=(45,)),
+    "L40": Peak(half=181, single=90.5, memory=864, sizes_gb=(45,)),
+    "L4": Peak(half=121, single=30.3, memory=300, sizes_gb=(22,)),
+    "RTX A6000": Peak(half=154.8, single=38.7, memory=768, sizes_gb=(48,)),
+    "RTX A5000": Peak(half=111.1, single=27.8, memory=768, sizes_gb=(24,)),
+    "RTX 6000 Ada": Peak(half=364.2, single=91.1, memory=960, sizes_gb=(48,)),
+    "RTX 5090": Peak(half=209.5, single=104.8, memory=1792, sizes_gb=(32,)),
+    "RTX 4090": Peak(half=165.2, single=82.6, memory=1008, sizes_gb=(24,)),
+    "RTX 4080": Peak(half=97.5, single=48.7, memory=717, sizes_gb=(16,)),
+    "RTX 3090 Ti": Peak(half=80, single=40, memory=1008, sizes_gb=(24,)),
+    "RTX 3090": Peak(half=71, single=35.6, memory=936, sizes_gb=(24,)),
 }
 """By a part of the name; the longest that fits counts. Without sparsity: from NVIDIA's data sheets, and for
 GeForce and RTX from the white papers of their architectures (GA102, AD102, GB202)."""

@@ -112,7 +112,14 @@ def _blamed(first: DatedEnd, watched: Watched) -> bool:
     """Tell whether a rank failed by itself: not because it hung, or was asked to stop."""
     if watched.hang is not None or first.end.exit_code is None:
         return False
+    if watched.lost and _brought_down(first.end, watched.killed):  # it would have gone on
+        return False
     return watched.stopped_at is None or first.at < watched.stopped_at
+
+
+def _follows_from_loss(first: DatedEnd, watched: Watched) -> bool:
+    """Tell whether a rank failed because of a lost node: it missed its ranks there, or was ended for it."""
+    return reason_of_end(first.end) == "communication" or _brought_down(first.end, watched.killed)
 
 
 def _reason(
@@ -121,7 +128,7 @@ def _reason(
     """Return the class of what happened, and one line about it."""
     if watched.hang is not None:
         return "hang", _hang_line(watched.hang)
-    if watched.lost and (first is None or reason_of_end(first.end) == "communication"):
+    if watched.lost and (first is None or _follows_from_loss(first, watched)):
         return "communication", f"node {', '.join(map(str, watched.lost))} can no longer be reached"
     if first is None:
         return "finished", "the rank exited 0" if len(ends) == 1 else f"all {len(ends)} ranks exited 0"

@@ -10,16 +10,15 @@ import json
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self, cast
 
-from trainer.contract.outcome import Hang
 from trainer.contract.records import read_json
 from trainer.distributed.nodes import ThisNode
-from trainer.supervision.diagnosis import DatedEnd
-from trainer.supervision.stall import RankProgress
+from trainer.supervision.node_state import NodeState
 
 SILENT_S = 30.0
 """A node that says nothing for so long is lost. Its supervisor may be busy for 20 s, ending its ranks."""
@@ -29,38 +28,12 @@ _REPEAT_S = 1.0
 _SEND_S = 2.0
 _LOOK_EVERY_S = 0.1
 _CHUNK = 1 << 16
+_LAST_WORDS = 16
+"""Of a node's last so many words, the one that came quickest tells how its clock differs."""
 
 
 class PeersError(ConnectionError):
     """The nodes did not come together."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeState:
-    """How a node stands."""
-
-    run_id: str
-    node: int
-    stop_cause: str | None = None
-    """It was asked to stop."""
-    stopped_at: float | None = None
-    """When it asked its ranks to stop; epoch seconds."""
-    failing: bool = False
-    """A rank of its has failed."""
-    stalled: bool = False
-    """Its ranks make no progress."""
-    ends: tuple[DatedEnd, ...] | None = None
-    """How its ranks ended; None while one of them runs."""
-    killed: tuple[int, ...] = ()
-    """Ranks that its supervisor killed."""
-    memory_killed: bool = False
-    """The kernel killed something there for want of memory."""
-    culprit: RankProgress | None = None
-    """Of its ranks that stand still, the one that the others wait for."""
-    hang: Hang | None = None
-    """The same as evidence."""
-    lost: tuple[int, ...] = ()
-    """Nodes that it cannot reach any more."""
 
 
 @dataclass(kw_only=True)
@@ -101,9 +74,14 @@ class Peers:
     """The last word of each other node."""
     lost: set[int] = field(default_factory=set)
     """Nodes that cannot be reached any more, though their ranks had not ended."""
+    clock: Callable[[], float] = time.time
+    """By which ranks and supervisors date what happens here; epoch seconds."""
     _lines: list[_Line] = field(default_factory=list)
     _door: socket.socket | None = None
     _said_at: float = 0.0
+    _ahead: Mapping[int, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque[float](maxlen=_LAST_WORDS))
+    )
 
     def __post_init__(self) -> None:
         self.state = NodeState(run_id=self.run_id, node=self.this_node.node)
@@ -132,14 +110,27 @@ class Peers:
         return all(node in self.lost or self._has_ended(node) for node in self.others)
 
     @property
+    def in_this_start(self) -> list[NodeState]:
+        """The last words of the other nodes, of those that speak of the same start as this one."""
+        return [state for state in self.others.values() if state.start == self.state.start]
+
+    @property
     def failing(self) -> bool:
         """A rank of another node has failed, or nobody knows: those of this one cannot go on."""
-        return bool(self.lost) or any(state.failing for state in self.others.values())
+        left_out = any(state.is_over and state.start < self.state.start for state in self.others.values())
+        return bool(self.lost) or left_out or any(state.failing for state in self.in_this_start)
 
     @property
     def stalled(self) -> bool:
         """The ranks of another node make no progress."""
-        return any(state.stalled for state in self.others.values())
+        return any(state.stalled for state in self.in_this_start)
+
+    @property
+    def away(self) -> Set[int]:
+        """The nodes from which nothing more can be heard, though their ranks may have ended."""
+        heard = {line.node for line in self._lines}
+        direct = self._elsewhere if self.this_node.is_host else self._elsewhere[:1]
+        return self.lost | {node for node in direct if node not in heard}
 
     @property
     def stop_cause(self) -> str | None:
@@ -165,6 +156,32 @@ class Peers:
         if state != self.state:
             self.state = state
             self._say()
+
+    def begin(self, start: int) -> None:
+        """Tell the others that the ranks are started here once more."""
+        self.lost |= {node for node in self.away if node not in self.others or not self.others[node].is_over}
+        self.state = replace(self.state.at_start(start), lost=tuple(sorted(self.lost)))
+        self._say()
+
+    def by_own_clock(self, node: int, at: float) -> float:
+        """Return the moment `at` of that node's clock by the clock of this one; both epoch seconds.
+
+        Clocks of machines differ by seconds, and ranks of two nodes fail within one. The first node compares
+        each clock with its own, at every word that it hears, and tells all how they differ: then all put
+        failures in the same order. It errs by as long as the quickest of the last words took.
+        """
+        clocks = self._clocks if self.this_node.is_host else self._first_clocks
+        if max(node, self.this_node.node) >= len(clocks):  # nothing was heard
+            return at
+        return at - clocks[node] + clocks[self.this_node.node]
+
+    @property
+    def _clocks(self) -> tuple[float, ...]:
+        return tuple(max(self._ahead.get(node, ()), default=0.0) for node in range(self.this_node.nodes))
+
+    @property
+    def _first_clocks(self) -> tuple[float, ...]:
+        return self.others[0].clocks if 0 in self.others else ()
 
     def listen(self) -> None:
         """Note what the others said, and who was lost. To be called several times a second."""
@@ -224,6 +241,8 @@ class Peers:
             if self.this_node.is_host and any(other.node == state.node for other in self._lines):
                 raise ValueError(f"node {state.node} is here already")
             line.node = state.node
+        if self.this_node.is_host:
+            self._ahead[state.node].append(state.said_at - self.clock())
         self.others[state.node] = state
         self.lost.update(node for node in state.lost if node != self.this_node.node)
 
@@ -241,7 +260,9 @@ class Peers:
 
     def _say(self) -> None:
         self._said_at = time.monotonic()
-        states = [self.state, *(self.others.values() if self.this_node.is_host else ())]
+        states = [replace(self.state, said_at=self.clock())]
+        if self.this_node.is_host:
+            states = [replace(states[0], clocks=self._clocks), *self.others.values()]
         for line in list(self._lines):
             try:
                 line.send([state for state in states if state.node != line.node])
@@ -249,4 +270,8 @@ class Peers:
                 self._drop(line)
 
     def _has_ended(self, node: int) -> bool:
-        return node in self.others and self.others[node].ends is not None
+        """Tell whether its ranks of this start have ended, or will never begin."""
+        state, start = self.others.get(node), self.state.start
+        if state is None or state.start < start:
+            return state is not None and state.is_over
+        return state.start > start or state.ends is not None or state.is_over

@@ -22,6 +22,7 @@ class Start:
     number: int = 0
     """0: the first; each restart has one more."""
     world_size: int
+    """On this node, and on each other one."""
     micro_batch: int | None = None
     """The most windows a rank may compute at once; None: nobody knows a limit."""
     gpus: tuple[str, ...] = ()
@@ -44,32 +45,50 @@ class NoRestart:
 
 
 def next_start(
-    job: Job, history: Sequence[StartRecord], last: Start, healthy: Sequence[str] | None
+    job: Job,
+    history: Sequence[StartRecord],
+    last: Start,
+    healthy: Sequence[str] | None,
+    elsewhere: Sequence[int] = (),
 ) -> Restart | NoRestart:
     """Decide what follows on the last start of the ranks, which began as `last`.
 
-    `healthy`: the GPUs that answer, by UUID, if known.
+    `healthy`: the GPUs that answer, by UUID, if known; `elsewhere`: how many do on other nodes, by node.
     """
     meaning = REASONS[history[-1].reason]
     if not meaning.is_curable:
         return NoRestart(why="the same error would recur")
-    if job.nodes > 1:  # each supervisor would decide for itself
-        return NoRestart(why="its ranks are on several nodes")
     why_not = _used_up(job, history, meaning) or _does_not_fit(job, history[-1])
     if why_not is not None:
         return NoRestart(why=why_not)
-    world_size = world_size_on(job, healthy)
+    answering = fewest(healthy, elsewhere)
+    world_size = world_size_on(job, answering)
     if world_size is None:
-        return NoRestart(why=f"{len(healthy or ())} GPU(s) answer, too few for this job's {job.ranks} ranks")
+        where = " on each node" if job.nodes > 1 else ""
+        return NoRestart(
+            why=f"{answering or 0} GPU(s) answer, too few for this job's {job.ranks} ranks{where}"
+        )
     start = Start(
         number=last.number + 1,
         world_size=world_size,
         micro_batch=_micro_batch(job, history[-1], last, world_size),
-        # Named even where enough are left: one that failed may still be there to be chosen. A program of the
-        # user's own may have several GPUs a rank.
-        gpus=tuple((healthy or ())[: world_size if job.train else job.gpus]),
+        gpus=gpus_for(job, world_size, healthy),
     )
     return Restart(start=start, after_s=_PAUSES_S[without_progress(history)])
+
+
+def gpus_for(job: Job, world_size: int, healthy: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the GPUs for so many ranks on this node, by UUID; none where it is not known which answer.
+
+    They are named even where enough are left: one that failed may still be there to be chosen. A program of
+    the user's own may have several GPUs a rank.
+    """
+    return tuple((healthy or ())[: world_size if job.train else job.gpus])
+
+
+def fewest(healthy: Sequence[str] | None, elsewhere: Sequence[int]) -> int | None:
+    """Return how many GPUs answer on the node with the fewest, as every node has as many ranks."""
+    return min([*elsewhere, *([] if healthy is None else [len(healthy)])], default=None)
 
 
 def without_progress(history: Sequence[StartRecord]) -> int:
@@ -85,13 +104,17 @@ def without_progress(history: Sequence[StartRecord]) -> int:
     return count
 
 
-def world_size_on(job: Job, healthy: Sequence[str] | None) -> int | None:
-    """Say how many ranks to start: as asked, or the most that the GPUs left can carry; None: none can."""
-    if not job.gpus or healthy is None or len(healthy) >= job.ranks:
+def world_size_on(job: Job, answering: int | None) -> int | None:
+    """Say how many ranks to start on each node: as asked, or the most that the GPUs left can carry.
+
+    None: none can.
+    """
+    if not job.gpus or answering is None or answering >= job.ranks:
         return job.ranks
     if job.train is None:  # a program of the user's own may count on its ranks
         return None
-    return next((size for size in range(len(healthy), 0, -1) if job.train.batch % size == 0), None)
+    sizes = range(answering, 0, -1)
+    return next((size for size in sizes if job.train.batch % (size * job.nodes) == 0), None)
 
 
 def _micro_batch(job: Job, ended: StartRecord, last: Start, world_size: int) -> int | None:

@@ -17,7 +17,8 @@ from trainer.distributed.nodes import ThisNode, network_environment
 from trainer.supervision.diagnosis import Watched, ends_here, left_early, signal_name
 from trainer.supervision.environment import rank_environment
 from trainer.supervision.launch import Launch
-from trainer.supervision.peers import NodeState, Peers
+from trainer.supervision.node_state import NodeState
+from trainer.supervision.peers import Peers
 from trainer.supervision.processes import memory_kills, reap_orphans
 from trainer.supervision.progress import ProgressTracker, write_status
 from trainer.supervision.pushing import PUSH_LOG, begin_pushing
@@ -262,14 +263,21 @@ def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
         memory_killed=watched.memory_killed,
     )
     peers.wait_until_ended()
-    states = [peers.state, *peers.others.values()]
+    states = [peers.state, *peers.in_this_start]
+    stops = [
+        peers.by_own_clock(state.node, state.stopped_at) for state in states if state.stopped_at is not None
+    ]
     return replace(
         watched,
-        elsewhere=tuple(dated for state in states[1:] for dated in state.ends or ()),
+        elsewhere=tuple(
+            replace(dated, at=peers.by_own_clock(state.node, dated.at))
+            for state in states[1:]
+            for dated in state.ends or ()
+        ),
         killed=frozenset(rank for state in states for rank in state.killed),
         memory_killed=any(state.memory_killed for state in states),
         stop_cause=watched.stop_cause or peers.stop_cause,
-        stopped_at=min((state.stopped_at for state in states if state.stopped_at is not None), default=None),
+        stopped_at=min(stops, default=None),
         hang=hang_of(states),
         lost=tuple(sorted(peers.lost)),
     )

@@ -15,8 +15,8 @@ from launcher.decisions.policy import worst_case_usd
 from launcher.decisions.speed_history import kind_of, kind_text
 from launcher.decisions.workload import chosen, largest_that_fits, needed_gb
 from launcher.ui.render.amounts import duration, usd
+from launcher.ui.render.fit import windows_text
 from launcher.ui.render.table import facts, table
-from trainer.contract.workload import Workload
 
 _MOST_OFFERS = 8
 _SUMS = """\
@@ -64,17 +64,13 @@ def _needs(plan: LaunchPlan) -> str:
     if not found:
         return ""
     most, least = found[0], found[-1]
-    sizes = [f"{needed_gb(each, spec.world_size):.3g} GB with {_windows(each)}" for each in found]
+    sizes = [f"{needed_gb(each, spec.world_size):.3g} GB with {windows_text(each)}" for each in found]
     fits = largest_that_fits(workloads, spec, offer.gpu_memory_gb)
     fitting = f"; {fits} at once fit here" if fits and most is not least and fits < most.micro_batch else ""
     return (
         f"{' and '.join(sizes)} of a GPU ({most.strategy}){fitting}\n"
         f"{most.flops / 1e12:.3g} TFLOP a step and rank, {most.traffic_bytes / 1e9:.3g} GB read and written"
     )
-
-
-def _windows(workload: Workload) -> str:
-    return "1 window at once" if workload.micro_batch == 1 else f"{workload.micro_batch} windows at once"
 
 
 def refusal_text(error: BudgetError) -> str:

@@ -7,6 +7,7 @@ from launcher.commands.exporting import ExportedCheckpoint
 from launcher.core import BoxStatus, Cause, Event, Judgement, Phase, Run, StepEnd, UserRequest
 from launcher.core import Verdict as RunVerdict
 from launcher.decisions.comparing import Difference
+from launcher.decisions.fit import Fit
 from launcher.ui.render.loglines import LogLine
 from launcher.ui.schemas.shape import JsonShape
 from trainer.contract.outcome import Outcome
@@ -136,6 +137,8 @@ class Rehearsed(JsonShape):
     judgement: Judgement | None
     scores: dict[str, float]
     folder: str
+    fit: Fit | None
+    """Which GPUs hold the job; null: that was not asked for."""
 
 
 class WrittenReport(JsonShape):

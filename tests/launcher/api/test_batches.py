@@ -133,6 +133,7 @@ def test_what_a_sweep_is_given_is_checked_as_a_file_is(notebook: Notebook) -> No
     assert not notebook.ledger.batches.all()
 
 
+@pytest.mark.slow
 def test_a_wait_has_an_end_and_the_batch_goes_on(tmp_path: Path) -> None:
     notebook = Notebook(tmp_path, LONG)
     batch = notebook.client.batch(BATCH | {"job": JOB}, out=tmp_path / "out")
@@ -143,6 +144,7 @@ def test_a_wait_has_an_end_and_the_batch_goes_on(tmp_path: Path) -> None:
     assert len([row for row in batch.wait() if row.verdict is Verdict.SUCCEEDED]) == 6
 
 
+@pytest.mark.slow
 def test_a_stopped_batch_starts_nothing_more_until_it_is_resumed(tmp_path: Path) -> None:
     notebook = Notebook(tmp_path, LONG)
     batch = notebook.client.batch(BATCH | {"job": JOB}, out=tmp_path / "out")

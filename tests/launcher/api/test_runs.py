@@ -135,6 +135,7 @@ def test_a_handle_follows_the_attempts_of_its_run(tmp_path: Path) -> None:
     assert len(notebook.started) == 1
 
 
+@pytest.mark.slow
 def test_a_wait_has_an_end_and_the_run_goes_on(tmp_path: Path) -> None:
     notebook = Notebook(tmp_path, LONG)
     run = notebook.client.launch(JOB, out=tmp_path / "out")
@@ -201,6 +202,7 @@ def test_what_a_box_says_of_its_end_cannot_steer_a_terminal(tmp_path: Path) -> N
     assert all(text.replace("\n", "").isprintable() for text in texts)
 
 
+@pytest.mark.slow
 def test_a_run_that_no_launcher_drives_is_taken_up(tmp_path: Path) -> None:
     notebook = Notebook(tmp_path, LONG)
     assert notebook.launch("-d").exit_code == 0
@@ -211,6 +213,7 @@ def test_a_run_that_no_launcher_drives_is_taken_up(tmp_path: Path) -> None:
     assert run.wait().succeeded and notebook.machines() == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_another_launcher_took_is_followed(tmp_path: Path) -> None:
     notebook = Notebook(tmp_path, LONG)
     run = notebook.client.launch(JOB, out=tmp_path / "out")

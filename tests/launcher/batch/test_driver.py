@@ -47,6 +47,7 @@ def test_a_free_slot_waits_two_seconds_at_most(world: BatchWorld) -> None:
     assert max(waits) <= 2.0
 
 
+@pytest.mark.slow
 def test_while_few_choose_a_machine_the_others_of_a_big_batch_wait_and_hold_no_money(
     world: BatchWorld,
 ) -> None:

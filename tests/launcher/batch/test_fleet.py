@@ -239,6 +239,7 @@ def test_a_batch_that_is_detached_goes_on_with_its_machines(world: BatchWorld) -
     check_the_bill(world)
 
 
+@pytest.mark.slow
 def test_a_point_goes_to_a_new_machine_that_costs_less_than_the_one_that_is_held(world: BatchWorld) -> None:
     def fall() -> None:
         world.market.usd_per_hour = 0.36
@@ -300,6 +301,7 @@ def test_a_run_that_fails_leaves_its_neighbours_on_the_machine_alone(world: Batc
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.slow
 def test_whatever_happens_a_batch_with_machines_holds_no_cent_more_than_its_budget(
     world: BatchWorld, seed: int
 ) -> None:

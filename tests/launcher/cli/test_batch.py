@@ -284,6 +284,7 @@ def test_a_free_batch_needs_no_budget_and_no_yes(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_points_that_fall_behind_are_pruned_and_are_no_failure(tmp_path: Path) -> None:
     losses = (1.0, 8.0, 2.0, 9.0, 3.0, 7.0)
     desk = Desk(tmp_path, *(Training(seconds=400.0, steps=40, loss=loss) for loss in losses))
@@ -301,6 +302,7 @@ def test_points_that_fall_behind_are_pruned_and_are_no_failure(tmp_path: Path) -
     assert "is not among the best half" in desk.type("why", points[4]["run"]).stdout
 
 
+@pytest.mark.slow
 def test_without_early_stop_all_of_them_finish(tmp_path: Path) -> None:
     desk = Desk(tmp_path, *(Training(seconds=100.0, steps=40, loss=loss) for loss in (1.0, 8.0, 9.0)))
     desk.job.write_text(JOB.replace("steps: 10", "steps: 40"))

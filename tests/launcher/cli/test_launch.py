@@ -115,6 +115,7 @@ def test_tags_that_are_none_are_refused_before_anything_happens(
     assert said in end.stderr
 
 
+@pytest.mark.slow
 def test_a_job_can_be_given_a_deadline_on_the_command_line(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, Training(seconds=90000))
     by = datetime.fromtimestamp(terminal.clock.now() + 1200).strftime("%Y-%m-%d %H:%M")

@@ -61,6 +61,7 @@ def test_the_steps_are_those_of_a_box_in_their_order_and_all_are_in_the_help() -
     assert all(step in told for step in steps)
 
 
+@pytest.mark.slow
 def test_the_data_of_a_job_are_made_and_looked_at_alone_and_stay(desk: Desk) -> None:
     desk.writes(f"train: {TRAINING}")
     assert desk.steps("data", "check-data") == [("config", 0), ("data", 0), ("check-data", 0)]

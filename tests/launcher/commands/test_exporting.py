@@ -27,6 +27,7 @@ def save(ranks: Ranks, folder: Path) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_the_newest_checkpoint_that_came_home_becomes_one_file(terminal: Terminal) -> None:
     together(save, 1, terminal.folder / "out" / "checkpoints")
     file = terminal.folder / "weights.pt"
@@ -41,6 +42,7 @@ def test_the_newest_checkpoint_that_came_home_becomes_one_file(terminal: Termina
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_modules_beside_the_user_are_not_run(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user stands in the outputs, which the box filled."""
     out = terminal.folder / "out"
@@ -56,6 +58,7 @@ def test_modules_beside_the_user_are_not_run(terminal: Terminal, monkeypatch: py
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_what_the_fake_box_calls_a_checkpoint_is_refused_in_a_line(terminal: Terminal) -> None:
     end = terminal.type("export", "last", "--to", str(terminal.folder / "weights.pt"))
     assert end.exit_code == 1

@@ -185,6 +185,7 @@ def test_where_only_this_computer_sees_the_machines_they_are_its_own(
     assert desk.machines() == 0
 
 
+@pytest.mark.slow
 def test_on_vast_the_second_computer_leaves_the_first_one_s_machine(tmp_path: Path) -> None:
     with VastEmulator(rate_limits=False) as vast:
         run = training(vast, tmp_path / "desk-state")

@@ -143,6 +143,23 @@ def test_one_lost_node_ends_the_others_within_a_minute_and_the_verdict_names_it(
     check_nothing_leaked(world)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("at_s", [10.0, 2.0], ids=["while they train", "while they boot"])
+def test_of_two_nodes_that_are_lost_the_first_one_is_named(first: int, at_s: float, tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    world.market.loading = {f"host-{n}": Loading(seconds=6.0 if at_s < 6 else 0.0) for n in (1, 2)}
+    world.at(at_s, lambda: world.market.lose(first))
+    world.at(at_s + 1.5, lambda: world.market.lose(1 - first))
+
+    world.launch()
+
+    run = world.ledger.get(RUN_ID)
+    assert run.cause is Cause.LOST, world.told
+    assert (run.failed_node, run.detail.partition(":")[0]) == (first, f"node {first}"), world.told
+    assert [row.failed_node for row in world.rows()] == [first, first]
+    check_nothing_leaked(world)
+
+
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_rank_that_fails_is_named_with_its_node_and_the_launch_is_tried_again_as_a_whole(
     node: int, tmp_path: Path

@@ -84,6 +84,26 @@ def test_a_machine_that_was_rented_without_an_answer_is_found_when_the_list_has_
     assert_one_machine_given_back(terminal)
 
 
+class CrowdedMarket(SpeechlessMarket):
+    """Many others call it: an order waits two minutes for its turn."""
+
+    late_s = 30.0
+
+    def rent(self, order: RentalOrder) -> Instance:
+        self.clock.sleep(120)
+        return super().rent(order)
+
+
+def test_a_machine_is_looked_for_as_long_as_a_list_may_lag_after_its_order_had_its_turn(
+    terminal: Terminal,
+) -> None:
+    terminal.market = CrowdedMarket(terminal.clock, [Training()], usd_per_hour=3.6)
+
+    assert terminal.launch().exit_code == 0
+
+    assert_one_machine_given_back(terminal)
+
+
 def test_a_renamed_machine_of_a_detached_run_is_found_by_another_launcher(terminal: Terminal) -> None:
     terminal.launch("--detach")
     terminal.market.rename("1", "my own words")

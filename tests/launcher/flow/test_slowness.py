@@ -25,6 +25,7 @@ def named(world: World) -> list[str]:
     return [event.text for event in world.ledger.events(RUN_ID) if event.text.startswith("trains at ")]
 
 
+@pytest.mark.slow
 def test_a_slow_machine_is_named_once_and_trains_on_without_a_retry(tmp_path: Path) -> None:
     slow = slow_world(tmp_path, long_job())
 
@@ -60,6 +61,7 @@ def test_with_a_retry_the_run_saves_and_ends_and_its_host_is_avoided(tmp_path: P
     ],
     ids=["two runs", "its own host", "not far below", "another shape", "as fast"],
 )
+@pytest.mark.slow
 def test_a_machine_is_not_called_slow_without_cause(
     former: list[Run], training: Training, tmp_path: Path
 ) -> None:
@@ -87,6 +89,7 @@ def test_a_run_whose_money_does_not_pay_for_another_machine_stays_where_it_is(tm
     assert named(slow) == [NAMED]
 
 
+@pytest.mark.slow
 def test_a_launcher_that_resumes_the_run_names_its_machine_no_second_time(tmp_path: Path) -> None:
     slow = slow_world(tmp_path, long_job())
     slow.expect(Fault(verb="output_store.pump", nth=1200, moment="after", trouble="killed"))
@@ -121,6 +124,7 @@ def test_the_run_goes_on_on_another_host(tmp_path: Path) -> None:
     assert "ended with slow" in end.stderr
 
 
+@pytest.mark.slow
 def test_it_changes_no_more_often_than_the_job_says(tmp_path: Path) -> None:
     desk = terminal(tmp_path, SLOW)
 

@@ -83,6 +83,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     return desk
 
 
+@pytest.mark.slow
 def test_every_command_prints_what_its_schema_says(desk: Desk) -> None:
     """One after the other: what a row does is there for those after it."""
     by_age = sorted(desk.ledger.runs(), key=lambda run: run.created_at)

@@ -218,6 +218,7 @@ def test_links_that_are_absurdly_slow_do_not_work() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_two_ranks_all_reduce_and_what_was_found_is_kept(tmp_path: Path) -> None:
     finished = preflight(tmp_path, "comm")
     assert finished.returncode == 0, finished.stderr

@@ -44,6 +44,7 @@ def losses(
 
 
 @pytest.mark.parametrize(("strategy", "ranks"), [("single", 1), ("ddp", 2), ("fsdp2", 2)])
+@pytest.mark.slow
 def test_a_training_continues_as_if_nobody_had_looked(tmp_path: Path, strategy: str, ranks: int) -> None:
     first = sessions.prepare(tmp_path / "0", **SETTINGS)
     boxes = [first, *(copytree(first, tmp_path / str(number)) for number in range(1, 2 * len(OPTIONS)))]

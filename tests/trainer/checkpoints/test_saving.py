@@ -158,6 +158,7 @@ def die_before_a_change_of_the_disk(ranks: Ranks, folder: Path, number: int) -> 
 _CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 
 
+@pytest.mark.slow
 def test_a_kill_before_any_change_of_the_disk_leaves_a_good_checkpoint(tmp_path: Path) -> None:
     kills = 0
     for kills in range(100):

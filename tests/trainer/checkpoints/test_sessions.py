@@ -51,6 +51,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 
 @pytest.mark.parametrize(("strategy", "last"), [("fsdp2", 1), *slow(("ddp", 1), ("fsdp2", 4))])
+@pytest.mark.slow
 def test_a_killed_session_goes_on_along_the_same_curve(
     tmp_path: Path, undisturbed: list[float], strategy: str, last: int
 ) -> None:
@@ -76,6 +77,7 @@ def refusals(ranks: Ranks, box: Path, jobs: list[dict[str, Any]]) -> list[tuple[
     return said
 
 
+@pytest.mark.slow
 def test_a_job_with_another_model_or_optimiser_is_refused_in_a_line_by_one_rank(tmp_path: Path) -> None:
     box = sessions.prepare(tmp_path / "box", data=BURGERS)
     sessions.prepare(box)

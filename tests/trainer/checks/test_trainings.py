@@ -92,5 +92,6 @@ def test_ranks_that_are_given_the_same_data_do_not_begin(box: Path) -> None:
     assert told[0].startswith("ranks 0 and 1 hold the same values in step 0")
 
 
+@pytest.mark.slow
 def test_losses_are_the_same_from_the_device_and_from_memory(box: Path) -> None:
     assert together(curve, 2, box, "host") == together(curve, 2, box, "device")

@@ -102,6 +102,7 @@ def test_two_nodes_of_one_rank_learn_as_one_node_of_two(
     assert two.boxes[0].losses() == box.losses()
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_ends_both_nodes_and_both_name_it(
     cluster: Callable[..., Cluster],
 ) -> None:

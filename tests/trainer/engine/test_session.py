@@ -69,6 +69,7 @@ def scored(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Scored:
     )
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_average_and_the_training_goes_on_as_if_nobody_had_looked(box: Path) -> None:
     (uninterrupted,) = together(sessions.curves, 1, box, {"single": {"micro_batch": 4}})
     (one,) = together(scored, 1, box, {"micro_batch": 4, **EMA})
@@ -209,6 +210,7 @@ def interrupted(
         return points, session.scaler.get_scale(), sessions.parameters(session.operator)
 
 
+@pytest.mark.slow
 def test_everything_that_an_engine_remembers_is_in_its_checkpoint(tmp_path: Path) -> None:
     early, late = (together(interrupted, 2, sessions.prepare(tmp_path / f"box-{at}"), at)[0] for at in (4, 8))
     assert early[0] == late[0]

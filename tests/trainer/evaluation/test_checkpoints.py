@@ -99,6 +99,7 @@ def looking(
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_a_look_changes_nothing_in_the_training_and_a_checkpoint_scores_as_at_its_end(
     finished: Box, box: Box
 ) -> None:

@@ -54,6 +54,7 @@ class Frozen:
     """Of tokens, in the first step of this rank."""
 
 
+@pytest.mark.slow
 def test_a_frozen_codec_stays_and_its_tokens_from_files_are_those_it_would_make(tmp_path: Path) -> None:
     box = sessions.prepare(tmp_path / "box", **LEARNED)
     together(learn_and_save, 1, box, BEFORE)
@@ -74,6 +75,7 @@ def test_a_frozen_codec_stays_and_its_tokens_from_files_are_those_it_would_make(
         assert run.averaged == (run.moved if name == "averaged" else set()), name
 
 
+@pytest.mark.slow
 def test_tokens_are_read_where_they_are_and_never_those_of_another_codec(tmp_path: Path) -> None:
     box = sessions.prepare(tmp_path / "box", **LEARNED)
     together(learn_and_save, 1, box, BEFORE)
@@ -89,6 +91,7 @@ def test_tokens_are_read_where_they_are_and_never_those_of_another_codec(tmp_pat
     assert len(files_of(box)) == 2 * len(before)
 
 
+@pytest.mark.slow
 def test_ranks_go_on_with_what_was_made_before_a_kill_at_any_point(tmp_path: Path) -> None:
     box = sessions.prepare(tmp_path / "box", **LEARNED)
     together(learn_and_save, 1, box, BEFORE)

@@ -112,6 +112,7 @@ class Nothing(nn.Module):
         return 0 * noisy
 
 
+@pytest.mark.slow
 def test_to_answer_nothing_is_no_minimum_of_distillation(alone: Ranks) -> None:
     objective, batch = made("distill"), windows()
     model: Any = objective.operator

@@ -190,6 +190,7 @@ def test_a_steady_problem_has_nothing_to_keep() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_ranks_that_share_the_work_have_the_same_terms_as_one(tmp_path: Path) -> None:
     settings = {"objective": {"spectral": 0.2, "conservation": 0.5}}
     box = sessions.prepare(tmp_path / "box")

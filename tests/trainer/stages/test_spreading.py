@@ -138,6 +138,7 @@ def refusals(ranks: Ranks, root: Path, legs: list[Leg]) -> list[tuple[str, bool]
     return said
 
 
+@pytest.mark.slow
 def test_a_stage_without_a_checkpoint_that_fits_is_refused_in_a_line_by_one_rank(
     root: Path, one: dict[str, Learned]
 ) -> None:

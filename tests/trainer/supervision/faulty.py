@@ -72,6 +72,12 @@ def _run_out_of_memory() -> None:
     raise torch.OutOfMemoryError("injected")
 
 
+def _ask_for_too_much() -> None:
+    """A petabyte, of this rank's device."""
+    device = "cuda" if torch.cuda.is_initialized() else "cpu"
+    torch.empty(1 << 50, dtype=torch.uint8, device=device)
+
+
 def _fill_the_disk() -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -99,6 +105,7 @@ FAULTS: Mapping[str, Callable[[], Any]] = {
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "SIGKILL once tracked": _die_tracked,
     "out of memory": _run_out_of_memory,
+    "too much memory": _ask_for_too_much,
     "sleep": lambda: threading.Event().wait(),
     "one-sided broadcast": _ask_the_others,
     "exit 0": lambda: os._exit(0),

@@ -85,6 +85,7 @@ def test_every_fault_has_its_verdict_wherever_it_happens(
     assert outcome.ended_at - outcome.started_at < WITHIN_S, run.log()
 
 
+@pytest.mark.slow
 def test_a_rank_that_compiles_for_too_long_hangs_by_the_limit_of_that(train: Train) -> None:
     settings = {"strategy": "single", "compile": "blocks", "limits": {"compile_s": 3.0}}
     run = train(

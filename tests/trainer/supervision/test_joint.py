@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.supervision.launches import job_of
-from tests.waiting import LONGEST_S
-from trainer.contract.job import Job
-from trainer.contract.outcome import Hang, StartRecord
-from trainer.contract.records import read_as
-from trainer.distributed.nodes import ThisNode
+from tests.trainer.supervision.meeting import at_once, meeting, watched
+from trainer.contract.outcome import Hang
 from trainer.supervision.diagnosis import Watched, diagnose
 from trainer.supervision.peers import Peers
-from trainer.supervision.rank_process import RankProcess
-from trainer.supervision.restarts import NoRestart, Start, next_start
 from trainer.supervision.stacks import StackFrame
 from trainer.supervision.stall import RankProgress
 from trainer.supervision.watch import joint
@@ -35,32 +26,12 @@ ASLEEP = StackFrame(file="/box/code/train.py", line="7", function="wait")
 @pytest.fixture
 def sides() -> Iterator[list[Peers]]:
     """Two nodes that have met."""
-    with socket.create_server(("", 0)) as probe:
-        port = probe.getsockname()[1] - 1
-    with ExitStack() as stack, ThreadPoolExecutor() as threads:
-        nodes = [ThisNode(node=node, nodes=2, host="127.0.0.1", port=port) for node in (0, 1)]
-        sides = [stack.enter_context(Peers(this_node=this_node, run_id="calm-heron")) for this_node in nodes]
-        list(threads.map(lambda peers: peers.meet(within_s=LONGEST_S, given_up=lambda: False), sides))
-        yield sides
-
-
-def watched(peers: Peers, exit_code: int, at: float) -> Watched:
-    """A node whose only rank left so."""
-    process = RankProcess(rank=peers.this_node.node, pid=1, started_at=1.0, exit_code=exit_code, ended_at=at)
-    return Watched(
-        started_at=1.0,
-        world_size=2,
-        training=False,
-        processes=(process,),
-        agent=None,
-        agent_exit=1,
-        this_node=peers.this_node,
-    )
+    with meeting(2) as both:
+        yield both
 
 
 def together(sides: list[Peers], boxes: list[Path], seen: list[Watched]) -> list[Watched]:
-    with ThreadPoolExecutor() as threads:
-        return list(threads.map(joint, boxes, seen, sides))
+    return at_once(joint, boxes, seen, sides)
 
 
 @pytest.fixture
@@ -107,6 +78,16 @@ def test_a_node_that_is_gone_is_the_cause_of_what_broke_on_the_others(
     assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
 
 
+def test_a_node_that_is_gone_is_the_cause_where_the_ranks_of_the_others_had_to_be_killed(
+    sides: list[Peers], boxes: list[Path]
+) -> None:
+    sides[1].__exit__()
+    killed = replace(watched(sides[0], -9, at=10.0), killed=frozenset({0}))
+    account = diagnose(boxes[0], joint(boxes[0], killed, sides[0]))
+    assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
+    assert account.first_failure is None
+
+
 def test_a_stop_on_one_node_is_a_stop_on_all(sides: list[Peers], boxes: list[Path]) -> None:
     sides[1].tell(stop_cause="time_limit", stopped_at=9.0)
     stopped = replace(watched(sides[1], -15, at=9.5), stop_cause="time_limit", stopped_at=9.0)
@@ -114,11 +95,27 @@ def test_a_stop_on_one_node_is_a_stop_on_all(sides: list[Peers], boxes: list[Pat
     assert [diagnose(box, each).reason for box, each in zip(boxes, seen, strict=True)] == ["stopped"] * 2
 
 
-def test_ranks_on_several_nodes_are_not_started_again_on_the_spot() -> None:
-    job: Job = read_as(Job, job_of(train={"steps": 9, "batch": 2}, command=None, success=None, nodes=2))
-    history = [
-        StartRecord(reason="signal", detail="", world_size=2, checkpoint=5, started_at=1.0, ended_at=2.0)
-    ]
-    assert next_start(job, history, Start(world_size=1), None) == NoRestart(
-        why="its ranks are on several nodes"
-    )
+@pytest.mark.parametrize("ahead_s", [(0.0, 100.0), (100.0, 0.0), (-3.0, 3.0)])
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_ranks_that_fail_by_themselves_the_earlier_one_is_named_whatever_the_clocks_say(
+    ahead_s: tuple[float, float], first: int, boxes: list[Path]
+) -> None:
+    with meeting(2, ahead_s=ahead_s) as sides:
+        ended_at = [peers.clock() - (2.0 if node == first else 1.0) for node, peers in enumerate(sides)]
+        ends = [watched(peers, -9, at=at) for peers, at in zip(sides, ended_at, strict=True)]
+        seen = together(sides, boxes, ends)
+    for box, each in zip(boxes, seen, strict=True):
+        account = diagnose(box, each)
+        assert account.first_failure is not None
+        assert account.first_failure.rank == first, account.detail
+
+
+def test_a_rank_that_failed_before_the_stop_of_another_node_was_asked_for_failed_by_itself(
+    boxes: list[Path],
+) -> None:
+    with meeting(2, ahead_s=(0.0, 100.0)) as sides:
+        asked_at = sides[1].clock() - 1.0
+        sides[1].tell(stop_cause="time_limit", stopped_at=asked_at)
+        stopped = replace(watched(sides[1], -15, at=asked_at), stop_cause="time_limit", stopped_at=asked_at)
+        seen = together(sides, boxes, [watched(sides[0], -9, at=sides[0].clock() - 2.0), stopped])
+    assert [diagnose(box, each).reason for box, each in zip(boxes, seen, strict=True)] == ["signal"] * 2

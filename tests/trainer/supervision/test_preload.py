@@ -25,6 +25,7 @@ if "trainer.supervision.launch_agent" in sys.orig_argv:
 
 
 @pytest.mark.parametrize(("customization", "alone"), [("", False), (OF_AN_IMAGE_THAT_STARTS_THREADS, True)])
+@pytest.mark.slow
 def test_ranks_import_torch_by_themselves_where_a_copy_would_differ_from_a_new_process(
     tmp_path: Path, customization: str, alone: bool
 ) -> None:

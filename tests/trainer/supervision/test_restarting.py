@@ -34,6 +34,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
 
 
 @pytest.mark.parametrize(("what", "reason"), [("SIGKILL", "signal"), ("sleep", "hang")])
+@pytest.mark.slow
 def test_a_training_that_lost_a_rank_goes_on_from_its_newest_checkpoint(
     what: str, reason: str, train: Train, undisturbed: dict[int, float]
 ) -> None:
@@ -62,6 +63,7 @@ def test_a_training_that_lost_a_rank_goes_on_from_its_newest_checkpoint(
         *slow(("ddp", "forward", 0, 1), ("fsdp2", "optimizer", 13, 0)),
     ],
 )
+@pytest.mark.slow
 def test_ranks_out_of_memory_begin_again_with_half_the_micro_batch_on_the_same_curve(
     strategy: str, where: str, step: int, rank: int, train: Train, undisturbed: dict[int, float]
 ) -> None:

@@ -35,6 +35,7 @@ def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_a_program_that_works_is_finished_with_all_its_conditions(launch: Launcher) -> None:
     run = launch(
         """
@@ -106,6 +107,7 @@ finally:
         *slow(('OSError(28, "No space left on device")', 0, "disk")),
     ],
 )
+@pytest.mark.slow
 def test_a_failure_in_a_process_group_is_that_of_its_rank_and_keeps_its_reason(
     launch: Launcher, raised: str, late_s: int, reason: str
 ) -> None:
@@ -116,6 +118,7 @@ def test_a_failure_in_a_process_group_is_that_of_its_rank_and_keeps_its_reason(
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_a_program_in_a_process_group_that_has_no_room_is_started_again_when_the_job_says_so(
     launch: Launcher,
 ) -> None:
@@ -125,6 +128,7 @@ def test_a_program_in_a_process_group_that_has_no_room_is_started_again_when_the
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_a_crash_is_told_though_the_other_rank_ignores_sigterm_and_goes_on(launch: Launcher) -> None:
     run = launch(
         """
@@ -170,6 +174,7 @@ def test_of_ranks_that_hang_the_one_the_others_wait_for_is_named_with_its_frame(
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_a_rank_that_never_beats_is_named_when_one_that_does_waits_for_it(launch: Launcher) -> None:
     run = launch(
         """
@@ -197,6 +202,7 @@ def test_a_program_that_beats_and_prints_nothing_hangs_by_its_start_limit(launch
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_a_rank_that_saves_slowly_is_not_ended_because_another_left_at_once(launch: Launcher) -> None:
     run = launch(
         """
@@ -248,6 +254,7 @@ def test_sigkill_to_the_supervisor_leaves_no_process(launch: Launcher) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_ranks_whose_agent_was_killed_end_with_it_and_begin_again_when_the_job_says_so(
     launch: Launcher,
 ) -> None:

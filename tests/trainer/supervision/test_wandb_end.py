@@ -45,6 +45,7 @@ def test_a_training_that_failed_is_failed_and_not_crashed(
     assert (outcome.wandb.mode, outcome.wandb.state) == ("online", "failed")
 
 
+@pytest.mark.slow
 def test_a_training_that_began_again_is_one_run_that_finished(train: Train, wandb: WandbServer) -> None:
     run = train(KILLED, train={"wandb": {"mode": "online"}}, env=wandb.environment)
     outcome = run.outcome()

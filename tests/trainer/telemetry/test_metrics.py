@@ -91,6 +91,7 @@ def test_data_leave_the_box_only_with_a_key_or_when_told(
     assert mode_of(WandbConfig(mode=config)) == mode
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_is_failed_on_wandb(
     box: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def test_a_run_that_pushed_nothing_is_continued_from_nothing(tmp_path: Path) -> 
     assert FetchingBox(tmp_path / "box", pushed=[f"file://{tmp_path / 'none'}"]).fetch() == (0, "")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_comes_back_from_a_bucket(bucket: Any, tmp_path: Path) -> None:
     for path in save(tmp_path / "saved", 60).rglob("*"):
         if path.is_file():

@@ -129,6 +129,7 @@ def eventually_latest(there: Path, step: int) -> None:
     eventually(lambda: pushed.latest() == f"step-{step:06d}", what=f"a push of step {step}")
 
 
+@pytest.mark.slow
 def test_a_bucket_gets_the_last_two_and_the_name_of_the_newest(bucket: Any, tmp_path: Path) -> None:
     box = PushingBox(tmp_path / "box", "s3://models/demo")
     for step in (20, 40, 60):

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step() -> None:
     name = "single latent bf16 checkpointing"
     found = compare(name, dict(jobs())[name])
@@ -33,6 +34,7 @@ def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step() -> N
 @pytest.mark.parametrize(
     "name", ["ddp fno bf16", "fsdp2 latent bf16 checkpointing", *slow(("fsdp2 fno fp32 checkpointing",))]
 )
+@pytest.mark.slow
 def test_no_more_is_foretold_of_a_step_of_several_ranks_than_it_takes_and_a_tenth(name: str) -> None:
     # By chance a real one takes up to a sixth more: how near it is, the benchmark says, of several trainings.
     found = compare(name, dict(jobs())[name], trainings=1)
@@ -40,6 +42,7 @@ def test_no_more_is_foretold_of_a_step_of_several_ranks_than_it_takes_and_a_tent
     assert -0.25 < found.off < 0.1
 
 
+@pytest.mark.slow
 def test_a_step_that_has_too_little_memory_was_foretold_and_so_was_the_one_that_fits() -> None:
     config = dict(jobs())["single latent fp32"]
     small, large = (foretell(replace(config, micro_batch=size), 1).of("single")[0].peak for size in (4, 16))
@@ -49,6 +52,7 @@ def test_a_step_that_has_too_little_memory_was_foretold_and_so_was_the_one_that_
     assert trained_within(replace(config, micro_batch=4), limit)
 
 
+@pytest.mark.slow
 def test_more_ranks_than_this_computer_has_hold_less_each_and_auto_has_both_strategies() -> None:
     found = foretell(TrainConfig(batch=64), 64)
     ddp, sharded = found.of("ddp")[0], found.of("fsdp2")[0]

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
@@ -27,23 +27,32 @@ def elastic_launch(config: SimpleNamespace, python: str) -> Callable[..., None]:
     """A call that runs its arguments on every rank of this machine until all have ended."""
 
     def launch(*arguments: str) -> None:
-        ranks = range(config.nproc_per_node)
-        _watch([subprocess.Popen([python, *arguments], env=_environment(rank, len(ranks))) for rank in ranks])
+        each, first = config.nproc_per_node, config.rdzv_configs["node"] * config.nproc_per_node
+        world_size = each * config.max_nodes
+        _watch(
+            {
+                first + local: subprocess.Popen(
+                    [python, *arguments], env=_environment(first + local, local, world_size)
+                )
+                for local in range(each)
+            }
+        )
 
     return launch
 
 
-def _environment(rank: int, ranks: int) -> dict[str, str]:
-    return os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+def _environment(rank: int, local_rank: int, world_size: int) -> dict[str, str]:
+    return os.environ | {"RANK": str(rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(world_size)}
 
 
-def _watch(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
+def _watch(processes: Mapping[int, subprocess.Popen[bytes]]) -> None:
     """As torch's own does: the first rank that fails ends the others."""
+    ranks = processes.values()
     while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
         time.sleep(POLL_S)
     failures = {
         number: SimpleNamespace(exitcode=rank.returncode, timestamp=time.time(), message="")
-        for number, rank in enumerate(ranks)
+        for number, rank in processes.items()
         if rank.returncode
     }
     for rank in ranks:

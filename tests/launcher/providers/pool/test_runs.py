@@ -45,6 +45,7 @@ def house(tmp_path: Path) -> Iterator[House]:
     house.clean()
 
 
+@pytest.mark.slow
 def test_a_run_on_a_slot_ends_as_on_a_machine_of_its_own_and_the_machine_is_given_back(house: House) -> None:
     holder = house.hold(program(WELL))
     run_id, drive = house.launch(program(WELL))
@@ -79,6 +80,7 @@ def kill_program_of(house: House, run_id: str) -> None:
     assert found
 
 
+@pytest.mark.slow
 def test_a_slot_that_breaks_out_of_its_memory_or_is_killed_leaves_its_neighbour_alone(house: House) -> None:
     small = program(WELL, memory_gb=0.6)
     holder = house.hold(small, slots=3)
@@ -106,6 +108,7 @@ LEAVES_A_DAEMON = (f"env -i setsid sleep {DAEMON_S} >/dev/null 2>&1 </dev/null &
 """It has left its session, and nothing in its environment says whose it is."""
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_not_clean_takes_no_more_slots_and_ends(house: House) -> None:
     holder = house.hold(program(WELL))
     _, drive = house.launch(replace(program(WELL), setup=LEAVES_A_DAEMON))
@@ -160,6 +163,7 @@ def test_a_launcher_killed_in_any_phase_of_a_run_on_a_slot_is_resumed_to_a_succe
     assert house.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_slot_that_no_open_run_claims_is_reaped(house: House) -> None:
     holder = house.hold(program(WELL))
     run_id, drive = house.launch(program(WAITS))
@@ -177,6 +181,7 @@ def test_a_slot_that_no_open_run_claims_is_reaped(house: House) -> None:
     assert house.leftovers() == []
 
 
+@pytest.mark.slow
 def test_when_all_launchers_are_dead_leases_end_the_slot_and_then_the_machine(house: House) -> None:
     short = replace(program(WAITS), limits=Limits(hours=0.004, stall_s=90, start_s=90, collect_s=1))
     holder = house.hold(short, idle_s=2.0)
@@ -193,6 +198,7 @@ def test_when_all_launchers_are_dead_leases_end_the_slot_and_then_the_machine(ho
     assert house.leftovers() == []
 
 
+@pytest.mark.slow
 def test_giving_a_machine_back_lets_a_run_on_a_slot_save_and_come_home(house: House) -> None:
     holder = house.hold(program(WELL))
     run_id, drive = house.launch(program(SAVES))
@@ -207,6 +213,7 @@ def test_giving_a_machine_back_lets_a_run_on_a_slot_save_and_come_home(house: Ho
     assert house.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_machine_destroyed_under_its_slots_is_seen_as_lost_and_nothing_goes_on(house: House) -> None:
     holder = house.hold(program(WELL))
     run_id, drive = house.launch(program(WAITS))

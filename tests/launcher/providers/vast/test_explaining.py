@@ -46,6 +46,7 @@ def trained_before(terminal: Terminal, vast: VastEmulator) -> None:
     ledger.close()
 
 
+@pytest.mark.slow
 def test_the_speed_of_an_earlier_run_of_the_job_is_what_the_next_is_planned_by(
     vast: VastEmulator, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_deadline_takes_the_cheapest_machine_that_is_expected_in_time_or_names
 
 
 @pytest.mark.parametrize("count", [20, 90])
+@pytest.mark.slow
 def test_on_vast_an_offer_has_the_same_sums_in_the_plan_and_its_explanation(
     tmp_path: Path, count: int
 ) -> None:
@@ -132,6 +134,7 @@ def cents(offer: dict[str, Any]) -> tuple[float, ...]:
     return tuple(round(offer[name], 2) for name in ("expected_usd", "at_most_usd", "usd_per_hour"))
 
 
+@pytest.mark.slow
 def test_on_vast_limits_that_are_too_small_are_answered_with_what_to_write(
     vast: VastEmulator, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_machine_that_is_no_good_is_given_back_and_its_host_avoided(
     }
 
 
+@pytest.mark.slow
 def test_a_machine_that_loads_for_ever_is_given_back_and_each_layer_is_told_once(desk: Desk) -> None:
     desk.vast.faults.add("stuck_loading")
     run = desk.launch()
@@ -112,6 +113,7 @@ def test_an_image_that_cannot_be_pulled_is_not_the_host_s_fault(desk: Desk, faul
     assert not desk.avoided()
 
 
+@pytest.mark.slow
 def test_a_host_is_not_blamed_while_vast_cannot_be_asked(desk: Desk) -> None:
     for endpoint in ("list_instances", "show_instance"):
         desk.vast.faults.add("server_error", endpoint=endpoint, times=10_000)

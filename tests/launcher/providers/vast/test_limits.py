@@ -187,6 +187,7 @@ def rented(provider: VastProvider, label: str) -> Instance:
     raise AssertionError(f"{label}: every offer was taken by others")
 
 
+@pytest.mark.slow
 def test_twenty_launchers_at_once_all_rent_and_none_calls_too_often(tmp_path: Path) -> None:
     time = SharedTime(MANY)
     market = [Machine(id=41000 + number) for number in range(MANY)]

@@ -25,6 +25,7 @@ def test_machines_of_others_are_not_ours(vast: VastEmulator, provider: VastProvi
     assert not provider.instances()
 
 
+@pytest.mark.slow
 def test_every_page_of_the_list_is_read(tmp_path: Path) -> None:
     machines = [Machine(id=number) for number in range(41000, 41030)]
     with VastEmulator(machines, rate_limits=False) as vast:

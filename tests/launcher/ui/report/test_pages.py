@@ -188,6 +188,7 @@ def test_a_batch_of_few_points_has_a_page(points: int, tmp_path: Path) -> None:
     assert_sound(batch_page_file(batch_report_of(made_batch(tmp_path, points), NAME, NOW), tmp_path))
 
 
+@pytest.mark.slow
 def test_the_page_of_a_thousand_points_is_below_five_megabytes(tmp_path: Path) -> None:
     ledger = made_batch(tmp_path, 1000, steps=400)
     read = assert_sound(batch_page_file(batch_report_of(ledger, NAME, NOW), tmp_path), 5_000_000)

@@ -114,6 +114,7 @@ def trials(
         *slow(("ddp", 2, 8), ("fsdp2", 2, 10), ("fsdp2", 3, 8), ("fsdp2 bf16", 2, 4), ("fsdp2 muon", 2, 2)),
     ],
 )
+@pytest.mark.slow
 def test_every_rank_finds_what_fits_on_all_and_trains_as_if_it_had_been_told(
     name: str, ranks: int, count: int, box: Path
 ) -> None:
@@ -161,6 +162,7 @@ def messages(ranks: Ranks, box: Path) -> list[dict[str, int]]:
     return counts
 
 
+@pytest.mark.slow
 def test_a_training_pays_nothing_for_its_probe(box: Path) -> None:
     for after, without in together(messages, 2, box):
         assert after == without

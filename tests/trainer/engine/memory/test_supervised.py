@@ -21,6 +21,7 @@ def train(tmp_path: Path) -> Iterator[Train]:
     yield from starting(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_training_finds_what_fits_and_computes_less_when_that_no_longer_does(train: Train) -> None:
     before = SHORT | {"where": "backward", "step": 0, "rank": 1, "above": 2}
     later = SHORT | {"where": "forward", "step": 13, "rank": 0, "above": 1}

@@ -1,0 +1,74 @@
+"""How a job fits GPUs, in text and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from launcher.decisions.fit import Fit, GpuFit
+from launcher.decisions.workload import needed_gb
+from launcher.ui.render.amounts import duration
+from launcher.ui.render.documents import Document
+from launcher.ui.render.table import facts, table
+from trainer.contract.workload import Workload
+
+_HEADER = ("GPU", "GB", "STRATEGY", "NEEDS GB", "AT ONCE", "STEP", "ALL STEPS", "OF PEAK")
+
+
+def fit_text(fit: Fit) -> str:
+    """Show what a step takes of a rank, and a line for each kind of GPU."""
+    lines = [table(_HEADER, map(_cells, fit.gpus), right=(1, 3, 4, 5, 6, 7))]
+    return "\n\n".join([facts(_facts(fit)), *lines, _note(fit)])
+
+
+def fit_document(fit: Fit) -> Document:
+    """Describe it for `rehearse --json`."""
+    return asdict(fit)
+
+
+def windows_text(workload: Workload) -> str:
+    """Say how many windows are computed at once."""
+    return "1 window at once" if workload.micro_batch == 1 else f"{workload.micro_batch} windows at once"
+
+
+def _facts(fit: Fit) -> Iterator[tuple[str, str]]:
+    yield "ranks", str(fit.world_size)
+    yield "parameters", f"{fit.workloads.parameters:,}"
+    for strategy in dict.fromkeys(each.strategy for each in fit.workloads.workloads):
+        yield strategy, "\n".join(_step(each, fit.world_size) for each in fit.workloads.of(strategy))
+
+
+def _step(workload: Workload, world_size: int) -> str:
+    return (
+        f"{windows_text(workload)}: {needed_gb(workload, world_size):.3g} GB of a GPU; "
+        f"{workload.flops / 1e12:.3g} TFLOP a step and rank"
+    )
+
+
+def _cells(gpu: GpuFit) -> tuple[str, ...]:
+    start = (gpu.gpu, f"{gpu.memory_gb:g}", gpu.strategy)
+    if gpu.windows is None or gpu.step_s is None or gpu.train_s is None or gpu.mfu is None:
+        return (*start, f"{gpu.least_gb:.3g}", "no room", "-", "-", "-")
+    share = f"{gpu.mfu:.0%}" if gpu.mfu >= 0.01 else "under 1%"
+    return (
+        *start,
+        f"{gpu.needed_gb:.3g}",
+        str(gpu.windows),
+        _step_time(gpu.step_s),
+        duration(gpu.train_s),
+        share,
+    )
+
+
+def _step_time(seconds: float) -> str:
+    return f"{seconds * 1000:.3g}ms" if seconds < 1 else duration(seconds)
+
+
+def _note(fit: Fit) -> str:
+    return (
+        "NEEDS GB: with all of a rank's share of the batch at once; where there is no\n"
+        "room, with one window.\n"
+        "STEP, ALL STEPS, OF PEAK: estimated by roofline, not measured: from what a step\n"
+        f"computes and moves, at {fit.efficiency:.0%} of what the GPU could do at best. Messages between\n"
+        "ranks and the loading of data are not counted."
+    )

@@ -1,0 +1,216 @@
+"""Memory: what fits is found, what does not is survived, and what is foretold is true."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Limit, at_least, at_most
+from benchmarks.foretold import trained
+from tests.gpu.check import GIB, Broken, Figure, Place, Seen, expect
+from tests.gpu.comparing import beside
+from tests.gpu.ranks import apart, together
+from tests.gpu.trainings import (
+    STEPS,
+    Settings,
+    begin,
+    box_of,
+    config_of,
+    expect_reason,
+    heart_of,
+    learn,
+    supervised,
+)
+
+_TASK = "tests.trainer.supervision.faulty:make"
+_PLACES = ("forward", "backward", "optimizer", "eval")
+_LARGE: Settings = {
+    "batch": 64,
+    "data": {"betas": [1.0], "train": 64, "test": 2, "points": 512, "frames": 5},
+    "model": {"dim": 256, "depth": 4, "heads": 4},
+}
+_SMALL: Settings = {"batch": 16}
+
+
+def check_probe(place: Place, folder: Path) -> Seen:
+    """Leave a rank room for half of its windows: the probe finds out, and the training fits."""
+    settings = _LARGE if place.gpus else _SMALL
+    ranks = place.ranks(2)
+    jobs: Mapping[str, tuple[int, Settings]] = {
+        "single": (1, settings),
+        f"fsdp2 x{ranks}": (ranks, {**settings, "strategy": "fsdp2"}),
+    }
+    figures: list[Figure] = []
+    for name, (size, job) in jobs.items():
+        box = box_of(folder / name, place, job, ranks=size)
+        found, share, losses, told = together(place, _probed, size, box, job)[0]
+        expect(found < share, f"{name}: {found} of {share} windows, where there is room for half")
+        expect(found >= share // 8, f"{name}: {found} of {share} windows are too few")
+        figures += beside({f"{name}, {found} of {share} windows": losses}, told, "fp32")
+    return Seen(figures=figures)
+
+
+def _probed(ranks: Any, box: Path, settings: Settings) -> tuple[int, int, list[float], list[float]]:
+    """Return what the probe found, the share, and three losses beside those of a training that was told."""
+    from trainer.engine.memory.probe import fitted
+
+    share = settings["batch"] // ranks.rank.world_size
+    room = _peak(ranks, box, {**settings, "micro_batch": share // 2})
+    with _no_more_than(room, share // 2, ranks) as limit:
+        session = begin(ranks, box, {**settings, "probe": "on"})
+        limit(session)
+        session = fitted(session, heart_of(session))
+        found = session.plan.micro_batch
+        session, losses = learn(session, 0, 3)
+        session.loader.close()
+    other, told = learn(begin(ranks, box, {**settings, "micro_batch": found}), 0, 3)
+    other.loader.close()
+    return found, share, losses, told
+
+
+def _peak(ranks: Any, box: Path, settings: Settings) -> int:
+    """Return what the allocator takes of a GPU for two steps, on the rank that needs most."""
+    import gc
+
+    import torch
+
+    if ranks.device.type == "cpu":
+        return 0
+    torch.cuda.reset_peak_memory_stats(ranks.device)
+    session, _ = learn(begin(ranks, box, settings), 0, 2)
+    session.loader.close()
+    peak = torch.cuda.max_memory_reserved(ranks.device)
+    del session
+    gc.collect()
+    torch.cuda.empty_cache()
+    return int(ranks.highest(float(peak))[0])
+
+
+@contextmanager
+def _no_more_than(room: int, windows: int, ranks: Any) -> Iterator[Any]:
+    """Limit a GPU's memory to so many bytes and a quarter; on the CPU, a model to so many windows."""
+    import torch
+
+    def fail(_: Any, inputs: tuple[Any, ...]) -> None:
+        if len(inputs[0]) > windows:
+            raise torch.OutOfMemoryError("injected")
+
+    if ranks.device.type == "cpu":
+        yield lambda session: session.operator.register_forward_pre_hook(fail)
+        return
+    total = torch.cuda.get_device_properties(ranks.device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, 1.25 * room / total), ranks.device)
+    yield lambda _: None
+    torch.cuda.set_per_process_memory_fraction(1.0, ranks.device)
+
+
+def check_restarts(place: Place, folder: Path) -> Seen:
+    """Ask for more than there is, in each place of a training: each time it starts again with half."""
+    faults = [
+        {"what": "too much memory", "where": where, "rank": 0, "step": 3, "starts": number}
+        for number, where in enumerate(_PLACES, start=1)
+    ]
+    settings: Settings = {"batch": 32, "data": _data(), "steps": 12}
+    env = {"FAULTS": json.dumps(faults)}
+    with supervised(box_of(folder / "box", place, settings, env=env)) as run:
+        outcome = run.outcome()
+        expect_reason(run, outcome, "finished")
+    starts = [(start.reason, start.micro_batch) for start in outcome.starts]
+    expected = [("oom", 32), ("oom", 16), ("oom", 8), ("oom", 4), ("finished", 2)]
+    expect(starts == expected, f"the starts were {starts}, not {expected}")
+    return Seen(text=", ".join(_PLACES))
+
+
+def check_retry(place: Place, folder: Path) -> Seen:
+    """Ask for more than there is in one step, which is done again with half: the curve is the same."""
+    settings: Settings = {"batch": 16, "out_of_memory": "retry"}
+    ranks = place.ranks(2)
+    box = box_of(folder / "box", place, settings, ranks=ranks)
+    answers = together(place, _retried, ranks, box, settings)
+    micro_batch, losses, told = answers[0]
+    share = settings["batch"] // ranks
+    expect(micro_batch == share // 4, f"it computes {micro_batch} windows at once, not {share // 4}")
+    return Seen(figures=beside({f"ddp x{ranks}": losses}, told, "fp32"))
+
+
+def _retried(ranks: Any, box: Path, settings: Settings) -> tuple[int, list[float], list[float]]:
+    """Fail in a forward pass of the last rank, then in a backward pass, and train on."""
+    last = ranks.rank.rank == ranks.rank.world_size - 1
+    session = begin(ranks, box, settings)
+    places = ["forward", "backward"] if last else []
+
+    def ask(_module: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if places == ["forward", "backward"]:
+            _take_too_much(places, ranks.device)
+        elif places:
+            output.register_hook(lambda _: _take_too_much(places, ranks.device) if places else None)
+
+    hook = session.operator.register_forward_hook(ask)
+    session, losses = learn(session, 0, STEPS)
+    hook.remove()
+    session.loader.close()
+    other, told = learn(begin(ranks, box, {**settings, "out_of_memory": "restart"}), 0, STEPS)
+    other.loader.close()
+    return session.plan.micro_batch, losses, told
+
+
+def _take_too_much(places: list[str], device: Any) -> None:
+    import torch
+
+    places.pop(0)
+    torch.empty(1 << 50, dtype=torch.uint8, device=device)
+    raise Broken("a petabyte was there")
+
+
+def check_foretold(place: Place, folder: Path) -> Seen:
+    """Compare the peak that `vastrun plan` foretells with what the allocator had."""
+    figures = []
+    jobs = _FORETOLD if place.gpus else {"latent fp32": _FORETOLD["latent fp32"]}
+    for name, changes in jobs.items():
+        settings = {**(_LARGE if place.gpus else _SMALL), "strategy": "single", **changes}
+        total, other = apart(_foretell, settings)
+        if place.gpus:
+            box = box_of(folder / name, place, settings)
+            peak = together(place, _allocated, 1, box, settings)[0]
+            expect(peak > GIB // 8, f"{name}: {peak} bytes are too few to compare")
+        else:  # there trajectories are no tensors of torch's own
+            total, peak = total - other, trained(config_of(settings))[0]
+        figures += [_ratio(name, total / peak, limit) for limit in (at_most(1.1), at_least(0.9))]
+    return Seen(figures=figures)
+
+
+_FORETOLD: Mapping[str, Settings] = {
+    "latent fp32": {},
+    "latent bf16": {"precision": "bf16"},
+    "latent bf16 recomputed": {"precision": "bf16", "activation_checkpointing": True},
+    "fno fp32": {"model": {"name": "fno", "dim": 128, "depth": 4}},
+}
+
+
+def _ratio(name: str, ratio: float, limit: Limit) -> Figure:
+    return Figure(name=f"{name}, foretold", value=ratio, unit="of the true peak", limit=limit)
+
+
+def _foretell(settings: Settings) -> tuple[int, int]:
+    """Return bytes of the peak, and those of trajectories among them."""
+    from trainer.workload.foretelling import as_computed_here, foretell_one
+    from trainer.workload.stand_ins import ranks_alone
+
+    config = as_computed_here(config_of(settings))
+    peak = foretell_one(ranks_alone(1), config, "single", config.batch).peak
+    return peak.total, peak.other
+
+
+def _allocated(ranks: Any, box: Path, settings: Settings) -> int:
+    import torch
+
+    session, _ = learn(begin(ranks, box, settings), 0, 3)
+    session.loader.close()
+    return int(torch.cuda.max_memory_allocated(ranks.device))
+
+
+def _data() -> dict[str, Any]:
+    return {"betas": [1.0], "train": 32, "test": 8, "points": 32, "frames": 9, "task": _TASK}

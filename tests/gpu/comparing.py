@@ -1,0 +1,54 @@
+"""Comparing: how far two curves of losses are apart, and how far they may be. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from benchmarks.figures import Limit, at_most
+from tests.gpu.check import Figure
+
+LIMITS: Mapping[str, Limit] = {
+    "bitwise": at_most(0.0),
+    "fp32": at_most(1e-3),
+    "tf32": at_most(1e-2),
+    "bf16": at_most(3e-2),
+    "fp16": at_most(3e-2),
+}
+"""How far the losses of 20 steps may be off, as a share.
+
+Another device adds up in another order: fp32 sums of a few hundred terms differ by 1e-6, and AdamW's first
+steps, which take little but a gradient's sign, make that up to a thousand times as much. bf16 has 8 bits,
+fp16 and TF32 have 11.
+"""
+
+
+def furthest(losses: Sequence[float], reference: Sequence[float]) -> float:
+    """Return the largest difference as a share of the reference; infinity where a loss is not finite.
+
+    Raises ValueError for curves of different lengths, or none.
+    """
+    if len(losses) != len(reference) or not reference:
+        raise ValueError(f"{len(losses)} losses beside {len(reference)}")
+    shares = [_share(loss, expected) for loss, expected in zip(losses, reference, strict=True)]
+    return max(shares)
+
+
+def beside(curves: Mapping[str, Sequence[float]], reference: Sequence[float], precision: str) -> list[Figure]:
+    """Return a figure for each curve: how far it is off; with the limit of a precision."""
+    return [
+        Figure(name=name, value=furthest(losses, reference), unit="off", limit=LIMITS[precision])
+        for name, losses in curves.items()
+    ]
+
+
+def fell(losses: Sequence[float], *, by: float = 0.1) -> bool:
+    """Tell whether a loss is finite all the way, and lower in the end, by that share at least."""
+    return all(map(math.isfinite, losses)) and losses[-1] < (1 - by) * losses[0]
+
+
+def _share(loss: float, expected: float) -> float:
+    if loss == expected:
+        return 0.0
+    share = abs(loss - expected) / max(abs(expected), 1e-12)
+    return share if math.isfinite(share) else math.inf

@@ -1,0 +1,69 @@
+"""Supervisors of several nodes that have met, all in this process."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import TypeVar
+
+from tests.waiting import LONGEST_S
+from trainer.distributed.nodes import ThisNode
+from trainer.supervision.diagnosis import Watched
+from trainer.supervision.peers import Peers
+from trainer.supervision.rank_process import RankProcess
+
+_T = TypeVar("_T")
+
+
+def free_port() -> int:
+    """A port whose next one is free too."""
+    while True:
+        with socket.create_server(("", 0)) as first:
+            found: int = first.getsockname()[1]
+            try:
+                socket.create_server(("", found + 1)).close()
+            except OSError:
+                continue
+            return found
+
+
+@contextmanager
+def meeting(nodes: int, *, ahead_s: Sequence[float] = ()) -> Iterator[list[Peers]]:
+    """The sides of so many nodes. `ahead_s`: by how much the clock of each is ahead."""
+    port = free_port()
+    with ExitStack() as stack:
+        places = [ThisNode(node=node, nodes=nodes, host="127.0.0.1", port=port) for node in range(nodes)]
+        sides = [
+            stack.enter_context(Peers(this_node=place, run_id="calm-heron", clock=_clock(ahead)))
+            for place, ahead in zip(places, [*ahead_s, *[0.0] * nodes], strict=False)
+        ]
+        at_once(lambda peers: peers.meet(within_s=LONGEST_S, given_up=lambda: False), sides)
+        yield sides
+
+
+def _clock(ahead_s: float) -> Callable[[], float]:
+    return lambda: time.time() + ahead_s
+
+
+def at_once(work: Callable[..., _T], *each: Sequence[object]) -> list[_T]:
+    """What it returns for each, done by a thread each."""
+    with ThreadPoolExecutor(len(each[0])) as threads:
+        return list(threads.map(work, *each))
+
+
+def watched(peers: Peers, exit_code: int, at: float) -> Watched:
+    """A node whose only rank left so."""
+    node = peers.this_node
+    process = RankProcess(rank=node.node, pid=1, started_at=1.0, exit_code=exit_code, ended_at=at)
+    return Watched(
+        started_at=1.0,
+        world_size=node.nodes,
+        training=False,
+        processes=(process,),
+        agent=None,
+        agent_exit=1,
+        this_node=node,
+    )
