@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as torch_dist
 
-from trainer.boot.preflight.forked import Forked, run_forked, say_ready
+from trainer.boot.preflight.forked import Forked, Work, run_forked, say_ready
 from trainer.contract import layout
 from trainer.contract.records import write_json
 from trainer.distributed.group import device_of
@@ -64,7 +64,7 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
     name = f"all-reduce {ranks} ranks {backend}"
 
     def try_one(transport: Transport) -> Trial:
-        work = partial(_all_reduce, backend, START_S + transport.limit_s)
+        work = all_reduce(backend, START_S + transport.limit_s)
         forked = run_forked(work, ranks, transport.env, transport.limit_s, start_s=START_S)
         return judge(transport, forked, least_gb_per_s=_LEAST_GB_PER_S[backend])
 
@@ -74,6 +74,11 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
     # Also when no way works: the record says what each of them failed with.
     write_json(box / layout.PREFLIGHT, _record(backend, ranks, trials))
     return 1 if trials[-1].fault else 0
+
+
+def all_reduce(backend: str, limit_s: float) -> Work:
+    """Return the work of a rank that adds up with the others, for `run_forked`: timed, and its sum checked."""
+    return partial(_all_reduce, backend, limit_s)
 
 
 def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path) -> float | None:
