@@ -77,7 +77,7 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
 
 
 def all_reduce(backend: str, limit_s: float) -> Work:
-    """Return the work of a rank that adds up with the others, for `run_forked`: timed, and its sum checked."""
+    """Return the work of a rank, for `run_forked`: an all-reduce, timed, its sum checked."""
     return partial(_all_reduce, backend, limit_s)
 
 
