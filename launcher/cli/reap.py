@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from launcher.cli.options import confirm, json_option, provider_anyway_option, yes_option
 from launcher.cli.output import say, show
-from launcher.commands.orphans import of_ledger, orphans
-from launcher.commands.reaping import reap
+from launcher.commands.orphans import leftover_networks, of_ledger, orphans
+from launcher.commands.reaping import reap, remove_networks
+from launcher.core import RunNetwork
+from launcher.core.errors import AuthError, ProviderError
 from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
+from launcher.ports import Provider
 from launcher.ui.render.documents import orphans_document
 from launcher.ui.render.orphans import orphans_text, warning_text
 from launcher.wiring import Wiring
@@ -30,29 +35,52 @@ def command(
 ) -> None:
     """List the machines of ours that no open run claims, and end them once confirmed.
 
-    Those of another computer with the same account are listed, and are ended only with --from-ledger.
+    Those of another computer with the same account are listed, and are ended only with --from-ledger. A
+    network that was made for a run of several nodes is removed with its machines.
     """
     wiring: Wiring = ctx.obj
     market = wiring.provider(provider)
     found = orphans(wiring.ledger(), market, wiring.now())
     chosen = of_ledger(found, from_ledger)
-    text = orphans_text(found, wiring.now())
-    if not chosen or dry_run:
-        show(orphans_document(found, []), text, as_json=as_json)
+    networks = _networks(wiring, market) if from_ledger is None else []
+    text = orphans_text(found, networks, wiring.now())
+    if dry_run or not (chosen or networks):
+        show(orphans_document(found, networks, []), text, as_json=as_json)
         return
     say(text, err=True)
     if from_ledger is not None:
         say(warning_text(chosen), err=True)
     ids = [orphan.instance.id for orphan in chosen]
-    confirm(f"end {'machine' if len(ids) == 1 else 'machines'} {', '.join(ids)}", yes=yes)
-    gone = reap(chosen, wiring.services_for(provider, wiring.now()))
-    left = [machine_id for machine_id in ids if machine_id not in gone]
+    names = [network.name for network in networks]
+    confirm(
+        f"end {_all_of('machine', ids)}{' and ' if ids and names else ''}{_all_of('network', names)}", yes=yes
+    )
+    services = wiring.services_for(provider, wiring.now())
+    gone = [*reap(chosen, services), *remove_networks(networks, services)]
+    left = [one for one in (*ids, *names) if one not in gone]
     show(
-        orphans_document(found, gone),
-        "\n".join(f"{machine_id} destroyed" for machine_id in gone),
+        orphans_document(found, networks, gone),
+        "\n".join(f"{one} destroyed" for one in gone),
         as_json=as_json,
     )
     if left:
         again = "vastrun reap" if from_ledger is None else f"vastrun reap --from-ledger {from_ledger}"
         say(f"error: still there: {', '.join(left)}\ntry:   {again}", err=True)
+    # A network costs nothing: that one is left is no machine that may be paid for.
+    if set(left) & set(ids):
         ctx.exit(EXIT_TEARDOWN_NOT_CONFIRMED)
+
+
+def _networks(wiring: Wiring, market: Provider) -> list[RunNetwork]:
+    """Those that are left over; a key that may not list them ends machines all the same."""
+    try:
+        return leftover_networks(wiring.ledger(), market)
+    except (AuthError, ProviderError) as error:
+        say(f"note: networks of runs cannot be listed: {error}", err=True)
+        return []
+
+
+def _all_of(word: str, names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    return f"{word if len(names) == 1 else word + 's'} {', '.join(names)}"

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from launcher.commands import computer
-from launcher.commands.orphans import Owner, by_owner, orphans
+from launcher.commands.orphans import Owner, by_owner, leftover_networks, orphans
 from launcher.core import AccountStatus
 from launcher.core.errors import AuthError, VastrunError
 from launcher.ports import Ledger, Provider
@@ -205,6 +205,22 @@ def _orphans(ledger: Ledger, provider: Provider, name: str, now: float) -> Itera
     for owner, theirs in by_owner(found):
         ids = ", ".join(orphan.instance.id for orphan in theirs)
         yield Finding(name=f"{name} others", health=Health.OK, text=f"{owner}: {ids}")
+    if provider.abilities.networks is not None:
+        yield _networks(ledger, provider, f"{name} networks")
+
+
+def _networks(ledger: Ledger, provider: Provider, label: str) -> Finding:
+    """Say whether networks of runs are left, and what a run with several nodes needs."""
+    try:
+        left = leftover_networks(ledger, provider)
+    except VastrunError as error:  # one machine does without
+        return _failure(label, error, Health.SKIP)
+    if left:
+        names = ", ".join(network.name for network in left)
+        fix = f"vastrun reap --provider {provider.name}"
+        return Finding(name=label, health=Health.WARN, text=f"left of runs that ended: {names}", fix=fix)
+    text = "none is left; a run with several nodes needs a key with user_write besides"
+    return Finding(name=label, health=Health.OK, text=text)
 
 
 def _failure(name: str, error: VastrunError, health: Health = Health.FAIL) -> Finding:

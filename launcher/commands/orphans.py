@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from launcher.core import Instance, Phase, Run, ledger_in
+from launcher.core import Instance, Phase, Run, RunNetwork, ledger_in
 from launcher.core.errors import UsageError
 from launcher.decisions.policy import ours
 from launcher.ports import Ledger, Provider
@@ -61,6 +61,19 @@ def orphans(ledger: Ledger, provider: Provider, now: float) -> list[Orphan]:
             owner = Owner.THIS if claims or not provider.shared else _stranger(machine, ledger)
             found.append(Orphan(instance=machine, run=claims[0] if claims else None, owner=owner))
     return found
+
+
+def leftover_networks(ledger: Ledger, provider: Provider) -> list[RunNetwork]:
+    """Return the networks that were made for runs of this ledger, of which none is open.
+
+    Raises AuthError, ProviderError when the provider cannot tell.
+    """
+    networks = provider.abilities.networks
+    if networks is None:
+        return []
+    open_labels = {run.label for run in ledger.runs(open_only=True)}
+    made = networks.run_networks()
+    return [one for one in made if ledger_in(one.label) == ledger.id and one.label not in open_labels]
 
 
 def of_ledger(found: Sequence[Orphan], named: str | None) -> list[Orphan]:

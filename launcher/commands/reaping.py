@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from launcher.commands.orphans import Orphan
-from launcher.core import Driver, Run, bills
-from launcher.core.errors import HeldError
+from launcher.core import Driver, Run, RunNetwork, bills
+from launcher.core.errors import AuthError, HeldError, ProviderError
 from launcher.decisions import policy
 from launcher.flow.context import Services
 
@@ -42,6 +43,18 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
         if orphan.run is not None:
             _note(orphan, orphan.run, services, ended_at[orphan.instance.id])
     return [machine_id for machine_id, count in absences.items() if count >= 2]
+
+
+def remove_networks(networks: Sequence[RunNetwork], services: Services) -> list[str]:
+    """Remove networks of runs that have no machine any more; return the names of those that are gone."""
+    gone: list[str] = []
+    able = services.provider.abilities.networks
+    for network in networks:
+        assert able is not None  # it listed them
+        with suppress(AuthError, ProviderError):
+            able.remove_network(network.label)
+            gone.append(network.name)
+    return gone
 
 
 def _note(orphan: Orphan, run: Run, services: Services, ended_at: float) -> None:

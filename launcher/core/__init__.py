@@ -21,6 +21,7 @@ from launcher.core.market import (
     MachineEnd,
     Offer,
     RentalOrder,
+    RunNetwork,
 )
 from launcher.core.phases import Phase
 from launcher.core.runs import (
@@ -72,6 +73,7 @@ __all__ = [
     "Rental",
     "RentalOrder",
     "Run",
+    "RunNetwork",
     "StepEnd",
     "UserRequest",
     "Verdict",

@@ -69,6 +69,8 @@ class Offer:
     """What to bid for the GPUs; None: a machine on demand, at its price."""
     image: str | None = None
     """What would run there: the job's own, or ours that fits; None: it runs no images."""
+    network: str = ""
+    """The network that its host shares with others of the market; empty: none, or all hosts share one."""
     image_whole: bool = False
     """The image has all that the onboard trainer needs; what another one lacks is installed at boot."""
     cuda: float = 0.0
@@ -155,6 +157,15 @@ class RentalOrder:
     """What the job's limits let it cost there."""
     nodes: tuple[str, ...] = ()
     """The labels of all machines of the run, by node, of which this is one; empty: it has no other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunNetwork:
+    """A network that was made for the machines of one run."""
+
+    name: str
+    label: str
+    """That of the run's node 0: whose network it is."""
 
 
 @dataclass(frozen=True, kw_only=True)

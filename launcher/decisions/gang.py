@@ -5,10 +5,12 @@ All of it is read off the rows of the ledger, so that it holds for a launcher th
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from launcher.core import Cause, Phase, Run
+from launcher.core import Cause, Offer, Phase, Run
 from launcher.core.bills import cost_usd
+from launcher.core.job import JobSpec
 
 STOP_S = 30.0
 """How long a node may take to stop when another has failed. Its supervisor has heard of that by itself."""
@@ -28,6 +30,35 @@ def may_rent(run: Run, others: Sequence[Run]) -> bool:
     """Tell whether this node may rent: all are planned, and those before it have their machine."""
     before = (other for other in others if other.node < run.node)
     return have_reached(others, Phase.RENT) and have_reached(before, Phase.BOOT)
+
+
+def network_of(run: Run, others: Sequence[Run]) -> str:
+    """Return the network of the market that the nodes before this one chose; empty: none, or it is free."""
+    before = [other for other in others if other.node < run.node and other.offer is not None]
+    first = min(before, key=lambda other: other.node, default=None)
+    return first.offer.network if first is not None and first.offer is not None else ""
+
+
+def sharing_a_network(offers: Sequence[Offer], nodes: int, network: str = "") -> list[Offer]:
+    """Return the offers, in their order, whose machines reach each other: those on that network.
+
+    Empty: those on any network that has hosts enough for all nodes. Where the market has no networks of its
+    own, all reach each other.
+    """
+    if nodes == 1 or not any(offer.network for offer in offers):
+        return list(offers)
+    hosts: defaultdict[str, set[str]] = defaultdict(set)
+    for offer in offers:
+        hosts[offer.network].add(offer.host)
+    enough = {name for name, members in hosts.items() if len(members) >= nodes}
+    return [offer for offer in offers if offer.network in ({network} if network else enough - {""})]
+
+
+def instead_of_nodes(spec: JobSpec) -> str:
+    """Say what could be had instead of nodes on a market without a network for them."""
+    gpus = f" --set resources.gpus={spec.nodes * spec.resources.gpus}" if spec.resources.gpus else ""
+    ranks = f" --set ranks={spec.world_size}" if spec.ranks else ""
+    return f"one machine with more on it: --set nodes=1{gpus}{ranks}; or --provider slurm or docker"
 
 
 def first_failed(others: Sequence[Run]) -> Run | None:

@@ -12,6 +12,7 @@ from launcher.decisions import download_check, offer_check, policy
 from launcher.flow.context import RunContext
 from launcher.flow.lease_end import lost_end
 from launcher.flow.phase_end import PhaseEnd
+from launcher.flow.together import join_network
 from launcher.gate.box_status import lease_of
 from launcher.gate.reading import small_file
 from launcher.ports import ChecksIdentity
@@ -221,6 +222,7 @@ def _accepted(context: RunContext) -> PhaseEnd:
         end = end or unlike_its_offer(context, machine)
     if end is not None:
         return end
+    join_network(context, context.remote())
     connection = context.remote().connection
     if isinstance(connection, ChecksIdentity):
         context.tell(connection.identity)

@@ -304,8 +304,12 @@ class RunContext:
             self.machine = self.own_machine()
             if self.machine is None:
                 raise GoneError(f"the provider lists no machine labelled {self.run.label}")
-            self._remote = GuardedRemote(self.services.provider.connect(self.machine), self._heed)
+            self._remote = self.guarded(self.machine)
         return self._remote
+
+    def guarded(self, machine: Instance) -> GuardedRemote:
+        """Open a shell on a machine of the run, for whoever calls to close. Raises as `remote`."""
+        return GuardedRemote(self.services.provider.connect(machine), self._heed)
 
     def hang_up(self) -> None:
         """Close the connection; the next `remote()` connects anew."""

@@ -19,6 +19,7 @@ from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.deadlines import in_time, must_be_ahead
 from launcher.decisions.estimates import enough_for, over_the_price
+from launcher.decisions.gang import instead_of_nodes, network_of, sharing_a_network
 from launcher.decisions.host_history import HOSTS_CAUSES, avoided
 from launcher.decisions.job_shape import shape_of
 from launcher.flow.context import RunContext
@@ -26,13 +27,20 @@ from launcher.ports import Ledger, Provider
 
 
 def choose(
-    spec: JobSpec, provider: Provider, avoid: Collection[str] = (), *, now: float, done: int = 0
+    spec: JobSpec,
+    provider: Provider,
+    avoid: Collection[str] = (),
+    *,
+    now: float,
+    done: int = 0,
+    network: str = "",
 ) -> list[Offer]:
     """Return offers that fit the job, its price and its deadline, best first, on no host in `avoid`.
 
-    Costs nothing. `done`: the step that it continues from. Raises NoOfferError when there is none, UsageError
-    when the job would spend money without a limit or on an image that may change, asks for more machines than
-    a run can have there, or has limits that leave no time to train.
+    Costs nothing. `done`: the step that it continues from. `network`: that of the nodes which chose before,
+    where the market has several. Raises NoOfferError when there is none, UsageError when the job would spend
+    money without a limit or on an image that may change, asks for more machines than a run can have there, or
+    has limits that leave no time to train.
     """
     if spec.nodes > provider.most_nodes:
         raise _too_many(spec, provider)
@@ -61,12 +69,27 @@ def choose(
             f"{len(fitting)} offers fit, all of them on hosts that failed before",
             hint="see `vastrun hosts` for when they are allowed again, or relax resources:",
         )
+    offers = _reaching_each_other(spec, provider, offers, network)
     if policy.unlimited(spec, offers[0]):
         raise UsageError(
             f"set a spending limit first: {provider.name} charges money",
             hint="--set limits.usd=5, or set limits.usd or limits.usd_per_hour in the job file",
         )
     return in_time(spec, enough_for(spec, offers), now, done)
+
+
+def _reaching_each_other(spec: JobSpec, provider: Provider, offers: list[Offer], network: str) -> list[Offer]:
+    """Raises NoOfferError when no network of the market has machines enough."""
+    left = sharing_a_network(offers, spec.nodes, network)
+    if left:
+        return left
+    where = f"the network of the run's other nodes, {network}, has" if network else "no network of it has"
+    wanted = "another machine that fits" if network else f"{spec.nodes} machines that fit"
+    raise NoOfferError(
+        f"nodes: {len(offers)} offers of {provider.name} fit, but {where} {wanted}: "
+        f"{provider.abilities.why_one_node}",
+        hint=instead_of_nodes(spec),
+    )
 
 
 def _too_many(spec: JobSpec, provider: Provider) -> UsageError:
@@ -83,9 +106,11 @@ def choose_for(context: RunContext) -> list[Offer]:
     provider, ledger, now = context.services.provider, context.services.ledger, context.now()
     avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
     done = steps_before(context.spec, context.run.parent, ledger)
-    offers = choose(context.spec, provider, avoid, now=now, done=done)
+    others = context.gang.others()
+    network = network_of(context.run, others)
+    offers = choose(context.spec, provider, avoid, now=now, done=done, network=network)
     # What another node has comes last: a market has each machine once, this computer may be had again.
-    taken = {other.offer.id for other in context.gang.others() if other.offer is not None}
+    taken = {other.offer.id for other in others if other.offer is not None}
     return sorted(offers, key=lambda offer: offer.id in taken)
 
 
@@ -105,7 +130,7 @@ def steps_before(spec: JobSpec, parent: str | None, ledger: Ledger) -> int:
 def rent_anew(context: RunContext) -> Instance:
     """Rent a new machine: the planned offer, or the next one when that was taken."""
     tried: set[str] = set()
-    offers = [context.run.offer] if context.run.offer else []
+    offers = [context.run.offer] if context.run.offer and _is_on_the_network(context) else []
     for _ in range(policy.RENT_TRIES):
         offer = next((o for o in offers if o.id not in tried), None)
         if offer is None:
@@ -142,6 +167,12 @@ def _asked(context: RunContext, offer: Offer) -> Instance:
         return context.services.provider.rent(_order(context, offer))
     finally:
         context.ordered_by = context.now()
+
+
+def _is_on_the_network(context: RunContext) -> bool:
+    """Whether the planned offer still is where the nodes before have their machines."""
+    offer, network = context.run.offer, network_of(context.run, context.gang.others(anew=True))
+    return offer is not None and network in ("", offer.network)
 
 
 def look_for_it(context: RunContext) -> Instance | None:

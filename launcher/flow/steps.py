@@ -18,7 +18,7 @@ from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.context import RunContext
 from launcher.flow.phase_end import OverError, PhaseEnd
 from launcher.flow.renting import choose_for, look_for_it, rent_anew, steps_before
-from launcher.flow.together import await_leader, await_turn_to_rent, conclude
+from launcher.flow.together import await_leader, await_turn_to_rent, conclude, remove_network
 from launcher.flow.watch import watch
 from launcher.ports import CountsNoise
 from trainer.contract import layout
@@ -134,7 +134,10 @@ def destroy(context: RunContext) -> PhaseEnd:
     if not context.is_clear():
         return PhaseEnd(result=Result.FAILED, detail="the machine still exists")
     _note_gone(context, machine, looked_at)
-    return conclude(context) or _OK
+    if (end := conclude(context)) is not None:
+        return end
+    remove_network(context)
+    return _OK
 
 
 def _note_gone(context: RunContext, machine: Instance | None, looked_at: float) -> None:

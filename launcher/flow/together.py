@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from launcher.core import Cause, Phase, Run
-from launcher.core.errors import ProviderError
+from launcher.core.errors import AuthError, ProviderError
 from launcher.core.phases import Result
 from launcher.decisions.gang import EXPLAIN_S, have_reached, may_rent
 from launcher.decisions.policy import DESTROY_TRIES
@@ -68,12 +69,33 @@ def first_cause(context: RunContext, end: PhaseEnd) -> PhaseEnd:
     return other
 
 
+def join_network(context: RunContext, remote: Remote) -> None:
+    """Check that this node's machine is on the network of its run, where its provider makes one.
+
+    Raises BoxError when it is not; UnreachableError.
+    """
+    networks = context.services.provider.abilities.networks
+    if networks is not None and not context.gang.is_alone:
+        networks.rendezvous(context.gang.labels[0], remote)
+
+
+def remove_network(context: RunContext) -> None:
+    """Remove the network of the run, whose machines are gone. One that stays costs nothing: it is told."""
+    networks = context.services.provider.abilities.networks
+    if networks is None or context.gang.is_alone or context.run.leader:
+        return
+    try:
+        networks.remove_network(context.run.label)
+    except (AuthError, ProviderError) as error:
+        context.tell(f"the run's network is left: {error}; `vastrun reap` removes it")
+
+
 def tell_place(context: RunContext, remote: Remote) -> None:
     """Tell the box which node it is, and where it meets the others. Raises ProviderError."""
     if context.gang.is_alone:
         return
     first = context.run if not context.run.leader else context.services.ledger.get(context.run.leader)
-    place = {"VASTRUN_NODE": str(context.run.node), "VASTRUN_RENDEZVOUS": _rendezvous(context, first)}
+    place = {"VASTRUN_NODE": str(context.run.node), "VASTRUN_RENDEZVOUS": _rendezvous(context, first, remote)}
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in place.items())
     remote.write(layout.NODE_ENV, text.encode())
 
@@ -116,11 +138,21 @@ def _await(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> Phas
     return context.gang.end()
 
 
-def _rendezvous(context: RunContext, first: Run) -> str:
-    """Where node 0 is reached, as its provider says now."""
+def _rendezvous(context: RunContext, first: Run, remote: Remote) -> str:
+    """Where node 0 is reached, as its provider says now, or as its box does. `remote`: of this node."""
     machine = None
     if first.instance_id is not None:
         machine = context.services.provider.machine(first.instance_id)
     if machine is None:
         raise ProviderError("node 0 has no machine that the other nodes could reach")
-    return rendezvous_of(machine)
+    networks = context.services.provider.abilities.networks
+    if networks is None:
+        return rendezvous_of(machine)
+    machine = replace(machine, label=first.label)  # the user may have given it another one
+    remote_0 = remote if first.id == context.run.id else context.guarded(machine)
+    try:
+        place = networks.rendezvous(first.label, remote_0)
+    finally:
+        if remote_0 is not remote:
+            remote_0.close()
+    return rendezvous_of(replace(machine, rendezvous=place))

@@ -43,11 +43,21 @@ def must_be_free(out: Path, run_id: str) -> None:
     """
     mark = out / OWNER
     owner = mark.read_text(encoding="utf-8", errors="replace").strip() if mark.is_file() else ""
-    ours = {mark, out / IGNORE, out / TRANSCRIPT} if owner else set()
+    ours = {*_marks(out), *filter(_has_nothing, out.glob("node-*"))} if owner else set()
     if owner == run_id or not out.is_dir() or ours.issuperset(out.iterdir()):
         return
     what = f"holds the outputs of {owner}" if owner else "is not empty"
     raise UsageError(f"{out} {what}", hint="choose a new or an empty folder with --out DIR")
+
+
+def _marks(out: Path) -> set[Path]:
+    """What a run puts into its folder before anything comes home."""
+    return {out / OWNER, out / IGNORE, out / TRANSCRIPT}
+
+
+def _has_nothing(out: Path) -> bool:
+    """Tell whether nothing came home to the folder of a further node."""
+    return out.is_dir() and not out.is_symlink() and _marks(out).issuperset(out.iterdir())
 
 
 def claim(out: Path, run_id: str) -> None:

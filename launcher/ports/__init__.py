@@ -23,6 +23,7 @@ from launcher.core import (
     Progress,
     RentalOrder,
     Run,
+    RunNetwork,
     UserRequest,
 )
 from launcher.core.job import JobSpec
@@ -178,6 +179,32 @@ class HasBills(Protocol):
         ...
 
 
+class HasNetworks(Protocol):
+    """A provider whose machines reach each other only on a network that it makes for their run.
+
+    It makes it with the first machine of an order that names several nodes. A network is named by the label
+    of node 0, so that whoever comes later finds it.
+    """
+
+    def rendezvous(self, label: str, remote: Remote) -> str:
+        """Return HOST:PORT at which the machine behind `remote` is reached on the network of that label.
+
+        Raises ProviderError, with the host as its cause, when it is not on it; UnreachableError.
+        """
+        ...
+
+    def run_networks(self) -> Sequence[RunNetwork]:
+        """List those that vastrun made. Raises AuthError, ProviderError when it cannot be told."""
+        ...
+
+    def remove_network(self, label: str) -> None:
+        """Return once there is no network of that label.
+
+        Raises AuthError, ProviderError when it may still be there.
+        """
+        ...
+
+
 class ListsByRun(Protocol):
     """A provider whose machines lie on several others, of which one may be out of reach."""
 
@@ -212,8 +239,10 @@ class Abilities:
     identity: TellsIdentity | None = None
     """Of one that has no account."""
     ends: TellsEnds | None = None
+    networks: HasNetworks | None = None
+    """None: the machines of a run reach each other without."""
     why_one_node: str = ""
-    """Why a run can have no more than one machine there, where that is so."""
+    """Why a run can have no more than one machine there, or only on few hosts, where that is so."""
 
 
 class Provider(Protocol):

@@ -17,6 +17,7 @@ from launcher.ports import (
     ChecksIdentity,
     CountsNoise,
     HasAccount,
+    HasNetworks,
     Interruptible,
     KeepsKeys,
     Ledger,
@@ -93,6 +94,7 @@ class RecordedProvider(_Through):
             able,
             account=able.account and cast("HasAccount", _RecordedAccount(able.account, recorder)),
             keys=able.keys and cast("KeepsKeys", _RecordedKeys(able.keys, recorder)),
+            networks=able.networks and cast("HasNetworks", _RecordedNetworks(able.networks, recorder)),
             by_run=able.by_run and cast("ListsByRun", _RecordedByRun(able.by_run, recorder)),
         )
 
@@ -144,6 +146,19 @@ class _RecordedAccount(_Through):
 class _RecordedKeys(_Through):
     def forget(self, run_id: str) -> None:
         self._recorder.call("keys.forget", Said(about={"run": run_id}), lambda: self._real.forget(run_id))
+
+
+class _RecordedNetworks(_Through):
+    def rendezvous(self, label: str, remote: Remote) -> str:
+        said = Said(about={"label": label}, answer=lambda place: {"place": place})
+        place: str = self._recorder.call(
+            "networks.rendezvous", said, lambda: self._real.rendezvous(label, remote)
+        )
+        return place
+
+    def remove_network(self, label: str) -> None:
+        said = Said(about={"label": label})
+        self._recorder.call("networks.remove_network", said, lambda: self._real.remove_network(label))
 
 
 class _RecordedByRun(_Through):

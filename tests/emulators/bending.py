@@ -24,11 +24,14 @@ def bent(endpoint: str, world: World, call: Call, done: Reply) -> Reply:
     return bend(world, call, done)
 
 
-def _searched(world: World, _: Call, done: Reply) -> Reply:
+def _searched(world: World, call: Call, done: Reply) -> Reply:
     behaviour, content = world.behaviour, done.content
     if done.status != 200 or not isinstance(content, dict):
         return done
-    rows = [behaviour.shaped("offer.fields", behaviour.in_units(row)) for row in content["offers"]]
+    rows = content["offers"]
+    if "cluster_id" in call.body and behaviour.word("offer.cluster") == "others as well":
+        rows = world.market.search({**call.body, "cluster_id": {}}, rented=frozenset())
+    rows = [behaviour.shaped("offer.fields", behaviour.in_units(row)) for row in rows]
     return reply({**content, "offers": rows})
 
 
@@ -115,7 +118,12 @@ def _row(world: World, row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, **changes}
 
 
+def _overlays_listed(world: World, _: Call, done: Reply) -> Reply:
+    return worded(done, world.behaviour.word("overlay.list")) if done.status == 200 else done
+
+
 _BENDS: Mapping[str, Bend] = {
+    "list_overlays": _overlays_listed,
     "search": _searched,
     "create": _created,
     "show_instance": _shown,

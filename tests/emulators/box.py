@@ -31,6 +31,8 @@ class Program:
     """Published beside that of sshd, as `8000/tcp`."""
     by_sh: bool = False
     """The onstart text is given to /bin/sh, whatever its first line says."""
+    addresses: Sequence[str] = ()
+    """What `hostname -I` shows; empty: what it shows on this computer. A container has its own."""
     session_env: Mapping[str, str] = field(default_factory=dict)
     """Seen by whoever logs in, too."""
 

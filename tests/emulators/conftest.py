@@ -23,7 +23,8 @@ def vast() -> Iterator[VastEmulator]:
 @pytest.fixture
 def still() -> Iterator[VastEmulator]:
     """One machine with two GPUs; time stands still until the test advances it."""
-    machine = Machine(id=41000, gpus=2, gpu_usd=0.5, min_bid_usd=0.3, storage_usd=0.72, days=10)
+    prices = {"gpu_usd": 0.5, "min_bid_usd": 0.3, "storage_usd": 0.72}
+    machine = Machine(id=41000, gpus=2, days=10, cluster_id=7, **prices)
     with VastEmulator([machine], clock=Clock(0), rate_limits=False) as vast:
         yield vast
 

@@ -135,10 +135,18 @@ class Containers:
             ssh=rental.ssh,
             ports=rental.published,
             by_sh=quirk == "onstart_by_sh" or self._behaviour.word("onstart.shell") != "bash",
+            addresses=self._addresses(instance),
             session_env={"CONTAINER_API_KEY": instance.api_key}
             if self._behaviour.word("box.session_key") == "present"
             else {},
         )
+
+    def _addresses(self, instance: Instance) -> list[str]:
+        """Those of a box on an overlay: eth0 is the overlay, eth1 the way out."""
+        if not instance.rental.networks:
+            return []
+        missing = self._faults.take("no_interface", instance.place)
+        return ["172.17.0.2"] if missing else [instance.address, "172.17.0.2"]
 
     def _onstart(self, ordered: str) -> str:
         return (

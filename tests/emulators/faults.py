@@ -17,6 +17,7 @@ RUNNING = "running"
 STATE = "state"
 DESTROY = "destroy"
 READ = "read"
+NETWORK = "network"
 
 FAULTS: Mapping[str, tuple[str, str]] = {
     # name: (where it strikes, what happens)
@@ -103,6 +104,14 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "search_quota": (READ, "429 search_quota_exceeded until midnight"),
     "no_offers": (READ, "the search finds nothing"),
     "filters_ignored": (READ, "the search does not apply filters"),
+    "overlays_off": (NETWORK, "404, there are no overlays"),
+    "overlay_read_denied": (NETWORK, "403, the key lacks user_read: overlays cannot be listed"),
+    "overlay_denied": (NETWORK, "403, the key lacks user_write: no overlay is made"),
+    "overlay_made_unsaid": (NETWORK, "the connection closes, yet the overlay is made"),
+    "join_refused": (NETWORK, "400, the instance may not join the overlay, and is not created"),
+    "no_interface": (NETWORK, "the instance has no interface on its overlay"),
+    "overlay_stays": (NETWORK, "200, and the overlay is not deleted"),
+    "overlay_in_use": (NETWORK, "400, the overlay still has instances, though they are gone"),
 }
 
 

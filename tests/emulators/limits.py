@@ -33,6 +33,7 @@ SPACING_S: Mapping[str, float] = {
     "write_secret": 3.0,
     "list_volumes": 5.5,
     "search_templates": 3.0,
+    "list_overlays": 1.0,
 }
 PENALTY_S: Mapping[str, float] = {"create": 12.0}
 """Who calls too early waits this long from then on."""

@@ -48,6 +48,8 @@ class Machine:
     days: float = 60.0
     """How long it can be rented from the start of the emulator on."""
     external: bool = False
+    cluster_id: int | None = None
+    """The physical cluster that it belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True)

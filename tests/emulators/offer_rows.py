@@ -43,7 +43,7 @@ def machine_columns(machine: Machine, gpus: int) -> dict[str, Any]:
         "hosting_type": int(machine.datacenter),
         "external": machine.external,
         "resource_type": "gpu",
-        "cluster_id": None,
+        "cluster_id": machine.cluster_id,
         **_gpu_columns(machine, gpus),
         **_board_columns(machine, gpus),
         **_network_columns(machine),

@@ -69,6 +69,13 @@ shopt -s nullglob
 exec {ssh_keygen} ${{@/#\\/etc\\/ssh/{root}/etc/ssh}}
 """
 
+_HOSTNAME = """\
+#!/bin/bash
+# The addresses of the box's own interfaces, where it has any.
+[[ $* != -I || -z "{addresses}" ]] || {{ echo "{addresses} "; exit 0; }}
+exec {hostname} "$@"
+"""
+
 
 @dataclass
 class ProcessBox:
@@ -204,6 +211,9 @@ class ProcessBox:
             (self.root / folder).mkdir(parents=True, exist_ok=True)
         self._script("session", _SESSION.format(root=self.root, path=shlex.quote(self._path())))
         self._script("nvidia-smi", nvidia_smi(self.graphics))
+        hostname = shlex.quote(shutil.which("hostname") or "hostname")
+        addresses = " ".join(program.addresses)
+        self._script("hostname", _HOSTNAME.format(addresses=addresses, hostname=hostname))
         keygen = shlex.quote(shutil.which("ssh-keygen") or "ssh-keygen")
         self._script("ssh-keygen", _SSH_KEYGEN.format(root=self.root, ssh_keygen=keygen))
         config = _SSHD_CONFIG.format(root=self.root, sftp=_sftp_server())

@@ -46,6 +46,11 @@ class Rental:
         return {name: value for name, value in self.env.items() if not name.startswith("-")}
 
     @property
+    def networks(self) -> list[str]:
+        """The overlay networks that it joins."""
+        return [name.split(None, 1)[1] for name in self.env if name.startswith("-n ")]
+
+    @property
     def published(self) -> list[str]:
         """Container ports to publish, as `8000/tcp`."""
         flags = [name.split(None, 1)[1] for name in self.env if name.startswith("-p ")]

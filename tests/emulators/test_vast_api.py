@@ -11,10 +11,12 @@ import pytest
 
 from tests.emulators.asking import IMAGE, ask, offers, rent, row
 from tests.emulators.clock import Clock
-from tests.emulators.faults import FAULTS
+from tests.emulators.faults import FAULTS, NETWORK
 from tests.emulators.machines import Machine, synthetic_machines
 from tests.emulators.vast import VastEmulator
 from tests.waiting import LONGEST_S
+
+OVERLAY = "some-network"
 
 
 def page(vast: VastEmulator, **query: object) -> tuple[int, dict]:
@@ -143,9 +145,46 @@ def test_a_connection_can_close_without_an_answer(still: VastEmulator, fault: st
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_strikes(still: VastEmulator, fault: str) -> None:
     still.faults.add(fault, seconds=0.01)
-    bid = {"price": 0.9} if fault in ("outbid", "bid_too_low") else {}
-    live_through(still, **bid)
+    body: dict[str, object] = {"price": 0.9} if fault in ("outbid", "bid_too_low") else {}
+    if FAULTS[fault][0] == NETWORK:
+        make_overlay(still)
+        body["env"] = {f"-n {OVERLAY}": "1"}
+    live_through(still, **body)
+    if FAULTS[fault][0] == NETWORK:
+        ask(still, "DELETE", "/api/v0/overlay/", {"overlay_name": OVERLAY})
     assert still.faults.struck == [fault]
+
+
+def make_overlay(vast: VastEmulator) -> None:
+    """A network on the cluster of the only machine, whatever is answered the first time."""
+    for _ in range(2):
+        ask(vast, "GET", "/api/v0/overlay/")
+        try:
+            ask(vast, "POST", "/api/v0/overlay/", {"cluster_id": 7, "name": OVERLAY})
+        except http.client.RemoteDisconnected:
+            continue
+
+
+def test_an_overlay_shows_its_instances_and_ends_them_with_itself(still: VastEmulator) -> None:
+    assert ask(still, "POST", "/api/v0/overlay/", {"cluster_id": 8, "name": OVERLAY})[0] == 404
+    assert ask(still, "POST", "/api/v0/overlay/", {"cluster_id": 7, "name": "A B"})[0] == 400
+    assert rent(still, env={f"-n {OVERLAY}": "1"})[0] == 400, "there is none yet"
+    make_overlay(still)
+    assert [offer["cluster_id"] for offer in offers(still, cluster_id={"gte": 0})] == [7, 7]
+    instance_id = rent(still, env={f"-n {OVERLAY}": "1"})[1]["new_contract"]
+    (shown,) = ask(still, "GET", "/api/v0/overlay/")[1]
+    assert (shown["name"], shown["cluster_id"], shown["instances"]) == (OVERLAY, 7, [instance_id])
+
+    assert ask(still, "DELETE", "/api/v0/overlay/", {"overlay_id": shown["overlay_id"]})[0] == 200
+    assert len(still.instances) == 0
+    assert ask(still, "GET", "/api/v0/overlay/")[1] == []
+    assert ask(still, "DELETE", "/api/v0/overlay/", {"overlay_name": OVERLAY})[0] == 404
+
+
+def test_a_key_that_may_only_read_the_account_makes_no_overlay(still: VastEmulator) -> None:
+    key = still.account.add_key("narrow", permissions={"api": {"user_read": {}}}).key
+    assert ask(still, "GET", "/api/v0/overlay/", key=key)[0] == 200
+    assert ask(still, "POST", "/api/v0/overlay/", {"cluster_id": 7, "name": OVERLAY}, key=key)[0] == 403
 
 
 def live_through(vast: VastEmulator, **body: object) -> None:

@@ -31,6 +31,7 @@ from tests.emulators.instances import Fleet
 from tests.emulators.limits import Limits
 from tests.emulators.machines import Machine, here_mb, synthetic_machines
 from tests.emulators.market import Market
+from tests.emulators.overlays import Overlays
 from tests.emulators.process_box import ProcessBox
 from tests.emulators.server import Server
 from tests.emulators.sshd import Sshd
@@ -82,6 +83,7 @@ class VastEmulator:
             honours_queue=honours_queue,
             old_list=old_list,
             ports_by_id=ports_by_id,
+            subnet="172.16.0.0/12" if self._docker else "127.0.0.0/8",
             seen=seen or {},
         )
         self.folder = Path(tempfile.mkdtemp(prefix="vast-"))
@@ -140,6 +142,11 @@ class VastEmulator:
     def instances(self) -> Fleet:
         """What is rented."""
         return self._world.instances
+
+    @property
+    def overlays(self) -> Overlays:
+        """Networks of one's own."""
+        return self._world.overlays
 
     @property
     def billing(self) -> Billing:

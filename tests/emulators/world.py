@@ -23,6 +23,7 @@ from tests.emulators.instances import Fleet
 from tests.emulators.limits import Limits
 from tests.emulators.machines import Machine
 from tests.emulators.market import Market
+from tests.emulators.overlays import Overlays
 from tests.emulators.templates import Templates
 
 
@@ -41,6 +42,8 @@ class Settings:
     """Whether `GET /api/v0/instances/` still answers."""
     ports_by_id: bool = True
     """Whether a look at one instance shows its ports."""
+    subnet: str = "127.0.0.0/8"
+    """Of its overlays: where its boxes reach each other."""
     seen: Mapping[str, Value] = field(default_factory=dict)
     """By assumption, what it does otherwise than usual."""
 
@@ -75,6 +78,7 @@ class World:
         self.limits = Limits(clock, self.behaviour, enabled=settings.rate_limits)
         self.market = Market(settings.machines, clock, seed=settings.seed)
         self.billing = Billing(self.account, clock, lag_s=settings.pace.charges_s)
+        self.overlays = Overlays(settings.subnet)
         self.templates = Templates(self.account.user_id)
         self.containers = Containers(self.account, self.faults, self.behaviour, folder, url, make_box)
         self.instances = Fleet(

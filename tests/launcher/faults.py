@@ -145,7 +145,8 @@ class FaultyProvider(Faulty):
     @property
     def abilities(self) -> Abilities:
         real: Abilities = self._real.abilities
-        return replace(real, bills=real.bills and self, market=real.market and self)
+        networks: Any = real.networks and Faulty(real.networks, "networks", self._plan)
+        return replace(real, bills=real.bills and self, market=real.market and self, networks=networks)
 
     def connect(self, instance: Instance) -> Any:
         remote = self._plan.call("provider.connect", lambda: self._real.connect(instance))

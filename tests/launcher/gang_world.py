@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from launcher.commands.attempts import Attempts
-from launcher.core import Instance, Origin, Phase, RentalOrder, Run, bills
+from launcher.core import Completed, Instance, Offer, Origin, Phase, RentalOrder, Run, RunNetwork, bills
 from launcher.core.batch import Budget
-from launcher.core.errors import NoOfferError
+from launcher.core.errors import NoOfferError, ProviderError
 from launcher.core.job import JobSpec
 from launcher.flow.context import Services
+from launcher.gate.rendezvous import ADDRESSES, address_on
 from launcher.ledger.sqlite import SqliteLedger
-from launcher.ports import Remote
+from launcher.ports import Abilities, Remote
 from launcher.transcript.recorded import recorded
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import FakeBox
@@ -42,6 +44,8 @@ class GangMarket(FakeProvider):
         """So many machines there are."""
         self.too_early = 0
         """How often a training was begun while another node had nothing shipped."""
+        self.interfaces: dict[int, str] = {}
+        """What the box of a node prints of its addresses, where that is not the truth."""
         self.order: list[str] = []
         """The labels in the order in which they were rented."""
         self.while_shipping: Callable[[int], None] = lambda _: None
@@ -60,6 +64,11 @@ class GangMarket(FakeProvider):
     def box_of(self, node: int) -> FakeBox:
         """The box of that node."""
         return next(box for box in self._boxes.values() if box.node == node)
+
+    @property
+    def boxes(self) -> Sequence[FakeBox]:
+        """Those that there are."""
+        return list(self._boxes.values())
 
     def lose(self, node: int) -> None:
         """Its machine vanishes."""
@@ -94,12 +103,62 @@ class GangMarket(FakeProvider):
                 box.end_as(outcome)
 
 
+class NetworkedMarket(GangMarket):
+    """Its machines reach each other only on a network that is made for their run, in one of two places."""
+
+    def __init__(self, clock: VirtualTime) -> None:
+        super().__init__(clock)
+        self.networks: dict[str, str] = {}
+        """By the label of node 0, where each was made."""
+        self.left_with = 0
+        """How many machines there were, at most, when a network was removed."""
+
+    @property
+    def abilities(self) -> Abilities:
+        return replace(super().abilities, networks=self)
+
+    def search(self, spec: JobSpec) -> Sequence[Offer]:
+        return [
+            replace(offer, network="a" if number % 2 else "b")
+            for number, offer in enumerate(super().search(spec))
+        ]
+
+    def rent(self, order: RentalOrder) -> Instance:
+        made_on = self.networks.setdefault(order.nodes[0], order.offer.network)
+        if order.offer.network != made_on:
+            raise ProviderError("the run's network is elsewhere")
+        return replace(super().rent(order), rendezvous="")
+
+    def rendezvous(self, label: str, remote: Remote) -> str:
+        """Where a box is met."""
+        if label not in self.networks:
+            raise ProviderError("there is no such network")
+        return f"{address_on('10.5.0.0/24', remote.run(ADDRESSES, timeout_s=1.0).stdout)}:29400"
+
+    def run_networks(self) -> Sequence[RunNetwork]:
+        """Those that there are."""
+        return [RunNetwork(name=f"net of {label}", label=label) for label in self.networks]
+
+    def remove_network(self, label: str) -> None:
+        """It is gone, and so would be what is on it."""
+        if self.networks.pop(label, None) is not None:
+            self.left_with = max(self.left_with, self.rented)
+
+
 class _GangRemote(FakeRemote):
     """A shell on one of its boxes."""
 
     def __init__(self, market: GangMarket, instance_id: str) -> None:
         super().__init__(market, instance_id)
         self._market = market
+
+    def run(self, command: str, *, timeout_s: float) -> Completed:
+        box = self._box()
+        if command != ADDRESSES:
+            return super().run(command, timeout_s=timeout_s)
+        honest = f"172.17.0.2 10.5.0.{box.instance.id}\n"
+        printed = self._market.interfaces.get(box.node, honest)
+        return Completed(exit_code=0, stdout=printed, stderr="")
 
     def put(self, local_path: str, path: str) -> None:
         self._market.while_shipping(self._box().node)
@@ -140,10 +199,12 @@ class _Mortal:
 class GangWorld:
     """Start launchers with `launch` and `resume`; see what is left in `market` and `ledger`."""
 
-    def __init__(self, folder: Path, *, nodes: int = NODES, **job: Any) -> None:
+    def __init__(
+        self, folder: Path, *, nodes: int = NODES, market: type[GangMarket] = GangMarket, **job: Any
+    ) -> None:
         self.spec: JobSpec = train_job(nodes=nodes, **job)
         self.time = VirtualTime()
-        self.market = GangMarket(self.time)
+        self.market = market(self.time)
         self.screen = FakeScreen()
         self.user_requests = FakeUserRequests(self.time)
         self.stores: dict[str, FakeOutputStore] = {}

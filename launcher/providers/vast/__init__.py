@@ -37,6 +37,7 @@ from launcher.providers.vast import boot, charges, market, renting
 from launcher.providers.vast.api import SERVER, VastAccount, VastApi
 from launcher.providers.vast.latest import Latest
 from launcher.providers.vast.limits import LIMITS, FileBook, Limiter
+from launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
 from launcher.providers.vast.refusals import silent
 from launcher.providers.vast.rows import InstanceRow
 from launcher.providers.vast.stops import OFFLINE_S, offline_error, stop_error
@@ -56,18 +57,12 @@ def _nothing(_: JobSpec) -> SpeedHistory:
     return SpeedHistory()
 
 
-_WHY_ONE_NODE = (
-    "its machines reach each other over NAT, where NCCL and gloo cannot work; only those of one Vast cluster "
-    "share a network"
-)
-
-
 class VastProvider:
     """The market of Vast.ai, for one account. `Provider` says what each verb promises."""
 
     name = "vast"
     free = False
-    most_nodes = 1
+    most_nodes = 64
     shared = True
     list_lag_s = 60.0
 
@@ -94,6 +89,7 @@ class VastProvider:
         self._clock = clock
         book = book or FileBook(state / "vast-calls.json", elapsed or clock.now)
         self._api = VastApi(account, Limiter(book, clock.sleep), clock)
+        self._overlays = Overlays(self._api, clock)
         self._keys = KeyRing(state / "keys", secrets)
         self._logged = LoggedKeys(lambda machine: self._api.log(machine, "SHA256:"), clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
@@ -121,7 +117,8 @@ class VastProvider:
             keys=self,
             market=self,
             rents_every_s=LIMITS["create"].seconds,
-            why_one_node=_WHY_ONE_NODE,
+            networks=self._overlays,
+            why_one_node=WHY_ONE_NODE,
         )
 
     @property
@@ -176,6 +173,7 @@ class VastProvider:
 
         Raises NoOfferError, which says what each limit removed.
         """
+        self._overlays.must_be_offered(spec)
         if not self._crowd:
             return self._fitting(spec)
         # Points of a batch differ in what they train; most of them ask the same of the market.
@@ -211,6 +209,7 @@ class VastProvider:
         offer_id = order.offer.id
         if offer_id in self._taken and self._taken[offer_id] >= self._listed.get(offer_id, -math.inf):
             raise NoOfferError("another run of this launcher took it")
+        self._overlays.make(order)
         if self._crowd:
             self._taken[offer_id] = math.inf
         try:

@@ -248,21 +248,37 @@ class VastApi:
 
         self._repeat("attach key", attach)
 
+    def overlays(self) -> list[Any]:
+        """List every overlay network of the account."""
+        return list_of(self._repeat("overlay", lambda: self._sdk().show_overlays()))
+
+    def create_overlay(self, name: str, cluster: str) -> None:
+        """Make an overlay network on a cluster. Asked once: the list tells what came of it."""
+        self._ask_once("overlay", lambda: self._sdk().create_overlay(int(cluster), name))
+
+    def delete_overlay(self, name: str) -> None:
+        """Ask for the network's end, and for that of every instance on it. Asked once, as above."""
+        self._ask_once("overlay", lambda: self._sdk().delete_overlay(name))
+
     def log(self, instance_id: str, containing: str) -> str:
         """Return the lines of the container's log with that text. Asked for once: it takes its time."""
 
         def logs() -> Any:
             return self._sdk().logs(int(instance_id), tail=_LOG_LINES, filter=containing)
 
+        answer = self._ask_once("logs", logs)
+        if not isinstance(answer, str):
+            raise silent("a log that is no text")
+        return answer
+
+    def _ask_once(self, endpoint: str, call: Callable[[], _T]) -> _T:
+        """The answer to a call that is not repeated."""
         try:
-            answer = self._answer("logs", logs)
+            return self._answer(endpoint, call)
         except RefusedError as refused:
             raise error_of(refused.answer) from refused
         except NoAnswerError as missing:
             raise silent(str(missing)) from missing
-        if not isinstance(answer, str):
-            raise silent("a log that is no text")
-        return answer
 
     def _pages(
         self, endpoint: str, list_from: Callable[[str | None], Any], rows: str

@@ -16,6 +16,7 @@ from launcher.providers.vast.offers import START_S, offer_of
 from launcher.providers.vast.rows import OfferRow
 from trainer.contract.workload import Workloads
 
+NODES = "nodes"
 _LARGEST_GPU_GB = 1000.0
 
 
@@ -73,6 +74,8 @@ def _constraints(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:
     yield from _machine(spec, lock)
     yield from _place(spec)
     yield from _terms(spec, lock, now)
+    # The last one: what only this removes would be had as a single machine.
+    yield HardLimit(NODES, "in a cluster", lambda row: spec.nodes == 1 or bool(row.cluster))
 
 
 def _machine(spec: JobSpec, lock: Lock) -> Iterator[HardLimit]:

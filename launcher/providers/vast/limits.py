@@ -40,8 +40,9 @@ LIMITS: Mapping[str, Limit] = {
     "label": Limit(1, 1.0),
     "logs": Limit(1, 1.0),
     "charges": Limit(1, 1.0),
+    "overlay": Limit(1, 1.0),
 }
-"""As Vast documents them for each endpoint; it names none for the account and the logs."""
+"""As Vast documents them for each endpoint; it names none for the account, the logs and overlays."""
 
 _MARGIN_S = 0.05
 _SLOWER, _SLOWEST = 2.0, 8.0

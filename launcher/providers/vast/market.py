@@ -11,12 +11,14 @@ from launcher.core import Offer
 from launcher.core.errors import NoOfferError
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import over_the_price
+from launcher.decisions.gang import instead_of_nodes
 from launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock
 from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.funnel import funnel
+from launcher.providers.vast.funnel import NODES, funnel
 from launcher.providers.vast.offers import query, verified_and_free
+from launcher.providers.vast.overlays import WHY_ONE_NODE
 from launcher.providers.vast.ranking import ranked, shuffled
 from launcher.providers.vast.rows import OfferRow
 
@@ -48,6 +50,10 @@ def fitting(
     dearer = ranked(funnel(rows, unlimited, lock, now, known.workloads).left, unlimited, lock, known)
     if dearer and spec.limits.usd_per_hour is not None:
         raise over_the_price(spec, [one.offer for one in dearer])
+    if any(constraint.name == NODES for constraint, _ in seen.removed):
+        raise NoOfferError(
+            f"nothing on Vast fits {spec.nodes} nodes: {seen}: {WHY_ONE_NODE}", hint=instead_of_nodes(spec)
+        )
     relax = " or ".join(constraint.name for constraint, _ in seen.relaxed[:2]) or "resources:"
     raise NoOfferError(f"nothing on Vast fits the job: {seen}", hint=f"relax {relax} in the job file")
 

@@ -29,6 +29,8 @@ def query(spec: JobSpec) -> dict[str, dict[str, Any]]:
     # With a limit on money the lease may end sooner, and a shorter contract may do: the funnel knows.
     if spec.limits.usd is None:
         filters["duration"] = {"gte": spec.limits.hours * 3600 + START_S}
+    if spec.nodes > 1:
+        filters["cluster_id"] = {"gte": 0}
     if wanted.gpu_names:
         filters["gpu_name"] = {"in": list(wanted.gpu_names)}
     if wanted.gpu_memory_gb:
@@ -78,6 +80,7 @@ def offer_of(row: OfferRow, spec: JobSpec, lock: Lock) -> Offer | None:
         usd_per_hour=price,
         description=_describe(row),
         extras=row.extras,
+        network=row.cluster if spec.nodes > 1 else "",
         bid_usd_per_hour=bid,
         image=spec.image or (image.reference if image else None),
         image_whole=image is not None and image.whole and spec.image is None,

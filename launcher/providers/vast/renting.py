@@ -12,6 +12,7 @@ from launcher.core import Instance, RentalOrder
 from launcher.core.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
 from launcher.providers.onstart import onstart_text
 from launcher.providers.vast.api import VastApi
+from launcher.providers.vast.overlays import flag_of
 from launcher.providers.vast.refusals import Answer, error_of
 from launcher.providers.vast.rows import InstanceRow
 
@@ -42,7 +43,7 @@ def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:
     return {
         "image": order.image,
         "disk": order.disk_gb,
-        "env": {**order.env, **env},
+        "env": {**order.env, **env, **flag_of(order)},
         "label": order.label,
         "onstart_cmd": onstart_text(order.onstart),
         "runtype": _RUNTYPE,

@@ -50,6 +50,8 @@ class OfferRow:
     extras: ExtraRates
     down_mbps: float
     dlperf: float
+    cluster: str
+    """The physical cluster that the machine belongs to; empty: none."""
 
     @classmethod
     def of(cls, row: Any) -> OfferRow | None:
@@ -86,6 +88,7 @@ class OfferRow:
             extras=_extras(row),
             down_mbps=_number(row.get("inet_down")),
             dlperf=_number(row.get("dlperf")),
+            cluster=_id(row.get("cluster_id")),
         )
 
 
@@ -179,6 +182,28 @@ class InstanceRow:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class OverlayRow:
+    """One overlay network of the account."""
+
+    name: str
+    cluster: str
+    subnet: str
+    """As Vast writes it; empty: not known yet."""
+
+    @classmethod
+    def of(cls, row: Any) -> OverlayRow:
+        """Read a row. Raises UnreachableError when it cannot be read: it may be ours."""
+        try:
+            return cls(
+                name=_text(row["name"])[:_LONGEST_LABEL],
+                cluster=_id(row.get("cluster_id")),
+                subnet=_text(row.get("internal_subnet"))[:_LONGEST_LABEL],
+            )
+        except _WHAT_A_ROW_RAISES as error:
+            raise silent("the row of an overlay network cannot be read") from error
+
+
 def charge_of(row: Any) -> Charge:
     """Read a row of the list of charges. Raises UnreachableError: a bill with a hole is none."""
     try:
@@ -212,6 +237,11 @@ def _number(value: Any) -> float:
     if not abs(number) <= _LARGEST:
         raise ValueError(f"{number} is no number of Vast's")
     return number
+
+
+def _id(value: Any) -> str:
+    """A number that names something; empty where there is none. Raises ValueError for what is no number."""
+    return "" if value is None else str(int(_number(value)))
 
 
 def _seconds(minutes: Any) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 from launcher.commands.accounting import CostReport, Reconciliation
 from launcher.commands.orphans import Orphan
 from launcher.commands.queries import Explanation, LaunchPlan, RunDetail, RunEnding, RunRow
-from launcher.core import Offer, Run
+from launcher.core import Offer, Run, RunNetwork
 from launcher.core.bills import cost_usd, gpu_seconds, rented_seconds
 from launcher.core.job import JobSpec
 from launcher.decisions.advice import advice_for
@@ -188,8 +188,10 @@ def market_report_document(report: MarketReport, spec: JobSpec) -> Document:
     return {**values, "quotes": quotes, "left": len(quotes)}
 
 
-def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Document:
-    """Describe machines that no open run claims for `reap --json`."""
+def orphans_document(
+    orphans: Sequence[Orphan], networks: Sequence[RunNetwork], destroyed: Sequence[str]
+) -> Document:
+    """Describe machines and networks that no open run claims for `reap --json`."""
     machines = [
         {
             **asdict(orphan.instance),
@@ -199,7 +201,8 @@ def orphans_document(orphans: Sequence[Orphan], destroyed: Sequence[str]) -> Doc
         }
         for orphan in orphans
     ]
-    return {"machines": machines, "destroyed": list(destroyed)}
+    names = [network.name for network in networks]
+    return {"machines": machines, "destroyed": list(destroyed), "networks": names}
 
 
 FORMER_KEYS = {"activity": "phase", "starts": "attempts"}

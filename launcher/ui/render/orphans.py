@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from launcher.commands.orphans import UNKNOWN_LEDGER, Orphan, Owner, by_owner, owner_text
 from launcher.commands.queries import RunRow
-from launcher.core import Cost
+from launcher.core import Cost, RunNetwork
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.summary import state_of
@@ -15,10 +15,12 @@ from launcher.ui.render.table import short, table
 _NONE = "every machine that vastrun rented belongs to an open run"
 
 
-def orphans_text(orphans: Sequence[Orphan], now: float) -> str:
+def orphans_text(orphans: Sequence[Orphan], networks: Sequence[RunNetwork], now: float) -> str:
     """Show a table of this computer's, then one of each other owner's, with how to end them."""
     mine = [orphan for orphan in orphans if orphan.owner is Owner.THIS]
     parts = [_table(mine, now) if mine else _NONE]
+    if networks:
+        parts.append(f"networks of runs that ended: {', '.join(one_line(one.name) for one in networks)}")
     for owner, theirs in by_owner(orphans):
         option = f"vastrun reap --from-ledger {theirs[0].ledger or UNKNOWN_LEDGER}"
         rule = f"a run may be training there; only `{option}` ends it"

@@ -173,4 +173,6 @@ class Orphans(JsonShape):
 
     machines: list[OrphanMachine]
     destroyed: list[str]
-    """The ids of those that were ended."""
+    """The ids of those that were ended, and the names of networks that were removed."""
+    networks: list[str]
+    """Networks that were made for runs, of which none is open."""

@@ -224,3 +224,26 @@ def test_the_clock_is_held_against_the_server_s(
     ahead_s = provider.account_status().clock_ahead_s
     assert ahead_s is not None
     assert abs(ahead_s - wrong_by_s) < 30
+
+
+def test_a_network_of_a_run_that_ended_is_a_warning_and_reap_removes_it(
+    examined: Examined, environ: dict[str, str], vast: VastEmulator, capfd: pytest.CaptureFixture[str]
+) -> None:
+    environ = account(environ, vast, {"api": {category: {} for category in (*NEEDED, "user_write")}})
+    _, findings = examined(environ)
+    assert findings["vast networks"]["health"] == "ok"
+    assert "user_write" in findings["vast networks"]["text"]
+    ledger = findings["ledger"]["text"].partition(":")[0]
+    names = [f"vastrun-calm-heron-3f1a-{ledger}", "vastrun-calm-heron-3f1b-01234567", "of-somebody-else"]
+    with vast.lock:
+        for name in names:
+            vast.overlays.add(name, 7)
+
+    _, findings = examined(environ)
+    assert findings["vast networks"]["health"] == "warn"
+    assert findings["vast networks"]["text"] == f"left of runs that ended: {names[0]}"
+    assert "reap" in findings["vast networks"]["fix"]
+
+    assert not cli.main(["reap", "--provider", "vast", "--yes"], obj=wire(environ), standalone_mode=False)
+    assert capfd.readouterr().out == f"{names[0]} destroyed\n"
+    assert [overlay.name for overlay in vast.overlays] == names[1:]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from launcher.core import Cause, Phase, Run, UserRequest, bills
+from launcher.commands.orphans import leftover_networks
+from launcher.core import Cause, Instance, Phase, Run, UserRequest, bills
 from launcher.core.batch import Budget
 from launcher.core.errors import BudgetError, HeldError, NoSuchRunError, StorageError, UsageError
 from launcher.core.phases import BEFORE_TRAINING
 from tests.fakebox import Loading
+from tests.hostile.lies import INTERFACES, PLACES
 from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
-from tests.launcher.gang_world import RUN_ID, GangWorld
+from tests.launcher.gang_world import RUN_ID, GangMarket, GangWorld, NetworkedMarket
 from trainer.contract import layout
 
 GONE_S = 60.0
@@ -73,6 +77,75 @@ def test_each_box_is_told_which_node_it_is_and_where_the_nodes_meet(tmp_path: Pa
     world.launch()
 
     assert seen == {node: f"VASTRUN_NODE={node}\nVASTRUN_RENDEZVOUS=10.0.0.1:29400\n" for node in (0, 1)}
+
+
+@pytest.mark.parametrize("said", PLACES.values(), ids=PLACES)
+def test_a_place_that_is_none_is_told_to_no_box(said: str, tmp_path: Path) -> None:
+    class Liar(GangMarket):
+        def machine(self, instance_id: str) -> Instance | None:
+            found = super().machine(instance_id)
+            return found and replace(found, rendezvous=said)
+
+    world = GangWorld(tmp_path, market=Liar)
+    told: list[bytes] = []
+    world.at(15.0, lambda: told.extend(box.files.get(layout.NODE_ENV, b"") for box in world.market.boxes))
+
+    run = world.launch()
+
+    assert run.cause is Cause.PROVIDER, world.told
+    assert not any(told)
+    check_nothing_leaked(world)
+
+
+def networked(tmp_path: Path, **job: Any) -> tuple[GangWorld, NetworkedMarket]:
+    """A market whose machines share a network only where it was made for their run."""
+    world = GangWorld(tmp_path, market=NetworkedMarket, **job)
+    assert isinstance(world.market, NetworkedMarket)
+    return world, world.market
+
+
+def test_nodes_share_a_network_that_is_removed_after_the_last_machine(tmp_path: Path) -> None:
+    world, market = networked(tmp_path, nodes=3)
+    places: list[bytes] = []
+    world.at(15.0, lambda: places.extend(box.files[layout.NODE_ENV] for box in market.boxes))
+
+    run = world.launch()
+
+    assert run.cause is None, world.told
+    assert {row.offer.network for row in world.rows() if row.offer} == {"b"}
+    assert len(places) == 3 and all(b"VASTRUN_RENDEZVOUS=10.5.0.1:29400\n" in place for place in places)
+    assert (market.networks, market.left_with) == ({}, 0)
+    check_nothing_leaked(world)
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_node_that_is_not_on_the_network_is_given_back_with_all_before_anything_is_shipped(
+    node: int, tmp_path: Path
+) -> None:
+    world, market = networked(tmp_path)
+    market.interfaces[node] = INTERFACES["another network"]
+
+    world.launch()
+
+    first = world.ledger.get(RUN_ID)
+    assert (first.cause, first.failed_node) == (Cause.HOST, node), world.told
+    assert "no interface on 10.5.0.0/24" in first.detail
+    assert {row.phase for row in world.rows()} == {Phase.ENDED}
+    assert not any(event.phase is Phase.SHIP for event in world.ledger.events(RUN_ID))
+    assert market.networks == {}
+    check_nothing_leaked(world)
+
+
+def test_a_network_that_stays_is_told_and_keeps_no_run_open(tmp_path: Path) -> None:
+    world, market = networked(tmp_path)
+    trouble = Fault(verb="networks.remove_network", nth=1, moment="before", trouble="error", times=99)
+    world.expect(trouble)
+
+    run = world.launch()
+
+    assert (run.phase, run.cause) == (Phase.ENDED, None), world.told
+    assert "the run's network is left: HTTP 500; `vastrun reap` removes it" in world.told
+    assert [network.label for network in leftover_networks(world.ledger, market)] == [run.label]
 
 
 def test_half_a_gang_and_no_offer_for_the_rest_gives_all_back_within_seconds(tmp_path: Path) -> None:
@@ -283,6 +356,8 @@ ROWS = [
         "remote.run": ("error", "unreachable", "killed"),
         "remote.put": ("error", "unreachable", "killed"),
         "remote.write": ("error", "killed"),
+        "networks.rendezvous": ("error", "unreachable", "killed"),
+        "networks.remove_network": ("error", "unreachable", "denied", "killed"),
         "output_store.collect": ("no space", "bug", "killed"),
         "ledger.save": ("no space", "killed"),
         "ledger.hold": ("no space", "killed"),
@@ -300,7 +375,7 @@ def test_one_fault_leaves_no_machine_of_either_node_and_no_false_verdict(
 ) -> None:
     struck = 0
     for nth in (1, 2):
-        world = GangWorld(tmp_path)
+        world, market = networked(tmp_path)
         world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble))
 
         try:
@@ -311,6 +386,8 @@ def test_one_fault_leaves_no_machine_of_either_node_and_no_false_verdict(
             continue
 
         check_nothing_leaked(world)
+        assert market.left_with == 0
+        assert market.networks == {} or "network is left" in world.told
         struck += len(world.plan.struck)
         if run.cause is None:
             assert all(proof.holds for row in world.rows(run.id) for proof in row.proofs), world.told

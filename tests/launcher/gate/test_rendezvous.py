@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from ipaddress import ip_address
+from pathlib import Path
+
 import pytest
 
-from launcher.core import Instance
-from launcher.core.errors import ProviderError
-from launcher.gate.rendezvous import rendezvous_of
-from tests.hostile.lies import STEERING
+from launcher.core import Cause, Instance
+from launcher.core.errors import BoxError, ProviderError, UnreachableError
+from launcher.gate.rendezvous import ADDRESSES, address_on, rendezvous_of
+from tests.hostile.lies import INTERFACES, PLACES, SUBNETS
+
+needs_proc = pytest.mark.skipif(not Path("/proc/net/fib_trie").exists(), reason="the kernel does not say")
 
 
 def machine(rendezvous: str) -> Instance:
@@ -21,16 +28,48 @@ def test_a_host_and_a_port_are_taken(said: str) -> None:
     assert rendezvous_of(machine(said)) == said
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        *("", "10.0.0.1", ":29400", "10.0.0.1:0", "10.0.0.1:65535", "10.0.0.1:99999", "a:1:2"),
-        *("$(reboot):29400", "a b:29400", "a:29400\nLD_PRELOAD=/evil.so", "-o:29400", "x" * 300 + ":29400"),
-        *("\u0661:29400", "a:\u0662\u0663\u0664", STEERING),
-    ],
-)
+@pytest.mark.parametrize("said", PLACES.values(), ids=PLACES)
 def test_anything_else_is_refused_in_a_line_that_is_short(said: str) -> None:
     with pytest.raises(ProviderError) as refused:
         rendezvous_of(machine(said))
-    assert "\x1b" not in str(refused.value)
-    assert len(str(refused.value)) < 500
+    assert_harmless(str(refused.value))
+
+
+def test_a_box_is_met_at_its_address_on_the_network() -> None:
+    assert address_on("10.5.0.0/24", "172.17.0.2 10.5.0.7 fe80::1\n") == "10.5.0.7"
+
+
+@pytest.mark.parametrize("printed", INTERFACES.values(), ids=INTERFACES)
+def test_a_box_that_is_not_on_the_network_is_met_nowhere(printed: str) -> None:
+    with pytest.raises(BoxError) as refused:
+        address_on("10.5.0.0/24", printed)
+    assert_harmless(str(refused.value))
+
+
+@pytest.mark.parametrize("said", SUBNETS.values(), ids=SUBNETS)
+def test_a_network_that_is_not_private_is_none(said: str) -> None:
+    with pytest.raises(UnreachableError) as refused:
+        address_on(said, "10.5.0.2 8.8.8.8")
+    assert refused.value.cause is Cause.PROVIDER
+    assert_harmless(str(refused.value))
+
+
+def test_the_command_prints_the_addresses_of_this_computer() -> None:
+    done = subprocess.run(["sh", "-c", ADDRESSES], capture_output=True, text=True, check=True)
+    assert all(ip_address(word) for word in done.stdout.split())
+
+
+@needs_proc
+def test_where_hostname_is_not_there_the_kernel_is_asked(tmp_path: Path) -> None:
+    hostname = tmp_path / "hostname"
+    hostname.write_text("#!/bin/sh\nexit 1\n")
+    hostname.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", ADDRESSES], capture_output=True, text=True, check=True, env=path)
+    assert address_on("127.0.0.0/8", done.stdout) == "127.0.0.1"
+
+
+def assert_harmless(text: str) -> None:
+    assert "\x1b" not in text
+    assert "\n" not in text
+    assert len(text) < 500

@@ -127,3 +127,15 @@ def test_a_write_that_fails_half_way_is_one_clear_error_and_can_be_taken_up(tmp_
     assert FolderStore().collect(run_in(tmp_path), box).evidence.damaged == ()
     assert box.asked.count("run/outputs/a") == 2
     assert files_in(str(tmp_path))["outputs/a"] == bytes(3 << 20)
+
+
+def test_a_folder_to_which_no_node_brought_anything_home_is_free(run: Run) -> None:
+    other, out = replace(run, id="quick-tern-1b02"), Path(run.out_dir)
+    node = replace(run, id=f"{run.id}-n1", out_dir=str(out / "node-1"))
+    for one in (run, node):
+        FolderStore().check(one)
+    FolderStore().must_be_free(other)
+
+    (out / "node-1" / "log.txt").write_text("a line")
+    with pytest.raises(UsageError):
+        FolderStore().must_be_free(other)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from launcher.core.errors import VastrunError
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.conformance.answers import LIST, SEARCH, by_id
+from launcher.providers.vast.conformance.answers import LIST, SEARCH, by_id, number_of
 from launcher.providers.vast.conformance.looking import word_of
 from launcher.providers.vast.conformance.observed import note
 from launcher.providers.vast.conformance.tape import Tape
@@ -34,7 +35,8 @@ class Afterwards:
 
     def look(self) -> None:
         """Ask each question once. Ends early when the user wants that; what cannot be asked is left out."""
-        looks = [self._ask_unknown, self._use_bad_key, self._search_often, self._list_twice]
+        looks = [self._ask_unknown, self._use_bad_key, self._search_clusters, self._list_overlays]
+        looks += [self._search_often, self._list_twice]
         if self.tape.instance_id:
             looks = [self._watch_absence, self._end_again, self._ask_for_it, *looks]
         for look in looks:
@@ -74,6 +76,21 @@ class Afterwards:
         if heard and heard[-1].status not in (0, 429):
             self.tape.measured["key.bad"] = word_of(heard[-1])
 
+    def _search_clusters(self) -> None:
+        before = len(self.tape.exchanges)
+        self.vast.api.once("search", partial(_search, filters={"cluster_id": {"gte": 0}}))
+        heard = self.tape.exchanges[before:]
+        rows = heard[-1].fields.get("offers") if heard and heard[-1].status == 200 else None
+        if isinstance(rows, list):
+            alone = all(
+                isinstance(row, dict) and number_of(row.get("cluster_id")) is not None for row in rows
+            )
+            found = "clusters alone" if alone else "others as well"
+            self.tape.measured["offer.cluster"] = found if rows else "nothing"
+
+    def _list_overlays(self) -> None:
+        note(self.vast, self.tape, "overlay.list", "overlay", lambda sdk: sdk.show_overlays())
+
     def _search_often(self) -> None:
         """Search as often within a minute as is documented, with the run's own; a refusal ends it."""
         since = self.vast.clock.now() - _BURST.seconds
@@ -102,9 +119,9 @@ class Afterwards:
             self.tape.measured["limit.retry_after"] = "yes" if heard[1].retry_after else "no"
 
 
-def _search(sdk: object) -> object:
+def _search(sdk: object, filters: Mapping[str, object] = {"num_gpus": {"eq": "1"}}) -> object:
     """The smallest search there is."""
-    return sdk.client.post("/bundles/", json_data={"limit": 1, "num_gpus": {"eq": "1"}})  # type: ignore[attr-defined]
+    return sdk.client.post("/bundles/", json_data={"limit": 1, **filters})  # type: ignore[attr-defined]
 
 
 def _list(sdk: object) -> object:

@@ -30,6 +30,7 @@ OFFER: Mapping[str, str] = {
     "inet_down_cost": "number",
     "inet_up_cost": "number",
     "dlperf": "number|null",
+    "cluster_id": "number|null",
 }
 INSTANCE: Mapping[str, str] = {
     "id": "number",

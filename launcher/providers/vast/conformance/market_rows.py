@@ -50,6 +50,22 @@ MARKET: Mapping[str, Assumption] = {
         how="the header Retry-After of that refusal",
         rests="api._BACK_OFF_S: how long a launcher waits then",
     ),
+    "offer.cluster": Assumption(
+        text="a search for offers of clusters finds",
+        assumed=Words(("clusters alone", "nothing")),
+        usual="nothing",
+        look=measured("offer.cluster"),
+        how="one search with a filter on cluster_id, after the machine has ended",
+        rests="offers.query: where a run with several nodes finds its machines",
+    ),
+    "overlay.list": Assumption(
+        text="the list of overlay networks",
+        assumed=Words(("200 list",)),
+        usual="200 list",
+        look=measured("overlay.list"),
+        how="one question, after the machine has ended; no network is made",
+        rests="overlays.Overlays: a run with several nodes; one machine does without",
+    ),
     "clock.ahead": Assumption(
         text="this computer's clock is ahead by",
         assumed=Within(-60, 60, "s"),

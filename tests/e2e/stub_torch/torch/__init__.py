@@ -27,7 +27,7 @@ def elastic_launch(config: SimpleNamespace, python: str) -> Callable[..., None]:
     """A call that runs its arguments on every rank of this machine until all have ended."""
 
     def launch(*arguments: str) -> None:
-        each, first = config.nproc_per_node, config.rdzv_configs["node"] * config.nproc_per_node
+        each, first = config.nproc_per_node, config.rdzv_configs.get("node", 0) * config.nproc_per_node
         world_size = each * config.max_nodes
         _watch(
             {

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from launcher.core.errors import NoOfferError, ProviderError, UsageError
-from launcher.flow.renting import choose
+from launcher.core.errors import NoOfferError, ProviderError
 from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import job
@@ -67,10 +64,3 @@ def test_the_daily_quota_of_searches_is_explained(vast: VastEmulator, provider: 
     vast.faults.add("search_quota")
     with pytest.raises(ProviderError, match=r"daily quota .* UTC"):
         provider.search(job())
-
-
-def test_several_machines_are_refused_before_anything_is_asked_with_the_reason(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
-    with pytest.raises(UsageError, match=r"nodes: .* at most 1: .* NAT, where NCCL and gloo cannot"):
-        choose(replace(job(), nodes=2), provider, now=0.0)
