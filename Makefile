@@ -76,9 +76,10 @@ gpu: ## Try all that only GPUs can show, with what is installed here, in MINUTES
 proof: $(STAMPS)/trainer ## Train what the README's table has, and write the table: SEEDS (2) times each
 	$(BIN)/python -m benchmarks.proof --seeds $(SEEDS)
 
-chaos: $(STAMPS)/dev ## RUNS runs (40), or BATCHES, with troubles by SEED (0) on an emulated Vast; boxes are processes, of image DOCKER, or HOSTILE=1
-	$(BIN)/python -m benchmarks chaos --seed $(SEED) $(if $(BATCHES),--batches $(BATCHES) --parallel 3, \
-		--runs $(RUNS) --parallel $(if $(HOSTILE),16,8) $(if $(DOCKER),--docker $(DOCKER)) $(if $(HOSTILE),--hostile))
+chaos: $(STAMPS)/dev ## RUNS runs (40), or BATCHES, with troubles by SEED (0) on an emulated Vast; boxes are processes, of image DOCKER, or HOSTILE=1; NODES=2: on boxes of this computer
+	$(BIN)/python -m benchmarks chaos --seed $(SEED) $(if $(NODES),--nodes $(NODES) --runs $(RUNS) --parallel 4, \
+		$(if $(BATCHES),--batches $(BATCHES) --parallel 3, \
+		--runs $(RUNS) --parallel $(if $(HOSTILE),16,8) $(if $(DOCKER),--docker $(DOCKER)) $(if $(HOSTILE),--hostile)))
 
 fuzz: $(STAMPS)/dev ## Try FUZZ (100000) lies of a box, all attacks of a market, 64 trainings of random options
 	FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/hostile/test_fuzz.py tests/hostile/test_lies.py \
@@ -96,10 +97,11 @@ $(STAMPS)/trainer: pyproject.toml constraints.txt requirements/launcher.txt | $(
 	@$(PIP) --constraint constraints.txt --editable '.[trainer,export]'
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/dev: pyproject.toml constraints.txt requirements/providers.txt | $(BIN)/python
+$(STAMPS)/dev: pyproject.toml constraints.txt requirements/providers.txt tests/axe.txt | $(BIN)/python
 	@echo 'setting up $(VENV): the launcher, the trainer and what checks them (once)'
 	@$(PIP) --require-hashes --requirement requirements/providers.txt
 	@$(PIP) --constraint constraints.txt --editable '.[trainer,export,dev,bench]'
+	@$(PIP) --no-deps --require-hashes --requirement tests/axe.txt
 	@mkdir -p $(STAMPS) && touch $(STAMPS)/trainer $@
 
 $(STAMPS)/docs: pyproject.toml constraints.txt requirements/launcher.txt | $(BIN)/python

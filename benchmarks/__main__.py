@@ -89,7 +89,12 @@ def _chaos(options: argparse.Namespace) -> bool:
     if options.slurm:
         from benchmarks.chaos import slurm
 
-        return slurm.run(runs=options.runs, seed=options.seed, parallel=options.parallel)
+        return slurm.run(runs=options.runs, seed=options.seed, parallel=options.parallel, nodes=options.nodes)
+    if options.nodes > 1:
+        from benchmarks.chaos import nodes
+
+        parallel = min(4, options.parallel)
+        return nodes.run(runs=options.runs, seed=options.seed, parallel=parallel, nodes=options.nodes)
     if options.batches:
         return batches.run(batches=options.batches, seed=options.seed, parallel=min(3, options.parallel))
     return chaos.run(
@@ -116,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--docker", metavar="IMAGE", help="chaos: the boxes are containers of that image")
     parser.add_argument("--minutes", type=float, default=0.0, help="chaos: how long each program works")
     parser.add_argument("--slurm", action="store_true", help="chaos: on a real Slurm of this computer")
+    parser.add_argument("--nodes", type=int, default=1, help="chaos: each run on so many boxes, or of Slurm")
     parser.add_argument("--hostile", action="store_true", help="chaos: every box lies")
     return parser
 

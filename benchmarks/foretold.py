@@ -148,7 +148,9 @@ def _foretell(config: TrainConfig) -> Workload:
     from trainer.workload.stand_ins import ranks_alone
 
     size = RANKS[config.strategy]
-    return foretell_one(ranks_alone(size), as_computed_here(config), config.strategy, config.batch // size)
+    return foretell_one(
+        ranks_alone(size), as_computed_here(config), config.strategy, config.global_batch // size
+    )
 
 
 def _rank(rank: int, folder: str, config: TrainConfig) -> tuple[int, float]:

@@ -331,6 +331,8 @@ class FakeScreen:
     logs: str = ""
     shown: list[tuple[Phase, Progress]] = field(default_factory=list)
     """At each moment."""
+    dollars: list[tuple[float, float]] = field(default_factory=list)
+    """Spent by then, and the price an hour."""
 
     def event(self, event: Event) -> None:
         self.events.append(event)
@@ -340,6 +342,7 @@ class FakeScreen:
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
         self.shown.append((run.phase, progress))
+        self.dollars.append((usd, run.usd_per_hour))
 
 
 @dataclass
@@ -364,6 +367,13 @@ class FakeForeteller:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
+
+    def with_largest_batch(self, spec: JobSpec, gpu_memory_gb: float) -> tuple[JobSpec, Workloads]:
+        """A window a rank for each GB."""
+        found = self.workloads(spec)
+        assert found is not None and spec.train is not None
+        batch = spec.world_size * int(gpu_memory_gb)
+        return replace(spec, train=replace(spec.train, batch=batch)), found
 
     def known(self, spec: JobSpec) -> Workloads | None:
         return None if isinstance(self.answer, Exception) else self.answer

@@ -19,7 +19,7 @@ import pytest
 from tests import disks
 from tests.emulators import slurm, ssh_servers
 from tests.launcher.ledger import postgres
-from tests.launcher.ui.report import chromium
+from tests.launcher.ui.report import axe, chromium
 from tests.trainer.distributed import networks
 
 BASE_IMAGE = "127.0.0.1:5000/vastrun-base:bookworm"
@@ -107,6 +107,18 @@ PARTS: Mapping[str, Part] = {
         is_here=lambda: chromium.program() is not None,
         debian="sudo apt-get install chromium",
         macos="brew install --cask chromium",
+    ),
+    "axe": Part(
+        what="axe-core",
+        is_here=axe.is_here,
+        debian="make .venv/stamps/dev",
+        macos="make .venv/stamps/dev",
+    ),
+    "mkdocs": Part(
+        what="mkdocs",
+        is_here=lambda: find_spec("material") is not None,
+        debian="make docs",
+        macos="make docs",
     ),
     "slurm": Part(
         what="Slurm's daemons and commands",

@@ -16,13 +16,14 @@ from tests.emulators.slurm import Slurm
 from tests.waiting import eventually
 
 _LINES = 80
-_JOB = f"""\
+_JOB = """\
 name: chatter
+nodes: {nodes}
 resources: {{gpus: 0, disk_gb: 8}}
 ranks: 1
 limits: {{hours: 0.1, stall_s: 120}}
-command: python -uc "import time; [(print('line', n), time.sleep(0.1)) for n in range({_LINES})]"
-success: {{log: line {_LINES - 1}$}}
+command: python -uc "import time; [(print('line', n), time.sleep(0.1)) for n in range({lines})]"
+success: {{log: line {last}$}}
 """
 _RESUMES = 4
 _DOWN_S = 3.0
@@ -43,8 +44,9 @@ class Struck:
 
     @property
     def node(self) -> str:
-        """Where it runs."""
-        return self.cluster.run("squeue", "-h", "-j", self.job, "-o", "%N").strip()
+        """Where it runs; of several nodes the last."""
+        listed = self.cluster.run("squeue", "-h", "-j", self.job, "-o", "%N").strip()
+        return self.cluster.run("scontrol", "show", "hostnames", listed).split()[-1]
 
 
 def _cancel(run: Struck) -> None:
@@ -96,11 +98,11 @@ TROUBLES: Mapping[str, tuple[Callable[[Struck], None], tuple[str, ...]]] = {
 """What befalls a run, and how it may end then. One that was over before may have succeeded."""
 
 
-def run(*, runs: int = 20, seed: int = 0, parallel: int = 2) -> bool:
+def run(*, runs: int = 20, seed: int = 0, parallel: int = 2, nodes: int = 1) -> bool:
     """Print a line for each run. True when nothing is left, no verdict is wrong and no line is lost."""
     began, faults = time.monotonic(), []
     with ThreadPoolExecutor(parallel) as pool:
-        for over in as_completed([pool.submit(_launch, seed, number) for number in range(runs)]):
+        for over in as_completed([pool.submit(_launch, seed, number, nodes) for number in range(runs)]):
             line, fault = over.result()
             print(line, flush=True)
             faults += [fault] if fault else []
@@ -108,7 +110,7 @@ def run(*, runs: int = 20, seed: int = 0, parallel: int = 2) -> bool:
     return not faults
 
 
-def _launch(seed: int, number: int) -> tuple[str, str]:
+def _launch(seed: int, number: int, nodes: int) -> tuple[str, str]:
     """A line on the run with that number, and what is wrong with how it ended; empty: nothing."""
     chance = random.Random(f"{seed}-{number}")
     name = list(TROUBLES)[number % len(TROUBLES)]
@@ -117,7 +119,7 @@ def _launch(seed: int, number: int) -> tuple[str, str]:
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, Slurm(slurmd_timeout_s=30) as cluster:
         terminal = Terminal(Path(folder), **cluster.variables)
         try:
-            out = _driven(terminal, cluster, strike, after_s)
+            out = _driven(terminal, cluster, nodes, strike, after_s)
             verdict = found[1] if (found := re.search(r"verdict +([A-Z_]+)", out)) else "none"
             fault = "" if verdict in verdicts else f"verdict {verdict}"
             fault = fault or _left(terminal, cluster) or _lost(terminal)
@@ -127,10 +129,12 @@ def _launch(seed: int, number: int) -> tuple[str, str]:
     return line, fault
 
 
-def _driven(terminal: Terminal, cluster: Slurm, strike: Callable[[Struck], None], after_s: float) -> str:
+def _driven(
+    terminal: Terminal, cluster: Slurm, nodes: int, strike: Callable[[Struck], None], after_s: float
+) -> str:
     """What was said of the run in the end; a launcher that was killed is followed by another."""
     job = terminal.folder / "job.yaml"
-    job.write_text(_JOB)
+    job.write_text(_JOB.format(nodes=nodes, lines=_LINES, last=_LINES - 1))
     launch = terminal.start("launch", str(job), "--provider", "slurm", *WITH_STUB_TORCH)
     launch.shows("machine ")
     time.sleep(after_s)

@@ -26,6 +26,7 @@ from launcher.api.runs import RunHandle
 from launcher.api.session import ApiSession
 from launcher.batch.pricing import price
 from launcher.batch.searching import first_points
+from launcher.commands.answering import answered
 from launcher.commands.queries import LaunchPlan, all_rows, plan_of
 from launcher.config import load_batch, load_sweep, read_job
 from launcher.core import NOTHING, Run, UserRequest
@@ -64,7 +65,8 @@ class Client:
         Raises as `launch`, of which it does nothing.
         """
         source = source_of(job)
-        return self._plan(source, load(source, set, now=self._now), provider)
+        spec = self._without_auto(source, load(source, set, now=self._now), provider)
+        return self._plan(source, spec, provider)
 
     def launch(
         self,
@@ -89,6 +91,7 @@ class Client:
         source = source_of(job)
         spec = load(source, set, name, now=self._now)
         parent = None if continues is None else find_run(self._session.ledger, _id_of(continues))
+        spec = self._without_auto(source, spec, provider, parent)
         self._plan(source, spec, provider, parent)
         wiring = self._session.wiring
         # No signal is ours to handle here: whoever drives the run does that.
@@ -194,6 +197,14 @@ class Client:
     @property
     def _now(self) -> datetime:
         return self._session.wiring.local_now()
+
+    def _without_auto(
+        self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None
+    ) -> JobSpec:
+        """Return the job with what it leaves to `auto` as numbers."""
+        wiring = self._session.wiring
+        with about(source):
+            return answered(spec, wiring.foreteller(), wiring.provider(provider), parent).spec
 
     def _plan(self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None) -> LaunchPlan:
         """Check that the job can be shipped and rented."""

@@ -15,7 +15,7 @@ from launcher.core.batch import BatchPoint, BatchSpec, Budget, BudgetUse, Search
 from launcher.core.errors import BudgetError, JobValueError
 from launcher.core.job import JobSpec
 from launcher.decisions.budgets import refusal
-from launcher.decisions.estimates import usd
+from launcher.decisions.estimates import expected_usd, usd
 from launcher.decisions.policy import worst_case_usd
 from launcher.ports import Ledger, Provider
 
@@ -73,9 +73,10 @@ def price(
     jobs = [read_job(point.spec_json) for point in points]
     offers = _offers(jobs, provider, ledger, now)
     shares = [_share_usd(job, offer) for job, offer in zip(jobs, offers, strict=True)]
-    expected_usd = sum(offer.expected_usd for offer in offers) * more
+    expected = [expected_usd(job, offer) for job, offer in zip(jobs, offers, strict=True)]
+    all_usd = sum(map(min, expected, shares)) * more
     if not provider.free:
-        _must_suffice(spec, max(shares), sum(shares) * more, expected_usd)
+        _must_suffice(spec, max(shares), sum(shares) * more, all_usd)
         points = [_limited(*one) for one in zip(points, jobs, shares, strict=True)]
         search = search and replace(search, share_usd=max(shares))
     worst_usd = 0.0 if provider.free else min(sum(shares) * more, spec.limits.usd or math.inf)
@@ -86,7 +87,7 @@ def price(
         offer=offers[0],
         share_usd=max(shares),
         worst_case_usd=sum(shares) * more,
-        expected_usd=expected_usd,
+        expected_usd=all_usd,
         wall_s=_wall_s(spec, offers, provider, count),
         search=search,
         count=count,

@@ -15,6 +15,7 @@ from launcher.batch.results import metric_of, results_of
 from launcher.batch.searching import first_points
 from launcher.cli.options import confirm, must_ship
 from launcher.cli.output import say, show, width
+from launcher.commands.queries import counted
 from launcher.config import read_job
 from launcher.core import UserRequest, Verdict
 from launcher.core.batch import Batch
@@ -138,7 +139,7 @@ def open_runs_of(wiring: Wiring, name: str) -> Sequence[str]:
     ledger, now = wiring.ledger(), wiring.now()
     runs = [run for run in ledger.runs(open_only=True, batch=name) if run.point]
     values = {run.point: ledger.batches.values_of(name, run.point) for run in runs}
-    return open_runs_lines(runs, values, now)
+    return open_runs_lines([counted(run, ledger.runs(leader=run.id), now) for run in runs], values, now)
 
 
 class BatchLines:

@@ -23,7 +23,7 @@ def command(wiring: Wiring, one_name: str, other_name: str, as_json: bool) -> No
     Of metrics: the scores, and the last value of each name in metrics.jsonl.
     """
     runs = [the_run(wiring, name) for name in (one_name, other_name)]
-    one, other = (compared_of(run, wiring.now()) for run in runs)
+    one, other = (compared_of(wiring.ledger(), run, wiring.now()) for run in runs)
     found = differences(one, other)
     text = differences_text(one.run, other.run, found, width())
     show(differences_document(one.run, other.run, found), text, as_json=as_json)

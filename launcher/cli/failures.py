@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from launcher.cli.output import say
+from launcher.commands.accounting import with_nodes
 from launcher.core import Phase, Run
-from launcher.core.bills import cost_usd
 from launcher.core.errors import (
     JobFileError,
     JobValueError,
@@ -21,6 +21,7 @@ from launcher.core.errors import (
     VastrunError,
 )
 from launcher.core.verdict import EXIT_INTERRUPTED
+from launcher.decisions.gang import total_usd
 from launcher.outputs.folder import Outputs
 from launcher.ui.render.amounts import usd
 
@@ -70,12 +71,14 @@ def _lines(ctx: click.Context, error: VastrunError) -> list[str]:
 
 def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     """What the run has cost by now and where its log lies."""
+    machines = [run]
     try:
         run = ctx.obj.ledger().get(run.id)
+        machines = with_nodes(ctx.obj.ledger(), run)
     except StorageError:
         if not isinstance(error, StorageError):
             raise
-    spent = usd(cost_usd(run, ctx.obj.now()))
+    spent = usd(total_usd(machines, ctx.obj.now()))
     log = Outputs(run).log
     lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
     if isinstance(error, StorageError | OutOfReachError) and run.instance_id and run.phase is not Phase.ENDED:

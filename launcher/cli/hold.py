@@ -17,6 +17,7 @@ from launcher.cli.options import (
     provider_option,
     read_job_file,
     set_option,
+    without_auto,
     yes_option,
 )
 from launcher.cli.output import say
@@ -69,6 +70,7 @@ def command(
     say(f"reading {job_file}", err=True)
     job = read_job_file(job_file, sets, name)
     must_ship(wiring, job, job_file)
+    job = without_auto(wiring, job, wiring.provider(provider))
     request = HoldRequest(
         job=job,
         provider=provider,

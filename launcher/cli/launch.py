@@ -23,6 +23,7 @@ from launcher.cli.options import (
     set_option,
     tag_option,
     with_tags,
+    without_auto,
     yes_option,
 )
 from launcher.cli.output import say, show, width
@@ -85,6 +86,7 @@ def command(
     ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen
     market = wiring.provider(provider)
     parent = find_run(ledger, from_name) if from_name else None
+    spec = without_auto(wiring, spec, market, parent)
     plan = plan_of(spec, market, ledger, began, wiring.budgets(began), parent)
     if dry_run:
         show(plan_document(plan), plan_text(plan, width()), as_json=as_json)

@@ -22,6 +22,7 @@ from launcher.core.settings import LoadedSettings, Settings
 from launcher.core.verdict import EXIT_DECLINED
 from launcher.environment import wire
 from launcher.ledger.run_ids import LAST, find_run
+from launcher.ports import Provider
 from launcher.wiring import DEFAULT_PROVIDER, Wiring
 
 
@@ -139,6 +140,17 @@ def with_tags(spec: JobSpec, tags: tuple[str, ...]) -> JobSpec:
     for _, fault in tag_faults(together):
         raise click.BadParameter(fault, param_hint="--tag")
     return replace(spec, tags=together)
+
+
+def without_auto(wiring: Wiring, spec: JobSpec, market: Provider, parent: Run | None = None) -> JobSpec:
+    """Return the job with what it leaves to `auto` as numbers, and say them. Raises JobValueError."""
+    if not spec.auto_keys:
+        return spec
+    from launcher.commands.answering import answered
+
+    found = answered(spec, wiring.foreteller(), market, parent)
+    say(found.told, err=True)
+    return found.spec
 
 
 def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path) -> None:

@@ -16,6 +16,7 @@ from launcher.cli.options import (
     provider_anyway_option,
     read_job_file,
     set_option,
+    without_auto,
 )
 from launcher.cli.output import show, width
 from launcher.commands.queries import Foretold, market_report_of, plan_of
@@ -58,6 +59,7 @@ def command(
     spec = read_job_file(job_file, sets, name, by)
     must_ship(wiring, spec, job_file)
     market, ledger, now = wiring.provider(provider), wiring.ledger(), wiring.now()
+    spec = without_auto(wiring, spec, market)
     foretold = _foretold(wiring, spec, market)
     if explain:
         spec = within_deadline(spec, now)

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import job_argument, json_option, name_option, read_job_file, set_option
+from launcher.cli.options import (
+    job_argument,
+    json_option,
+    name_option,
+    read_job_file,
+    set_option,
+    without_auto,
+)
 from launcher.cli.output import say, show
 from launcher.commands.rehearsing import CONFIG, FIT, REPORT, TRAIN, Rehearsal, chosen
 from launcher.config import dump_job
@@ -22,6 +29,7 @@ from launcher.wiring import Wiring
 from trainer.contract.gpus import PEAKS
 
 _CHECK_GPU = "check-gpu"
+_HERE = "local"
 _ON_THE_CPU = "--set 'resources={gpus: 0}' --set ranks=1"
 
 
@@ -76,6 +84,8 @@ def command(
     folder = (box or wiring.cache / "rehearsals" / spec.name).resolve()
     rehearsal = wiring.rehearsal(folder)
     performed = [StepEnd(step=CONFIG, exit_code=0, seconds=wiring.now() - began)]
+    if here or FIT in wanted:
+        spec = without_auto(wiring, spec, wiring.provider(_HERE))
     fit = None
     if FIT in wanted:
         began = wiring.now()
@@ -141,7 +151,7 @@ def _run(wiring: Wiring, spec: JobSpec) -> Run:
         id=wiring.new_id(),
         job=spec.name,
         spec_json=dump_job(spec),
-        provider="local",
+        provider=_HERE,
         phase=Phase.TRAIN,
         out_dir="",
         created_at=now,

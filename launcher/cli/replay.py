@@ -10,10 +10,14 @@ from pathlib import Path
 import click
 
 from launcher.cli.options import plain_option, the_run
+from launcher.cli.output import say
 from launcher.commands.bugreports import TRANSCRIPT_NAME, member_of
+from launcher.commands.chains import attempt_after, chain_of
 from launcher.commands.replaying import ReplayClock, began_at, replay
+from launcher.core import Run
 from launcher.core.errors import UsageError
 from launcher.outputs.folder import Outputs
+from launcher.ports import Ledger
 from launcher.transcript.reading import Entry, entries_of
 from launcher.ui.render.calls import call_text
 from launcher.wiring import Wiring
@@ -36,25 +40,27 @@ def command(ctx: click.Context, name: str, speed: float | None, calls: bool) -> 
     """Show again what the launchers of RUN did and showed: as it was then, with its timing.
 
     Each run writes transcript.jsonl beside its outputs. FILE is one, or a bug report that has one.
+    Of a run that was tried again, each attempt is replayed by its own name: the end says which come before
+    and after.
 
     \b
       vastrun replay last --speed 60
       vastrun replay bugreport-RUN.tar.gz --calls
     """
     wiring: Wiring = ctx.obj
-    entries = _entries(wiring, name)
+    run = None if Path(name).is_file() else the_run(wiring, name)
+    entries = _entries(name, run)
     speed = (1.0 if sys.stdout.isatty() else 0.0) if speed is None else speed
     clock = ReplayClock(began_at(entries), speed, wiring.clock().sleep)
     with closing(wiring.replay_screen(began_at(entries), clock.now)) as screen:
         replay(entries, screen, clock, (lambda call: screen.note(call_text(call))) if calls else None)
+    if run is not None and (others := _other_attempts(wiring.ledger(), run)):
+        say(others, err=True)
 
 
-def _entries(wiring: Wiring, name: str) -> Sequence[Entry]:
+def _entries(name: str, run: Run | None) -> Sequence[Entry]:
     """What the file holds, or of the run. Raises UsageError."""
-    file = Path(name)
-    run = None if file.is_file() else the_run(wiring, name)
-    if run is not None:
-        file = Outputs(run).transcript
+    file = Path(name) if run is None else Outputs(run).transcript
     try:
         content = member_of(file, TRANSCRIPT_NAME)
         if content is not None:
@@ -72,3 +78,13 @@ def _entries(wiring: Wiring, name: str) -> Sequence[Entry]:
     if not entries:
         raise UsageError(f"{file} holds no line of a transcript")
     return entries
+
+
+def _other_attempts(ledger: Ledger, run: Run) -> str:
+    """Which attempt this was, and what shows those before and after it; empty: it was the only one."""
+    before, after = chain_of(ledger, run)[:-1], attempt_after(ledger, run)
+    if not before and after is None:
+        return ""
+    former = f"; the one before: vastrun replay {before[-1].id}" if before else ""
+    following = "" if after is None else f"; the next: vastrun replay {after.id}"
+    return f"this was attempt {len(before) + 1}{former}{following}"

@@ -131,8 +131,9 @@ class Attempts:
         try:
             moved = replace(services.ledger.get(run.id), out_dir=out_dir, computer=services.computer)
             services.output_store.check(moved)
-            services.ledger.save(moved, who=services.who)
+            # Last of all the run itself: by its row it is known whether all were brought.
             bring_nodes(moved, services)
+            services.ledger.save(moved, who=services.who)
         except VastrunError:
             services.ledger.release(run.id, services.who)
             raise
@@ -153,7 +154,7 @@ class Attempts:
         now = services.clock.now()
         event = Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now))
         services.ledger.tell(event)
-        services.screen.event(event)
+        services.screen.event(replace(event, usd=spent_on(services.ledger, run, now)))
         return moved
 
     def attend(self, run: Run) -> Run:
@@ -339,4 +340,5 @@ def _tell_attempt(services: Services, run: Run, chain: Sequence[Run], now: float
 
 def _tell(services: Services, run: Run, text: str) -> None:
     now = services.clock.now()
-    services.screen.event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))
+    usd = spent_on(services.ledger, run, now)
+    services.screen.event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd))

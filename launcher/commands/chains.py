@@ -29,6 +29,12 @@ def chain_of(ledger: Ledger, run: Run) -> list[Run]:
     return chain
 
 
+def attempt_after(ledger: Ledger, run: Run) -> Run | None:
+    """Return the run that tries this one again; None: there is none."""
+    later = ledger.runs(parent=run.id)
+    return next((one for one in later if run.id in [each.id for each in chain_of(ledger, one)]), None)
+
+
 def spent_on(ledger: Ledger, run: Run, now: float) -> float:
     """Return the dollars that a run cost so far, with all of its nodes."""
     return total_usd((run, *ledger.runs(leader=run.id)), now)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from launcher.commands.queries import diary_of
 from launcher.core import Phase, Progress, Run, UserRequest
-from launcher.decisions.gang import total_usd
+from launcher.decisions.gang import priced_together, total_usd
 from launcher.flow.context import Services
 from launcher.outputs.folder import GrowingFile, Outputs
 
@@ -19,13 +20,15 @@ def follow(run: Run, services: Services) -> Run:
     log = GrowingFile(Outputs(run).log, last_lines=_LAST_LINES)
     seen = len(services.ledger.events(run.id))
     while True:
-        events = services.ledger.events(run.id)[seen:]
+        events = diary_of(services.ledger, run)[seen:]
         seen += len(events)
         for event in events:
             services.screen.event(event)
         services.screen.log(log.more())
         run = services.ledger.get(run.id)
-        services.screen.progress(run, _progress(run), usd=_spent_usd(run, services))
+        nodes = services.ledger.runs(leader=run.id)
+        usd = total_usd((run, *nodes), services.clock.now())
+        services.screen.progress(priced_together(run, nodes), _progress(run), usd=usd)
         request = services.user_requests.current()
         if request in (UserRequest.STOP, UserRequest.DESTROY):
             services.ledger.ask(run.id, request)
@@ -36,11 +39,6 @@ def follow(run: Run, services: Services) -> Run:
         ):
             return run
         services.clock.sleep(_LOOK_S)
-
-
-def _spent_usd(run: Run, services: Services) -> float:
-    """With what its further nodes cost."""
-    return total_usd((run, *services.ledger.runs(leader=run.id)), services.clock.now())
 
 
 def _progress(run: Run) -> Progress:

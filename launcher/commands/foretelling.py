@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from launcher.core.errors import VastrunError
@@ -47,12 +47,29 @@ class Foreteller:
             return None
         return self.known(spec) or self._found(query)
 
+    def with_largest_batch(self, spec: JobSpec, gpu_memory_gb: float) -> tuple[JobSpec, Workloads]:
+        """Return the job with the largest batch of which such GPUs hold all at once, and what its steps take.
+
+        Raises ForetellingError, also where they do not hold one window a rank.
+        """
+        query = query_of(spec, gpu_memory_gb)
+        assert query is not None and spec.train is not None
+        workloads = self._kept(query) or self._found(query)
+        # All of a rank's share at once, so that the first one says how large that is.
+        batch = spec.world_size * workloads.workloads[0].micro_batch
+        spec = replace(spec, train=replace(spec.train, batch=batch))
+        if (settled := query_of(spec)) is not None:
+            self._keep(settled, json.dumps(asdict(workloads)).encode())
+        return spec, workloads
+
     def known(self, spec: JobSpec) -> Workloads | None:
         """Return what was found before; None: nothing was, or of another trainer."""
         query = query_of(spec)
+        return None if query is None else self._kept(query)
+
+    def _kept(self, query: WorkloadQuery) -> Workloads | None:
         with suppress(OSError, ValueError):
-            if query is not None:
-                return _read(self._place(query).read_bytes()[: _MOST_BYTES + 1])
+            return _read(self._place(query).read_bytes()[: _MOST_BYTES + 1])
         return None
 
     def _found(self, query: WorkloadQuery) -> Workloads:

@@ -23,7 +23,7 @@ from launcher.core import (
     Verdict,
 )
 from launcher.core.batch import Budget
-from launcher.core.bills import cost_of
+from launcher.core.bills import cost_of, cost_usd
 from launcher.core.errors import BudgetError, ProviderError, UsageError
 from launcher.core.job import JobSpec
 from launcher.decisions.deadlines import (
@@ -34,6 +34,7 @@ from launcher.decisions.deadlines import (
     must_be_ahead,
 )
 from launcher.decisions.estimates import enough_for
+from launcher.decisions.gang import joint_diary
 from launcher.decisions.host_history import HOSTS_CAUSES, avoided
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.policy import (
@@ -261,8 +262,10 @@ def detail_of(services: Services, run: Run, now: float) -> RunDetail:
 
     A lease that was killed while nobody drove the run is armed again, and the diary says so.
     """
-    nodes = () if run.leader else services.ledger.runs(leader=run.id)
-    return replace(_detail(services, run, now), nodes=[_detail(services, node, now) for node in nodes])
+    rows = () if run.leader else services.ledger.runs(leader=run.id)
+    detail, nodes = _detail(services, run, now), [_detail(services, node, now) for node in rows]
+    events = joint_diary(detail.events, [node.events for node in nodes])
+    return replace(detail, nodes=nodes, events=events)
 
 
 def _detail(services: Services, run: Run, now: float) -> RunDetail:
@@ -274,16 +277,22 @@ def _detail(services: Services, run: Run, now: float) -> RunDetail:
     except ProviderError as error:
         return RunDetail(row=row, events=events, note=str(error))
     if news and not (events and events[-1].text == news):
-        event = Event(run_id=run.id, at=now, phase=run.phase, text=news, usd=row.usd)
+        event = Event(run_id=run.id, at=now, phase=run.phase, text=news, usd=cost_usd(run, now))
         services.ledger.tell(event)
         events = [*events, event]
     return RunDetail(row=row, events=events, box_status=box_status, note=news)
 
 
+def diary_of(ledger: Ledger, run: Run) -> list[Event]:
+    """Return the run's diary, with what all of its nodes had cost by each line."""
+    nodes = () if run.leader else ledger.runs(leader=run.id)
+    return joint_diary(ledger.events(run.id), [ledger.events(node.id) for node in nodes])
+
+
 def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
     """Gather the evidence on a run."""
     outputs = Outputs(run)
-    events = [event for event in ledger.events(run.id) if not event.told]
+    events = [event for event in diary_of(ledger, run) if not event.told]
     stacks = sorted(str(path) for path in outputs.path(layout.STACKS).glob("rank-*.txt"))
     return Explanation(
         row=row_of(ledger, run, now),

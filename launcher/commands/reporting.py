@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from launcher.commands.chains import chain_of
-from launcher.commands.queries import Explanation, RunRow, explain, row_of
+from launcher.commands.queries import Explanation, RunRow, diary_of, explain, row_of
 from launcher.config import read_job
 from launcher.core import Event, Run
-from launcher.core.bills import cost_of
 from launcher.core.job import JobSpec
 from launcher.decisions.comparing import ComparedRun, Difference, job_differences
 from launcher.decisions.timeline import PhaseSpan, timeline_of
@@ -55,7 +54,7 @@ class RunReport:
 def report_of(ledger: Ledger, run: Run, now: float, against: Run | None = None) -> RunReport:
     """Return what is known of the run. Reads the ledger and its outputs; asks no machine."""
     outputs = Outputs(run)
-    explanation, spec, events = explain(ledger, run, now), read_job(run.spec_json), ledger.events(run.id)
+    explanation, spec, events = explain(ledger, run, now), read_job(run.spec_json), diary_of(ledger, run)
     outcome = explanation.outcome
     return RunReport(
         explanation=explanation,
@@ -80,15 +79,16 @@ def report_of(ledger: Ledger, run: Run, now: float, against: Run | None = None) 
     )
 
 
-def compared_of(run: Run, now: float) -> ComparedRun:
+def compared_of(ledger: Ledger, run: Run, now: float) -> ComparedRun:
     """Return what the run is compared by: its job, its end, its scores and the last of each metric."""
-    outputs = Outputs(run)
+    outputs, row = Outputs(run), row_of(ledger, run, now)
     outcome = outputs.outcome()
     scores = (outcome.scores if outcome else None) or {}
     return ComparedRun(
         run=run,
         spec=read_job(run.spec_json),
-        cost=cost_of(run, now),
+        cost=row.cost,
+        usd_per_hour=row.usd_per_hour,
         seconds=(run.ended_at or now) - run.created_at,
         metrics={
             **{series.name: series.last for series in series_in(outputs)},

@@ -68,7 +68,7 @@ def _read(folder: Path, path: str) -> UserProgram:
         text = f"{path}:{error.lineno or 1}: is no Python program: {error.msg}"
         raise UsageError(
             text, hint="name a Python program, or write a job file with a command by hand"
-        ) from error
+        ) from None  # the text has all of it
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is no Python program: {error}") from error
 

@@ -45,6 +45,7 @@ def bring_nodes(run: Run, services: Services) -> None:
             ledger.hold(node.id, Driver(who=services.who, until=services.clock.now() + HOLD_S))
             folder = f"{run.out_dir}/node-{node.node}"
             ledger.save(replace(node, out_dir=folder, computer=run.computer), who=services.who)
+            ledger.release(node.id, services.who)
 
 
 def spoken(computer: str) -> str:

@@ -35,6 +35,7 @@ from launcher.core.job import JobSpec
 
 _MOST_FAULTS = 40
 _JOB_KEYS = frozenset(field.name for field in fields(JobSpec))
+_NO_AUTO = "auto is answered for a single launch: give a number, such as the one that vastrun plan says"
 _BETWEEN = re.compile(r"""\s*([^\s,"'\[\]{}]+?)\s*\.\.\s*([^\s,"'\[\]{}]+)\s*""")
 """`low..high`. What is quoted or listed may hold two dots, and a path begin with them."""
 
@@ -199,6 +200,7 @@ def _jobs_of(
                 if key not in parameters:
                     root = grafted(root, key, node)
             spec = with_parameters(load_node(root, base_dir, now), parameters)
+            faults += [fault_at(job, key, _NO_AUTO) for key in spec.auto_keys]
         except SyntaxFault as error:
             faults.append(error.fault)
         except JobFaults as error:

@@ -16,7 +16,7 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from launcher.config.points import METHODS
 from launcher.config.reading import AS_WRITTEN, SHORT
 from launcher.config.rules import NAME
-from launcher.config.schema import bare, default, given, is_mapping, limits_of, optional
+from launcher.config.schema import bare, default, given, is_mapping, limits_of, optional, words_of
 from launcher.core.batch import MOST_POINTS, BatchSpec
 from launcher.core.job import JobSpec
 
@@ -149,6 +149,8 @@ class _Writer:
         if is_mapping(inner):
             return self._mapping(inner, key)
         schema = _scalar(inner, hint)
+        if instead := words_of(hint):
+            return {"anyOf": [schema, {"enum": list(instead)}]}
         return _nullable(schema) if optional(hint) else schema
 
     def _list(self, hint: Any, inner: Any, key: str) -> Schema:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from launcher.config.schema import bare, expected, given, is_mapping, optional, options
+from launcher.config.schema import bare, expected, given, is_mapping, optional, options, words_of
 from launcher.config.shell import program_of
 from launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
 from launcher.core.job import JobSpec, NotifyUrl, Secret
@@ -260,6 +260,8 @@ def _hint(kind: Any, node: Node) -> str:
     if typing.get_origin(inner) is Literal:
         near = _nearest(text, [str(value) for value in typing.get_args(inner)])
         return f"; did you mean {near}?" if near else ""
+    if near := _nearest(text, list(words_of(kind))):
+        return f"; did you mean {near}?"
     if inner in (int, float) and node.tag == STR:
         return _number_hint(text)
     return ""

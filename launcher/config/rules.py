@@ -126,10 +126,22 @@ def _machine(spec: JobSpec) -> Iterator[Clash]:
         for key in ("gpu_names", "gpu_memory_gb", "cuda"):
             if getattr(resources, key):
                 yield Clash(("resources", key), "asks for a GPU, but resources.gpus is 0", (gpus,))
+    yield from _auto(spec)
     yield from _image(spec)
     for i, region in enumerate(resources.regions):
         if not (region.isascii() and region.isalpha()):
             yield Clash(("resources", "regions", i), f"expected a country code such as US, got {region!r}")
+
+
+def _auto(spec: JobSpec) -> Iterator[Clash]:
+    memory: KeyPath = ("resources", "gpu_memory_gb")
+    batch: KeyPath = ("train", "batch")
+    if len(spec.auto_keys) == 2:
+        yield Clash(memory, "auto follows from train.batch, which is auto, too: give one of them as a number")
+    elif "train.batch" in spec.auto_keys and spec.resources.gpus == 0:
+        yield Clash(batch, "auto follows from the memory of GPUs, and resources.gpus is 0: give a number")
+    elif spec.auto_keys and spec.train is None:
+        yield Clash(memory, "auto is foretold of the onboard trainer only: give a number", (("command",),))
 
 
 def _image(spec: JobSpec) -> Iterator[Clash]:

@@ -85,8 +85,16 @@ def expected(kind: Any) -> str:
     if origin is tuple:
         return _list_of(args, limits_of(kind))
     limits = limits_of(kind)
-    noun = _NOUNS[inner][0] + _bounds(limits)
+    noun = ", or ".join([_NOUNS[inner][0] + _bounds(limits), *words_of(kind)])
     return noun.replace("a ", "a non-empty ", 1) if MinLen(1) in limits else noun
+
+
+def words_of(kind: Any) -> tuple[str, ...]:
+    """Return the words that may stand in place of a value, such as `auto`."""
+    if typing.get_origin(kind) not in (typing.Union, UnionType):
+        return ()
+    others = typing.get_args(kind)[1:]
+    return tuple(word for arg in others if typing.get_origin(arg) is Literal for word in typing.get_args(arg))
 
 
 def is_mapping(kind: Any) -> bool:

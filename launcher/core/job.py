@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
-from trainer.contract.config import TrainConfig
+from trainer.contract.config import Auto, TrainConfig
 
 Positive = Annotated[float, Gt(0)]
 RetryCause = Literal[
@@ -25,8 +25,8 @@ class Resources:
     """How many GPUs; 0 trains on the CPU."""
     gpu_names: tuple[str, ...] = ()
     """Names as Vast prints them ("RTX 4090", "A100 SXM4"); empty: any."""
-    gpu_memory_gb: Annotated[float, Ge(0)] = 0.0
-    """Per GPU."""
+    gpu_memory_gb: Annotated[float, Ge(0)] | Auto = 0.0
+    """Per GPU. auto: what the onboard trainer is foretold to need, with a rank's share of a batch at once."""
     memory_gb: Annotated[float, Ge(0)] = 0.0
     disk_gb: Annotated[float, Ge(8)] = 40.0
     cuda: Annotated[float, Ge(0)] = 0.0
@@ -40,6 +40,12 @@ class Resources:
     """Least download speed, as the host lists it; measured too, before anything is shipped."""
     down_url: Annotated[str, MinLen(1)] | None = None
     """What is downloaded to measure it; None: a file of PyPI's."""
+
+    @property
+    def least_gpu_gb(self) -> float:
+        """Return `gpu_memory_gb` as a number: of what is rented `auto` was answered before."""
+        assert self.gpu_memory_gb != "auto"
+        return self.gpu_memory_gb
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +172,16 @@ class JobSpec:
     """The machine is held for other runs: there is neither `train` nor `command`."""
     slot_on: str | None = field(default=None, metadata=OURS)
     """The id of the run whose machine it takes a slot of; None: any that is held for everybody."""
+
+    @property
+    def auto_keys(self) -> tuple[str, ...]:
+        """Return the keys that what is foretold of a step has yet to answer."""
+        train = self.train
+        open_keys = {
+            "resources.gpu_memory_gb": self.resources.gpu_memory_gb == "auto",
+            "train.batch": train is not None and train.batch == "auto",
+        }
+        return tuple(key for key, is_open in open_keys.items() if is_open)
 
     @property
     def ranks_per_node(self) -> int:

@@ -21,6 +21,8 @@ class ComparedRun:
     run: Run
     spec: JobSpec
     cost: Cost
+    """Of all its machines together, as the price is."""
+    usd_per_hour: float
     seconds: float
     """From its begin to its end, or until now."""
     metrics: Mapping[str, float]
@@ -90,7 +92,7 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Value]]:
 
 def _of_runs(one: ComparedRun, other: ComparedRun) -> Iterator[Difference]:
     yield from _differences("image", _image(one.run), _image(other.run))
-    yield from _differences("host", _host(one.run), _host(other.run))
+    yield from _differences("host", _host(one), _host(other))
     yield from _differences("end", _end(one), _end(other))
     yield from _differences("metrics", one.metrics, other.metrics)
 
@@ -99,8 +101,8 @@ def _image(run: Run) -> dict[str, Value]:
     return {"image": run.image or None}
 
 
-def _host(run: Run) -> dict[str, Value]:
-    offer = run.offer
+def _host(compared: ComparedRun) -> dict[str, Value]:
+    run, offer = compared.run, compared.run.offer
     return {
         "provider": run.provider,
         "host": run.host or None,
@@ -108,7 +110,7 @@ def _host(run: Run) -> dict[str, Value]:
         "gpus": None if offer is None else offer.gpus,
         "gpu_memory_gb": None if offer is None else offer.gpu_memory_gb,
         "cuda": None if offer is None or not offer.cuda else offer.cuda,
-        "usd_per_hour": run.usd_per_hour,
+        "usd_per_hour": compared.usd_per_hour,
     }
 
 

@@ -1,6 +1,7 @@
 """Estimates: the two sums that are told of an offer, and whether a job's limits are enough to train there.
 
-expected   what finishing the job there should cost, by `Offer.expected_usd`: offers are sorted by it
+expected   what the job there should cost, by `expected_usd`: what finishing it costs, but never more than its
+           limits allow. Offers are sorted by `Offer.expected_usd`, which knows no limits
 at most    what the job's limits let it cost there, by `policy.worst_case_usd`
 """
 
@@ -20,11 +21,27 @@ def usd(amount: float) -> str:
     return f"${amount:.3f}" if 0 < amount < 0.9995 else f"${amount:.2f}"
 
 
+def expected_usd(spec: JobSpec, offer: Offer) -> float:
+    """Return what all nodes of the job should cost: they are ended at its limits, finished or not."""
+    return min(finishing_usd(spec, offer), policy.worst_case_usd(spec, offer))
+
+
+def finishing_usd(spec: JobSpec, offer: Offer) -> float:
+    """Return what finishing the job should cost, whatever its limits are; 0: nobody knows."""
+    return offer.expected_usd * spec.nodes
+
+
+def ends_too_soon(spec: JobSpec, offer: Offer) -> bool:
+    """Return whether the limits end the job before it is finished, by a speed that is more than a guess."""
+    is_guess = offer.forecast is not None and offer.forecast.basis == "guess"
+    return not is_guess and finishing_usd(spec, offer) > policy.worst_case_usd(spec, offer)
+
+
 def offer_text(spec: JobSpec, offer: Offer) -> str:
     """Describe the offer, its price and both sums, in the same words wherever it is named."""
     hours = policy.lease_of(spec, offer).life_s / 3600
     at_most = f"at most {usd(policy.worst_case_usd(spec, offer))} and {hours:.3g} h"
-    expected = f"expected {usd(offer.expected_usd * spec.nodes)}, " if offer.expected_usd else ""
+    expected = f"expected {usd(expected_usd(spec, offer))}, " if offer.expected_usd else ""
     known = "" if offer.forecast is None else f"; its speed is {basis_text(offer.forecast)}"
     each = f"{spec.nodes} machines, each {offer.description}" if spec.nodes > 1 else offer.description
     return f"{each} at {usd(offer.usd_per_hour)}/h; {expected}{at_most}{known}"
@@ -81,5 +98,5 @@ def _too_little(spec: JobSpec, offer: Offer) -> JobValueError:
     return JobValueError(
         f"limits.usd: ${spec.limits.usd:g} is too little: loading {machines} and one minute of training cost "
         f"{usd(least_usd)} on offer {offer.id}, the cheapest here",
-        hint=f"--set limits.usd={write:.2f} or more; all of the job: {usd(offer.expected_usd * spec.nodes)}",
+        hint=f"--set limits.usd={write:.2f} or more; all of the job: {usd(finishing_usd(spec, offer))}",
     )

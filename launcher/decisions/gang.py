@@ -5,10 +5,12 @@ All of it is read off the rows of the ledger, so that it holds for a launcher th
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from launcher.core import Cause, Offer, Phase, Run
+from launcher.core import Cause, Event, Offer, Phase, Run
 from launcher.core.bills import cost_usd
 from launcher.core.job import JobSpec
 
@@ -78,3 +80,22 @@ def named(detail: str, cause: Cause | None, node: int | None) -> str:
 def total_usd(runs: Iterable[Run], now: float) -> float:
     """Return what the machines of all these rows cost so far."""
     return sum(cost_usd(run, now) for run in runs)
+
+
+def priced_together(run: Run, others: Iterable[Run]) -> Run:
+    """Return the run as it is shown: at the price of all of its machines together."""
+    return replace(run, usd_per_hour=sum(one.usd_per_hour for one in (run, *others)))
+
+
+def joint_diary(events: Sequence[Event], others: Iterable[Sequence[Event]]) -> list[Event]:
+    """Return the diary of node 0 with what all nodes had cost by each line, as far as their diaries say.
+
+    `others`: the diaries of the further nodes. Notifications to the user are of all of them already.
+    """
+    diaries = [([one.at for one in diary], [one.usd for one in diary]) for diary in others]
+    joint = []
+    for event in events:
+        places = [(usd, bisect_right(at, event.at)) for at, usd in diaries]
+        elsewhere = 0.0 if event.told else sum(usd[place - 1] for usd, place in places if place)
+        joint.append(replace(event, usd=event.usd + elsewhere))
+    return joint

@@ -70,6 +70,12 @@ CHANGE_S = 120.0
 """To save a checkpoint, bring it home and give a machine back."""
 CHANGE_GAIN = 0.8
 """A change of machines pays off when all that is left takes no more than this share of time and money."""
+GPU_CONTEXT_GB = 0.8
+"""What CUDA and its libraries take of a GPU beside all tensors."""
+GPU_MESSAGES_GB = 0.5
+"""The buffers of messages between ranks."""
+GPU_FRAGMENTS = 1.1
+"""Freed memory of the wrong size: what the allocator holds, of what tensors take."""
 DOWN_GB = 6.0
 """An image with torch, compressed, and what set-up and data usually add."""
 _SETUP_GB = 2.0

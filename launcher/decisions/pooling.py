@@ -221,7 +221,7 @@ def _has_gpus(wanted: Resources, held: HeldMachineRow) -> bool:
     offer = held.offer
     names = not wanted.gpu_names or any(_same(name, offer.gpu_name or "") for name in wanted.gpu_names)
     cuda = offer.cuda == 0 or wanted.cuda <= offer.cuda
-    return wanted.gpus <= offer.gpus and names and wanted.gpu_memory_gb <= offer.gpu_memory_gb and cuda
+    return wanted.gpus <= offer.gpus and names and wanted.least_gpu_gb <= offer.gpu_memory_gb and cuda
 
 
 def _same(wanted: str, offered: str) -> bool:

@@ -11,17 +11,13 @@ from statistics import median
 from launcher.config import read_job
 from launcher.core import Run
 from launcher.core.job import JobSpec
+from launcher.decisions.policy import GPU_CONTEXT_GB, GPU_FRAGMENTS, GPU_MESSAGES_GB
 from trainer.contract.gpus import peak_of
 from trainer.contract.strategy import strategy_for
-from trainer.contract.workload import Workload, WorkloadQuery, Workloads
+from trainer.contract.workload import Room, Workload, WorkloadQuery, Workloads
 
 _USUAL_STEPS = 1500
-_CONTEXT_BYTES = 0.8e9
-"""What CUDA and its libraries take of a GPU beside all tensors."""
-_NCCL_BYTES = 0.5e9
-"""The buffers of messages between ranks."""
-_FRAGMENTS = 1.1
-"""Freed memory of the wrong size: what the allocator holds, of what tensors take."""
+_LARGEST_GB = 1000
 _OPERATION_S = 6e-6
 """A host needs so long to start one: with small operations a GPU waits for it."""
 _MOST_READ = 20
@@ -40,15 +36,17 @@ class Roofline:
     """The model FLOP utilisation that this speed would be."""
 
 
-def query_of(spec: JobSpec) -> WorkloadQuery | None:
+def query_of(spec: JobSpec, gpu_memory_gb: float | None = None) -> WorkloadQuery | None:
     """Return what to ask for of a job; None for a program of the user's own.
 
-    What changes no step is at its default, so that one answer serves many jobs.
+    What changes no step is at its default, so that one answer serves many jobs. `gpu_memory_gb`: of each
+    GPU, where the job leaves its batch to it.
     """
     if spec.train is None or spec.hold is not None:
         return None
     train = replace(spec.train, seed=0, steps=_USUAL_STEPS, evaluate_every=None)
-    return WorkloadQuery(train=train, world_size=spec.world_size, gpus=spec.resources.gpus > 0)
+    room = None if gpu_memory_gb is None else room_of(gpu_memory_gb, spec.world_size)
+    return WorkloadQuery(train=train, world_size=spec.world_size, gpus=spec.resources.gpus > 0, room=room)
 
 
 def chosen(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> list[Workload]:
@@ -65,8 +63,30 @@ def chosen(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> list[Wo
 
 def needed_gb(workload: Workload, world_size: int) -> float:
     """Return the memory that a GPU must have for a workload, in GB."""
-    beside = _CONTEXT_BYTES + (_NCCL_BYTES if world_size > 1 else 0.0)
-    return (workload.peak.total * _FRAGMENTS + beside) / 1e9
+    return workload.peak.total * GPU_FRAGMENTS / 1e9 + _beside_tensors_gb(world_size)
+
+
+def room_of(gpu_memory_gb: float, world_size: int) -> Room:
+    """Return what a GPU of that size has room for, with the same margins."""
+    for_tensors_gb = (gpu_memory_gb - _beside_tensors_gb(world_size)) / GPU_FRAGMENTS
+    return Room(gpu_bytes=int(gpu_memory_gb * 1e9), tensor_bytes=max(0, int(for_tensors_gb * 1e9)))
+
+
+def _beside_tensors_gb(world_size: int) -> float:
+    return GPU_CONTEXT_GB + (GPU_MESSAGES_GB if world_size > 1 else 0.0)
+
+
+def whole_gb(workloads: Workloads, spec: JobSpec) -> float | None:
+    """Return the least memory with which a GPU holds all that a rank should compute at once, in GB.
+
+    Rounded up to a tenth; None: nobody knows. The strategy may follow from the memory: each size is tried.
+    """
+    for tenths in range(1, 10 * _LARGEST_GB):
+        size_gb = tenths / 10
+        found = chosen(workloads, spec, size_gb)
+        if found and needed_gb(found[0], spec.world_size) <= size_gb:
+            return size_gb
+    return None
 
 
 def least_gb(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> float | None:

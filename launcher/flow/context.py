@@ -14,7 +14,7 @@ from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageE
 from launcher.core.job import JobSpec
 from launcher.core.phases import Result
 from launcher.decisions import policy
-from launcher.decisions.gang import total_usd
+from launcher.decisions.gang import priced_together, total_usd
 from launcher.flow.gang import Gang
 from launcher.flow.guarded import GuardedRemote
 from launcher.flow.machines import machines_of
@@ -194,7 +194,8 @@ class RunContext:
             self._progress_in = (self.run.phase, progress)
         phase, progress = self._progress_in
         known = progress if phase is self.run.phase else Progress()
-        self.services.screen.progress(self.run, known, usd=self.spent_usd(self.now()))
+        shown = priced_together(self.run, self.gang.others())
+        self.services.screen.progress(shown, known, usd=self.spent_usd(self.now()))
 
     def spent_usd(self, now: float) -> float:
         """Return the dollars that the run cost so far, with all of its nodes."""

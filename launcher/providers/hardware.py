@@ -92,7 +92,7 @@ def fitting_gpus(hardware: Hardware, wanted: Resources) -> list[LocalGpu]:
     return [
         gpu
         for gpu in hardware.gpus
-        if gpu.memory_gb >= wanted.gpu_memory_gb
+        if gpu.memory_gb >= wanted.least_gpu_gb
         and (not wanted.gpu_names or any(_is_named(gpu, name) for name in wanted.gpu_names))
     ]
 
@@ -111,7 +111,7 @@ def _checks(hardware: Hardware, wanted: Resources) -> Sequence[tuple[bool, str, 
     """For each limit: whether it is not met, in words, and what to do then."""
     gpus = len(fitting_gpus(hardware, wanted))
     kind = " or ".join(wanted.gpu_names)
-    size = f" with {wanted.gpu_memory_gb:g} GB" if wanted.gpu_memory_gb else ""
+    size = f" with {wanted.least_gpu_gb:g} GB" if wanted.least_gpu_gb else ""
     noun = "GPU" if wanted.gpus == 1 else "GPUs"
     wants_gpus = f"{wanted.gpus} {noun}{f' of {kind}' if kind else ''}{size} wanted, {gpus or 'none'} here"
     # With hardly any disk left no smaller request helps.

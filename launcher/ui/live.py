@@ -79,7 +79,8 @@ class LiveScreen(StreamScreen):
             if self._run_id:  # a retry: what the first machine said is no news of the second
                 self._log.clear()
             self._run_id = run.id
-            view = LiveView(usd_limit=read_job(run.spec_json).limits.usd)
+            spec = read_job(run.spec_json)
+            view = LiveView(usd_limit=spec.limits.usd, machines=spec.nodes)
         self._view = replace(
             view,
             phase=run.phase,

@@ -16,6 +16,8 @@ _FETCHED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?
 """What a browser asks for by itself; a link waits until somebody clicks it."""
 _NAMED = re.compile(r"\[[\w/-]+\.md\]\((?P<path>[^)#]+\.md)(?P<anchor>[^)]*)\)")
 """A link that bears the name of its file, as is usual where pages are read as files."""
+_SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
+"""As the theme writes it: without a name that a screen reader could say."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -38,6 +40,11 @@ def _title(page: Path) -> str:
     if not page.is_file():
         return page.stem
     return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").partition(":")[0]
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Return the page with a name for its search."""
+    return output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
 
 
 def on_post_build(config: MkDocsConfig) -> None:

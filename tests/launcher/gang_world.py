@@ -165,7 +165,7 @@ class _GangRemote(FakeRemote):
         super().put(local_path, path)
 
 
-class _Life:
+class Life:
     """Of one launcher: once it was killed, nothing that it does has an effect."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class _Life:
 
 
 class _Mortal:
-    def __init__(self, part: Any, life: _Life) -> None:
+    def __init__(self, part: Any, life: Life) -> None:
         self._part, self._life = part, life
 
     def __getattr__(self, name: str) -> Any:
@@ -232,9 +232,9 @@ class GangWorld:
         """A launcher begins the run and drives it, with its retries."""
         return self._drive(lambda attempts: attempts.pursue(self.begun(attempts)))
 
-    def resume(self, run_id: str = RUN_ID) -> Run:
-        """Another launcher drives it on."""
-        return self._drive(lambda attempts: attempts.resume(self.ledger.get(run_id), None))
+    def resume(self, run_id: str = RUN_ID, *, computer: str = "desk") -> Run:
+        """Another launcher drives it on, on a computer of the team."""
+        return self._drive(lambda attempts: attempts.resume(self.ledger.get(run_id), None), computer)
 
     def _happen(self, phase: Phase, node: int) -> None:
         self.happens_in.get(phase, lambda _: None)(node)
@@ -242,7 +242,7 @@ class GangWorld:
     def begun(self, attempts: Attempts) -> Run:
         return attempts.start(self.spec, provider="fake", run_id=RUN_ID, out_dir=str(self._folder / "out"))
 
-    def attempts(self, who: str, life: _Life) -> Attempts:
+    def attempts(self, who: str, life: Life, computer: str = "desk") -> Attempts:
         def services_for(_: str, __: Origin) -> Services:
             parts: dict[str, Any] = {
                 "provider": _Mortal(FaultyProvider(self.market, "provider", self.plan), life),
@@ -257,6 +257,7 @@ class GangWorld:
                 screen=self.screen,
                 user_requests=self.user_requests,
                 who=who,
+                computer=computer,
                 budgets=lambda _: self.budgets,
                 **parts,
             )
@@ -285,10 +286,10 @@ class GangWorld:
         events = self.screen.events
         return "\n".join(f"{event.at - 1.8e9:8.1f} {event.phase}: {event.text}" for event in events)
 
-    def _drive(self, work: Any) -> Run:
-        who, life = f"host:{next(self._numbers)}:0", _Life()
+    def _drive(self, work: Any, computer: str = "desk") -> Run:
+        who, life = f"{computer}:{next(self._numbers)}:0", Life()
         try:
-            run: Run = work(self.attempts(who, life))
+            run: Run = work(self.attempts(who, life, computer))
         except BaseException:
             self.dead.add(who)
             raise

@@ -26,7 +26,8 @@ pid_in() { eventually "[[ -s $1 ]]" && printf -v "$2" '%s' "$(<"$1")"; }
   start_in_box bash -c 'env -i bash -c "echo \$\$ >clean; sleep 60; :"; :'
   pid_in clean pid
   end_box
-  dead "$pid"
+  # Its parent is gone, and with it what made it known: it was sent its signal, and dies as soon as it has a core.
+  eventually 'dead "$pid"'
 }
 
 @test "children that go on forking are all killed" {

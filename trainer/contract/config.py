@@ -12,6 +12,7 @@ Count = Annotated[int, Ge(1)]
 Seed = Annotated[int, Ge(0), Lt(2**63)]
 Weight = Annotated[float, Ge(0)]
 Keep = Literal["device", "host", "disk"]
+Auto = Literal["auto"]
 
 PARAMETERS = {
     "advection": "betas",
@@ -193,8 +194,9 @@ class TrainConfig:
     """What is trained. All but `operator` start from the checkpoint of another stage (docs/stages.md)."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     steps: Count = 1500
-    batch: Count = 48
-    """Windows in a turn, over all ranks; must be a multiple of the number of ranks."""
+    batch: Count | Auto = 48
+    """Windows in a turn, over all ranks; must be a multiple of the number of ranks. auto: the launcher finds
+    out, before it rents, how many the GPUs have room for at once; a training is always given a number."""
     turns: Count | None = None
     """Turns in a step, each of one task, the same on all ranks; None: as many as there are tasks."""
     mixing: Literal["balanced", "proportional", "temperature"] = "balanced"
@@ -257,6 +259,13 @@ class TrainConfig:
     threads: Count = 1
     """CPU threads a rank may use."""
     limits: ActivityLimits = field(default_factory=ActivityLimits)
+
+    @property
+    def global_batch(self) -> int:
+        """Return `batch` as a number. Raises ValueError where `auto` was not answered."""
+        if self.batch == "auto":
+            raise ValueError("train.batch: auto is answered where a job is launched, expected a number")
+        return self.batch
 
     @property
     def builds_on(self) -> str | None:

@@ -51,32 +51,48 @@ def _each(config: TrainConfig) -> list[tuple[str, DataConfig]]:
 
 def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
     # A rank's share means nothing while the batch itself does not fit, so that only the cause is reported.
-    share, rest = divmod(config.batch, world_size)
+    # The least that `auto` can come to is a window a rank.
+    batch = world_size if config.batch == "auto" else config.batch
+    share, rest = divmod(batch, world_size)
     size = config.micro_batch or 1
     return [
-        (rest > 0, "batch", f"expected a multiple of the {world_size} ranks, got {config.batch}"),
-        *(check for key, data in _each(config) for check in _size_checks(config, key, data)),
+        (rest > 0, "batch", f"expected a multiple of the {world_size} ranks, got {batch}"),
+        *(check for key, data in _each(config) for check in _size_checks(config, batch, key, data)),
         (
-            rest == 0 and share % size > 0,
+            rest == 0 and share % size > 0 and config.batch != "auto",
             "micro_batch",
             f"expected a divisor of a rank's {share} windows, got {size}",
         ),
     ]
 
 
-def _size_checks(config: TrainConfig, at: str, data: DataConfig) -> list[_Check]:
-    # The size of a user's own data set is known only once it is read: here it counts as large enough.
+def largest_batch(config: TrainConfig) -> int:
+    """Return the most windows that a turn may have, whatever memory there is."""
+    sizes = [_sizes(config, data) for data in config.data]
+    # `drop` leaves nothing of a set that does not fill one batch.
+    return min(trajectories if config.remainder == "drop" else windows for trajectories, windows in sizes)
+
+
+def _sizes(config: TrainConfig, data: DataConfig) -> tuple[int, int]:
+    """Return the trajectories and the windows of a task's training set.
+
+    The size of a user's own data set is known only once it is read: here it counts as large enough.
+    """
     files = len(data.parameters_of(data.task)) if data.task in PARAMETERS else sys.maxsize
     trajectories = (data.train - data.validation) * files
-    windows = trajectories * (1 if data.steady else max(1, data.frames - config.unroll))
+    return trajectories, trajectories * (1 if data.steady else max(1, data.frames - config.unroll))
+
+
+def _size_checks(config: TrainConfig, batch: int, at: str, data: DataConfig) -> list[_Check]:
+    trajectories, windows = _sizes(config, data)
     return [
         (
-            config.batch > windows,
+            batch > windows,
             "batch",
-            f"expected at most the {windows} windows of {at}, got {config.batch}",
+            f"expected at most the {windows} windows of {at}, got {batch}",
         ),
         (
-            config.remainder == "drop" and config.batch > trajectories,
+            config.remainder == "drop" and batch > trajectories,
             "remainder",
             f"drop leaves nothing of the {trajectories} trajectories of {at}: a batch is more",
         ),

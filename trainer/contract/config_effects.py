@@ -53,6 +53,11 @@ _REFUSED: tuple[_Row, ...] = (
         lambda c: c.probe != "on" or (c.micro_batch is None and not c.cuda_graphs),
         "on has no effect with micro_batch, nor with cuda_graphs",
     ),
+    (
+        "micro_batch",
+        lambda c: c.batch != "auto",
+        "has no effect with batch: auto, which is as much as a rank computes at once",
+    ),
     ("limits.compile_s", lambda c: c.compile != "off", "has no effect with compile: off"),
     (
         "model.heads model.patch model.core model.levels model.window model.decoder",

@@ -130,7 +130,11 @@ def _reader_of(kind: Any) -> Reader:
     if origin is typing.Annotated:
         return _annotated_reader(args[0], kind.__metadata__)
     if origin in (typing.Union, types.UnionType):
-        return partial(_optional, _reader_of(args[0]))
+        words = tuple(
+            word for arg in args[1:] if typing.get_origin(arg) is Literal for word in typing.get_args(arg)
+        )
+        read = _reader_of(args[0])
+        return partial(_or_word, words, read) if words else partial(_optional, read)
     if origin is Literal:
         return partial(_one_of, args)
     if origin is tuple:
@@ -218,6 +222,10 @@ def _below(key: str, read: Reader, value: Any) -> Any:
 
 def _optional(read: Reader, value: Any) -> Any:
     return None if value is None else read(value)
+
+
+def _or_word(words: tuple[Any, ...], read: Reader, value: Any) -> Any:
+    return value if value in words else read(value)
 
 
 def _one_of(known: tuple[Any, ...], value: Any) -> Any:

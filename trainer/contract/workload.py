@@ -17,6 +17,16 @@ Amount = Annotated[float, Ge(0), Le(1e24)]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Room:
+    """What a rank's GPU has room for."""
+
+    gpu_bytes: Bytes
+    """All of its memory: the strategy follows from it."""
+    tensor_bytes: Bytes
+    """What tensors may take of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkloadQuery:
     """What is asked for."""
 
@@ -24,6 +34,9 @@ class WorkloadQuery:
     world_size: int
     gpus: bool
     """The ranks have GPUs."""
+    room: Room | None = None
+    """Of each rank, where `train.batch` is `auto`: it becomes the largest whose tensors find room there, with
+    all of a rank's share at once. The answer is then that of the job with this batch."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,11 +57,10 @@ class Plan:
 
 def make_plan(config: TrainConfig, facts: Facts) -> Plan:
     """Make the plan of this start. Raises ConfigError when what is there cannot do what the job asks for."""
-    if config.batch % facts.world_size:
-        raise ConfigError(
-            f"train.batch: expected a multiple of the {facts.world_size} ranks, got {config.batch}"
-        )
-    share = config.batch // facts.world_size
+    batch = config.global_batch
+    if batch % facts.world_size:
+        raise ConfigError(f"train.batch: expected a multiple of the {facts.world_size} ranks, got {batch}")
+    share = batch // facts.world_size
     # The cap is what former starts learnt by running out of memory.
     micro_batch = fitting(share, min(config.micro_batch or share, facts.micro_batch_cap or share))
     strategy, reason = strategy_for(
@@ -88,7 +87,7 @@ def _faults(config: TrainConfig, facts: Facts, strategy: str) -> list[str]:
     """Return what only shows where the training starts; all else is in `contract.config_checks`."""
     checks = [
         (
-            config.batch > facts.windows,
+            config.global_batch > facts.windows,
             f"train.batch: expected at most the {facts.windows} windows of the set, got {config.batch}",
         ),
         (

@@ -244,7 +244,7 @@ def _task_schedule(config: TrainConfig, plan: Plan, spaces: Sequence[Space], ran
     sample_plans = [
         SamplePlan(
             seed=config.seed,
-            batch=config.batch,
+            batch=config.global_batch,
             # The later stages scale the noise by levels of their own, and need it at unit deviation.
             noise=config.noise if config.stage == "operator" else 1.0,
             space=space,

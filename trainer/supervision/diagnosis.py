@@ -30,7 +30,8 @@ from trainer.supervision.stop import stopped_by
 _UNCAUGHT = 1
 """How Python leaves after an exception that nobody caught."""
 _ENDED_BY_OTHERS = (-signal.SIGTERM, REASONS["stopped"].rank_exit_code)
-_AT_THE_END_OF_TIME = float("inf")
+_AT_THE_END_OF_TIME = 1e11
+"""Later than any moment, and a number that JSON has: supervisors tell each other of such ranks, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +119,10 @@ def _blamed(first: DatedEnd, watched: Watched) -> bool:
 
 
 def _follows_from_loss(first: DatedEnd, watched: Watched) -> bool:
-    """Tell whether a rank failed because of a lost node: it missed its ranks there, or was ended for it."""
-    return reason_of_end(first.end) == "communication" or _brought_down(first.end, watched.killed)
+    """Tell whether a rank failed as a node was lost: it missed its ranks, or was ended, or never began."""
+    if first.end.exit_code is None or _brought_down(first.end, watched.killed):
+        return True
+    return reason_of_end(first.end) == "communication"
 
 
 def _reason(

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import mean
 from typing import Any, cast
 
@@ -15,8 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer import stages
 from trainer.contract.config import TrainConfig
-from trainer.contract.strategy import strategies_of
-from trainer.contract.workload import Workload, WorkloadQuery, Workloads
+from trainer.contract.config_checks import largest_batch
+from trainer.contract.errors import DataError
+from trainer.contract.strategy import strategies_of, strategy_for
+from trainer.contract.workload import Room, Workload, WorkloadQuery, Workloads
 from trainer.data import Task
 from trainer.data.trajectories import Windows
 from trainer.distributed.group import Ranks
@@ -27,6 +30,7 @@ from trainer.engine.session import Session, assembled, domains_of
 from trainer.engine.step import learn, update
 from trainer.models.precision import scaler_of
 from trainer.models.weights import size_of
+from trainer.workload.largest import largest_that_fits
 from trainer.workload.stand_ins import Unheard, Unsaved, empty_windows, ranks_alone, task_of
 from trainer.workload.tensors import TensorCount
 
@@ -57,6 +61,8 @@ def foretell(query: WorkloadQuery) -> Workloads:
     began = time.monotonic()
     config, world_size = as_computed_here(query.train), query.world_size
     ranks = ranks_alone(world_size)
+    if query.room is not None:
+        config = replace(config, batch=world_size * _largest_share(ranks, config, query.room))
     workloads = [
         foretell_one(ranks, config, strategy, size)
         for strategy in strategies_of(config, world_size, gpus=query.gpus)
@@ -78,7 +84,7 @@ def as_computed_here(config: TrainConfig) -> TrainConfig:
 def foretell_one(ranks: Ranks, config: TrainConfig, strategy: str, micro_batch: int) -> Workload:
     """Do a few steps of one strategy and one micro-batch, as the first of so many ranks."""
     world_size = ranks.rank.world_size
-    accumulation = config.batch // world_size // micro_batch
+    accumulation = config.global_batch // world_size // micro_batch
     few = min(accumulation, _MOST_ACCUMULATED)
     config = replace(config, batch=world_size * micro_batch * few, micro_batch=micro_batch)
     with (
@@ -99,6 +105,28 @@ def foretell_one(ranks: Ranks, config: TrainConfig, strategy: str, micro_batch: 
     )
 
 
+def _largest_share(ranks: Ranks, config: TrainConfig, room: Room) -> int:
+    """Return the most windows that a rank computes at once within that room. Raises DataError."""
+    world_size = ranks.rank.world_size
+    config = replace(config, batch=world_size)
+    strategy, _ = strategy_for(
+        config, world_size=world_size, parameters=_parameters(config), memory=room.gpu_bytes
+    )
+
+    @cache
+    def peak_bytes(size: int) -> int:
+        alone = replace(config, batch=world_size * size)
+        return foretell_one(ranks, alone, strategy, size).peak.total
+
+    found = largest_that_fits(largest_batch(config) // world_size, room.tensor_bytes, peak_bytes)
+    if found is None:
+        raise DataError(
+            f"train.batch: one window at once takes {peak_bytes(1) / 1e9:.3g} GB of tensors ({strategy}), "
+            f"and there is room for {room.tensor_bytes / 1e9:.3g}; resources.gpu_memory_gb asks for more"
+        )
+    return found
+
+
 def _tasks(config: TrainConfig) -> tuple[Task, ...]:
     # Of the class that trains, whose part is a `Source` by more than its type says.
     return tuple(cast(Task, task_of(data)) for data in config.data)
@@ -111,13 +139,13 @@ def _parameters(config: TrainConfig) -> int:
 
 def _sizes(config: TrainConfig, world_size: int) -> list[int]:
     """Return the largest micro-batch, and the smallest that the memory probe, or a restart, may come to."""
-    share = config.batch // world_size
+    share = config.global_batch // world_size
     return sorted({fitting(share, min(config.micro_batch or share, share)), 1}, reverse=True)
 
 
 def _session(ranks: Ranks, config: TrainConfig, strategy: str, tensors: TensorCount) -> Session:
     """Set up as `engine.session.set_up` does, without what is not here."""
-    share, micro_batch = config.batch // ranks.rank.world_size, config.micro_batch or 1
+    share, micro_batch = config.global_batch // ranks.rank.world_size, config.micro_batch or 1
     plan = Plan(
         strategy=strategy,
         reason="",

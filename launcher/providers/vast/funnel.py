@@ -83,7 +83,7 @@ def _machine(spec: JobSpec, lock: Lock) -> Iterator[HardLimit]:
     names = wanted.gpu_names
     yield HardLimit("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
     yield HardLimit("gpu_names", _any_of(names), lambda row: not names or row.gpu_name in names)
-    memory_gb = wanted.gpu_memory_gb
+    memory_gb = wanted.least_gpu_gb
     yield HardLimit("gpu_memory_gb", f"{memory_gb:g} GB", lambda row: row.gpu_memory_gb >= memory_gb)
     yield HardLimit("memory_gb", f"{wanted.memory_gb:g} GB", lambda row: row.memory_gb >= wanted.memory_gb)
     yield HardLimit("disk_gb", f"{wanted.disk_gb:g} GB", lambda row: row.disk_gb >= wanted.disk_gb)

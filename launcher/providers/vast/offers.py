@@ -33,8 +33,8 @@ def query(spec: JobSpec) -> dict[str, dict[str, Any]]:
         filters["cluster_id"] = {"gte": 0}
     if wanted.gpu_names:
         filters["gpu_name"] = {"in": list(wanted.gpu_names)}
-    if wanted.gpu_memory_gb:
-        filters["gpu_ram"] = {"gte": wanted.gpu_memory_gb * 1000}
+    if wanted.least_gpu_gb:
+        filters["gpu_ram"] = {"gte": wanted.least_gpu_gb * 1000}
     if wanted.cuda:
         filters["cuda_max_good"] = {"gte": wanted.cuda}
     if wanted.down_mbps:

@@ -8,6 +8,7 @@ from typing import Any
 
 from launcher.batch.fleet_plan import FleetPlan
 from launcher.batch.pricing import BatchPlan
+from launcher.commands.queries import RunRow
 from launcher.core import Run, UserRequest
 from launcher.core.batch import Batch, BudgetUse
 from launcher.core.bills import cost_usd
@@ -127,23 +128,24 @@ def progress_line(progress: BatchProgress, budget_usd: float | None) -> str:
 
 
 def open_runs_lines(
-    runs: Sequence[Run], values: Mapping[str, Mapping[str, Any]], now: float
+    rows: Sequence[RunRow], values: Mapping[str, Mapping[str, Any]], now: float
 ) -> Sequence[str]:
     """Return a header and a line for each run that goes on, the oldest first. `values`: of each point."""
-    rows = [
+    cells = [
         (
             values_text(values.get(run.point, {})),
             run.phase.value,
             f"{run.step}/{run.steps}" if run.steps else str(run.step or "-"),
             "-" if not run.steps else f"{min(1.0, run.step / run.steps):.0%}",
             duration(now - run.created_at),
-            usd(cost_usd(run, now)),
+            usd(row.usd),
             run.host,
         )
-        for run in sorted(runs, key=lambda run: run.created_at)
+        for row in sorted(rows, key=lambda row: row.run.created_at)
+        for run in (row.run,)
     ]
     header = ("POINT", "PHASE", "STEP", "", "AGE", "COST", "HOST")
-    return table(header, rows, right=(2, 3, 4, 5), cut=(0,)).splitlines() if rows else []
+    return table(header, cells, right=(2, 3, 4, 5), cut=(0,)).splitlines() if cells else []
 
 
 def ended_text(state: PointState, metric: str, value: float | None) -> str:
@@ -207,7 +209,7 @@ def batch_text(row: BatchRow, now: float, width: int | None) -> str:
         "VALUES": [values_text(state.point.values) for state in shown],
         "STATE": [_point_state(state) for state in shown],
         "STEP": [_steps(state.last) for state in shown],
-        "COST": [usd_sum(cost_usd(run, now) for run in state.runs) for state in shown],
+        "COST": [usd_sum(cost_usd(run, now) for run in state.rows) for state in shown],
         "RUN": ["-" if state.last is None else state.last.id for state in shown],
     }
     cells = zip(*columns.values(), strict=True)

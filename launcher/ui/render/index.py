@@ -14,7 +14,7 @@ from launcher.ui.render.amounts import duration, moment, usd
 from launcher.ui.render.curve import loss_picture
 from launcher.ui.render.documents import result_document, to_text
 from launcher.ui.render.runs import progress_of
-from launcher.ui.render.summary import state_of, verdict_line
+from launcher.ui.render.summary import on_machines, state_of, verdict_line
 from launcher.ui.render.table import facts, short
 from trainer.contract import layout
 from trainer.contract.scores import lines_of
@@ -81,7 +81,7 @@ def _facts(row: RunRow, contents: Contents, now: float) -> str:
             ("score", "\n".join(scores[:20])),
             ("step", progress_of(run)),
             ("duration", duration((run.ended_at or now) - run.created_at)),
-            ("cost", usd(row.usd)),
+            ("cost", f"{usd(row.usd)}{on_machines(row)}"),
             ("W&B", short(one_line(contents.wandb_url), _LINE)),
             ("written", moment(now)),
         ]

@@ -52,6 +52,8 @@ class LiveView:
     usd: float = 0.0
     """Spent so far."""
     usd_per_hour: float = 0.0
+    machines: int = 1
+    """So many train together; the dollars are of all of them."""
     usd_limit: float | None = None
     """What the run may cost."""
     log: Sequence[str] = ()
@@ -129,8 +131,9 @@ def _money(view: LiveView) -> Line:
     at_end = None if left_s is None else view.usd + view.usd_per_hour * left_s / 3600
     if not view.usd_per_hour and not view.usd:
         return (("costs nothing", "dim"),)
+    on_machines = f" on {view.machines} machines" if view.machines > 1 else ""
     rest = [
-        f"at {usd(view.usd_per_hour)}/h",
+        f"at {usd(view.usd_per_hour)}/h{on_machines}",
         "" if at_end is None else f"about {usd(at_end)} at the end",
         _left(view),
     ]

@@ -77,7 +77,7 @@ def _ranking(quotes: Sequence[Quote]) -> str:
 def _best(quote: Quote, spec: JobSpec) -> str:
     cells = [(term.name, usd(term.usd), term.text) for term in quote.terms]
     sums = [
-        ("expected", usd(quote.offer.expected_usd), "to finish the job; offers are sorted by it"),
+        ("to finish", usd(quote.offer.expected_usd), "expected for all of the job; offers are sorted by it"),
         ("at most", usd(worst_case_usd(spec, quote.offer)), "as the limits of the job let it cost"),
     ]
     return table(("THE BEST", "COST", "FOR"), [*cells, *sums], right=(1,))

@@ -10,7 +10,13 @@ from launcher.core import Cause, Offer
 from launcher.core.errors import BudgetError
 from launcher.core.job import JobSpec
 from launcher.core.market import UNMEASURED
-from launcher.decisions.estimates import basis_text, offer_text
+from launcher.decisions.estimates import (
+    basis_text,
+    ends_too_soon,
+    expected_usd,
+    finishing_usd,
+    offer_text,
+)
 from launcher.decisions.policy import worst_case_usd
 from launcher.decisions.speed_history import kind_of, kind_text
 from launcher.decisions.workload import chosen, largest_that_fits, needed_gb
@@ -20,10 +26,10 @@ from launcher.ui.render.table import facts, table
 
 _MOST_OFFERS = 8
 _SUMS = """\
-EXPECTED: what finishing the job should cost; offers are sorted by it.
+EXPECTED: what the job should cost within its limits; offers are sorted by it.
 AT MOST: what the limits of the job let it cost."""
 _GUESS = "taken to need all of limits.hours ({hours:.3g} h) on a typical machine"
-_TOO_LITTLE_TO_FINISH = "The limits may end this job before it is finished: at most is below expected."
+_TOO_LITTLE_TO_FINISH = "The limits may end this job before it is finished, which should cost {all} in all."
 
 
 def plan_text(plan: LaunchPlan, width: int | None = None) -> str:
@@ -150,7 +156,7 @@ def _offers(plan: LaunchPlan, width: int | None) -> str:
             f"{offer.disk_gb:.0f}",
             *([offer.forecast.basis if offer.forecast else ""] if speeds else []),
             usd(offer.usd_per_hour),
-            usd(offer.expected_usd * plan.spec.nodes),
+            usd(expected_usd(plan.spec, offer)),
             usd(worst_case_usd(plan.spec, offer)),
         )
         for offer in shown
@@ -173,6 +179,7 @@ def _offers(plan: LaunchPlan, width: int | None) -> str:
     lines += _speeds(shown, plan.spec)
     if any(offer.expected_usd for offer in offers):
         lines.append(_SUMS)
-    if plan.offers[0].expected_usd * plan.spec.nodes > plan.worst_case_usd:
-        lines.append(_TOO_LITTLE_TO_FINISH)
+    if ends_too_soon(plan.spec, plan.offers[0]):
+        all_usd = usd(finishing_usd(plan.spec, plan.offers[0]))
+        lines.append(_TOO_LITTLE_TO_FINISH.format(all=all_usd))
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from launcher.commands.queries import RunDetail, RunRow
 from launcher.core import BoxStatus, Event, Phase, Progress, RankStatus, Run
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import duration, moment, rough, usd
-from launcher.ui.render.summary import state_of
+from launcher.ui.render.summary import on_machines, state_of
 from launcher.ui.render.table import facts, short, table
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
@@ -112,7 +112,7 @@ def _seen(run: Run, box_status: BoxStatus) -> str:
 
 def _cost(row: RunRow) -> str:
     so_far = "" if row.run.released_at or row.run.rented_at is None else " so far"
-    return f"{usd(row.usd)}{so_far} at {usd(row.usd_per_hour)}/h"
+    return f"{usd(row.usd)}{so_far} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
 
 
 def _machine(run: Run) -> str:

@@ -60,10 +60,14 @@ def proof_lines(proofs: Sequence[Proof]) -> str:
     return "\n".join(f"{_HOLDS[proof.holds]:<7}  {proof.name:<{width}}  {proof.text}" for proof in proofs)
 
 
+def on_machines(row: RunRow) -> str:
+    """Say on how many machines the run is, where dollars are of several; else nothing."""
+    return f" on {len(row.machines)} machines" if row.nodes else ""
+
+
 def _cost(ending: RunEnding) -> str:
     row = ending.row
-    own = f"{usd(row.usd)} at {usd(row.usd_per_hour)}/h"
-    own += f" on {len(row.machines)} machines" if row.nodes else ""
+    own = f"{usd(row.usd)} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
     if len(ending.attempts) < 2:
         return own
     return f"{own}; {usd_sum(a.usd for a in ending.attempts)} for all {len(ending.attempts)} attempts"

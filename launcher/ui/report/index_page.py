@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from launcher.commands.queries import RunRow
@@ -15,9 +16,8 @@ from launcher.ui.render.summary import state_of
 from launcher.ui.report.markup import Content, Html, element, joined
 from launcher.ui.report.page import Frame, figures, note, page, scrolled, section, shortened
 from launcher.ui.report.verdicts import badge
+from launcher.ui.report.wanted import Shown, Wanted
 
-_MOST = 300
-"""Runs in the list; the newest, and all that are open."""
 Columns = Mapping[str, bool]
 """Names; True: its numbers stand at the right."""
 _OF_RUNS: Columns = {
@@ -51,6 +51,8 @@ class Index:
     runs: Sequence[RunRow]
     """Open ones first, then the newest."""
     batches: Sequence[BatchRow]
+    wanted: Wanted
+    """Which of them are listed."""
     made_at: float
 
 
@@ -69,6 +71,7 @@ def index_page(index: Index, frame: Frame) -> str:
     return page(
         "vastrun",
         _header(index),
+        _search(index.wanted) if index.runs else "",
         section("Batches", _batches(index), name="batches"),
         section("Runs", _runs(index), name="runs"),
         made_at=index.made_at,
@@ -94,13 +97,47 @@ def _header(index: Index) -> Html:
     )
 
 
+def _search(wanted: Wanted) -> Html:
+    """Where its reader says what to look for; asks for this page again, with `?find=`."""
+    words = element("input", type="search", id="words", name="find", value=wanted.find, maxlength=200)
+    return element(
+        "form",
+        element("label", "Find runs and batches", for_="words"),
+        words,
+        element("button", "Find", type="submit"),
+        element("a", "show all", href="./") if wanted.find else "",
+        note("By words of its name, job, state, batch or machine, such as: failed vast"),
+        id="find",
+        role="search",
+    )
+
+
 def _runs(index: Index) -> Content:
     if not index.runs:
         return note("There is none yet: vastrun launch quickstart.yaml starts one.")
-    rows = [_run(row, index.made_at) for row in index.runs[:_MOST]]
-    left = len(index.runs) - len(rows)
-    more = note(f"{left:,} older ones are not shown: vastrun status lists them.") if left > 0 else ""
-    return joined(_table("Runs", _OF_RUNS, rows), more)
+    shown = index.wanted.of(index.runs, _text_of)
+    if not shown.rows:
+        return note("None fits.")
+    rows = [_run(row, index.made_at) for row in shown.rows]
+    ways = _ways(shown, index.wanted)
+    return joined(ways if shown.pages > 1 else "", _table("Runs", _OF_RUNS, rows), ways)
+
+
+def _ways(shown: Shown[Any], wanted: Wanted) -> Content:
+    """Which rows these are, and the ways to the pages before and after."""
+    count = f"{shown.first:,} to {shown.first + len(shown.rows) - 1:,} of {shown.fit:,}"
+    if shown.pages == 1:
+        return note(count) if wanted.find else ""
+    newer = element("a", "← newer", href=wanted.address(shown.page - 1)) if shown.page > 1 else ""
+    older = element("a", "older →", href=wanted.address(shown.page + 1)) if shown.page < shown.pages else ""
+    return element("p", newer, element("span", count), older, class_="ways")
+
+
+def _text_of(row: RunRow) -> str:
+    """What is shown of a run, and who started it."""
+    run = row.run
+    machine = (run.provider, run.host, "" if run.offer is None else run.offer.description)
+    return " ".join((run.id, run.job, state_of(row), run.batch, *machine, run.started_by))
 
 
 def _run(row: RunRow, now: float) -> Html:
@@ -122,9 +159,13 @@ def _run(row: RunRow, now: float) -> Html:
 
 
 def _batches(index: Index) -> Content:
-    if not index.batches:
+    """Those that fit: the newest, as far as a page goes."""
+    shown = Wanted(find=index.wanted.find).of(index.batches, lambda row: row.batch.name)
+    if not shown.rows or index.wanted.page > 1:
         return ""
-    return _table("Batches", _OF_BATCHES, [_batch(row) for row in index.batches[:_MOST]])
+    left = shown.fit - len(shown.rows)
+    more = note(f"{left:,} older ones are found by their names.") if left else ""
+    return joined(_table("Batches", _OF_BATCHES, [_batch(row) for row in shown.rows]), more)
 
 
 def _batch(row: BatchRow) -> Html:

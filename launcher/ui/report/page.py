@@ -32,6 +32,8 @@ class Frame:
     """The address of the list of all runs; empty: this is it."""
     refresh_s: float | None
     """It looks again after so many seconds; None: nothing changes any more."""
+    has_form: bool = False
+    """It asks its reader something, and then our own address for the answer."""
 
 
 def page(title: str, *sections: Content, made_at: float, frame: Frame | None = None) -> str:
@@ -40,7 +42,7 @@ def page(title: str, *sections: Content, made_at: float, frame: Frame | None = N
     refresh_s = None if frame is None else frame.refresh_s
     names = (LIVE, *SCRIPTS) if refresh_s else SCRIPTS
     scripts = [own(_asset(name)) for name in names]
-    policy = _policy(styles, scripts, connects="'self'" if refresh_s else "'none'")
+    policy = _policy(styles, scripts, connects=bool(refresh_s), submits=frame is not None and frame.has_form)
     head = joined(
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=policy),
@@ -118,18 +120,18 @@ def shortened(text: str) -> str:
     return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
 
 
-def _policy(styles: str, scripts: list[Html], *, connects: str) -> str:
+def _policy(styles: str, scripts: list[Html], *, connects: bool, submits: bool) -> str:
     """Allow these very styles and scripts, pictures within the page, and nothing else.
 
-    `connects`: whom it may ask.
+    `connects`, `submits`: its script, or its form, may ask the address that the page came from.
 
     By their hashes, so that even markup that was not escaped would run nothing.
     """
     allowed = " ".join(map(_source, scripts))
+    whom = {True: "'self'", False: "'none'"}
     return (
         f"default-src 'none'; script-src {allowed}; style-src {_source(styles)}; img-src data:; "
-        f"connect-src {connects}; "
-        "base-uri 'none'; form-action 'none'"
+        f"connect-src {whom[connects]}; base-uri 'none'; form-action {whom[submits]}"
     )
 
 

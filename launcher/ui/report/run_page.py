@@ -12,7 +12,7 @@ from launcher.decisions.comparing import Difference, chosen_values, job_values
 from launcher.ports import Ledger
 from launcher.ui.render.amounts import duration, moment, usd
 from launcher.ui.render.runs import progress_of
-from launcher.ui.render.summary import cause_line, state_of
+from launcher.ui.render.summary import cause_line, on_machines, state_of
 from launcher.ui.report.charts import charts
 from launcher.ui.report.failure import failure, machine_lines, newest_lines
 from launcher.ui.report.markup import Content, Html, element, image, joined
@@ -91,11 +91,11 @@ def _header(report: RunReport) -> Html:
         *(element("p", line, class_="score") for line in _score_lines(report)[:3]),
         figures(
             [
-                ("cost", usd(row.usd)),
+                ("cost", f"{usd(row.usd)}{on_machines(row)}"),
                 ("time", duration((run.ended_at or report.made_at) - run.created_at)),
                 ("steps", progress_of(run)),
                 ("machine", _gpus(run)),
-                ("price", f"{usd(run.usd_per_hour)}/h" if run.rented_at else ""),
+                ("price", f"{usd(row.usd_per_hour)}/h" if run.rented_at else ""),
             ]
         ),
         "" if is_done else element("p", element("b", "Next: "), following, class_="next"),

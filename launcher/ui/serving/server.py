@@ -21,7 +21,7 @@ _HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Content-Type": "text/html; charset=utf-8",
     # What a page may do is in its own policy, by hashes; this holds for what is no page, and against frames.
-    "Content-Security-Policy": "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Content-Security-Policy": "frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -30,8 +30,8 @@ _HEADERS: Mapping[str, str] = {
 }
 """The token is in the address: no other page may learn it, or show what it opens."""
 
-Page = Callable[[Sequence[str]], str | None]
-"""The page at the words of an address; None: there is none."""
+Page = Callable[[Sequence[str], str], str | None]
+"""The page at the words of an address, and what stands behind its `?`; None: there is none."""
 
 
 class Server(ThreadingHTTPServer):
@@ -103,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         if parts is None:
             return HTTPStatus.NOT_FOUND, "nothing is here\n"
         try:
-            text = self.server.page(parts)
+            text = self.server.page(parts, urlsplit(self.path).query)
         except (VastrunError, OSError, *PAGE_FAULTS) as error:
             return HTTPStatus.INTERNAL_SERVER_ERROR, f"<pre>{_escaped(str(error))}</pre>\n"
         return (HTTPStatus.NOT_FOUND, "nothing is here\n") if text is None else (HTTPStatus.OK, text)

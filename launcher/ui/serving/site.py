@@ -20,6 +20,7 @@ from launcher.ui.report.batch_page import batch_page
 from launcher.ui.report.index_page import Index, index_page, run_address
 from launcher.ui.report.page import Frame
 from launcher.ui.report.run_page import run_page
+from launcher.ui.report.wanted import Wanted, wanted_in
 
 REFRESH_S = 3
 """Between two looks of a browser; more where a page takes long to make."""
@@ -37,6 +38,16 @@ class _Made:
     at: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """A page that was asked for."""
+
+    kind: str
+    name: str
+    """Of the run or the batch; empty: the list."""
+    wanted: Wanted
+
+
 class Site:
     """`page` is called by many threads; one page is made at a time."""
 
@@ -45,50 +56,54 @@ class Site:
     ) -> None:
         self._ledger, self._now, self._refresh_s = ledger, now, refresh_s
         self._lock = Lock()
-        self._made: dict[tuple[str, ...], _Made] = {}
+        self._made: dict[_Asked, _Made] = {}
         self._took_s: dict[str, float] = {}
 
-    def page(self, parts: Sequence[str]) -> str | None:
-        """Return the page at an address, as the words between its slashes; None: there is none."""
+    def page(self, parts: Sequence[str], query: str = "") -> str | None:
+        """Return the page at an address; None: there is none.
+
+        `parts`: the words between its slashes. `query`: what stands behind its `?`.
+        """
         kind, maker = _kind(parts)
+        asked = _Asked(name=parts[-1] if parts else "", kind=kind, wanted=wanted_in(query))
         if maker is None:
             return None
         with self._lock:
-            known = self._made.get(tuple(parts))
+            known = self._made.get(asked)
             if known is not None and 0 <= self._now() - known.at < _FRESH_S:
                 return known.text
             began = time.perf_counter()
             refresh_s = max(self._refresh_s, round(_SHARE * self._took_s.get(kind, 0.0), 1))
             try:
-                text = maker(self, parts[-1] if parts else "", refresh_s)
+                text = maker(self, asked, refresh_s)
             except (NoSuchRunError, UsageError):
                 return None
             self._took_s[kind] = time.perf_counter() - began
             if len(self._made) >= _KEPT:
                 self._made.clear()
-            self._made[tuple(parts)] = _Made(text=text, at=self._now())
+            self._made[asked] = _Made(text=text, at=self._now())
             return text
 
-    def index(self, _: str, refresh_s: float) -> str:
-        """Write the list of all batches and runs."""
+    def index(self, asked: _Asked, refresh_s: float) -> str:
+        """Write the list of batches and runs: those that are wanted."""
         ledger, now = self._ledger(), self._now()
         batches = [self._batch(ledger, batch, now) for batch in ledger.batches.all()]
-        index = Index(runs=all_rows(ledger, now), batches=batches, made_at=now)
-        return index_page(index, Frame(refresh_s=refresh_s))
+        index = Index(runs=all_rows(ledger, now), batches=batches, wanted=asked.wanted, made_at=now)
+        return index_page(index, Frame(refresh_s=refresh_s, has_form=True))
 
-    def run(self, run_id: str, refresh_s: float) -> str:
+    def run(self, asked: _Asked, refresh_s: float) -> str:
         """Write the page of a run; of one that has ended nothing changes any more."""
         ledger, now = self._ledger(), self._now()
-        run = ledger.get(run_id)
+        run = ledger.get(asked.name)
         over = run.phase is Phase.ENDED
         frame = Frame(home="../", refresh_s=None if over else refresh_s)
         return run_page(
             report_of(ledger, run, now), frame, address_of=lambda run: f"../{run_address(run.id)}"
         )
 
-    def batch(self, name: str, refresh_s: float) -> str:
+    def batch(self, asked: _Asked, refresh_s: float) -> str:
         """Write the page of a batch."""
-        report = batch_report_of(self._ledger(), name, self._now())
+        report = batch_report_of(self._ledger(), asked.name, self._now())
         goes_on = report.progress.running or report.progress.waiting
         frame = Frame(home="../", refresh_s=refresh_s if goes_on else self._refresh_s * _SHARE)
         return batch_page(report, lambda run: f"../{run_address(run.id)}", frame)
@@ -104,7 +119,7 @@ class Site:
         )
 
 
-Maker = Callable[[Site, str, float], str]
+Maker = Callable[[Site, _Asked, float], str]
 _MAKERS: Mapping[str, Maker] = {"": Site.index, "run": Site.run, "batch": Site.batch}
 """By the first word of an address."""
 

@@ -125,6 +125,7 @@ def test_what_is_no_program_is_one_clear_error(folder: Path, text: str | None, s
     end = init("train.py")
     assert end.exit_code == 2
     assert said in end.stderr
+    assert "SyntaxError" not in end.stderr, "it is said once"
     assert not (folder / "job.yaml").exists()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from launcher.commands.foretelling import ForetellingError
 from launcher.config import dump_job
-from launcher.core import ExtraRates, Offer
+from launcher.core import ExtraRates, Forecast, Offer
 from launcher.core.job import JobSpec, Limits
 from launcher.decisions.policy import LEAST_S, lease_of, least_usd
 from launcher.flow import begin
@@ -131,12 +131,12 @@ def test_plan_explain_and_launch_tell_the_same_sums_of_an_offer(terminal: Termin
     plan = terminal.type("plan", str(terminal.job)).stdout
     dry = terminal.launch("--dry-run").stdout
     launch = terminal.launch()
-    assert sums_in(plan) == sums_in(dry) == sums_in(launch.stderr) == {("$7.30", "$3.00")}
+    assert sums_in(plan) == sums_in(dry) == sums_in(launch.stderr) == {("$3.00", "$3.00")}
     asked = terminal.type("launch", str(terminal.job), "--out", str(terminal.folder / "asked"))
-    assert sums_in(asked.stderr) == {("$7.30", "$3.00")}
-    assert re.search(r"offer-1 +host-1 +2 x RTX 4090 .* \$7\.30 +\$3\.00\n", plan)
+    assert sums_in(asked.stderr) == {("$3.00", "$3.00")}
+    assert re.search(r"offer-1 +host-1 +2 x RTX 4090 .* \$3\.00 +\$3\.00\n", plan)
     explained = terminal.type("plan", str(terminal.job), "--explain").stdout
-    assert re.search(r"^expected +\$7\.30 ", explained, re.MULTILINE)
+    assert re.search(r"^to finish +\$7\.30 ", explained, re.MULTILINE)
     assert re.search(r"^at most +\$3\.00 ", explained, re.MULTILINE)
 
     offers = terminal.document("plan", str(terminal.job))["offers"]
@@ -147,10 +147,21 @@ def test_plan_explain_and_launch_tell_the_same_sums_of_an_offer(terminal: Termin
 
 
 def test_a_plan_says_when_the_limits_may_end_the_job_before_it_is_finished(terminal: Terminal) -> None:
-    warning = "may end this job before it is finished"
+    warning = "may end this job before it is finished, which should cost $7.30 in all"
     assert warning in terminal.type("plan", str(terminal.job)).stdout
     enough = ("--set", "limits.usd=20", "--set", "limits.hours=5")
-    assert warning not in terminal.type("plan", str(terminal.job), *enough).stdout
+    assert "before it is finished" not in terminal.type("plan", str(terminal.job), *enough).stdout
+
+
+def test_a_guess_is_no_reason_to_say_that_the_limits_are_too_low(terminal: Terminal) -> None:
+    class Guessed(Market):
+        def search(self, spec: JobSpec) -> Sequence[Offer]:
+            guess = Forecast(ready_s=60.0, train_s=4000.0, basis="guess")
+            return [replace(one, forecast=guess) for one in super().search(spec)]
+
+    terminal.market = Guessed(terminal.clock, [], usd_per_hour=1.0)
+    told = terminal.type("plan", str(terminal.job)).stdout
+    assert "a guess" in told and "before it is finished" not in told
 
 
 def test_the_plan_shows_the_sum_that_offers_are_sorted_by_within_80_columns(terminal: Terminal) -> None:
@@ -161,7 +172,8 @@ def test_the_plan_shows_the_sum_that_offers_are_sorted_by_within_80_columns(term
             return [replace(one, expected_usd=usd) for one, usd in zip(found, costs, strict=True)]
 
     terminal.market = Shuffled(terminal.clock, [], usd_per_hour=1.0)
-    lines = terminal.type("plan", str(terminal.job)).stdout.splitlines()
+    enough = ("--set", "limits.usd=20", "--set", "limits.hours=12")
+    lines = terminal.type("plan", str(terminal.job), *enough).stdout.splitlines()
     assert max(map(len, lines)) <= 110
     assert max(map(len, lines[-11:])) <= 80
     header = next(number for number, line in enumerate(lines) if line.startswith("OFFER"))

@@ -227,3 +227,11 @@ def test_two_dots_within_a_quoted_value_or_at_its_beginning_are_no_range() -> No
         {"env.A": "a..b", "env.B": "../d"},
         {"env.A": "../c", "env.B": "../d"},
     ]
+
+
+def test_a_batch_has_no_key_that_is_still_to_be_answered() -> None:
+    told = faults(HEAD + "grid: {train.batch: [auto, 8], resources.gpus: [1]}\n")
+    assert told == (
+        "job.yaml:1: train.batch: auto is answered for a single launch: give a number, such as the one that "
+        "vastrun plan says",
+    )

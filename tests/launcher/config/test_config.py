@@ -271,7 +271,7 @@ def test_a_fault_hides_no_other_and_invents_none() -> None:
     assert faults(text) == (
         "job.yaml:2: succes: unknown key; did you mean success?",
         "job.yaml:3: command: is no shell script: no closing quotation",
-        "job.yaml:4: train.batch: expected a whole number of at least 1, got 'x'",
+        "job.yaml:4: train.batch: expected a whole number of at least 1, or auto, got 'x'",
         "job.yaml:5: ranks: expected a whole number from 1 to 64, got 0",
     )
 
@@ -346,3 +346,29 @@ def test_no_job_file_can_ask_for_what_only_vastrun_sets_itself() -> None:
     (fault,) = faults(TRAIN, "hold.slots=8")
     assert "hold: unknown key" in fault
     assert " hold" not in fault.partition("the keys here are")[2]
+
+
+def test_what_a_job_leaves_to_auto_is_a_key_that_is_still_open() -> None:
+    assert load(TRAIN + "resources: {gpu_memory_gb: auto}\n").auto_keys == ("resources.gpu_memory_gb",)
+    assert load(TRAIN, "train.batch=auto").auto_keys == ("train.batch",)
+    assert load(TRAIN).auto_keys == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("train: {batch: auto}\nresources: {gpu_memory_gb: auto}", "which is auto, too: give one of them"),
+        ("train: {batch: auto}\nresources: {gpus: 0}", "of GPUs, and resources.gpus is 0"),
+        ("train: {batch: auto, micro_batch: 2}", "micro_batch: has no effect with batch: auto"),
+        ("train: {batch: atuo}", "or auto, got 'atuo'; did you mean auto?"),
+        ("train: {batch: 0}", "expected a whole number of at least 1, or auto, got 0"),
+        ("train: {batch: auto, data: {train: 1, frames: 4, betas: [1]}}\nresources: {gpus: 2}", "the 1 w"),
+        (
+            "command: a\nsuccess: {exit_code: 0}\nresources: {gpu_memory_gb: auto}",
+            "auto is foretold of the onboard trainer only",
+        ),
+    ],
+)  # fmt: skip
+def test_auto_where_nobody_could_answer_it_is_a_fault(lines: str, fault: str) -> None:
+    (told,) = faults(f"name: job\n{lines}\n")
+    assert fault in told

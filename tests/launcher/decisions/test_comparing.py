@@ -34,7 +34,14 @@ RUN = Run(
 
 def compared(run: Run = RUN, metrics: Mapping[str, float] | None = None, **changes: Any) -> ComparedRun:
     spec = replace(train_job(), **changes)
-    return ComparedRun(run=run, spec=spec, cost=Cost(gpu_usd=1.0), seconds=10.0, metrics=metrics or {})
+    return ComparedRun(
+        run=run,
+        spec=spec,
+        cost=Cost(gpu_usd=1.0),
+        usd_per_hour=run.usd_per_hour,
+        seconds=10.0,
+        metrics=metrics or {},
+    )
 
 
 def found(one: ComparedRun, other: ComparedRun) -> dict[tuple[str, str], Difference]:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Cause, Phase, Run
-from launcher.decisions.gang import first_failed, have_reached, may_rent, named
+from launcher.core import Cause, Event, Phase, Run
+from launcher.decisions.gang import first_failed, have_reached, joint_diary, may_rent, named
 from launcher.decisions.host_history import blames_host
 from launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
 from tests.fakes import FakeClock, FakeProvider, train_job
@@ -75,3 +75,13 @@ def test_the_limits_on_money_are_of_all_nodes_together() -> None:
     assert reservation_usd(two) == reservation_usd(one) == 3.0
     assert lease_of(two, offer).life_s == pytest.approx(lease_of(one, offer).life_s / 2)
     assert worst_case_usd(two, offer) == pytest.approx(worst_case_usd(one, offer))
+
+
+def test_a_line_of_the_diary_of_all_has_what_each_node_had_told_to_have_cost_by_then() -> None:
+    def told(at: float, usd: float, kind: str = "") -> Event:
+        return Event(run_id="x", at=at, phase=Phase.TRAIN, text="", usd=usd, told=kind)
+
+    own = [told(1.0, 0.5), told(3.0, 1.0), told(3.5, 9.0, "budget"), told(5.0, 2.0)]
+    others = [[told(2.0, 0.25), told(3.0, 0.5)], [told(4.0, 4.0)]]
+    assert [event.usd for event in joint_diary(own, others)] == [0.5, 1.5, 9.0, 6.5]
+    assert joint_diary(own, []) == own

@@ -16,8 +16,11 @@ from launcher.decisions.workload import (
     is_too_small,
     largest_that_fits,
     least_gb,
+    needed_gb,
     query_of,
     roofline,
+    room_of,
+    whole_gb,
 )
 from tests.fakes import command_job, train_job, workloads
 from trainer.contract.config import TrainConfig
@@ -42,6 +45,24 @@ def test_a_job_that_may_not_take_less_at_once_needs_room_for_all() -> None:
 @pytest.mark.parametrize(("gpu_gb", "windows"), [(80.0, 48), (24.0, 24), (12.0, 12), (1.0, None)])
 def test_the_largest_micro_batch_that_fits_divides_the_share(gpu_gb: float, windows: int | None) -> None:
     assert largest_that_fits(workloads(small_gb=1.0, large_gb=40.0), job(), gpu_gb) == windows
+
+
+def test_a_gpu_of_the_least_memory_holds_all_at_once_and_no_smaller_one_does() -> None:
+    found = workloads(small_gb=1.0, large_gb=29.95)
+    whole = whole_gb(found, job())
+    assert whole == pytest.approx(33.8)
+    assert largest_that_fits(found, job(), whole) == 48
+    assert largest_that_fits(found, job(), whole - 0.1) == 24
+    assert whole_gb(workloads(large_gb=1e6), job()) is None
+
+
+def test_the_room_of_a_gpu_has_the_margins_of_what_is_needed() -> None:
+    for world_size in (1, 4):
+        room = room_of(33.8, world_size)
+        filled = replace(workloads().workloads[0].peak, activations=room.tensor_bytes)
+        needed = needed_gb(replace(workloads().workloads[0], peak=filled), world_size)
+        assert needed == pytest.approx(33.8)
+    assert room_of(0.5, 1).tensor_bytes == 0
 
 
 def test_an_unmeasured_speed_follows_from_the_gpu_and_is_no_more_than_its_peak() -> None:

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
+from launcher.commands.following import follow
 from launcher.commands.orphans import leftover_networks
-from launcher.core import Cause, Instance, Phase, Run, UserRequest, bills
+from launcher.core import NOTHING, Cause, Instance, Phase, Run, UserRequest, bills
 from launcher.core.batch import Budget
 from launcher.core.errors import BudgetError, HeldError, NoSuchRunError, StorageError, UsageError
 from launcher.core.phases import BEFORE_TRAINING
 from tests.fakebox import Loading
 from tests.hostile.lies import INTERFACES, PLACES
 from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
-from tests.launcher.gang_world import RUN_ID, GangMarket, GangWorld, NetworkedMarket
+from tests.launcher.gang_world import RUN_ID, GangMarket, GangWorld, Life, NetworkedMarket
 from trainer.contract import layout
 
 GONE_S = 60.0
@@ -63,6 +64,28 @@ def test_the_machines_of_a_run_are_rented_in_order_train_together_and_end_under_
     assert world.ledger.runs() == [run], "a list shows one row a run"
     assert [row.out_dir for row in world.rows()[1:]] == [f"{run.out_dir}/node-1", f"{run.out_dir}/node-2"]
     check_nothing_leaked(world)
+
+
+def test_the_dollars_and_the_price_that_are_shown_are_those_of_all_machines(tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    watched: list[tuple[float, float]] = []
+
+    def follow_it() -> None:
+        world.user_requests.at = {world.time.now(): UserRequest.DETACH}
+        services = world.attempts("desk:9:0", Life()).services_for("fake", NOTHING)
+        follow(world.ledger.get(RUN_ID), services)
+        watched.append(world.screen.dollars[-1])
+        world.user_requests.at = {}
+
+    world.at(10.0, follow_it)
+    run = world.launch()
+
+    price = 2 * run.usd_per_hour
+    assert world.screen.dollars[-1][1] == pytest.approx(price)
+    assert world.screen.dollars[-1][0] == pytest.approx(world.usd, rel=0.05)
+    assert watched[0][1] == pytest.approx(price)
+    own = bills.cost_usd(run, world.time.now())
+    assert [event.usd > 1.5 * own for event in world.screen.events[-1:]] == [True]
 
 
 def test_each_box_is_told_which_node_it_is_and_where_the_nodes_meet(tmp_path: Path) -> None:
@@ -329,6 +352,55 @@ def test_a_launcher_killed_in_a_phase_of_either_node_and_resumed_ends_with_succe
 
     assert run.cause is None, world.told
     assert len(world.market.order) == 2
+    check_nothing_leaked(world)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+def test_a_launcher_killed_in_a_phase_is_followed_by_one_on_another_computer_of_the_team(
+    phase: Phase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = GangWorld(tmp_path)
+    verb, moment = KILL_IN[phase]
+    world.expect(Fault(verb=verb, nth=2, moment=moment, trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+
+    run = world.resume(computer="laptop")
+
+    assert run.cause is None, world.told
+    assert len(world.market.order) == 2
+    folder = tmp_path / "runs" / RUN_ID
+    assert [(row.computer, row.out_dir) for row in world.rows()] == [
+        ("laptop", str(folder)),
+        ("laptop", str(folder / "node-1")),
+    ]
+    check_nothing_leaked(world)
+
+
+MOVES = [("ledger.save", nth) for nth in (1, 2, 3)] + [("ledger.hold", nth) for nth in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(("verb", "nth"), MOVES)
+@pytest.mark.parametrize("trouble", ["killed", "no space"])
+def test_who_takes_a_run_over_and_fails_on_the_way_leaves_all_nodes_to_the_next(
+    verb: str, nth: int, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = GangWorld(tmp_path)
+    world.expect(Fault(verb="output_store.pump", nth=2, moment="after", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+    world.plan.calls.clear()
+    world.expect(Fault(verb=verb, nth=nth, moment="after", trouble=trouble))
+    with pytest.raises((Killed, StorageError)):
+        world.resume(computer="laptop")
+
+    run = world.resume(computer="laptop")
+
+    assert run.cause is None, world.told
+    folder = tmp_path / "runs" / RUN_ID
+    assert [row.out_dir for row in world.rows()] == [str(folder), str(folder / "node-1")]
     check_nothing_leaked(world)
 
 

@@ -45,6 +45,18 @@ def test_a_replay_shows_the_lines_that_the_launcher_showed(tmp_path: Path, train
     assert terminal.type("replay", str(tmp_path / "out" / "transcript.jsonl")).stdout.splitlines() == shown
 
 
+def test_a_replay_says_what_shows_the_attempts_before_and_after(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH, CRASH, Training())
+    terminal.launch("--set", "retry.signal=2")
+    third, second, first = (run.id for run in terminal.ledger.runs())
+    told = [terminal.type("replay", name).stderr.strip() for name in (first, second, third)]
+    assert told == [
+        f"this was attempt 1; the next: vastrun replay {second}",
+        f"this was attempt 2; the one before: vastrun replay {first}; the next: vastrun replay {third}",
+        f"this was attempt 3; the one before: vastrun replay {second}",
+    ]
+
+
 def test_time_is_counted_as_it_was_from_the_command_on(terminal: Terminal) -> None:
     """A launcher takes up a run that another one began."""
     terminal.launch("--detach")

@@ -21,6 +21,7 @@ class Inner:
 class Outer:
     step: int = 0
     seconds: float | None = None
+    size: Annotated[int, Between(1, 9)] | Literal["auto"] = 1
     whole: bool = False
     kind: Literal["train", "command", 0] = "train"
     name: Annotated[str, AtMost(5)] = ""
@@ -46,6 +47,9 @@ def read(text: str) -> Outer:
         ('{"step": "1"}', 'step: expected a whole number, not "1"'),
         ('{"step": [1]}', "step: expected a whole number, not a list"),
         (f'{{"step": {"9" * 4000}}}', f"step: expected a whole number, not {'9' * 37}..."),
+        ('{"size": "all"}', 'size: expected a whole number, not "all"'),
+        ('{"size": 0}', "size: expected at least 1, not 0"),
+        ('{"size": null}', "size: expected a whole number, not null"),
         ('{"seconds": 1e999}', "seconds: expected a number, not Infinity"),
         ('{"seconds": NaN}', "NaN is no number of JSON"),
         ('{"seconds": false}', "seconds: expected a number, not false"),
@@ -105,6 +109,8 @@ def test_bytes_that_are_no_text_are_refused() -> None:
         ('{"detail": "12345678901234567890"}', Outer(detail="12345…67890")),
         ('{"path": "a\\udcff"}', Outer(path="a\udcff")),
         ('{"seconds": 3}', Outer(seconds=3.0)),
+        ('{"size": "auto"}', Outer(size="auto")),
+        ('{"size": 4}', Outer(size=4)),
         ('{"seconds": null}', Outer()),
         ('{"kind": 0, "unheard_of": [1]}', Outer(kind=0)),
         ('{"inner": {"rank": 7}}', Outer(inner=(Inner(rank=7),))),

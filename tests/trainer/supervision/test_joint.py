@@ -88,6 +88,27 @@ def test_a_node_that_is_gone_is_the_cause_where_the_ranks_of_the_others_had_to_b
     assert account.first_failure is None
 
 
+def test_a_node_that_is_gone_before_any_rank_began_is_the_cause(
+    sides: list[Peers], boxes: list[Path]
+) -> None:
+    sides[1].__exit__()
+    unbegun = replace(watched(sides[0], 0, at=10.0), processes=(), agent_exit=-9)
+    account = diagnose(boxes[0], joint(boxes[0], unbegun, sides[0]))
+    assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
+
+
+def test_a_node_whose_ranks_had_not_begun_when_another_failed_is_not_lost(
+    sides: list[Peers], boxes: list[Path]
+) -> None:
+    unbegun = replace(watched(sides[1], 0, at=10.0), processes=(), agent_exit=-9)
+    seen = together(sides, boxes, [watched(sides[0], -9, at=10.0), unbegun])
+    assert [each.lost for each in seen] == [(), ()]
+    for box, each in zip(boxes, seen, strict=True):
+        account = diagnose(box, each)
+        assert (account.reason, account.detail) == ("signal", "rank 0 was killed by SIGKILL")
+        assert [end.rank for end in account.ranks] == [0, 1]
+
+
 def test_a_stop_on_one_node_is_a_stop_on_all(sides: list[Peers], boxes: list[Path]) -> None:
     sides[1].tell(stop_cause="time_limit", stopped_at=9.0)
     stopped = replace(watched(sides[1], -15, at=9.5), stop_cause="time_limit", stopped_at=9.0)

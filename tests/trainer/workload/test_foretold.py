@@ -16,7 +16,8 @@ from benchmarks.foretold import jobs, trained_within
 from tests.slow import slow
 from trainer.contract.config import DataConfig, TrainConfig
 from trainer.contract.records import read_json
-from trainer.contract.workload import WorkloadQuery, Workloads
+from trainer.contract.workload import Room, WorkloadQuery, Workloads
+from trainer.workload.largest import sizes_to_try
 
 pytestmark = pytest.mark.torch
 
@@ -53,6 +54,33 @@ def test_a_step_that_has_too_little_memory_was_foretold_and_so_was_the_one_that_
 
 
 @pytest.mark.slow
+def test_the_largest_batch_trains_within_the_room_it_was_found_for_and_the_next_one_does_not() -> None:
+    config = replace(dict(jobs())["single latent fp32"], batch="auto")
+    room = Room(gpu_bytes=1 << 30, tensor_bytes=24 << 20)
+    query = WorkloadQuery(train=config, world_size=1, gpus=True, room=room)
+    found: Workloads = read_json(Workloads, asked(query).stdout)
+    most = found.workloads[0].micro_batch
+
+    assert found.workloads[0].peak.total <= room.tensor_bytes
+    assert trained_within(replace(config, batch=most), room.tensor_bytes)
+    larger = next(size for size in sizes_to_try(1000) if size > most)
+    assert not trained_within(replace(config, batch=larger), room.tensor_bytes)
+
+
+def test_a_room_without_place_for_one_window_is_told_with_what_it_would_take() -> None:
+    query = WorkloadQuery(
+        train=TrainConfig(batch="auto"),
+        world_size=1,
+        gpus=True,
+        room=Room(gpu_bytes=10**6, tensor_bytes=10**6),
+    )
+    told = asked(query)
+    assert told.returncode == 1
+    assert told.stderr.startswith("workload: train.batch: one window at once takes 0.00")
+    assert "resources.gpu_memory_gb asks for more" in told.stderr
+
+
+@pytest.mark.slow
 def test_more_ranks_than_this_computer_has_hold_less_each_and_auto_has_both_strategies() -> None:
     found = foretell(TrainConfig(batch=64), 64)
     ddp, sharded = found.of("ddp")[0], found.of("fsdp2")[0]
@@ -73,7 +101,10 @@ def foretell(config: TrainConfig, world_size: int) -> Workloads:
 
 
 def ask(config: TrainConfig, world_size: int) -> Any:
-    query = WorkloadQuery(train=config, world_size=world_size, gpus=True)
+    return asked(WorkloadQuery(train=config, world_size=world_size, gpus=True))
+
+
+def asked(query: WorkloadQuery) -> Any:
     return subprocess.run(
         [sys.executable, "-m", "trainer.workload"],
         input=json.dumps(asdict(query)),

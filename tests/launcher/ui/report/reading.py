@@ -14,7 +14,7 @@ from launcher.ui.report import page
 MOST_BYTES = 400_000
 """Of the page of one run."""
 ASSETS = Path(page.__file__).parent / "assets"
-VOID = {"br", "img", "link", "meta"}
+VOID = {"br", "img", "input", "link", "meta"}
 TAGS = {
     *(
         "html",
@@ -115,8 +115,8 @@ class ReadPage(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-SERVED_TAGS = {"nav"}
-SERVED_ATTRIBUTES = {"aria-live", "data-refresh"}
+SERVED_TAGS = {"nav", "form", "input", "label"}
+SERVED_ATTRIBUTES = {"aria-live", "data-refresh", "for", "maxlength", "value"}
 
 
 def assert_sound(text: str, most_bytes: int = MOST_BYTES, *, served: bool = False) -> ReadPage:

@@ -10,11 +10,13 @@ import pytest
 from launcher.batch.reporting import batch_report_of
 from launcher.ui.report.batch_page import batch_page_file
 from tests import parts
+from tests.fakebox import Training
 from tests.hostile.lies import MARKUP
-from tests.launcher.terminal import Terminal
+from tests.launcher.terminal import HANG, Terminal
+from tests.launcher.ui.report.axe import assert_reachable
 from tests.launcher.ui.report.chromium import Page, chromium
 from tests.launcher.ui.report.made import NAME, NOW, made_batch
-from tests.launcher.ui.report.test_pages import RICH
+from tests.launcher.ui.report.test_pages import BROKEN, RICH
 from trainer.contract import layout
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("chromium")]
@@ -58,6 +60,20 @@ def test_a_run_opens_without_a_request_and_without_a_complaint(
     )
     assert drawn == figures == 4
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.slow
+@pytest.mark.needs("axe")
+@pytest.mark.parametrize("training", [RICH, BROKEN, HANG], ids=["good", "failed", "hang"])
+def test_everybody_can_read_the_page_of_a_run(training: Training, browser: Page, tmp_path: Path) -> None:
+    Terminal(tmp_path, training).launch()
+    assert_reachable(browser, (tmp_path / "out" / "report.html").as_uri())
+
+
+@pytest.mark.slow
+@pytest.mark.needs("axe")
+def test_everybody_can_read_the_page_of_a_batch(batch_file: Path, browser: Page) -> None:
+    assert_reachable(browser, batch_file.as_uri())
 
 
 def test_nothing_that_a_box_says_runs_in_the_page(browser: Page, tmp_path: Path) -> None:

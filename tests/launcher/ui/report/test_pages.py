@@ -49,6 +49,17 @@ LOG = """\
 """
 
 
+def failed(outcome: Outcome) -> Outcome:
+    """The outcome of a training whose rank 1 raised an exception."""
+    rank = RankEnd(
+        rank=1, exit_code=1, exception="KeyError: 'burgers'", traceback="Traceback\n  in f\nKeyError"
+    )
+    return replace(outcome, reason="error", first_failure=rank, ranks=(outcome.ranks[0], rank))
+
+
+BROKEN = Training(outcome=failed, exit_code=1, leaves={layout.LOG: LOG.encode()})
+
+
 def page(terminal: Terminal, folder: str = "out") -> ReadPage:
     return assert_sound((terminal.folder / folder / "report.html").read_text())
 
@@ -91,14 +102,7 @@ def test_curves_are_drawn_from_data_in_the_page(tmp_path: Path) -> None:
 
 
 def test_the_page_of_a_failure_marks_the_error_in_the_log(tmp_path: Path) -> None:
-    def failed(outcome: Outcome) -> Outcome:
-        rank = RankEnd(
-            rank=1, exit_code=1, exception="KeyError: 'burgers'", traceback="Traceback\n  in f\nKeyError"
-        )
-        return replace(outcome, reason="error", first_failure=rank, ranks=(outcome.ranks[0], rank))
-
-    training = Training(outcome=failed, exit_code=1, leaves={layout.LOG: LOG.encode()})
-    terminal = Terminal(tmp_path, training)
+    terminal = Terminal(tmp_path, BROKEN)
     terminal.launch()
     read = page(terminal)
     marked = read.text[read.text.index("<mark>") : read.text.index("</mark>")]

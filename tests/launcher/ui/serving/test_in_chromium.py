@@ -14,7 +14,9 @@ from tests import parts
 from tests.fakebox import Training
 from tests.hostile.lies import MARKUP
 from tests.launcher.terminal import Terminal
+from tests.launcher.ui.report.axe import assert_reachable
 from tests.launcher.ui.report.chromium import Page, chromium
+from tests.launcher.ui.report.made import NAME, NOW, made_batch
 from tests.launcher.ui.serving.test_server import served
 from tests.waiting import eventually
 
@@ -99,8 +101,36 @@ def test_the_list_keeps_the_order_that_its_reader_chose(
     assert_asked_only(browser, server)
 
 
+def test_a_run_is_looked_for_and_what_is_typed_stays_while_the_list_keeps_up(
+    browser: Page, server: Server, terminal: Terminal
+) -> None:
+    terminal.launch("--name", "needle")
+    browser.look()
+    browser.visit(server.address)
+    browser.evaluate("document.querySelector('#words').value = 'needle'")
+    terminal.launch("--name", "hay")
+    becomes(browser, lambda text: "hay" in text)
+    assert browser.evaluate("document.querySelector('#words').value") == "needle"
+    browser.evaluate("document.querySelector('#find button').click()")
+    becomes(browser, lambda text: "1 to 1 of 1" in text)
+    jobs = "[...document.querySelectorAll('#runs tbody tr')].map(row => row.cells[2].innerText)"
+    assert browser.evaluate(jobs) == ["needle"]
+    terminal.launch("--name", "needle-two")
+    becomes(browser, lambda text: "1 to 2 of 2" in text)
+    assert_asked_only(browser, server)
+
+
 def test_a_page_says_when_nobody_answers_any_more(browser: Page, terminal: Terminal) -> None:
     with served(Site(lambda: terminal.ledger, terminal.clock.now, refresh_s=0.1).page) as server:
         browser.visit(server.address)
         assert browser.evaluate("document.querySelector('.live').className") == "live"
     becomes(browser, lambda text: "not connected" in text)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("axe")
+def test_everybody_can_read_the_pages(browser: Page, tmp_path: Path) -> None:
+    ledger = made_batch(tmp_path, 10)
+    with served(Site(lambda: ledger, lambda: NOW).page) as server:
+        for page in ("", f"run/{ledger.runs()[0].id}", f"batch/{NAME}"):
+            assert_reachable(browser, server.address + page)

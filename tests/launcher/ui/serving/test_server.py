@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPConnection
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -47,7 +47,7 @@ def server(terminal: Terminal) -> Iterator[Server]:
 class served:
     """A server at work, until the end of the block."""
 
-    def __init__(self, page: Callable[[Sequence[str]], str | None]) -> None:
+    def __init__(self, page: Callable[[Sequence[str], str], str | None]) -> None:
         self._server = Server(page)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -102,6 +102,50 @@ def test_a_batch_links_to_the_pages_of_its_runs(tmp_path: Path) -> None:
         links = {link["href"] for link in assert_sound(text, served=True).of("a")}
         assert links == {"../", *(f"../run/{run.id}" for run in ledger.runs())}
         assert ask(server, "run/" + ledger.runs()[0].id)[0] == 200
+
+
+def test_every_run_of_a_large_ledger_is_reached_page_by_page(tmp_path: Path) -> None:
+    ledger = made_batch(tmp_path, 450, steps=2)
+    with served(Site(lambda: ledger, lambda: NOW).page) as server:
+        seen, ways = list[str](), [""]
+        for way in ways:
+            links = [str(link["href"]) for link in assert_sound(ask(server, way)[2], served=True).of("a")]
+            seen += [link.removeprefix("run/") for link in links if link.startswith("run/")]
+            others = dict.fromkeys(link for link in links if link.startswith("?"))
+            ways += [link for link in others if link not in (*ways, "?page=1")]
+    assert ways == ["", "?page=2", "?page=3"]
+    assert seen == [run.id for run in ledger.runs()]
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers"),
+    [
+        ("find=HERON-0001", [1]),
+        ("find=+heron+m1+Widths++vast", [1]),
+        ("find=no+such+run", []),
+        ("find=heron-0002&page=7", [2]),
+        ("find=heron-0002&page=0", [2]),
+        ("find=heron-0002&page=-1%00", [2]),
+        ("find=heron-0002&page=" + "9" * 700, [2]),
+        ("page=" + "9" * 9, [0, 1, 2]),
+        ("find=%ff%fe%1b[2J", []),
+        ("a&" * 50, [0, 1, 2]),
+    ],
+)
+def test_runs_are_found_by_words_of_what_is_shown(query: str, numbers: Sequence[int], tmp_path: Path) -> None:
+    ledger = made_batch(tmp_path, 3, seed=1)
+    with served(Site(lambda: ledger, lambda: NOW).page) as server:
+        status, _, text = ask(server, f"?{query}")
+    links = [str(link["href"]) for link in assert_sound(text, served=True).of("a")]
+    assert status == 200
+    found = sorted(int(link[-4:], 16) for link in links if link.startswith("run/"))
+    assert found == numbers
+
+
+def test_what_is_looked_for_is_no_markup(server: Server) -> None:
+    text = ask(server, f"?find={quote(MARKUP)}")[2]
+    read = assert_sound(text, served=True)
+    assert read.of("input")[0]["value"] and "None fits." in " ".join(read.shown)
 
 
 def test_a_page_shows_what_has_come_meanwhile(server: Server, terminal: Terminal) -> None:
@@ -186,16 +230,16 @@ def test_no_answer_lets_another_page_in(server: Server) -> None:
 
 
 def test_every_start_has_a_token_of_its_own_and_listens_on_loopback_only() -> None:
-    with served(lambda _: "one") as one, served(lambda _: "other") as other:
+    with served(lambda *_: "one") as one, served(lambda *_: "other") as other:
         assert one.token != other.token and len(one.token) >= 43
         assert one.server_address[0] == other.server_address[0] == LOOPBACK
         with pytest.raises(UsageError, match="cannot listen on port"):
-            Server(lambda _: None, one.port)
+            Server(lambda *_: None, one.port)
 
 
 @pytest.mark.parametrize("kind", [StorageError, ValueError, OSError])
 def test_a_ledger_that_cannot_be_read_is_said_in_a_line(kind: type[Exception]) -> None:
-    def broken(_: Sequence[str]) -> str:
+    def broken(*_: object) -> str:
         raise kind("cannot read <b>the ledger</b>")
 
     with served(broken) as server:

@@ -1,0 +1,115 @@
+"""Answering: what a job leaves to `auto` becomes a number, before anything is rented, by what is foretold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from launcher.commands.foretelling import Foreteller, ForetellingError
+from launcher.config import read_job
+from launcher.core import Offer, Run
+from launcher.core.errors import JobValueError
+from launcher.core.job import JobSpec
+from launcher.decisions.workload import whole_gb
+from launcher.ports import Provider
+from trainer.contract.gpus import peak_of
+
+_MEMORY, _BATCH = "resources.gpu_memory_gb", "train.batch"
+_SUCH_AS = {_MEMORY: "24", _BATCH: "48"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """A job whose every value is known."""
+
+    spec: JobSpec
+    told: str = ""
+    """What `auto` came to, in a line; empty: the job left nothing to it."""
+
+
+def answered(
+    spec: JobSpec, foreteller: Foreteller, provider: Provider, parent: Run | None = None
+) -> Answered:
+    """Return the job with a number in place of `auto`. `parent`: the run that it continues.
+
+    What is rented, resumed and tried again is the answer: it is found once. Raises JobValueError where nobody
+    can say, and as `search` of a provider whose machines are of this computer.
+    """
+    for key in spec.auto_keys:
+        try:
+            if key == _BATCH:
+                return _with_batch(spec, foreteller, provider, parent)
+            return _with_memory(spec, foreteller)
+        except ForetellingError as error:
+            raise _unknown(key, str(error)) from error
+    return Answered(spec=spec)
+
+
+def _with_memory(spec: JobSpec, foreteller: Foreteller) -> Answered:
+    anyhow = _with_gpu_memory(spec, 0.0)
+    workloads = foreteller.workloads(anyhow)
+    found = None if workloads is None else whole_gb(workloads, anyhow)
+    if found is None:
+        raise _unknown(_MEMORY, "no GPU is large enough for all that a rank should compute at once")
+    told = f"{_MEMORY}: auto is {found:g}: so much a rank needs with its share of a batch at once"
+    return Answered(spec=_with_gpu_memory(spec, found), told=told)
+
+
+def _with_batch(spec: JobSpec, foreteller: Foreteller, provider: Provider, parent: Run | None) -> Answered:
+    """Return the job with the batch of the run that it continues, or the largest that its GPUs hold.
+
+    The job then asks for such GPUs: with smaller ones, another attempt would not have that room.
+    """
+    assert spec.train is not None
+    if (batch := _batch_of(parent, spec)) is not None and parent is not None:
+        spec = replace(spec, train=replace(spec.train, batch=batch))
+        return Answered(spec=spec, told=f"{_BATCH}: auto is {batch}, as of {parent.id}, which it continues")
+    memory_gb = _gpu_memory_gb(spec, provider)
+    spec, _ = foreteller.with_largest_batch(spec, memory_gb)
+    assert spec.train is not None
+    told = (
+        f"{_BATCH}: auto is {spec.train.batch}: a GPU with {memory_gb:g} GB has room for "
+        f"{spec.train.global_batch // spec.world_size} windows at once"
+    )
+    return Answered(spec=_with_gpu_memory(spec, memory_gb), told=told)
+
+
+def _batch_of(parent: Run | None, spec: JobSpec) -> int | None:
+    """Return the batch of the run that is continued; another one would change the training halfway."""
+    before = None if parent is None else read_job(parent.spec_json).train
+    if before is None or spec.train is None or before.stage != spec.train.stage:
+        return None
+    return None if before.global_batch % spec.world_size else before.global_batch
+
+
+def _gpu_memory_gb(spec: JobSpec, provider: Provider) -> float:
+    """Return the memory of the smallest GPU that the job may come to."""
+    wanted = spec.resources
+    if wanted.least_gpu_gb:
+        return wanted.least_gpu_gb
+    peaks = [peak_of(name) for name in wanted.gpu_names]
+    known = [float(min(peak.sizes_gb)) for peak in peaks if peak is not None]
+    if known and len(known) == len(peaks):
+        return min(known)
+    here = [offer.gpu_memory_gb for offer in _of_this_computer(spec, provider) if offer.gpu_memory_gb]
+    if here:
+        return min(here)
+    raise JobValueError(
+        f"{_BATCH}: auto follows from the memory of the GPUs, which may be of any size here",
+        hint=f"--set {_MEMORY}=24, or name them in resources.gpu_names",
+    )
+
+
+def _of_this_computer(spec: JobSpec, provider: Provider) -> Sequence[Offer]:
+    """Return what is offered where it can be only one kind of machine; a market has any."""
+    if not provider.free or spec.train is None:
+        return ()
+    return provider.search(replace(spec, train=replace(spec.train, batch=spec.world_size)))
+
+
+def _with_gpu_memory(spec: JobSpec, size_gb: float) -> JobSpec:
+    return replace(spec, resources=replace(spec.resources, gpu_memory_gb=size_gb))
+
+
+def _unknown(key: str, why: str) -> JobValueError:
+    return JobValueError(f"{key}: auto cannot be foretold: {why}", hint=f"--set {key}={_SUCH_AS[key]}")
