@@ -57,9 +57,10 @@ def command(
     """Run the steps of a job one by one on this computer, or only those named. Costs nothing.
 
     The first is config: the job file is checked, always. Then those of a box: check-gpu, check-comm,
-    packages, unpack, data, check-data, fetch, train. Then evaluate, which scores the newest checkpoint
-    alone, and report, which says what is proven. The first that fails is the last, but for the report on
-    the training. The folder stays, so that a step finds what the ones before it left.
+    check-nodes (of several machines: nothing here), packages, unpack, data, check-data, fetch, train. Then
+    evaluate, which scores the newest checkpoint alone, and report, which says what is proven. The first that
+    fails is the last, but for the report on the training. The folder stays, so that a step finds what the
+    ones before it left.
 
     The step fit is done where it is named: it foretells, without a GPU, what a step of the onboard trainer
     takes of each rank, and says which GPUs hold that, and how long a step should take there. It needs torch.

@@ -40,6 +40,9 @@ class Resources:
     """Least download speed, as the host lists it; measured too, before anything is shipped."""
     down_url: Annotated[str, MinLen(1)] | None = None
     """What is downloaded to measure it; None: a file of PyPI's."""
+    link_mbps: Annotated[float, Ge(0)] | None = None
+    """Least speed between the nodes of a run, measured before anything is fetched; 0: it is not measured.
+    None: `policy.LINK_MBPS` where machines cost money, else 0."""
 
     @property
     def least_gpu_gb(self) -> float:

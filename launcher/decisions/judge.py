@@ -22,6 +22,7 @@ STOP_CAUSES: Mapping[str, Cause] = {
 CAUSE_OF_STEP: Mapping[str, Cause] = {
     "10-check-gpu": Cause.HOST,
     "20-check-comm": Cause.HOST,
+    "22-check-nodes": Cause.COMMUNICATION,
     "25-packages": Cause.HOST,
     "30-unpack": Cause.SETUP,
     "40-data": Cause.DATA,

@@ -48,6 +48,8 @@ BUSY_S = 1800.0
 """Longest wait, in one step, for a provider that wants fewer calls."""
 REFUSED_S = 60.0
 """Longest wait for a provider that does not accept the key of a run that has a machine."""
+LINK_MBPS = 1000.0
+"""Least speed between machines that are paid for and train together: with less, GPUs wait for the network."""
 DESTROY_TRIES = 10
 """With the waits between them more than 5 minutes: a line that was cut is often back by then."""
 RENT_TRIES = 5
@@ -102,6 +104,14 @@ def queue_look_s(waited_s: float) -> float:
 def down_gb(image_gb: float | None) -> float:
     """Return what a machine fetches before it trains; `image_gb` is None where it is not known."""
     return DOWN_GB if image_gb is None else image_gb + _SETUP_GB
+
+
+def link_mbps(spec: JobSpec, *, free: bool) -> float:
+    """Return what the nodes of the run must reach between each other; 0: it is not measured."""
+    if spec.nodes == 1:
+        return 0.0
+    asked = spec.resources.link_mbps
+    return asked if asked is not None else 0.0 if free else LINK_MBPS
 
 
 def worst_case_usd(spec: JobSpec, offer: Offer) -> float:

@@ -13,7 +13,7 @@ from launcher.core import Cause, Phase, Run
 from launcher.core.errors import AuthError, ProviderError
 from launcher.core.phases import Result
 from launcher.decisions.gang import EXPLAIN_S, have_reached, may_rent
-from launcher.decisions.policy import DESTROY_TRIES
+from launcher.decisions.policy import DESTROY_TRIES, link_mbps
 from launcher.flow.context import RunContext
 from launcher.flow.phase_end import PhaseEnd
 from launcher.gate.rendezvous import rendezvous_of
@@ -96,6 +96,8 @@ def tell_place(context: RunContext, remote: Remote) -> None:
         return
     first = context.run if not context.run.leader else context.services.ledger.get(context.run.leader)
     place = {"VASTRUN_NODE": str(context.run.node), "VASTRUN_RENDEZVOUS": _rendezvous(context, first, remote)}
+    if least_mbps := link_mbps(context.spec, free=context.services.provider.free):
+        place["VASTRUN_LINK_MBPS"] = f"{least_mbps:g}"
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in place.items())
     remote.write(layout.NODE_ENV, text.encode())
 

@@ -72,7 +72,10 @@ QUICK = [case for case in CASES if case.rented == 0] + [Case("overlay_stays")]
 def test_fault_of_an_overlay(case: Case, tmp_path: Path) -> None:
     with FastLauncher(tmp_path, market=cluster(5)) as launcher:
         launcher.strike(case.name, times=case.times)
-        runs = launcher.launch(replace(job(PRINTS), nodes=2))[::-1]
+        spec = job(PRINTS)
+        # Without torch there is no all-reduce.
+        spec = replace(spec, nodes=2, resources=replace(spec.resources, link_mbps=0.0))
+        runs = launcher.launch(spec)[::-1]
         story = "\n".join(map(repr, launcher.screen.events))
 
         assert case.name in launcher.vast.faults.struck, story
@@ -95,6 +98,8 @@ JOB = (
     *("--set", "train.checkpoint_every=4", "--set", "limits.stall_s=120"),
 )
 ON_VAST = ("--provider", "vast", "--set", "limits.usd=1", "-y", "--set", "nodes=2", "--set", "ranks=2")
+SLOW_LINK = ("--set", "resources.link_mbps=10")
+"""A computer with much to do is no fast network."""
 
 
 @pytest.fixture
@@ -115,7 +120,9 @@ def test_two_machines_on_an_overlay_learn_as_one_of_four_ranks_and_leave_nothing
 ) -> None:
     assert rented.type(*JOB, "--set", "ranks=4", "--out", "one").exit_code == 0
     for strategy in ("ddp", "fsdp2"):
-        done = rented.type(*JOB, *ON_VAST, "--set", f"train.strategy={strategy}", "--out", strategy)
+        done = rented.type(
+            *JOB, *ON_VAST, *SLOW_LINK, "--set", f"train.strategy={strategy}", "--out", strategy
+        )
 
         assert done.exit_code == 0, done.err
         assert len(losses(rented, strategy)) == STEPS
@@ -124,6 +131,21 @@ def test_two_machines_on_an_overlay_learn_as_one_of_four_ranks_and_leave_nothing
         assert (len(vast.instances), len(vast.overlays)) == (0, 0)
     saved = rented.folder / "fsdp2" / "checkpoints" / f"step-{STEPS:06d}"
     assert len(list(saved.glob("*.distcp"))) == 4, "the shards of both machines"
+    assert "all-reduce 2 nodes gloo 16 MB: " in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_nodes_whose_link_is_too_slow_are_given_back_before_data_is_fetched(
+    rented: Terminal, vast: VastEmulator
+) -> None:
+    done = rented.type(*JOB, *ON_VAST, "--set", "resources.link_mbps=1e9", "--out", "out")
+
+    assert done.exit_code == 5, done.err
+    assert "check-nodes failed: all-reduce 2 nodes gloo 16 MB: only " in done.out + done.err
+    assert "40-data" not in done.err
+    assert rented.type("status", "last", "--json").json()["run"]["cause"] == "communication"
+    assert (len(vast.instances), len(vast.overlays)) == (0, 0)
 
 
 def test_a_plan_for_nodes_without_a_cluster_says_why_and_what_could_be_had(tmp_path: Path) -> None:

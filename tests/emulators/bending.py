@@ -119,7 +119,8 @@ def _row(world: World, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _overlays_listed(world: World, _: Call, done: Reply) -> Reply:
-    return worded(done, world.behaviour.word("overlay.list")) if done.status == 200 else done
+    word = world.behaviour.word("overlay.list")
+    return done if done.status != 200 or word == "200 list" else refused(word)
 
 
 _BENDS: Mapping[str, Bend] = {

@@ -1,4 +1,4 @@
-# The seven steps of a run, each with stubs for what it calls.
+# The steps of a run, each with stubs for what it calls.
 bats_require_minimum_version 1.5.0
 load test_helper
 
@@ -58,6 +58,20 @@ stub_gpus() {
   VASTRUN_KIND=command VASTRUN_RANKS=1 step 20-check-comm
   ((status == 0))
   [[ $output == *"no communication"* ]]
+}
+
+@test "22-check-nodes: nothing is tried where nobody asks for a speed between nodes" {
+  stub_module boot/preflight 'raise SystemExit(1)'
+  step 22-check-nodes
+  VASTRUN_LINK_MBPS=0 step 22-check-nodes
+  ((status == 0))
+}
+
+@test "22-check-nodes: the nodes talk, and their failure is the step's" {
+  stub_module boot/preflight 'import sys; print("talked", *sys.argv[1:]); raise SystemExit(1)'
+  VASTRUN_LINK_MBPS=1000 step 22-check-nodes
+  ((status == 1))
+  [[ $output == "talked link" ]]
 }
 
 @test "25-packages: it installs what the trainer lacks, and its failure is the step's" {

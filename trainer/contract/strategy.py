@@ -12,14 +12,21 @@ _BYTES_OF_AVERAGE = 4
 _SHARE_OF_STATE = 0.5
 
 
-def strategies_of(config: TrainConfig, world_size: int, *, gpus: bool) -> tuple[str, ...]:
+# Bytes of the smallest and the largest GPU that a rank may come to.
+_SMALLEST, _LARGEST = 4 * 10**9, 10**12
+
+
+def strategies_of(config: TrainConfig, world_size: int, parameters: int, *, gpus: bool) -> tuple[str, ...]:
     """Return what may be chosen for this job, whatever memory the ranks' GPUs have."""
-    if config.strategy != "auto":
-        return (config.strategy,)
-    if world_size == 1:
-        return ("single",)
-    # A step that is done again is done by the bare model, which fsdp2 does not leave.
-    return ("ddp", "fsdp2") if gpus and config.out_of_memory != "retry" else ("ddp",)
+    if config.strategy == "auto" and world_size > 1 and config.out_of_memory == "retry":
+        # A step that is done again is done by the bare model, which fsdp2 does not leave.
+        return ("ddp",)
+    memories = (_LARGEST, _SMALLEST) if gpus else (None,)
+    chosen = [
+        strategy_for(config, world_size=world_size, parameters=parameters, memory=memory)[0]
+        for memory in memories
+    ]
+    return tuple(dict.fromkeys(chosen))
 
 
 def strategy_for(

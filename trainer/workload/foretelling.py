@@ -63,13 +63,14 @@ def foretell(query: WorkloadQuery) -> Workloads:
     ranks = ranks_alone(world_size)
     if query.room is not None:
         config = replace(config, batch=world_size * _largest_share(ranks, config, query.room))
+    parameters = _parameters(config)
     workloads = [
         foretell_one(ranks, config, strategy, size)
-        for strategy in strategies_of(config, world_size, gpus=query.gpus)
+        for strategy in strategies_of(config, world_size, parameters, gpus=query.gpus)
         for size in _sizes(config, world_size)
     ]
     return Workloads(
-        parameters=_parameters(config),
+        parameters=parameters,
         workloads=tuple(workloads),
         torch=torch.__version__,
         seconds=time.monotonic() - began,

@@ -99,21 +99,22 @@ def _ways(ranks: int, backend: str) -> tuple[dict[str, float], int]:
     from dataclasses import replace
 
     from trainer.boot.preflight import comm
+    from trainer.boot.preflight.all_reduce import all_reduce
     from trainer.boot.preflight.forked import run_forked
 
-    def try_one(way: comm.Transport) -> comm.Trial:
-        work = comm.all_reduce(backend, comm.START_S + way.limit_s)
+    def try_way(way: comm.Way) -> comm.Trial:
+        work = all_reduce(backend, comm.START_S + way.limit_s)
         forked = run_forked(work, ranks, way.env, way.limit_s, start_s=comm.START_S)
         return comm.judge(way, forked, least_gb_per_s=0.0)
 
-    ways, rates = comm.TRANSPORTS[backend], {}
+    ways, rates = comm.WAYS[backend], {}
     for way in ways:
-        trial = try_one(way)
+        trial = try_way(way)
         name = " ".join(way.env) or "as it chooses"
         expect(trial.fault is None, f"{name}: {trial.fault}")
         rates[name] = trial.gb_per_s or 0.0
     hangs = replace(ways[0], limit_s=0.0)
-    return rates, len(comm.try_transports([hangs, *(ways[1:] or ways)], try_one)) - 1
+    return rates, len(comm.try_ways([hangs, *(ways[1:] or ways)], try_way)) - 1
 
 
 def check_one_gpu_each(place: Place, folder: Path) -> Seen:

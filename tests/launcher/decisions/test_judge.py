@@ -185,6 +185,15 @@ def test_ranks_that_cannot_talk_are_the_hosts_fault_unless_the_image_is_to_blame
     assert judge(evidence(None, steps=steps, exit_code=exit_code), train_job()).cause is cause
 
 
+def test_nodes_that_reach_each_other_too_slowly_are_no_single_hosts_fault() -> None:
+    said = "all-reduce 2 nodes nccl 16 MB: only 400 Mbit/s between the nodes, expected at least 1000"
+    steps = (StepEnd(step="22-check-nodes", exit_code=1, seconds=1.0, last_line=said),)
+
+    judgement = judge(evidence(None, steps=steps, exit_code=1), train_job(nodes=2))
+
+    assert (judgement.cause, judgement.detail) == (Cause.COMMUNICATION, f"check-nodes failed: {said}")
+
+
 @pytest.mark.parametrize(
     ("cause", "judged"),
     [

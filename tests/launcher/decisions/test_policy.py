@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from launcher.core import Instance, Phase, Run
-from launcher.decisions.policy import ours
+from launcher.core.job import Resources
+from launcher.decisions.policy import link_mbps, ours
+from tests.fakes import train_job
 
 RUN = Run(
     id="calm-heron-3f1a",
@@ -30,3 +34,20 @@ def test_of_a_run_s_machines_the_one_that_was_noted_comes_first_and_none_is_forg
         machine("4", RUN.label),
     ]
     assert [found.id for found in ours(RUN, listed)] == ["2", "1", "4"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "asked", "free", "least"),
+    [
+        (1, 500.0, False, 0.0),
+        (2, None, False, 1000.0),
+        (2, None, True, 0.0),
+        (2, 0.0, False, 0.0),
+        (2, 50.0, True, 50.0),
+    ],
+)
+def test_the_link_between_nodes_is_measured_where_it_is_paid_for_or_asked_for(
+    nodes: int, asked: float | None, free: bool, least: float
+) -> None:
+    spec = train_job(nodes=nodes, resources=Resources(gpus=2, link_mbps=asked))
+    assert link_mbps(spec, free=free) == least

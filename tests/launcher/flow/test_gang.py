@@ -99,7 +99,8 @@ def test_each_box_is_told_which_node_it_is_and_where_the_nodes_meet(tmp_path: Pa
     world.at(10.0, look)
     world.launch()
 
-    assert seen == {node: f"VASTRUN_NODE={node}\nVASTRUN_RENDEZVOUS=10.0.0.1:29400\n" for node in (0, 1)}
+    place = "VASTRUN_RENDEZVOUS=10.0.0.1:29400\nVASTRUN_LINK_MBPS=1000\n"
+    assert seen == {node: f"VASTRUN_NODE={node}\n{place}" for node in (0, 1)}
 
 
 @pytest.mark.parametrize("said", PLACES.values(), ids=PLACES)

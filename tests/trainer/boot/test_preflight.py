@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,22 +160,18 @@ def test_the_gpus_of_a_machine_are_told_and_its_fault_too(tmp_path: Path) -> Non
 
 
 def test_ranks_that_hang_in_one_way_are_killed_and_talk_in_the_next(tmp_path: Path) -> None:
-    from trainer.boot.preflight.comm import Transport, Trial, judge, try_transports
+    from trainer.boot.preflight.comm import Trial, Way, judge, try_ways
 
     def work(rank: int, ranks: int, folder: Path) -> float | None:
         if "NCCL_P2P_DISABLE" not in os.environ and rank == 1:
             time.sleep(60)
         return 7.5
 
-    def try_way(way: Transport) -> Trial:
+    def try_way(way: Way) -> Trial:
         return judge(way, run_forked(work, 2, way.env, way.limit_s), least_gb_per_s=0.5)
 
-    ways = [
-        Transport(limit_s=2),
-        Transport(env={"NCCL_P2P_DISABLE": "1"}, limit_s=30),
-        Transport(env={"A": "B"}, limit_s=30),
-    ]
-    assert try_transports(ways, try_way) == [
+    ways = [Way(limit_s=2), Way(env={"NCCL_P2P_DISABLE": "1"}, limit_s=30), Way(env={"A": "B"}, limit_s=30)]
+    assert try_ways(ways, try_way) == [
         Trial(env={}, fault="rank 1 did not end within 2 s", gb_per_s=7.5),
         Trial(env={"NCCL_P2P_DISABLE": "1"}, fault=None, gb_per_s=7.5),
     ]
@@ -208,9 +206,9 @@ def test_a_rank_that_fails_as_it_starts_is_told_and_the_others_are_not_waited_fo
 
 
 def test_links_that_are_absurdly_slow_do_not_work() -> None:
-    from trainer.boot.preflight.comm import Transport, judge
+    from trainer.boot.preflight.comm import Way, judge
 
-    way = Transport(limit_s=1)
+    way = Way(limit_s=1)
     assert judge(way, Forked(faults={}, figure=0.01), least_gb_per_s=0.5).fault == (
         "only 0.01 GB/s, expected at least 0.5"
     )
@@ -252,3 +250,54 @@ def test_an_image_without_torch_is_told(tmp_path: Path) -> None:
         78,
         "torch is not installed: take an image that has it\n",
     )
+
+
+def linked(folder: Path, least_mbps: str, nodes: int = 2) -> list[tuple[int, str]]:
+    """How the step ends on each of two nodes, and what it says."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    job = {
+        "run_id": "calm-heron-3f1a",
+        "ranks": 2,
+        "stall_s": 60,
+        "start_s": 60,
+        "nodes": nodes,
+        "command": ["x"],
+    }
+    with ThreadPoolExecutor(2) as pool:
+
+        def node(number: int) -> subprocess.CompletedProcess[str]:
+            box = folder / str(number)
+            box.mkdir()
+            (box / layout.JOB).write_text(json.dumps(job))
+            place_of = {"VASTRUN_NODE": str(number), "VASTRUN_RENDEZVOUS": place}
+            return preflight(box, "link", VASTRUN_LINK_MBPS=least_mbps, **place_of)
+
+        ended = list(pool.map(node, range(2)))
+    return [(one.returncode, one.stdout + one.stderr) for one in ended]
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_two_nodes_measure_the_link_between_them_and_both_hold_it_against_the_floor(tmp_path: Path) -> None:
+    (tmp_path / "enough").mkdir()
+    (tmp_path / "more").mkdir()
+    for code, said in linked(tmp_path / "enough", "1"):
+        assert (code, bool(re.fullmatch(_MEASURED, said))) == (0, True), said
+    for code, said in linked(tmp_path / "more", "1e9"):
+        assert (code, "Mbit/s between the nodes, expected at least 1e+09" in said) == (1, True), said
+
+
+_MEASURED = r"all-reduce 2 nodes gloo 16 MB: \d+ Mbit/s, sum right\n"
+
+
+def test_a_link_that_no_node_answers_on_is_told() -> None:
+    from trainer.boot.preflight.link import fault_of
+
+    assert fault_of(Forked(faults={}, figure=0.05), 1000.0) == (
+        "only 400 Mbit/s between the nodes, expected at least 1000"
+    )
+    silent = Forked(faults={0: "was not ready within 600 s"})
+    assert fault_of(silent, 1.0) == "the nodes do not reach each other: the rank was not ready within 600 s"
+    assert fault_of(Forked(faults={}, figure=1.25), 1000.0) == ""

@@ -1,7 +1,8 @@
-"""`python -m trainer.boot.preflight machine|comm`, in the box of VASTRUN_BOX, with the variables of a step.
+"""`python -m trainer.boot.preflight machine|comm|link`, in the box of VASTRUN_BOX, with a step's variables.
 
 machine     what the machine is, and whether it is enough for the job: GPUs, CUDA, shared memory, disk
 comm        a timed all-reduce over the ranks; the way that works is kept in run/preflight.json
+link        a timed all-reduce over the nodes of the run, by one rank of each; it must reach VASTRUN_LINK_MBPS
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from trainer.boot.preflight.torch_build import torch_fault
 
 _EXIT_UNFIT_IMAGE = 78
 
-_USAGE = "usage: python -m trainer.boot.preflight machine|comm   (in a box: VASTRUN_BOX is its folder)"
+_USAGE = "usage: python -m trainer.boot.preflight machine|comm|link   (in a box: VASTRUN_BOX is its folder)"
 
 
 def main(arguments: list[str]) -> int:
@@ -25,12 +26,11 @@ def main(arguments: list[str]) -> int:
     Returns its exit status, as docs/box.md says; 2: the call is wrong.
     """
     box = os.environ.get("VASTRUN_BOX")
-    if arguments not in (["machine"], ["comm"]) or not box:
+    checks = {"machine": _check_machine, "comm": _check_communication, "link": _check_link}
+    if len(arguments) != 1 or arguments[0] not in checks or not box:
         print(_USAGE, file=sys.stderr)
         return 2
-    if arguments == ["machine"]:
-        return _check_machine(Path(box))
-    return _check_communication(Path(box))
+    return checks[arguments[0]](Path(box))
 
 
 def _check_machine(box: Path) -> int:
@@ -69,6 +69,20 @@ def _check_communication(box: Path) -> int:
         from trainer.boot.preflight.comm import check_communication
 
     return check_communication(box, ranks, "nccl" if gpus else "gloo")
+
+
+def _check_link(box: Path) -> int:
+    gpus, setup = int(os.environ["VASTRUN_GPUS"]), os.environ["VASTRUN_SETUP"]
+    fault = torch_fault(gpus=gpus)
+    if fault:
+        print(f"{fault}; the nodes are not tried", file=sys.stdout if setup != "0" else sys.stderr)
+        return 0 if setup != "0" else _EXIT_UNFIT_IMAGE
+    from trainer.telemetry.garbage import importing
+
+    with importing():  # torch, which takes seconds
+        from trainer.boot.preflight.link import check_link
+
+    return check_link(box, float(os.environ["VASTRUN_LINK_MBPS"]), "nccl" if gpus else "gloo")
 
 
 def run(arguments: list[str]) -> NoReturn:

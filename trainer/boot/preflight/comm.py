@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
-import torch
-import torch.distributed as torch_dist
-
-from trainer.boot.preflight.forked import Forked, Work, run_forked, say_ready
+from trainer.boot.preflight.all_reduce import MEGABYTES, all_reduce
+from trainer.boot.preflight.forked import Forked, run_forked
 from trainer.contract import layout
 from trainer.contract.records import write_json
-from trainer.distributed.group import device_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transport:
-    """A way for the ranks to talk, by what NCCL is told in its environment, and how long to try it."""
+class Way:
+    """A way for the ranks to talk, and how long to try it."""
 
     env: dict[str, str] = field(default_factory=dict)
     limit_s: float
@@ -39,19 +33,16 @@ class Trial:
 
 # Where GPUs cannot reach each other's memory, by a fault of the board or of its settings, NCCL hangs or adds
 # up wrongly. Then it has to copy through shared memory, or else through sockets.
-TRANSPORTS = {
-    "gloo": (Transport(limit_s=30.0),),
+WAYS = {
+    "gloo": (Way(limit_s=30.0),),
     "nccl": (
-        Transport(limit_s=25.0),
-        Transport(env={"NCCL_P2P_DISABLE": "1"}, limit_s=12.0),
-        Transport(env={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, limit_s=12.0),
+        Way(limit_s=25.0),
+        Way(env={"NCCL_P2P_DISABLE": "1"}, limit_s=12.0),
+        Way(env={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, limit_s=12.0),
     ),
 }
 START_S = 60.0
 """For CUDA and the process group to start: that takes long on a slow machine, whose links may be sound."""
-_MEGABYTES = {"gloo": 16, "nccl": 256}
-"""Of the tensor that the ranks add up."""
-_TIMES = 5
 _LEAST_GB_PER_S = {"gloo": 0.0, "nccl": 0.5}
 """Even sockets are faster."""
 
@@ -63,74 +54,36 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
     """
     name = f"all-reduce {ranks} ranks {backend}"
 
-    def try_one(transport: Transport) -> Trial:
-        work = all_reduce(backend, START_S + transport.limit_s)
-        forked = run_forked(work, ranks, transport.env, transport.limit_s, start_s=START_S)
-        return judge(transport, forked, least_gb_per_s=_LEAST_GB_PER_S[backend])
+    def try_way(way: Way) -> Trial:
+        forked = run_forked(
+            all_reduce(backend, START_S + way.limit_s), ranks, way.env, way.limit_s, start_s=START_S
+        )
+        return judge(way, forked, least_gb_per_s=_LEAST_GB_PER_S[backend])
 
-    trials = try_transports(TRANSPORTS[backend], try_one)
+    trials = try_ways(WAYS[backend], try_way)
     for trial in trials:
-        print(_line(name, trial, _MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
+        print(_line(name, trial, MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
     # Also when no way works: the record says what each of them failed with.
     write_json(box / layout.PREFLIGHT, _record(backend, ranks, trials))
     return 1 if trials[-1].fault else 0
 
 
-def all_reduce(backend: str, limit_s: float) -> Work:
-    """Return the work of a rank, for `run_forked`: an all-reduce, timed, its sum checked."""
-    return partial(_all_reduce, backend, limit_s)
-
-
-def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path) -> float | None:
-    """Sum over the ranks, as one of them. Returns gigabytes a second, if there is a link to measure.
-
-    Raises RuntimeError when they cannot talk, or the sum is wrong.
-    """
-    device = device_of(rank, gpus=ranks if backend == "nccl" else 0)
-    torch_dist.init_process_group(
-        backend,
-        store=torch_dist.FileStore(str(folder / "store"), ranks),
-        rank=rank,
-        world_size=ranks,
-        timeout=timedelta(seconds=limit_s),
-        device_id=device if device.type == "cuda" else None,
-    )
-    values = torch.empty(_MEGABYTES[backend] * 250_000, device=device)
-    say_ready(rank, folder)
-    best_s = min(_timed(values, rank) for _ in range(_TIMES))
-    expected = ranks * (ranks + 1) / 2
-    if not bool((values == expected).all()):
-        raise RuntimeError(f"the sum is {values[0].item()}, expected {expected}")
-    # What each link carried: a ring sends every byte 2 (n - 1) / n times.
-    return _MEGABYTES[backend] / 1000 * 2 * (ranks - 1) / ranks / best_s if ranks > 1 else None
-
-
-def _timed(values: torch.Tensor, rank: int) -> float:
-    values.fill_(rank + 1)
-    torch_dist.barrier()
-    begin = time.perf_counter()
-    torch_dist.all_reduce(values)
-    if values.is_cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter() - begin
-
-
-def try_transports(transports: Sequence[Transport], try_one: Callable[[Transport], Trial]) -> list[Trial]:
+def try_ways(ways: Sequence[Way], try_way: Callable[[Way], Trial]) -> list[Trial]:
     """Try each way until one works; that is the last."""
     trials: list[Trial] = []
-    for transport in transports:
-        trials.append(try_one(transport))
+    for way in ways:
+        trials.append(try_way(way))
         if trials[-1].fault is None:
             break
     return trials
 
 
-def judge(transport: Transport, forked: Forked, *, least_gb_per_s: float) -> Trial:
+def judge(way: Way, forked: Forked, *, least_gb_per_s: float) -> Trial:
     """Say what the ranks' end tells of the way they talked."""
     fault = "; ".join(f"rank {rank} {how}" for rank, how in sorted(forked.faults.items())) or None
     if fault is None and forked.figure is not None and forked.figure < least_gb_per_s:
         fault = f"only {forked.figure:.2g} GB/s, expected at least {least_gb_per_s:g}"
-    return Trial(env=transport.env, fault=fault, gb_per_s=forked.figure)
+    return Trial(env=way.env, fault=fault, gb_per_s=forked.figure)
 
 
 def _line(name: str, trial: Trial, megabytes: int) -> str:

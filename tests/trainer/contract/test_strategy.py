@@ -1,0 +1,36 @@
+"""Which strategies a job may come to, where the GPUs are not known yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer.contract.config import TrainConfig
+from trainer.contract.strategy import strategies_of, strategy_for
+
+
+@pytest.mark.parametrize(
+    ("parameters", "strategies"),
+    [(250_000, ("ddp",)), (10**9, ("ddp", "fsdp2")), (10**11, ("fsdp2",))],
+)
+def test_only_strategies_that_some_gpu_brings_about_are_foretold(
+    parameters: int, strategies: tuple[str, ...]
+) -> None:
+    assert strategies_of(TrainConfig(), 8, parameters, gpus=True) == strategies
+    for memory_gb in (4, 8, 24, 80, 180):
+        chosen, _ = strategy_for(TrainConfig(), world_size=8, parameters=parameters, memory=memory_gb * 10**9)
+        assert chosen in strategies
+
+
+@pytest.mark.parametrize(
+    ("config", "world_size", "gpus", "strategies"),
+    [
+        (TrainConfig(), 1, True, ("single",)),
+        (TrainConfig(), 8, False, ("ddp",)),
+        (TrainConfig(strategy="fsdp2"), 8, True, ("fsdp2",)),
+        (TrainConfig(out_of_memory="retry"), 8, True, ("ddp",)),
+    ],
+)
+def test_what_the_job_or_its_ranks_decide_is_the_only_one(
+    config: TrainConfig, world_size: int, gpus: bool, strategies: tuple[str, ...]
+) -> None:
+    assert strategies_of(config, world_size, 10**9, gpus=gpus) == strategies
