@@ -18,7 +18,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.checkpoints import Checkpointer, Folder, TrainerState, tensors_of
+from trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
 from trainer.contract import layout
 from trainer.distributed.group import Ranks, join
 from trainer.distributed.rank import Rank, TrainJob
@@ -95,7 +95,7 @@ def _saving(ranks: Ranks, strategy: str) -> Saving:
         for layer in layers:
             fully_shard(layer)
         fully_shard(layers)
-    folder = Folder(path=ranks.rank.box / layout.CHECKPOINTS, keep=2, keep_best=False)
+    folder = CheckpointFolder(path=ranks.rank.box / layout.CHECKPOINTS, keep=2, keep_best=False)
     return Saving(
         ranks=ranks,
         model=DistributedDataParallel(layers) if strategy == "ddp" else layers,

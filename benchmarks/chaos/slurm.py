@@ -121,7 +121,8 @@ def _launch(seed: int, number: int, nodes: int) -> tuple[str, str]:
         try:
             out = _driven(terminal, cluster, nodes, strike, after_s)
             verdict = found[1] if (found := re.search(r"verdict +([A-Z_]+)", out)) else "none"
-            fault = "" if verdict in verdicts else f"verdict {verdict}"
+            said = found[0] if (found := re.search(r"verdict .*", out)) else out[-300:]
+            fault = "" if verdict in verdicts else said
             fault = fault or _left(terminal, cluster) or _lost(terminal)
         finally:
             terminal.clean()

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from launcher.api.drivers import DriverProcess, StartDriver, Target
 from launcher.ports import Ledger
-from launcher.ui.screen import Look, StreamScreen
+from launcher.ui.screen import StreamScreen, TerminalCapabilities
 from launcher.wiring import Wiring
 
 LOOK_S = 0.25
@@ -83,7 +83,9 @@ def silent(wiring: Wiring) -> Wiring:
     """Return the wiring with a screen that shows nothing."""
 
     def screen(began: float) -> StreamScreen:
-        return StreamScreen(_Nowhere(), Look(live=False, color=False), began=began, now=wiring.now)
+        return StreamScreen(
+            _Nowhere(), TerminalCapabilities(live=False, color=False), began=began, now=wiring.now
+        )
 
     return replace(wiring, screen=screen)
 

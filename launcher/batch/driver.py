@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from launcher.batch.fleet import Fleet, FleetServices
-from launcher.batch.notices import BatchNotices
+from launcher.batch.notifications import BatchNotifier
 from launcher.batch.points import PointTable
 from launcher.batch.pruning import Pruner
 from launcher.batch.searching import asked
 from launcher.batch.services import BatchServices
 from launcher.batch.sharing import RunScreen, SharedRequests
 from launcher.batch.shortage import Shortage
-from launcher.commands.attempts import Attempts, Placed
+from launcher.commands.attempts import AttemptPlacement, Attempts
 from launcher.commands.chains import is_owed
 from launcher.commands.takeover import spoken
 from launcher.core import NOTHING, Driver, Phase, Run, UserRequest
@@ -59,7 +59,7 @@ class BatchDriver:
         """The search has no further points."""
         rule = self._batch.spec.early_stop if services.prunes else None
         self._pruner = None if rule is None else Pruner(rule, self._batch.spec.early_goal, services.ledger)
-        self._notices = BatchNotices(services.notifier, services.ledger)
+        self._notifier = BatchNotifier(services.notifier, services.ledger)
         self._is_used_up = False
         """Its own budget has no room for another run."""
         self._held_at = self._shown_at = self._tended_at = 0.0
@@ -86,7 +86,7 @@ class BatchDriver:
             self._bring_here()
             self._heed()
             self._table.follow(self._batch)
-            self._notices.check(self._table.states)
+            self._notifier.check(self._table.states)
             self._resume()
             while self._go_on():
                 self._services.sleep(TICK_S)
@@ -236,7 +236,7 @@ class BatchDriver:
             self._batches.end(self._name, reason)
             self._services.screen.note(f"nothing more is started: {reason}")
 
-    def _begin(self, state: PointState, placed: Placed) -> Run:
+    def _begin(self, state: PointState, placed: AttemptPlacement) -> Run:
         # Further attempts of the job's `retry:` lie beside the first one, by their number.
         point, again = state.point, f"-{len(state.runs) + 1}" if state.runs else ""
         folder = Path(self._batch.folder) / f"{point.number:04d}-{point.id}{again}"
@@ -318,7 +318,7 @@ class BatchDriver:
 
     def _notify(self, progress: BatchProgress, *, is_over: bool = False) -> None:
         batch, states, now = self._batches.get(self._name), self._table.states, self._services.now()
-        self._notices.tell(batch, states, progress, now, is_used_up=self._is_used_up, is_over=is_over)
+        self._notifier.tell(batch, states, progress, now, is_used_up=self._is_used_up, is_over=is_over)
 
 
 def _is_renting(state: PointState) -> bool:

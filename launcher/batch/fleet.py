@@ -15,7 +15,7 @@ from pathlib import Path
 
 from launcher.batch.machines import BatchMachine, BatchMachines
 from launcher.batch.market import Market
-from launcher.commands.attempts import Attempts, Placed
+from launcher.commands.attempts import AttemptPlacement, Attempts
 from launcher.commands.holding import HoldRequest, begin_holding, give_back
 from launcher.config import read_job
 from launcher.core import NOTHING, Cause, Offer, Run
@@ -89,7 +89,7 @@ class Fleet:
 
     def places(
         self, batch: Batch, waiting: Waiting, count: int, measured_s: Sequence[float]
-    ) -> Iterator[tuple[PointState, Placed]]:
+    ) -> Iterator[tuple[PointState, AttemptPlacement]]:
         """Say of the first `count` points that wait where each is to be begun. Some wait for a machine.
 
         `measured_s`: how long points of this batch took. Raises BudgetError as the ledger does, and what the
@@ -120,11 +120,11 @@ class Fleet:
             if placed is not None:
                 yield state, placed
 
-    def place_again(self, former: Run, spec: JobSpec) -> Placed:
+    def place_again(self, former: Run, spec: JobSpec) -> AttemptPlacement:
         """Say where another attempt goes: to a slot that is free, on another machine if that one failed."""
         spec = replace(spec, slot_on=None)
         if spec.hold is not None or self._batch.provider == POOL:
-            return Placed(provider=former.provider, spec=spec)
+            return AttemptPlacement(provider=former.provider, spec=spec)
         with self._placing:
             for machine in self._machines.look():
                 is_same = blames_host(former) and machine.run.host == former.host
@@ -185,8 +185,8 @@ class Fleet:
     def _provider(self, name: str) -> Provider:
         return self._services.attempts().services_for(name, NOTHING).provider
 
-    def _own(self, job: JobSpec) -> Placed:
-        return Placed(provider=self._batch.provider, spec=job)
+    def _own(self, job: JobSpec) -> AttemptPlacement:
+        return AttemptPlacement(provider=self._batch.provider, spec=job)
 
     def _on_slot(
         self,
@@ -194,7 +194,7 @@ class Fleet:
         job: JobSpec,
         waiting: Waiting,
         measured_s: Sequence[float],
-    ) -> Placed | None:
+    ) -> AttemptPlacement | None:
         """A slot that is free, where it costs no more than a new machine."""
         now = self._services.now()
         free = {one.run.id: one for one in machines if one.has_room(job, now)}
@@ -217,9 +217,9 @@ class Fleet:
             return None
         return self._taken(free[found.slot.offer.id], job)
 
-    def _taken(self, machine: BatchMachine, job: JobSpec) -> Placed:
+    def _taken(self, machine: BatchMachine, job: JobSpec) -> AttemptPlacement:
         self._machines.take(machine, job)
-        return Placed(provider=POOL, spec=replace(job, slot_on=machine.run.id))
+        return AttemptPlacement(provider=POOL, spec=replace(job, slot_on=machine.run.id))
 
     def _hold(self, job: JobSpec, waiting: Waiting, left: int, measured_s: Sequence[float]) -> int:
         """Begin to hold a machine; return how many such points it takes at once. 0: it would not pay."""

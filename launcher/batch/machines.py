@@ -13,7 +13,7 @@ from launcher.core.job import JobSpec
 from launcher.core.slots import POOL
 from launcher.decisions.hold_size import needed_s
 from launcher.decisions.host_history import HOSTS_CAUSES, avoided
-from launcher.decisions.pooling import TAKES_SLOTS, Held, held_machines, unfit, units_of
+from launcher.decisions.pooling import TAKES_SLOTS, HeldMachineRow, held_machines, unfit, units_of
 from launcher.ports import Ledger
 
 _MOST_REFUSALS = 2
@@ -27,7 +27,7 @@ class BatchMachine:
 
     run: Run
     spec: JobSpec
-    held: Held | None
+    held: HeldMachineRow | None
     """None: it takes no slots yet, or no more."""
     is_ready: bool
     """Slots can be made there now."""

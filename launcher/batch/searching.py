@@ -51,11 +51,11 @@ def limited(points: Sequence[BatchPoint], share_usd: float | None) -> list[Batch
     return [replace(point, spec_json=dump_job(job)) for point, job in zip(points, shares, strict=True)]
 
 
-def _tried(state: PointState, spec: BatchSpec) -> tpe.Tried:
+def _tried(state: PointState, spec: BatchSpec) -> tpe.CompletedTrial:
     run, values = state.last, state.point.values
     metric = None if run is None else metric_of(run, spec.objective.metric)
     if state.verdict is Verdict.SUCCEEDED and metric is not None:
-        return tpe.Tried(values=values, state="finished", metric=metric)
+        return tpe.CompletedTrial(values=values, state="finished", metric=metric)
     if state.verdict is Verdict.PRUNED and run is not None:
-        return tpe.Tried(values=values, state="pruned", metric=metric, step=run.step)
-    return tpe.Tried(values=values, state="failed")
+        return tpe.CompletedTrial(values=values, state="pruned", metric=metric, step=run.step)
+    return tpe.CompletedTrial(values=values, state="failed")

@@ -27,7 +27,7 @@ _OVER = (UserRequest.STOP, UserRequest.DESTROY)
 
 
 @dataclass(frozen=True)
-class Open:
+class UndrivenWork:
     """What is open, and nobody drives."""
 
     kind: str
@@ -62,10 +62,10 @@ class Caretaker:
     """Looks at the ledger again and again, until its user asks it to leave."""
 
     services: ServingServices
-    _driven: dict[Open, Future[Any]] = field(default_factory=dict)
-    _seen: dict[Open, int] = field(default_factory=dict)
+    _driven: dict[UndrivenWork, Future[Any]] = field(default_factory=dict)
+    _seen: dict[UndrivenWork, int] = field(default_factory=dict)
     """In how many looks in a row nobody drove it."""
-    _not_before: dict[Open, float] = field(default_factory=dict)
+    _not_before: dict[UndrivenWork, float] = field(default_factory=dict)
     _settled: dict[str, int] = field(default_factory=dict)
     """Batches with nothing to do, at that revision."""
     _paid: set[str] = field(default_factory=set)
@@ -101,11 +101,11 @@ class Caretaker:
             if self._seen[one] >= _LOOKS and due and one not in self._driven:
                 self._take(one)
 
-    def _take(self, one: Open) -> None:
+    def _take(self, one: UndrivenWork) -> None:
         self.services.note(f"driving {one}")
         self._driven[one] = self.services.workers.submit(lambda: self._drive(one))
 
-    def _drive(self, one: Open) -> object:
+    def _drive(self, one: UndrivenWork) -> object:
         services = self.services
         if one.kind == "batch":
             return services.drive_batch(one.name, services.shared)
@@ -128,20 +128,20 @@ class Caretaker:
                 continue
             self.services.note(_end_of(one, done))
 
-    def _open(self) -> Iterator[Open]:
+    def _open(self) -> Iterator[UndrivenWork]:
         ledger = self.services.ledger
         runs = ledger.runs(open_only=True)
         batches = {batch.name: batch for batch in ledger.batches.all()}
         for run in runs:
             if run.batch not in batches and self._is_left(run):
-                yield Open("run", run.id)
+                yield UndrivenWork("run", run.id)
         for run in ledger.runs(newest=_LATELY):
             if run.batch not in batches and self._is_owed(run):
-                yield Open("run", run.id)
+                yield UndrivenWork("run", run.id)
         busy = {run.batch for run in runs}
         for batch in batches.values():
             if self._is_abandoned(batch, is_busy=batch.name in busy):
-                yield Open("batch", batch.name)
+                yield UndrivenWork("batch", batch.name)
 
     def _is_left(self, run: Run) -> bool:
         reachable = self.services.is_reachable(run.provider, run.computer)
@@ -174,7 +174,7 @@ class Caretaker:
         return False
 
 
-def _end_of(one: Open, done: object) -> str:
+def _end_of(one: UndrivenWork, done: object) -> str:
     if not isinstance(done, Run):
         return f"{one} has no more to do here"
     if done.phase is Phase.ENDED:

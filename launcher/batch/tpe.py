@@ -36,7 +36,7 @@ _LARGEST = 1e30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class CompletedTrial:
     """A point that has ended."""
 
     values: Mapping[str, Any]
@@ -49,7 +49,7 @@ class Tried:
 
 def ask(
     space: Sequence[Dimension],
-    history: Iterable[Tried],
+    history: Iterable[CompletedTrial],
     pending: Iterable[Mapping[str, Any]] = (),
     *,
     goal: Goal = "min",
@@ -78,7 +78,7 @@ def ask(
 
 def _study(
     axes: Sequence[_Axis],
-    history: Iterable[Tried],
+    history: Iterable[CompletedTrial],
     pending: Iterable[Mapping[str, Any]],
     goal: Goal,
     seed: int,
@@ -97,7 +97,7 @@ def _study(
     return study
 
 
-def _trial(axes: Sequence[_Axis], tried: Tried) -> FrozenTrial | None:
+def _trial(axes: Sequence[_Axis], tried: CompletedTrial) -> FrozenTrial | None:
     states = _library().trial.TrialState
     value = tried.metric if tried.metric is not None and abs(tried.metric) <= _LARGEST else None
     if tried.state == "finished" and value is not None:

@@ -15,7 +15,7 @@ import click
 from launcher.cli.options import json_option, run_argument, the_run
 from launcher.cli.output import show
 from launcher.commands.bugreports import Private, ReportPart, write_report
-from launcher.commands.doctor import Finding, Patient, examine
+from launcher.commands.doctor import CheckedSetup, Finding, examine
 from launcher.config import read_job
 from launcher.core import NOTHING, Run
 from launcher.core.errors import VastrunError
@@ -70,7 +70,7 @@ def _private(wiring: Wiring, run: Run) -> Private:
 
 
 def _findings(wiring: Wiring, run: Run) -> list[Finding]:
-    patient = Patient(
+    setup = CheckedSetup(
         state=wiring.state,
         python=wiring.python,
         ledger=wiring.ledger,
@@ -78,7 +78,7 @@ def _findings(wiring: Wiring, run: Run) -> list[Finding]:
         chosen=run.provider,
         now=wiring.now,
     )
-    return list(examine(patient))
+    return list(examine(setup))
 
 
 def _versions() -> dict[str, str]:

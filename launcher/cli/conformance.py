@@ -10,7 +10,7 @@ from launcher.api.runs import begin
 from launcher.cli.failures import concerns
 from launcher.cli.options import confirm
 from launcher.cli.output import say, show
-from launcher.commands.conformance import Examination, conformance_job, report_of, settled
+from launcher.commands.conformance import ConformanceRun, conformance_job, report_of, settled
 from launcher.commands.queries import plan_of
 from launcher.core import Run, UserRequest
 from launcher.core.errors import NoOfferError, VastrunError
@@ -46,7 +46,7 @@ def rent(wiring: Wiring, request: ConformanceRequest) -> int:
     began = wiring.now()
     spec = conformance_job(request.usd, request.gpus, request.sets, began)
     interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
-    examination = Examination(
+    examination = ConformanceRun(
         wiring.provider(_PROVIDER),
         Thoroughness(
             download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s, restarts=request.restarts

@@ -12,7 +12,7 @@ from launcher.cli.output import say, show, width
 from launcher.commands.accounting import cost_report, reconciliation, with_nodes
 from launcher.commands.queries import all_rows, row_of, with_bills
 from launcher.decisions.calendar import Calendar
-from launcher.decisions.grouping import By
+from launcher.decisions.grouping import GroupBy
 from launcher.ui.render.costs import costs_table
 from launcher.ui.render.documents import costs_document, reconciliation_document, report_document
 from launcher.ui.render.reconciling import reconciliation_text
@@ -42,7 +42,7 @@ class CostCommand(click.Command):
 
 @click.command("cost", cls=CostCommand)
 @maybe_run_argument
-@click.option("--by", "by_name", type=click.Choice([by.value for by in By]), help="Add up by this.")
+@click.option("--by", "by_name", type=click.Choice([by.value for by in GroupBy]), help="Add up by this.")
 @click.option("--since", metavar="TIME", help="2026-11-01, 2026-11, today, or how long ago: 7d, 24h.")
 @click.option("--until", metavar="TIME", help="The same; that day or month is part of it.")
 @click.option("--metric", metavar="NAME", help="Show what the runs that are done scored by it, too.")
@@ -75,7 +75,7 @@ def cost_command(
         ledger,
         with_nodes(ledger, the_run(wiring, run_name)) if run_name else ledger.runs(members=True),
         now,
-        by=By(by_name or By.RUN),
+        by=GroupBy(by_name or GroupBy.RUN),
         since=_moment("--since", since, calendar.since, now),
         until=_moment("--until", until, calendar.until, now),
         metric=metric or "",

@@ -99,13 +99,13 @@ def command(
 
 def _examine(wiring: Wiring, provider: str, *, as_json: bool) -> int:
     """Show the findings; return 1 where one fails."""
-    from launcher.commands.doctor import Health, Patient, examine
+    from launcher.commands.doctor import CheckedSetup, Health, examine
     from launcher.providers import provider_class
     from launcher.ui.render.doctor import finding_text, findings_document
     from launcher.ui.render.documents import to_text
 
     provider_class(provider)  # an unknown one is a mistake in typing, not a finding
-    patient = Patient(
+    setup = CheckedSetup(
         state=wiring.state,
         python=wiring.python,
         ledger=wiring.ledger,
@@ -114,7 +114,7 @@ def _examine(wiring: Wiring, provider: str, *, as_json: bool) -> int:
         now=wiring.now,
     )
     findings = []
-    for finding in examine(patient):
+    for finding in examine(setup):
         findings.append(finding)
         if not as_json:
             say(finding_text(finding))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from launcher.cli.output import say
-from launcher.commands.starting import Started, start_job
+from launcher.commands.starting import WrittenJobFile, start_job
 
 
 @click.command("init")
@@ -34,7 +34,7 @@ def command(script: str | None, output: Path, name: str | None, force: bool) -> 
     say(str(output))
 
 
-def _told(started: Started) -> str:
+def _told(started: WrittenJobFile) -> str:
     program, job = started.program, started.job_file
     if program is None:
         what = "the onboard trainer: name a script to run your own program"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
 import click
 
 from launcher.cli.options import json_option, maybe_run_argument, the_run
 from launcher.cli.output import show, width
-from launcher.cli.watching import show_again
 from launcher.commands.queries import RunRow, all_rows, detail_of, newest_rows
+from launcher.gate.text import printable
+from launcher.ui.painter import Painter
+from launcher.ui.question import HeldStream
 from launcher.ui.render.documents import run_document, runs_document
+from launcher.ui.render.live import cut
 from launcher.ui.render.runs import run_text, runs_table
 from launcher.wiring import Wiring
 
@@ -37,7 +44,7 @@ def command(wiring: Wiring, run_name: str | None, every: bool, watch: bool, as_j
         if as_json:
             raise click.UsageError("--watch and --json exclude each other")
         pause_s = _WATCH_LIST_S if run_name is None else _WATCH_RUN_S
-        show_again(wiring, lambda: _text(wiring, run_name, every=every), pause_s)
+        _show_again(wiring, lambda: _text(wiring, run_name, every=every), pause_s)
         return
     now = wiring.now()
     if run_name is None:
@@ -48,6 +55,19 @@ def command(wiring: Wiring, run_name: str | None, every: bool, watch: bool, as_j
     run = the_run(wiring, run_name)
     detail = detail_of(wiring.services_for(run.provider, run.created_at), run, now)
     show(run_document(detail), run_text(detail, now, width()), as_json=as_json)
+
+
+def _show_again(wiring: Wiring, text: Callable[[], str], pause_s: float) -> None:
+    """Show the text anew every `pause_s` seconds. Raises click's own error without a terminal."""
+    if not sys.stdout.isatty():
+        raise click.UsageError("--watch needs a terminal; programs read --json")
+    painter, clock = Painter(HeldStream(lambda: sys.stdout)), wiring.clock()
+    with suppress(KeyboardInterrupt):
+        while True:
+            newest = printable(text()).expandtabs().splitlines()
+            painter.paint([cut(((line, ""),), (width() or 80) - 1) for line in newest])
+            clock.sleep(pause_s)
+    click.echo()
 
 
 def _rows(wiring: Wiring, now: float, *, every: bool) -> tuple[list[RunRow], int]:

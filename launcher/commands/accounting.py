@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from launcher.core import Charge, Run, Verdict
 from launcher.core.errors import UsageError
 from launcher.decisions.calendar import Calendar
-from launcher.decisions.grouping import By, Group, group_of, grouped
-from launcher.decisions.held_spending import shared
+from launcher.decisions.grouping import Group, GroupBy, group_of, grouped
 from launcher.decisions.reconciling import (
     NOBODY,
     ReconciledBill,
-    Stranger,
+    UnmatchedCharge,
     bill_of,
     charges_by_run,
     reconciled,
     stranger_of,
 )
+from launcher.decisions.shares import net_of_shares
 from launcher.decisions.spending import Spending, spending_of, spent_within
 from launcher.gate.text import one_line
 from launcher.outputs.folder import Outputs
@@ -34,7 +34,7 @@ _PREFIX = "scores."
 class CostReport:
     """What runs cost together."""
 
-    by: By
+    by: GroupBy
     groups: Sequence[Group]
     total: Group
     since: float | None
@@ -51,7 +51,7 @@ def cost_report(
     runs: Sequence[Run],
     now: float,
     *,
-    by: By,
+    by: GroupBy,
     since: float | None,
     until: float | None,
     metric: str,
@@ -80,7 +80,7 @@ class StrangeCharge:
 
     provider: str
     label: str
-    kind: Stranger
+    kind: UnmatchedCharge
     usd: float
 
 
@@ -97,7 +97,7 @@ class Reconciliation:
     @property
     def explained(self) -> bool:
         """Nothing is left that has no explanation."""
-        strange = any(stranger.kind is Stranger.UNKNOWN_RUN for stranger in self.strangers)
+        strange = any(stranger.kind is UnmatchedCharge.UNKNOWN_RUN for stranger in self.strangers)
         return not strange and all(one.explained for one in self.runs)
 
 
@@ -153,7 +153,7 @@ def scores_of(runs: Sequence[Run], metric: str) -> Mapping[str, float]:
 
 def _spendings(ledger: Ledger, runs: Sequence[Run], now: float) -> list[Spending]:
     by_id = {run.id: run for run in ledger.runs()}
-    return shared([spending_of(run, now, ledger.events(run.id), by_id) for run in runs])
+    return net_of_shares([spending_of(run, now, ledger.events(run.id), by_id) for run in runs])
 
 
 def _scores(run: Run) -> Mapping[str, float]:
@@ -169,7 +169,7 @@ def _began_at(run: Run) -> float:
 
 def _strangers(provider: str, charges: Iterable[Charge], ledger: str, since: float) -> list[StrangeCharge]:
     """One a label, the most expensive first; without what ended before."""
-    usd_of: dict[tuple[str, Stranger], float] = defaultdict(float)
+    usd_of: dict[tuple[str, UnmatchedCharge], float] = defaultdict(float)
     for charge in charges:
         if not charge.until or charge.until >= since:
             usd_of[charge.label, stranger_of(charge, ledger)] += charge.usd

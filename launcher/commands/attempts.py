@@ -46,7 +46,7 @@ def _unrecorded(_: Run, services: Services) -> AbstractContextManager[Services]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placed:
+class AttemptPlacement:
     """Where a run goes."""
 
     provider: str
@@ -60,7 +60,7 @@ class Attempts:
 
     services_for: ServicesFor
     new_id: Callable[[], str]
-    place_again: Callable[[Run, JobSpec], Placed] | None = None
+    place_again: Callable[[Run, JobSpec], AttemptPlacement] | None = None
     """Where another attempt after that run goes; None: to the same provider."""
     workers: Callable[[], AbstractContextManager[RunThreads]] = threads
     """What drives the further nodes of a run that has several."""
@@ -229,7 +229,7 @@ class Attempts:
 
     def _placed_next(
         self, services: Services, chain: Sequence[Run], former: Run, now: float
-    ) -> Placed | None:
+    ) -> AttemptPlacement | None:
         """What the next attempt trains, and where; None, which is told, when the job's limits leave none."""
         job, spent_usd = read_job(former.spec_json), spent_on(services.ledger, former, now)
         spec = next_attempt(job, chain, now, spent_usd)
@@ -239,7 +239,7 @@ class Attempts:
             return None
         if self.place_again is not None:
             return self.place_again(former, spec)
-        return Placed(provider=former.provider, spec=spec)
+        return AttemptPlacement(provider=former.provider, spec=spec)
 
     def _begin(self, spec: JobSpec, *, provider: str, **new: Any) -> Run:
         return begin(spec, dump_job(spec), self.services_for(provider, NOTHING), **new)

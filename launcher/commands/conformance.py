@@ -34,7 +34,7 @@ SETTLES_S = 900.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class ConformanceReport:
     """What became of a conformance run."""
 
     record: Record
@@ -76,7 +76,7 @@ def conformance_job(usd: float, gpus: int, sets: Sequence[str], now: float) -> J
     return load_job(text, str(path), [*own, *sets], str(path.parent), datetime.fromtimestamp(now, UTC))
 
 
-class Examination:
+class ConformanceRun:
     """One conformance run, from before its order until its report."""
 
     def __init__(self, provider: Provider, thorough: Thoroughness, stopping: Callable[[], bool]) -> None:
@@ -94,7 +94,7 @@ class Examination:
             vast=self._vast, tape=self._tape, watch_s=self._thorough.watch_s, stopping=self._stopping
         ).look()
 
-    def report(self, run: Run | None, began: float, now: float) -> Report:
+    def report(self, run: Run | None, began: float, now: float) -> ConformanceReport:
         """Compare what was seen with what is assumed; `run` is None where no offer fitted."""
         seen, usual = _seen(self._tape), Record(began_at=began, ended_at=now)
         if run is None:
@@ -137,9 +137,9 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     return replace(record, billed_usd=billed_usd, seen={**record.seen, **settled_rows})
 
 
-def report_of(record: Record) -> Report:
+def report_of(record: Record) -> ConformanceReport:
     """Compare all that a record has."""
-    return Report(record=record, comparisons=compare_all(ASSUMPTIONS, record.seen))
+    return ConformanceReport(record=record, comparisons=compare_all(ASSUMPTIONS, record.seen))
 
 
 def vast_of(provider: Provider) -> VastProvider:

@@ -41,7 +41,7 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patient:
+class CheckedSetup:
     """What is examined. `chosen` names the provider that must work; the others may be left out."""
 
     state: Path
@@ -52,17 +52,17 @@ class Patient:
     now: Callable[[], float]
 
 
-def examine(patient: Patient) -> Iterator[Finding]:
+def examine(setup: CheckedSetup) -> Iterator[Finding]:
     """Yield the findings, as they are made."""
-    yield _folder(patient.state)
-    ledger, finding = _ledger(patient)
+    yield _folder(setup.state)
+    ledger, finding = _ledger(setup)
     yield finding
-    yield _disk(patient.state)
-    yield _services(patient)
+    yield _disk(setup.state)
+    yield _services(setup)
     if not needs.other_system():
-        yield _python(patient)
+        yield _python(setup)
     for name in PROVIDERS:
-        yield from _provider(patient, name, ledger)
+        yield from _provider(setup, name, ledger)
     yield Finding(
         name="high ports",
         health=Health.SKIP,
@@ -78,9 +78,9 @@ def _folder(state: Path) -> Finding:
     return Finding(name="state folder", health=Health.FAIL, text=f"{state}: {fault}", fix=fix)
 
 
-def _ledger(patient: Patient) -> tuple[Ledger | None, Finding]:
+def _ledger(setup: CheckedSetup) -> tuple[Ledger | None, Finding]:
     try:
-        ledger = patient.ledger()
+        ledger = setup.ledger()
         runs = ledger.runs()
     except VastrunError as error:
         return None, _failure("ledger", error)
@@ -103,26 +103,26 @@ def _disk(state: Path) -> Finding:
     return Finding(name="disk", health=health, text=text, fix=fix)
 
 
-def _services(patient: Patient) -> Finding:
+def _services(setup: CheckedSetup) -> Finding:
     wants, fix = needs.lack()
     if wants:
-        return Finding(name="tools", health=_of(patient, "local"), text=f"local {wants}", fix=fix)
+        return Finding(name="tools", health=_of(setup, "local"), text=f"local {wants}", fix=fix)
     return Finding(name="tools", health=Health.OK, text=", ".join(needs.TOOLS))
 
 
-def _python(patient: Patient) -> Finding:
-    fault = computer.python_fault(patient.python)
+def _python(setup: CheckedSetup) -> Finding:
+    fault = computer.python_fault(setup.python)
     if fault is None:
-        return Finding(name="python", health=Health.OK, text=f"{patient.python} can run the trainer")
+        return Finding(name="python", health=Health.OK, text=f"{setup.python} can run the trainer")
     fix = f"{install_command('trainer')}, or export VASTRUN_PYTHON=/path/to/python"
-    return Finding(name="python", health=_of(patient, "local"), text=f"{patient.python}: {fault}", fix=fix)
+    return Finding(name="python", health=_of(setup, "local"), text=f"{setup.python}: {fault}", fix=fix)
 
 
-def _provider(patient: Patient, name: str, ledger: Ledger | None) -> Iterator[Finding]:
+def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator[Finding]:
     try:
-        provider = patient.provider(name)
+        provider = setup.provider(name)
     except VastrunError as error:
-        yield _failure(f"{name} key" if isinstance(error, AuthError) else name, error, _of(patient, name))
+        yield _failure(f"{name} key" if isinstance(error, AuthError) else name, error, _of(setup, name))
         return
     if (account := provider.abilities.account) is not None:
         try:
@@ -137,10 +137,10 @@ def _provider(patient: Patient, name: str, ledger: Ledger | None) -> Iterator[Fi
         try:
             yield Finding(name=name, health=Health.OK, text=described.describe())
         except VastrunError as error:
-            yield _failure(name, error, _of(patient, name))
+            yield _failure(name, error, _of(setup, name))
             return
     if ledger is not None:
-        yield from _orphans(ledger, provider, name, patient.now())
+        yield from _orphans(ledger, provider, name, setup.now())
 
 
 def _account(name: str, account_status: AccountStatus) -> Iterator[Finding]:
@@ -227,6 +227,6 @@ def _failure(name: str, error: VastrunError, health: Health = Health.FAIL) -> Fi
     return Finding(name=name, health=health, text=str(error), fix=error.hint)
 
 
-def _of(patient: Patient, provider: str) -> Health:
+def _of(setup: CheckedSetup, provider: str) -> Health:
     """What it means that a provider cannot be used."""
-    return Health.FAIL if patient.chosen == provider else Health.WARN
+    return Health.FAIL if setup.chosen == provider else Health.WARN

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from launcher.commands.attempts import Attempts
 from launcher.core import Run, UserRequest
 from launcher.core.job import JobSpec
-from launcher.decisions.pooling import Held, free_units, held_machines, hold_spec, idle_since
+from launcher.decisions.pooling import HeldMachineRow, free_units, held_machines, hold_spec, idle_since
 from launcher.ports import Ledger
 
 
@@ -48,7 +48,7 @@ class HoldRequest:
 class HeldStatus:
     """A machine that is held, as the ledger shows it. The machine itself may know better."""
 
-    held: Held
+    held: HeldMachineRow
     free: int
     """Parts that no open run has."""
     idle_since: float | None

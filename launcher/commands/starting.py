@@ -17,7 +17,7 @@ _LARGEST = 2_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Started:
+class WrittenJobFile:
     """A job file that was written."""
 
     job_file: Path
@@ -25,7 +25,9 @@ class Started:
     """What it runs; None: the onboard trainer."""
 
 
-def start_job(folder: Path, script: str | None, job_file: Path, *, name: str | None, force: bool) -> Started:
+def start_job(
+    folder: Path, script: str | None, job_file: Path, *, name: str | None, force: bool
+) -> WrittenJobFile:
     """Write a job file for `script`, for the usual one of the folder, or for the onboard trainer.
 
     `folder`: of the code, in which the job file comes to lie. Raises UsageError.
@@ -48,7 +50,7 @@ def start_job(folder: Path, script: str | None, job_file: Path, *, name: str | N
         job_file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename or job_file}: {error.strerror or error}") from error
-    return Started(job_file=job_file, program=program)
+    return WrittenJobFile(job_file=job_file, program=program)
 
 
 def _read(folder: Path, path: str) -> UserProgram:

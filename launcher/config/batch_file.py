@@ -20,7 +20,7 @@ from launcher.config.points import (
     Cells,
     ReadFile,
     SearchFields,
-    check_count,
+    check_point_count,
     grid_of,
     points_of,
     search_in,
@@ -139,7 +139,7 @@ def load_axes(
         raise _errors([error.fault]) from error
     drawn = samples_of(ranges, samples, 0, "sobol") if ranges else [{}]
     points = [{**cells, **more} for cells in grid_of(lists) for more in drawn]
-    check_count(len(points))
+    check_point_count(len(points))
     found = _jobs_of(points, job, base_dir, faults, now)
     if faults:
         raise _errors(faults)

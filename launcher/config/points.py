@@ -49,7 +49,7 @@ def _from_grid(node: Node, faults: list[Fault]) -> list[Cells]:
             faults.append(fault_at(value, f"grid.{key}", "expected at least one value, got an empty list"))
         else:
             lists[key] = value.value
-    check_count(prod(len(values) for values in lists.values()))
+    check_point_count(prod(len(values) for values in lists.values()))
     return grid_of(lists) if lists else []
 
 
@@ -62,7 +62,7 @@ def _from_list(node: Node, faults: list[Fault]) -> list[Cells]:
     if not isinstance(node, SequenceNode):
         faults.append(fault_at(node, "list", "expected a list of sections, as - {train.optim.lr: 1e-3}"))
         return []
-    check_count(len(node.value))
+    check_point_count(len(node.value))
     return [dict(_section(item, f"list[{n}]", faults)) for n, item in enumerate(node.value)]
 
 
@@ -85,7 +85,7 @@ def _from_csv(node: Node, read_file: ReadFile, faults: list[Fault]) -> list[Cell
         points.append(
             {key: _cell(cell, node.value, line, key) for key, cell in zip(keys, row, strict=True) if cell}
         )
-        check_count(len(points))
+        check_point_count(len(points))
     return points
 
 
@@ -127,7 +127,7 @@ def search_in(node: Node, faults: list[Fault]) -> SearchFields | None:
         faults.append(fault_at(node, "search.samples", "missing; how many points?"))
     if samples is None or len(faults) > before:
         return None
-    check_count(samples)
+    check_point_count(samples)
     return SearchFields(axes=axes, samples=samples, seed=seed or 0, method=method)
 
 
@@ -171,7 +171,7 @@ def _section(node: Node, key: str, faults: list[Fault]) -> Iterator[tuple[str, N
         yield text, value
 
 
-def check_count(count: int) -> None:
+def check_point_count(count: int) -> None:
     """Raise UsageError when that many points are too many."""
     if count > MOST_POINTS:
         raise UsageError(

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from launcher.config.source import KeyPath
 from launcher.config.tags import tag_faults
 from launcher.core.addresses import address_of
-from launcher.core.image_ref import Reference
+from launcher.core.image_ref import ImageReference
 from launcher.core.job import JobSpec
 from trainer.contract.config_checks import faults_of
 
@@ -146,7 +146,7 @@ def _auto(spec: JobSpec) -> Iterator[Clash]:
 
 def _image(spec: JobSpec) -> Iterator[Clash]:
     try:
-        Reference.of(spec.image or "any")
+        ImageReference.of(spec.image or "any")
     except ValueError as error:
         yield Clash(("image",), str(error))
 

@@ -13,7 +13,7 @@ _FOR_A_SHELL = re.compile(r"[\n;&|<>$`*?~#(){}!\\\[\]]|^\w+=")
 
 
 def program_of(script: str) -> tuple[str, ...]:
-    """BillSplit a simple command into its words; give any other script to bash.
+    """Split a simple command into its words; give any other script to bash.
 
     Raises ValueError when a quote is never closed.
     """

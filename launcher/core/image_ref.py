@@ -14,7 +14,7 @@ _IMAGE = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reference:
+class ImageReference:
     """One image: where it lies, and which of those there."""
 
     registry: str
@@ -23,7 +23,7 @@ class Reference:
     digest: str = ""
 
     @classmethod
-    def of(cls, text: str) -> Reference:
+    def of(cls, text: str) -> ImageReference:
         """Parse an image's name. Raises ValueError, which says what was expected."""
         first, slash, rest = text.partition("/")
         registry, image = (first, rest) if slash and _is_registry(first) else (HUB, text)

@@ -22,7 +22,7 @@ NONE = "-"
 CPU = "CPU"
 
 
-class By(StrEnum):
+class GroupBy(StrEnum):
     """What costs are added up by."""
 
     RUN = "run"
@@ -35,7 +35,7 @@ class By(StrEnum):
     TAG = "tag"
 
 
-OVER_TIME = (By.DAY, By.MONTH)
+OVER_TIME = (GroupBy.DAY, GroupBy.MONTH)
 """These take a run apart where it goes on beyond the end of one."""
 
 
@@ -85,7 +85,7 @@ class Group:
 
 
 def grouped(
-    spendings: Iterable[Spending], by: By, calendar: Calendar, scores: Mapping[str, float] | None = None
+    spendings: Iterable[Spending], by: GroupBy, calendar: Calendar, scores: Mapping[str, float] | None = None
 ) -> list[Group]:
     """Return the groups: days and months in their order, all others the most expensive first.
 
@@ -169,15 +169,15 @@ def _run_id(run: Run) -> str:
     return run.leader or run.id
 
 
-KEYED: Mapping[By, Keyed] = {
-    By.RUN: _by(_run_id),
-    By.BATCH: _by(lambda run: run.batch),
-    By.JOB: _by(lambda run: run.job),
-    By.HOST: _by(lambda run: run.host),
-    By.GPU: _by(gpu_of),
-    By.DAY: _by_time(Calendar.day),
-    By.MONTH: _by_time(Calendar.month),
-    By.TAG: _by_tags,
+KEYED: Mapping[GroupBy, Keyed] = {
+    GroupBy.RUN: _by(_run_id),
+    GroupBy.BATCH: _by(lambda run: run.batch),
+    GroupBy.JOB: _by(lambda run: run.job),
+    GroupBy.HOST: _by(lambda run: run.host),
+    GroupBy.GPU: _by(gpu_of),
+    GroupBy.DAY: _by_time(Calendar.day),
+    GroupBy.MONTH: _by_time(Calendar.month),
+    GroupBy.TAG: _by_tags,
 }
 
 

@@ -37,7 +37,7 @@ _LEAST_DISK_GB = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class HeldMachineRow:
     """A machine that is held, as the ledger shows it."""
 
     run: Run
@@ -61,7 +61,7 @@ class Held:
         return 0.0 if ends_at is None else max(0.0, ends_at - now)
 
 
-def held_machines(runs: Iterable[Run]) -> list[Held]:
+def held_machines(runs: Iterable[Run]) -> list[HeldMachineRow]:
     """Return the machines that are held, or were lately: those of open runs."""
     found = (_held(run) for run in runs if run.phase in _HELD and run.instance_id is not None)
     return [held for held in found if held is not None]
@@ -73,11 +73,11 @@ def is_holder(run: Run) -> bool:
     return '"hold": null' not in run.spec_json and _job_of(run.spec_json).hold is not None
 
 
-def _held(run: Run) -> Held | None:
+def _held(run: Run) -> HeldMachineRow | None:
     if run.offer is None or not is_holder(run):
         return None
     spec = _job_of(run.spec_json)
-    return None if spec.hold is None else Held(run=run, spec=spec, hold=spec.hold, offer=run.offer)
+    return None if spec.hold is None else HeldMachineRow(run=run, spec=spec, hold=spec.hold, offer=run.offer)
 
 
 @lru_cache(maxsize=_MOST_JOBS)
@@ -100,7 +100,7 @@ def slot_on(run: Run) -> str | None:
     return None if '"slot_on": null' in run.spec_json else read_job(run.spec_json).slot_on
 
 
-def is_for(job: JobSpec, held: Held) -> bool:
+def is_for(job: JobSpec, held: HeldMachineRow) -> bool:
     """Tell whether the machine is held for this job: that of a batch takes the batch's own runs alone."""
     return not held.run.batch if job.slot_on is None else held.run.id == job.slot_on
 
@@ -132,14 +132,14 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
     )
 
 
-def units_of(wanted: Resources, held: Held) -> int:
+def units_of(wanted: Resources, held: HeldMachineRow) -> int:
     """Return how many equal parts of the machine a job needs: a GPU is one, so is a share of its memory."""
     share_gb = held.spec.resources.memory_gb / held.hold.slots
     for_memory = math.ceil(wanted.memory_gb / share_gb - _ROUNDING) if share_gb else 0
     return max(1, wanted.gpus, for_memory)
 
 
-def unfit(job: JobSpec, held: Held, now: float) -> str:
+def unfit(job: JobSpec, held: HeldMachineRow, now: float) -> str:
     """Return why the job can have no slot there, whatever is free; empty: it can.
 
     A limit that only an offer tells of, such as reliability, is met where the machine was chosen by one
@@ -168,7 +168,7 @@ def unfit(job: JobSpec, held: Held, now: float) -> str:
     return next((why for holds, why in checks if not holds), "")
 
 
-def slot_offer(job: JobSpec, held: Held, *, hours: float) -> Offer:
+def slot_offer(job: JobSpec, held: HeldMachineRow, *, hours: float) -> Offer:
     """Return a slot there as an offer. Nothing is booted, pulled or fetched: the price is all."""
     units = units_of(job.resources, held)
     price = held.share_usd_per_hour(units)
@@ -191,7 +191,7 @@ def slot_offer(job: JobSpec, held: Held, *, hours: float) -> Offer:
     )
 
 
-def free_units(held: Held, runs: Iterable[Run]) -> int:
+def free_units(held: HeldMachineRow, runs: Iterable[Run]) -> int:
     """Return how many parts no open run has, as the ledger shows it; the machine itself has the last word."""
     taken = sum(
         units_of(read_job(run.spec_json).resources, held)
@@ -201,7 +201,7 @@ def free_units(held: Held, runs: Iterable[Run]) -> int:
     return max(0, held.hold.slots - taken)
 
 
-def idle_since(held: Held, runs: Iterable[Run]) -> float | None:
+def idle_since(held: HeldMachineRow, runs: Iterable[Run]) -> float | None:
     """Return since when no run has a slot there; None: one has."""
     ours = [run for run in runs if holder_of(run) == held.run.id]
     if any(run.phase is not Phase.ENDED for run in ours):
@@ -209,13 +209,13 @@ def idle_since(held: Held, runs: Iterable[Run]) -> float | None:
     return max((run.released_at or run.ended_at or 0.0 for run in ours), default=held.run.phase_at)
 
 
-def _too_small(wanted: Resources, held: Held) -> str:
+def _too_small(wanted: Resources, held: HeldMachineRow) -> str:
     if wanted.gpus > held.hold.slots:
         return f"{wanted.gpus} GPUs wanted, it has {held.offer.gpus}"
     return f"{wanted.memory_gb:g} GB of memory wanted, it has {held.spec.resources.memory_gb:g}"
 
 
-def _has_gpus(wanted: Resources, held: Held) -> bool:
+def _has_gpus(wanted: Resources, held: HeldMachineRow) -> bool:
     if not wanted.gpus:
         return True
     offer = held.offer
@@ -230,7 +230,7 @@ def _same(wanted: str, offered: str) -> bool:
     return set(wanted.lower().replace("-", " ").split()) <= words
 
 
-def _has_image(job: JobSpec, held: Held) -> bool:
+def _has_image(job: JobSpec, held: HeldMachineRow) -> bool:
     """A machine that runs no images, as this computer, is taken as it is."""
     return held.offer.image is None or job.image == held.spec.image
 

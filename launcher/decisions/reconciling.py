@@ -32,7 +32,7 @@ LAST_GB = 10.0
 """Into a machine and out of it, in the last minute before it ended: more than 1 Gbit/s carries."""
 
 
-class Reason(StrEnum):
+class DifferenceReason(StrEnum):
     """Why a provider charged another sum than the ledger counts."""
 
     ROUNDED = "rounded"
@@ -44,7 +44,7 @@ class Reason(StrEnum):
     LAST_TRAFFIC = "last_traffic"
 
 
-class Stranger(StrEnum):
+class UnmatchedCharge(StrEnum):
     """For what a provider charges that is on no run of this ledger."""
 
     NOT_A_RUN = "not_a_run"
@@ -101,7 +101,7 @@ class ReconciledBill:
     """A bill with what explains its difference."""
 
     bill: Bill
-    reasons: tuple[Reason, ...]
+    reasons: tuple[DifferenceReason, ...]
     unexplained_usd: float = 0.0
     """What of the difference goes beyond what they can explain."""
 
@@ -164,11 +164,11 @@ def charges_by_run(runs: Iterable[Run], charges: Iterable[Charge]) -> Mapping[st
     return found
 
 
-def stranger_of(charge: Charge, ledger: str) -> Stranger:
+def stranger_of(charge: Charge, ledger: str) -> UnmatchedCharge:
     """Return for what a charge is that no run of this ledger has."""
     if not charge.label.startswith(LABEL_PREFIX):
-        return Stranger.NOT_A_RUN
-    return Stranger.UNKNOWN_RUN if ledger_in(charge.label) == ledger else Stranger.OTHER_LEDGER
+        return UnmatchedCharge.NOT_A_RUN
+    return UnmatchedCharge.UNKNOWN_RUN if ledger_in(charge.label) == ledger else UnmatchedCharge.OTHER_LEDGER
 
 
 def _silence_s(begin: float, told: Sequence[float], end: float) -> float:
@@ -217,13 +217,13 @@ def _last_traffic(bill: Bill) -> float:
     return max(0.0, more_usd if bill.ended_by_itself else min(more_usd, most_usd))
 
 
-BOUNDS: Mapping[Reason, Callable[[Bill], float]] = {
-    Reason.ROUNDED: _rounded,
-    Reason.OTHER_ACCOUNT: _other_account,
-    Reason.NOT_SETTLED: _not_settled,
-    Reason.SEEN_LATE: _seen_late,
-    Reason.PRICE_CHANGED: _price_changed,
-    Reason.NOT_WATCHED: _not_watched,
-    Reason.LAST_TRAFFIC: _last_traffic,
+BOUNDS: Mapping[DifferenceReason, Callable[[Bill], float]] = {
+    DifferenceReason.ROUNDED: _rounded,
+    DifferenceReason.OTHER_ACCOUNT: _other_account,
+    DifferenceReason.NOT_SETTLED: _not_settled,
+    DifferenceReason.SEEN_LATE: _seen_late,
+    DifferenceReason.PRICE_CHANGED: _price_changed,
+    DifferenceReason.NOT_WATCHED: _not_watched,
+    DifferenceReason.LAST_TRAFFIC: _last_traffic,
 }
 """How many dollars of a bill's difference each reason may explain; 0: it is none. The likeliest one first."""

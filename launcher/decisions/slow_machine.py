@@ -34,7 +34,7 @@ class Slowness:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class MachineChange:
     """What is left of a run on its slow machine, and on another one of its kind."""
 
     here_s: float
@@ -70,7 +70,7 @@ def slowness_of(kind: Kind, steps_per_s: float, elsewhere: SpeedHistory) -> Slow
 
 def change_of(
     slowness: Slowness, spec: JobSpec, run: Run, elsewhere: SpeedHistory, *, step: int, saved: int
-) -> Change | None:
+) -> MachineChange | None:
     """Estimate what another machine would change at that step; None: the job does not say what is left of it.
 
     `saved`: the step of the newest checkpoint that the next run would continue from.
@@ -80,7 +80,7 @@ def change_of(
         return None
     boots = [run.boot_s] if run.boot_s is not None else list(elsewhere.boot_s.values())
     ready_s = median(boots or [_USUAL_BOOT_S]) + policy.START_S
-    return Change(
+    return MachineChange(
         here_s=max(0, steps - step) / slowness.steps_per_s,
         there_s=policy.CHANGE_S + ready_s + max(0, steps - saved) / slowness.shown.steps_per_s,
         usd_per_hour=run.usd_per_hour,
@@ -88,7 +88,7 @@ def change_of(
     )
 
 
-def leaves_enough(change: Change, spec: JobSpec, run: Run, now: float) -> bool:
+def leaves_enough(change: MachineChange, spec: JobSpec, run: Run, now: float) -> bool:
     """Return whether the job's money and time allow another machine: else it would be stopped for nothing."""
     deadline = policy.deadline_of(spec)
     if deadline is not None and now + change.there_s > deadline:

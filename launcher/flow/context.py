@@ -16,7 +16,7 @@ from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.gang import priced_together, total_usd
 from launcher.flow.gang import Gang
-from launcher.flow.guarded import Guarded
+from launcher.flow.guarded import GuardedRemote
 from launcher.flow.machines import machines_of
 from launcher.flow.notifications import Notifications
 from launcher.flow.phase_end import OverError, PhaseEnd
@@ -74,7 +74,7 @@ class RunContext:
         turn since the row noted it; one of a launcher that died may have had it until this one came."""
         self.is_identified = False
         """The key was seen to be of the run's account."""
-        self._remote: Guarded | None = None
+        self._remote: GuardedRemote | None = None
         self._progress_in = (run.phase, Progress())
         self._told_of_room_in: Phase | None = None
         self._held_at = 0.0
@@ -299,7 +299,7 @@ class RunContext:
         except ProviderError:
             return False
 
-    def remote(self) -> Guarded:
+    def remote(self) -> GuardedRemote:
         """Open a shell on this run's machine, once. Raises UnreachableError, GoneError."""
         if self._remote is None:
             self.machine = self.own_machine()
@@ -308,9 +308,9 @@ class RunContext:
             self._remote = self.guarded(self.machine)
         return self._remote
 
-    def guarded(self, machine: Instance) -> Guarded:
+    def guarded(self, machine: Instance) -> GuardedRemote:
         """Open a shell on a machine of the run, for whoever calls to close. Raises as `remote`."""
-        return Guarded(self.services.provider.connect(machine), self._heed)
+        return GuardedRemote(self.services.provider.connect(machine), self._heed)
 
     def hang_up(self) -> None:
         """Close the connection; the next `remote()` connects anew."""

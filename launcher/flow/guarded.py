@@ -1,4 +1,4 @@
-"""Guarded: a box that is asked nothing more once the user, time or money says so."""
+"""GuardedRemote: a box that is asked nothing more once the user, time or money says so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from launcher.core import Completed
 from launcher.ports import Interruptible, Remote
 
 
-class Guarded:
+class GuardedRemote:
     """A Remote whose every verb first calls `check`, which raises to end it. So does one that waits long."""
 
     def __init__(self, remote: Remote, check: Callable[[], None]) -> None:

@@ -14,7 +14,7 @@ from launcher.core.errors import (
     UsageError,
     VastrunError,
 )
-from launcher.core.image_ref import Reference
+from launcher.core.image_ref import ImageReference
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.deadlines import in_time, must_be_ahead
@@ -44,7 +44,11 @@ def choose(
     """
     if spec.nodes > provider.most_nodes:
         raise _too_many(spec, provider)
-    if not provider.free and spec.image and not (spec.image_unpinned or Reference.of(spec.image).is_pinned):
+    if (
+        not provider.free
+        and spec.image
+        and not (spec.image_unpinned or ImageReference.of(spec.image).is_pinned)
+    ):
         raise UsageError(
             f"image: {spec.image} has no digest: what it names may change, and this run costs money",
             hint="image: NAME@sha256:… (`docker pull` prints it), or image_unpinned: true",

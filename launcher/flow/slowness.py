@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from launcher.core import Cause
 from launcher.core.phases import BEFORE_TRAINING
 from launcher.decisions import policy
-from launcher.decisions.slow_machine import Change, Slowness, change_of, leaves_enough, slowness_of
+from launcher.decisions.slow_machine import MachineChange, Slowness, change_of, leaves_enough, slowness_of
 from launcher.decisions.speed_history import SpeedHistory, kind_of, speed_history_of
 from launcher.flow.context import RunContext
 from launcher.flow.pace import Pace
@@ -23,7 +23,7 @@ class SlownessWatch:
     named: bool = False
     last: Slowness | None = None
     """As the last look saw it; None: it is not slow."""
-    change: Change | None = None
+    change: MachineChange | None = None
     """Why the run should go on elsewhere."""
 
 

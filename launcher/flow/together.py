@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from launcher.core import Cause, Phase, Run
-from launcher.core.errors import AuthError, ProviderError
+from launcher.core.errors import AuthError, ProviderError, UnreachableError
 from launcher.core.phases import Result
 from launcher.decisions.gang import EXPLAIN_S, have_reached, may_rent
 from launcher.decisions.policy import DESTROY_TRIES, link_mbps
@@ -141,13 +141,18 @@ def _await(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> Phas
 
 
 def _rendezvous(context: RunContext, first: Run, remote: Remote) -> str:
-    """Where node 0 is reached, as its provider says now, or as its box does. `remote`: of this node."""
+    """Where node 0 is reached, as its provider says now, or as its box does. `remote`: of this node.
+
+    Of a machine that is gone or has ended nobody says it, and node 0's own thread finds out why: that is the
+    cause, so this node only waits. Raises UnreachableError, ProviderError.
+    """
     machine = None
     if first.instance_id is not None:
         machine = context.services.provider.machine(first.instance_id)
-    if machine is None:
-        raise ProviderError("node 0 has no machine that the other nodes could reach")
     networks = context.services.provider.abilities.networks
+    is_without = machine is not None and networks is None and not machine.rendezvous
+    if machine is None or (is_without and machine.state != "running"):
+        raise UnreachableError("node 0 has no machine now on which the nodes could meet")
     if networks is None:
         return rendezvous_of(machine)
     machine = replace(machine, label=first.label)  # the user may have given it another one

@@ -224,7 +224,12 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseEnd |
         )
     if state.starts == 0:
         set_deadline(context, remote)
-        tell_place(context, remote)
+        try:
+            tell_place(context, remote)
+        except UnreachableError:
+            if (end := _ended_unbegun(context)) is not None:
+                return end
+            raise
     # Safe to repeat: a lock on the box lets one start through. An answer may have been lost on the way.
     state.starts += 1
     done = remote.run("bash onstart/run.sh start", timeout_s=_START_TIMEOUT_S)
@@ -232,6 +237,15 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseEnd |
         detail = f"run.sh start ended with {done.exit_code}: {done.stderr.strip()[-200:]}"
         return PhaseEnd(result=Result.FAILED, cause=Cause.HOST, detail=detail)
     return None
+
+
+def _ended_unbegun(context: RunContext) -> PhaseEnd | None:
+    """The end of a node whose own machine has ended, though its folder is still there; None: it has not."""
+    machine = context.own_machine()
+    if machine is None or machine.state != ENDED:
+        return None
+    end = how_ended(context) or MachineEnd(cause=Cause.LOST, text=how_lost(context))
+    return PhaseEnd(result=Result.LOST, cause=end.cause, detail=end.text)
 
 
 def _money_runs_out(context: RunContext, state: WatchState) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from launcher.bundle.archive import Archive
 from launcher.core.errors import ImageError
-from launcher.core.image_ref import Reference
+from launcher.core.image_ref import ImageReference
 from launcher.image.daemon import explained
 from launcher.image.pins import Pins
 from launcher.image.pull_push import have, is_here
@@ -54,7 +54,7 @@ def build(client: DockerClient, recipe: Recipe, wheels: Path, screen: BuildScree
     made_of = {name: value for name, value in arguments.items() if name != "REVISION"}
     tag = f"{recipe.pins.variant}-{fingerprint(recipe.root, paths, made_of)}"
     reference = f"{recipe.repository}:{tag}"
-    if is_here(client, Reference.of(reference)):
+    if is_here(client, ImageReference.of(reference)):
         screen.step("build", f"{reference} is here already, of the same files")
         return reference
     folder = _wheels(client, recipe, base, wheels, screen)
@@ -69,7 +69,7 @@ def build(client: DockerClient, recipe: Recipe, wheels: Path, screen: BuildScree
 
 def _base(client: DockerClient, name: str, screen: BuildScreen) -> str:
     """The base by what cannot change."""
-    reference = Reference.of(name)
+    reference = ImageReference.of(name)
     have(client, reference, screen)
     if reference.is_pinned:
         return name

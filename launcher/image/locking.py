@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from launcher.core.errors import ImageError, UsageError
-from launcher.core.image_ref import Reference
+from launcher.core.image_ref import ImageReference
 from launcher.image.lock import Lock, LockedImage, gpu_needs
 from launcher.image.pins import VARIANTS
-from launcher.image.registry import Published
+from launcher.image.registry import PublishedImage
 
 LABEL = "io.vastrun."
 
@@ -18,7 +18,7 @@ LABEL = "io.vastrun."
 class Catalogue(Protocol):
     """Who knows what a tag names."""
 
-    def look_up(self, reference: Reference) -> Published:
+    def look_up(self, reference: ImageReference) -> PublishedImage:
         """Ask the registry which image the reference names. Raises ImageError."""
         ...
 
@@ -29,7 +29,7 @@ def relock(lock: Lock, registry: Catalogue) -> Lock:
     Raises ImageError where a tag names another image now.
     """
     for variant, image in lock.images.items():
-        found = registry.look_up(Reference.of(image.reference))
+        found = registry.look_up(ImageReference.of(image.reference))
         check_digest(image, found.reference.digest)
         lock = lock.with_image(variant, replace(image, size_mb=found.size_mb))
     return lock
@@ -48,10 +48,10 @@ def lock_anew(lock: Lock, wanted: Sequence[str], registry: Catalogue) -> Lock:
     return lock
 
 
-def reference_of(text: str) -> Reference:
+def reference_of(text: str) -> ImageReference:
     """Parse an image's name that the user typed. Raises UsageError."""
     try:
-        return Reference.of(text)
+        return ImageReference.of(text)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -65,7 +65,7 @@ def check_digest(image: LockedImage, digest: str, *, hint: str = "") -> None:
         )
 
 
-def _locked(variant: str, found: Published, lock: Lock) -> LockedImage:
+def _locked(variant: str, found: PublishedImage, lock: Lock) -> LockedImage:
     tagged = found.reference.tagged
     if variant not in VARIANTS:
         hint = f"vastrun image lock cu130={tagged}   (one of {', '.join(VARIANTS)})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from launcher.core.errors import ImageError
-from launcher.core.image_ref import Reference
+from launcher.core.image_ref import ImageReference
 from launcher.image.daemon import explained
 from launcher.image.lock import ARCHITECTURE
 from launcher.image.stream import BuildScreen, follow
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 
-def have(client: DockerClient, reference: Reference, screen: BuildScreen) -> None:
+def have(client: DockerClient, reference: ImageReference, screen: BuildScreen) -> None:
     """Pull the image unless it is here. Raises ImageError."""
     if is_here(client, reference):
         return
@@ -31,7 +31,7 @@ def have(client: DockerClient, reference: Reference, screen: BuildScreen) -> Non
     screen.step("pull", str(reference))
 
 
-def is_here(client: DockerClient, reference: Reference) -> bool:
+def is_here(client: DockerClient, reference: ImageReference) -> bool:
     """Tell whether Docker has the image, without asking a registry. Raises ImageError."""
     from docker.errors import ImageNotFound
 
@@ -43,7 +43,7 @@ def is_here(client: DockerClient, reference: Reference) -> bool:
         return True
 
 
-def push(client: DockerClient, image: Reference, repository: str, screen: BuildScreen) -> Reference:
+def push(client: DockerClient, image: ImageReference, repository: str, screen: BuildScreen) -> ImageReference:
     """Push the image; return it as the registry has it now, by its digest. Raises ImageError."""
     doing = f"cannot push {image} to {repository}"
     with explained(doing):
@@ -53,6 +53,6 @@ def push(client: DockerClient, image: Reference, repository: str, screen: BuildS
     digest = next((record["Digest"] for record in told if record.get("Digest")), "")
     if not digest:
         raise ImageError(f"{doing}: the registry named no digest")
-    pushed = Reference.of(f"{repository}:{image.tag}@{digest}")
+    pushed = ImageReference.of(f"{repository}:{image.tag}@{digest}")
     screen.step("push", str(pushed))
     return pushed

@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 from launcher.core.errors import ImageError
-from launcher.core.image_ref import HUB, Reference
+from launcher.core.image_ref import HUB, ImageReference
 from launcher.image.lock import ARCHITECTURE
 
 Login = Callable[[str], tuple[str, str] | None]
@@ -37,10 +37,10 @@ _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class PublishedImage:
     """An image as a registry has it."""
 
-    reference: Reference
+    reference: ImageReference
     """With its digest."""
     architecture: str
     size_mb: int
@@ -56,7 +56,7 @@ class Registry:
     def __init__(self, login: Login) -> None:
         self._login = login
 
-    def look_up(self, reference: Reference) -> Published:
+    def look_up(self, reference: ImageReference) -> PublishedImage:
         """Return what the reference names now; its tag counts, not its digest. Raises ImageError."""
         repository = _Repository(reference, self._login)
         wanted = reference.tag or reference.digest or "latest"
@@ -68,8 +68,8 @@ class Registry:
         architecture = str(config.get("architecture"))
         if architecture != ARCHITECTURE:
             raise _wrong_architecture(reference, architecture)
-        return Published(
-            reference=Reference.of(f"{reference.tagged}@{digest}"),
+        return PublishedImage(
+            reference=ImageReference.of(f"{reference.tagged}@{digest}"),
             architecture=architecture,
             size_mb=round(sum(layer["size"] for layer in manifest["layers"]) / 1e6),
             config_digest=manifest["config"]["digest"],
@@ -80,7 +80,7 @@ class Registry:
 class _Repository:
     """One repository, with the token that it asks for."""
 
-    def __init__(self, reference: Reference, login: Login) -> None:
+    def __init__(self, reference: ImageReference, login: Login) -> None:
         host = _HUB_SERVER if reference.registry == HUB else reference.registry
         path = reference.repository
         if reference.registry == HUB and "/" not in path:
@@ -172,7 +172,7 @@ class _Repository:
         return ImageError(f"the registry of {self._reference} answers HTTP {error.code}", hint="try again")
 
 
-def _for_our_machines(index: Mapping[str, Any], reference: Reference) -> str:
+def _for_our_machines(index: Mapping[str, Any], reference: ImageReference) -> str:
     """The digest of the manifest for the machines that are rented."""
     platforms = {
         entry.get("platform", {}).get("architecture", "?"): str(entry["digest"])
@@ -184,7 +184,7 @@ def _for_our_machines(index: Mapping[str, Any], reference: Reference) -> str:
     return platforms[ARCHITECTURE]
 
 
-def _wrong_architecture(reference: Reference, found: str) -> ImageError:
+def _wrong_architecture(reference: ImageReference, found: str) -> ImageError:
     return ImageError(
         f"{reference} is for {found}; the machines that are rented are {ARCHITECTURE}",
         hint=f"choose an image for linux/{ARCHITECTURE}",

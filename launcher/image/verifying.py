@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from launcher.core.errors import ImageError
-from launcher.core.image_ref import Reference
+from launcher.core.image_ref import ImageReference
 from launcher.image.daemon import explained
 from launcher.image.lock import Capability, Lock, LockedImage
 from launcher.image.locking import Catalogue, check_digest, reference_of
@@ -35,7 +35,7 @@ class ImageCheck:
 class Subject:
     """What is verified."""
 
-    reference: Reference
+    reference: ImageReference
     locked: LockedImage | None
     """What it should be; None: it is in no lock."""
 
@@ -52,7 +52,7 @@ def check_registry(subject: Subject, registry: Catalogue) -> None:
         check_digest(subject.locked, registry.look_up(subject.reference).reference.digest)
 
 
-def contents_of(client: DockerClient, reference: Reference, screen: BuildScreen) -> Mapping[str, Any]:
+def contents_of(client: DockerClient, reference: ImageReference, screen: BuildScreen) -> Mapping[str, Any]:
     """Return what the image has, by `boot/image_contents.py`; pulled where it is not here.
 
     Raises ImageError.

@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
 
-class Executes(Protocol):
+class SqlExecutor(Protocol):
     """What runs a statement: all that a migration needs."""
 
     def execute(self, sql: str, values: Values = (), /) -> object:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 
-from launcher.ledger.database import Database, Executes
+from launcher.ledger.database import Database, SqlExecutor
 
-Migration = Callable[[Executes], None]
+Migration = Callable[[SqlExecutor], None]
 
 
 _FIRST_TABLES = (
@@ -70,43 +70,43 @@ _FIRST_TABLES = (
 )
 
 
-def _first_tables(db: Executes) -> None:
+def _first_tables(db: SqlExecutor) -> None:
     for statement in _FIRST_TABLES:
         db.execute(statement)
 
 
-def _phase_of_failure(db: Executes) -> None:
+def _phase_of_failure(db: SqlExecutor) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN failed_in TEXT")
 
 
-def _meter(db: Executes) -> None:
+def _meter(db: SqlExecutor) -> None:
     """Runs of before keep their cost: an empty meter charges all of the time at the whole price."""
     db.execute("ALTER TABLE runs ADD COLUMN meter TEXT NOT NULL DEFAULT '{}'")
 
 
-def _speeds(db: Executes) -> None:
+def _speeds(db: SqlExecutor) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN boot_s REAL")
     db.execute("ALTER TABLE runs ADD COLUMN steps_per_s REAL")
 
 
-def _image(db: Executes) -> None:
+def _image(db: SqlExecutor) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN image TEXT NOT NULL DEFAULT ''")
 
 
-def _told(db: Executes) -> None:
+def _told(db: SqlExecutor) -> None:
     """What was told stood in the text before, where a box could word it as well."""
     db.execute("ALTER TABLE events ADD COLUMN told TEXT NOT NULL DEFAULT ''")
     db.execute("UPDATE events SET told = substr(text, 11) WHERE text LIKE 'notified: %'")
 
 
-def _account(db: Executes) -> None:
+def _account(db: SqlExecutor) -> None:
     """Runs of before are on no account that is known, and had one machine each."""
     db.execute("ALTER TABLE runs ADD COLUMN rentals TEXT NOT NULL DEFAULT '[]'")
     db.execute("ALTER TABLE runs ADD COLUMN account TEXT NOT NULL DEFAULT ''")
     db.execute("ALTER TABLE runs ADD COLUMN clock_ahead_s REAL")
 
 
-def _identity(db: Executes) -> None:
+def _identity(db: SqlExecutor) -> None:
     """A ledger has an id. Machines of runs of before have labels without it."""
     db.execute("CREATE TABLE identity (ledger TEXT NOT NULL)")
     db.execute("INSERT INTO identity (ledger) VALUES (?)", (secrets.token_hex(4),))
@@ -152,7 +152,7 @@ _BATCH_TABLES = (
 )
 
 
-def _batches(db: Executes) -> None:
+def _batches(db: SqlExecutor) -> None:
     """Runs of before hold of a budget what their time cost at the whole price: never less than they did."""
     for statement in _BATCH_TABLES:
         db.execute(statement)
@@ -162,7 +162,7 @@ def _batches(db: Executes) -> None:
     )
 
 
-def _nodes(db: Executes) -> None:
+def _nodes(db: SqlExecutor) -> None:
     """A run has a row for each of its nodes. Those of before have one node."""
     db.execute("ALTER TABLE runs ADD COLUMN leader TEXT NOT NULL DEFAULT ''")
     db.execute("ALTER TABLE runs ADD COLUMN node INTEGER NOT NULL DEFAULT 0")
@@ -170,7 +170,7 @@ def _nodes(db: Executes) -> None:
     db.execute("CREATE INDEX runs_by_leader ON runs (leader)")
 
 
-def _team(db: Executes) -> None:
+def _team(db: SqlExecutor) -> None:
     """Runs of before were started on this computer, by nobody knows whom."""
     db.execute("ALTER TABLE runs ADD COLUMN started_by TEXT NOT NULL DEFAULT ''")
     db.execute("ALTER TABLE runs ADD COLUMN computer TEXT NOT NULL DEFAULT ''")

@@ -52,12 +52,12 @@ class CurveReader:
                 break
             for line in chunk[:end].split(b"\n"):
                 if point := point_of(line, self._metric):
-                    self._add(*point)
+                    self._append_thinned(*point)
             self._at += end
             self._last = (self._last + chunk[:end])[-_OVERLAP:]
             file.seek(self._at)
 
-    def _add(self, step: int, value: float) -> None:
+    def _append_thinned(self, step: int, value: float) -> None:
         points = self._points
         while points and points[-1][0] >= step:
             points.pop()

@@ -60,14 +60,14 @@ class KnownHosts:
             text = f"shows a host key that has changed; it is now {key.fingerprint}"
             raise HostKeyError(text, hint=_HINT)
         if noted is None:
-            self._add(f"{name} {shown}\n")
+            self._append(f"{name} {shown}\n")
         by = "is the one in its log" if pins else f"is trusted on first use: {why}"
         self.identity = f"the machine's SSH host key {by}"
 
     def _ask(self) -> str:
         """What the machine's log names is noted; why that is nothing."""
         try:
-            self._add("".join(f"{_PIN}{named}\n" for named in self._vouch()))
+            self._append("".join(f"{_PIN}{named}\n" for named in self._vouch()))
         except UnreachableError:
             raise
         except ProviderError as error:
@@ -91,7 +91,7 @@ class KnownHosts:
         except OSError as error:
             raise StorageError(f"cannot read {self._path}: {error.strerror}") from error
 
-    def _add(self, lines: str) -> None:
+    def _append(self, lines: str) -> None:
         if not lines:
             return
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from launcher.gate.text import one_line
 from launcher.ui.painter import HeldOutput, Painter, size
 from launcher.ui.render.live import Line, cut
-from launcher.ui.screen import Look, StreamScreen
+from launcher.ui.screen import StreamScreen, TerminalCapabilities
 
 _PAINT_S = 0.5
 _LIST_S = 2.0
@@ -27,7 +27,7 @@ class ListScreen(StreamScreen):
     def __init__(
         self, stream: HeldOutput, listed: Listed, *, began: float, now: Callable[[], float] = time.time
     ) -> None:
-        super().__init__(stream, Look(live=True, color=True), began=began, now=now)
+        super().__init__(stream, TerminalCapabilities(live=True, color=True), began=began, now=now)
         self._output, self._painter, self._listed = stream, Painter(stream), listed
         self._text = ""
         self._lines: Sequence[str] = ()

@@ -16,7 +16,7 @@ from launcher.gate.text import one_line
 from launcher.ui.painter import HeldOutput, Painter, size
 from launcher.ui.render.live import LearningCurve, LiveView, live_lines
 from launcher.ui.render.loglines import parse_line, shown
-from launcher.ui.screen import Look, StreamScreen
+from launcher.ui.screen import StreamScreen, TerminalCapabilities
 
 _PAINT_S = 0.25
 """Between two paintings, but for an event."""
@@ -28,7 +28,7 @@ _LEAST_ROWS = 12
 
 def is_wanted(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Tell whether a live view is of use: a terminal with colours and room, that somebody looks at."""
-    if not Look.of(stream, environ).color or environ.get("CI"):
+    if not TerminalCapabilities.of(stream, environ).color or environ.get("CI"):
         return False
     return size(stream)[1] >= _LEAST_ROWS and (stream.encoding or "").lower().replace("-", "") == "utf8"
 
@@ -45,7 +45,7 @@ class LiveScreen(StreamScreen):
         curve_of: Callable[[Run], LearningCurve] = lambda _: LearningCurve(),
     ) -> None:
         """`began`: from when elapsed time counts. `curve_of`: what has come home of a run's metrics."""
-        super().__init__(stream, Look(live=True, color=True), began=began, now=now)
+        super().__init__(stream, TerminalCapabilities(live=True, color=True), began=began, now=now)
         self._output, self._painter, self._curve_of = stream, Painter(stream), curve_of
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._view: LiveView | None = None

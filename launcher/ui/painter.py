@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import Protocol
 
 from launcher.ui.render.live import Line, width_of
-from launcher.ui.screen import Output
+from launcher.ui.screen import OutputStream
 
 _UP, _ERASE_BELOW, _PLAIN = "\x1b[{}A", "\x1b[J", "\x1b[0m"
 _CODES: Mapping[str, str] = {"bold": "\x1b[1m", "dim": "\x1b[2m", "done": "\x1b[32m", "now": "\x1b[1;36m"}
 
 
-class HeldOutput(Output, Protocol):
+class HeldOutput(OutputStream, Protocol):
     """A stream that keeps what is written while the user is asked something."""
 
     holds: int
@@ -72,7 +72,7 @@ def _styled(text: str, style: str) -> str:
     return f"{_CODES[style]}{text}{_PLAIN}" if style else text
 
 
-def size(stream: Output) -> tuple[int, int]:
+def size(stream: OutputStream) -> tuple[int, int]:
     """Return the columns and rows of the stream's terminal now; 80 and 24 where it does not say."""
     with suppress(OSError, ValueError):
         found = os.get_terminal_size(stream.fileno())

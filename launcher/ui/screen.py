@@ -23,7 +23,7 @@ _LIVE_S, _QUIET_S = 0.2, 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class TerminalCapabilities:
     """What the stream can show."""
 
     live: bool
@@ -31,13 +31,13 @@ class Look:
     color: bool
 
     @classmethod
-    def of(cls, stream: TextIO, environ: Mapping[str, str]) -> Look:
+    def of(cls, stream: TextIO, environ: Mapping[str, str]) -> TerminalCapabilities:
         """Choose plain for a file, a pipe or a dumb terminal; without colour when NO_COLOR is set."""
         live = stream.isatty() and environ.get("TERM", "dumb") != "dumb"
         return cls(live=live, color=live and not environ.get("NO_COLOR"))
 
 
-class Output(Protocol):
+class OutputStream(Protocol):
     """Where it is shown."""
 
     def write(self, text: str) -> object: ...
@@ -47,7 +47,7 @@ class Output(Protocol):
     def fileno(self) -> int: ...
 
 
-def columns(stream: Output) -> int:
+def columns(stream: OutputStream) -> int:
     """Return how wide the stream's terminal is now; 80 where it does not say."""
     with suppress(OSError, ValueError):
         return os.get_terminal_size(stream.fileno()).columns or WIDTH
@@ -58,9 +58,14 @@ class StreamScreen:
     """Shows a run on a stream. `began`: from when elapsed time counts."""
 
     def __init__(
-        self, stream: Output, look: Look, *, began: float, now: Callable[[], float] = time.time
+        self,
+        stream: OutputStream,
+        capabilities: TerminalCapabilities,
+        *,
+        began: float,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        self._stream, self._look, self._began, self._now = stream, look, began, now
+        self._stream, self._capabilities, self._began, self._now = stream, capabilities, began, now
         self._progress = ""
         self._shown_at = 0.0
         self._shown_step: int | None = None
@@ -76,7 +81,9 @@ class StreamScreen:
         """Show a step of something that is no run."""
         self._progress = ""
         styled = self._styled(_BOLD, f"{name:<8}")
-        self._line(f"{_CLEAR if self._look.live else ''}{self._elapsed():>8}  {styled} {one_line(text)}")
+        self._line(
+            f"{_CLEAR if self._capabilities.live else ''}{self._elapsed():>8}  {styled} {one_line(text)}"
+        )
 
     def gauge(self, text: str) -> None:
         """Show how far such a step is: overwritten on a terminal, now and then a line elsewhere."""
@@ -99,7 +106,7 @@ class StreamScreen:
         On a terminal it is overwritten; elsewhere it is a line now and then, when it moved.
         """
         moved = progress.step not in (None, 0, self._shown_step)
-        if (self._look.live or moved) and self._overwrite(self._status_line(run, progress, usd)):
+        if (self._capabilities.live or moved) and self._overwrite(self._status_line(run, progress, usd)):
             self._shown_step = progress.step
 
     def note(self, text: str) -> None:
@@ -120,10 +127,10 @@ class StreamScreen:
 
     def _overwrite(self, text: str) -> bool:
         """The text takes the place of the line of progress; False when it is too soon for that."""
-        if self._now() - self._shown_at < (_LIVE_S if self._look.live else _QUIET_S):
+        if self._now() - self._shown_at < (_LIVE_S if self._capabilities.live else _QUIET_S):
             return False
         self._shown_at = self._now()
-        if self._look.live:
+        if self._capabilities.live:
             self._progress = short(text.rstrip(), columns(self._stream) - 1)
             self._write(_CLEAR + self._progress)
         else:
@@ -135,7 +142,7 @@ class StreamScreen:
         self._write(f"{_CLEAR}{text}\n{self._progress}" if self._progress else f"{text}\n")
 
     def _styled(self, style: str, text: str) -> str:
-        return f"{style}{text}{_PLAIN}" if self._look.color else text
+        return f"{style}{text}{_PLAIN}" if self._capabilities.color else text
 
     def _write(self, text: str) -> None:
         # A terminal that was closed must not end the launcher: there is a machine to give back.

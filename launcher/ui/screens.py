@@ -11,7 +11,7 @@ from launcher.ui.interrupts import Interrupts, say_on
 from launcher.ui.list_screen import Listed
 from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.render.live import LearningCurve
-from launcher.ui.screen import Look, StreamScreen
+from launcher.ui.screen import StreamScreen, TerminalCapabilities
 
 _STDERR = 2
 
@@ -42,7 +42,7 @@ def plain_screen_on(
     output: HeldStream, environ: Mapping[str, str], *, began: float, now: Callable[[], float]
 ) -> StreamScreen:
     """Return what shows a run, or anything else, in plain lines."""
-    return StreamScreen(output, Look.of(sys.stderr, environ), began=began, now=now)
+    return StreamScreen(output, TerminalCapabilities.of(sys.stderr, environ), began=began, now=now)
 
 
 def replay_screen_on(environ: Mapping[str, str], *, began: float, now: Callable[[], float]) -> StreamScreen:
@@ -51,12 +51,12 @@ def replay_screen_on(environ: Mapping[str, str], *, began: float, now: Callable[
 
     if live.is_wanted(sys.stdout, environ):
         return live.LiveScreen(HeldStream(lambda: sys.stdout), began=began, now=now)
-    return StreamScreen(sys.stdout, Look.of(sys.stdout, environ), began=began, now=now)
+    return StreamScreen(sys.stdout, TerminalCapabilities.of(sys.stdout, environ), began=began, now=now)
 
 
 def plain_replay_screen(began: float, now: Callable[[], float]) -> StreamScreen:
     """Return the same, of plain lines."""
-    return StreamScreen(sys.stdout, Look(live=False, color=False), began=began, now=now)
+    return StreamScreen(sys.stdout, TerminalCapabilities(live=False, color=False), began=began, now=now)
 
 
 def interrupts_on(
@@ -72,7 +72,7 @@ def interrupts_on(
     say = say_on(_descriptor(sys.stderr))
     ask = None
     if first is UserRequest.NONE and sys.stdin.isatty() and sys.stderr.isatty():
-        ask = ask_at(sys.stdin.fileno(), say, output, live=Look.of(sys.stderr, environ).live)
+        ask = ask_at(sys.stdin.fileno(), say, output, live=TerminalCapabilities.of(sys.stderr, environ).live)
     return Interrupts(
         say=say,
         ask=ask,

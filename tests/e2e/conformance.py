@@ -8,7 +8,13 @@ from pathlib import Path
 
 from launcher.api.runs import begin
 from launcher.commands.attempts import Attempts
-from launcher.commands.conformance import Examination, Report, conformance_job, report_of, settled
+from launcher.commands.conformance import (
+    ConformanceReport,
+    ConformanceRun,
+    conformance_job,
+    report_of,
+    settled,
+)
 from launcher.core import Origin
 from launcher.core.errors import VastrunError
 from launcher.flow.context import Services
@@ -151,9 +157,9 @@ class Examined(FastLauncher):
             restarts_s=1000.0,
         )
         self._provider = VastProvider(account, folder / "state", clock=self._clock)
-        self._examination = Examination(self._provider, self._thorough, lambda: False)
+        self._examination = ConformanceRun(self._provider, self._thorough, lambda: False)
 
-    def examine(self, *, sets: Sequence[str] = SETS) -> Report:
+    def examine(self, *, sets: Sequence[str] = SETS) -> ConformanceReport:
         """The report of a run, with its bill."""
         now = self._clock.now()
         spec = conformance_job(USD, 1, sets, now)

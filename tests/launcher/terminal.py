@@ -25,7 +25,7 @@ from launcher.ui.interrupts import Interrupts
 from launcher.ui.notify import UrlNotifier
 from launcher.ui.render.index import index_of
 from launcher.ui.report.run_page import page_of
-from launcher.ui.screen import Look, StreamScreen
+from launcher.ui.screen import StreamScreen, TerminalCapabilities
 from launcher.wiring import Wiring
 from tests.documents import hold_to_schema
 from tests.fake_outputs import FakePacker
@@ -179,7 +179,7 @@ class Terminal:
                 index=index_of, report=lambda run, now: page_of(self.ledger, run, now)
             ),
             screen=lambda began: StreamScreen(
-                sys.stderr, Look(live=False, color=False), began=began, now=self.clock.now
+                sys.stderr, TerminalCapabilities(live=False, color=False), began=began, now=self.clock.now
             ),
             notifier=lambda say: UrlNotifier(self.environ, say),
             interrupts=self._interrupts,

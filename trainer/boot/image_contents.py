@@ -25,14 +25,14 @@ def contents() -> dict[str, Any]:
     """Return versions by name, None for what is not there, and as `missing` the lacking tools and modules."""
     return {
         "python": platform.python_version(),
-        **_torch(),
+        **_torch_versions(),
         "vastrun": _version("vastrun"),
         "missing": [name for name in TOOLS if shutil.which(name, path=_PATH) is None]
         + [name for name in MODULES if find_spec(name) is None],
     }
 
 
-def _torch() -> dict[str, str | None]:
+def _torch_versions() -> dict[str, str | None]:
     if find_spec("torch") is None:
         return {"torch": None, "cuda": None, "nccl": None}
     import torch

@@ -5,7 +5,7 @@ and `manifest.json`, which proves every file by its size and checksum.
 """
 
 from trainer.checkpoints.contents import TrainerState, tensors_of
-from trainer.checkpoints.folder import DamagedError, Folder, verify
+from trainer.checkpoints.folder import CheckpointFolder, DamagedError, verify
 from trainer.checkpoints.saving import Checkpointer
 
-__all__ = ["Checkpointer", "DamagedError", "Folder", "TrainerState", "tensors_of", "verify"]
+__all__ = ["CheckpointFolder", "Checkpointer", "DamagedError", "TrainerState", "tensors_of", "verify"]

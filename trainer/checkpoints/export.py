@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 from trainer.checkpoints.contents import EMA, MODEL, TrainerState
-from trainer.checkpoints.folder import DamagedError, Folder, name_of, newest_first, verify, which
-from trainer.checkpoints.reading import Reader, read_tensors, state_of
+from trainer.checkpoints.folder import CheckpointFolder, DamagedError, name_of, newest_first, verify, which
+from trainer.checkpoints.reading import CheckpointReader, read_tensors, state_of
 
 _WHAT_A_READER_RAISES = (
     DamagedError,
@@ -84,7 +84,7 @@ def _chosen(checkpoints: Path, wanted: str) -> Path:
     """Return a checkpoint whose files are what its manifest says."""
     if wanted == "latest":
         return _newest_intact(checkpoints)
-    best = Folder(path=checkpoints, keep=0, keep_best=True).best() if wanted == "best" else None
+    best = CheckpointFolder(path=checkpoints, keep=0, keep_best=True).best() if wanted == "best" else None
     if wanted == "best" and best is None:
         raise DamagedError(f"{checkpoints} has no best checkpoint: the job says whether one is kept")
     chosen = checkpoints / (best.path if best else name_of(int(wanted)))
@@ -104,7 +104,7 @@ def _newest_intact(checkpoints: Path) -> Path:
 
 
 def _tensors_of(checkpoint: Path, *, everything: bool) -> dict[str, Tensor]:
-    saved = Reader(checkpoint).metadata.state_dict_metadata
+    saved = CheckpointReader(checkpoint).metadata.state_dict_metadata
     wanted = {name: saved[name] for name in saved if everything or name.startswith((MODEL, EMA))}
     if not wanted:
         raise DamagedError(f"{checkpoint.name} holds no weights")

@@ -44,7 +44,7 @@ class Merit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Best:
+class BestCheckpoint:
     """What `best.json` says."""
 
     step: int
@@ -60,7 +60,7 @@ class DamagedError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Folder:
+class CheckpointFolder:
     """The checkpoints of one run. Rank 0 alone changes anything but the files in a part."""
 
     path: Path
@@ -104,10 +104,10 @@ class Folder:
         """Remove the part of `step`: it takes no room on a disk that may be full."""
         shutil.rmtree(self.part(step), ignore_errors=True)
 
-    def best(self) -> Best | None:
+    def best(self) -> BestCheckpoint | None:
         """Return the best of the kept checkpoints; None when there is none."""
         try:
-            best = read_json(Best, (self.path / BEST).read_text(encoding="utf-8"))
+            best = read_json(BestCheckpoint, (self.path / BEST).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         return best if (self.path / best.path / MANIFEST).is_file() else None

@@ -26,7 +26,7 @@ _MOST_STATE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundCheckpoint:
     """A checkpoint to continue from."""
 
     path: Path
@@ -35,7 +35,7 @@ class Found:
     """A line for each newer one that is not intact."""
 
 
-def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
+def newest_intact(folders: Iterable[Path], disk: Disk) -> FoundCheckpoint | None:
     """Find the newest intact checkpoint of the first folder with one. The ranks share the reading, and agree.
 
     None when there is no checkpoint at all. Raises ConfigError when there are some and none is intact.
@@ -49,7 +49,7 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
             if fault is None:
                 state = ranks.told_by_first(state_of(path) if ranks.rank.is_first else None)
                 told = tuple(f"{text}; trying an older one" for text in faults)
-                return Found(path=path, state=state, faults=told)
+                return FoundCheckpoint(path=path, state=state, faults=told)
             faults.append(fault)
     if faults:
         text = "no checkpoint is intact: " + "; ".join(faults)
@@ -57,14 +57,14 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> Found | None:
     return None
 
 
-def found_at(path: Path, disk: Disk) -> Found:
+def found_at(path: Path, disk: Disk) -> FoundCheckpoint:
     """Return that checkpoint. The ranks share the reading. Raises ConfigError when it is not intact."""
     ranks = disk.ranks
     fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
     if fault:
         raise ConfigError(fault, told_elsewhere=not ranks.rank.is_first)
     state = ranks.told_by_first(state_of(path) if ranks.rank.is_first else None)
-    return Found(path=path, state=state, faults=())
+    return FoundCheckpoint(path=path, state=state, faults=())
 
 
 @torch.no_grad()
@@ -74,7 +74,7 @@ def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) ->
     Raises ConfigError when the checkpoint is of something else.
     """
     ranks = disk.ranks
-    saved = Reader(checkpoint).metadata.state_dict_metadata if disk.share else {}
+    saved = CheckpointReader(checkpoint).metadata.state_dict_metadata if disk.share else {}
     # Decided by one for all: ranks that disagree here would wait for each other for ever.
     saved, fault = ranks.told_by_first((saved, next(_mismatches(saved, tensors), None)))
     if fault:
@@ -95,10 +95,10 @@ def read_tensors(checkpoint: Path, tensors: dict[str, Tensor]) -> None:
     """Read `tensors` in place. Each rank reads what it needs: there is nothing to agree on."""
     planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # that no group was named
-        dcp.load(tensors, storage_reader=Reader(checkpoint), planner=planner, no_dist=True)
+        dcp.load(tensors, storage_reader=CheckpointReader(checkpoint), planner=planner, no_dist=True)
 
 
-class Reader(FileSystemReader):
+class CheckpointReader(FileSystemReader):
     """Reads tensors and nothing else: a pickle is a program, and this may be one of a stranger's machine."""
 
     def __init__(self, checkpoint: Path) -> None:
@@ -127,7 +127,7 @@ def _fault_of(checkpoint: Path, disk: Disk) -> str | None:
     place, readers = disk.share
     try:
         verify(checkpoint, share=place, shares=readers)
-        Reader(checkpoint)
+        CheckpointReader(checkpoint)
         state_of(checkpoint)
     except DamagedError as error:
         return str(error)

@@ -16,9 +16,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 from trainer.checkpoints.carrying import gather, spread, told_by_first
 from trainer.checkpoints.contents import TrainerState
 from trainer.checkpoints.disk import everywhere, find_disk
-from trainer.checkpoints.folder import Folder
-from trainer.checkpoints.reading import Found, load_tensors, newest_intact
-from trainer.checkpoints.writing import ELSEWHERE, Planner, Staging, Writer, share_of
+from trainer.checkpoints.folder import CheckpointFolder
+from trainer.checkpoints.reading import FoundCheckpoint, load_tensors, newest_intact
+from trainer.checkpoints.writing import ELSEWHERE, CheckpointWriter, Planner, Staging, share_of
 from trainer.contract.errors import ConfigError, SaveError
 from trainer.distributed.group import Ranks
 
@@ -33,7 +33,7 @@ class Checkpointer:
     is brought there, and what they need from there.
     """
 
-    def __init__(self, folder: Folder, ranks: Ranks, *, sharded: bool) -> None:
+    def __init__(self, folder: CheckpointFolder, ranks: Ranks, *, sharded: bool) -> None:
         self._folder = folder
         self._disk = find_disk(folder.path, ranks)
         self._first = ranks.rank.is_first
@@ -55,14 +55,14 @@ class Checkpointer:
         """Of the newest that was saved, or is being saved; None: there is none of this run."""
         return self._step
 
-    def newest(self, *, else_of: Path) -> Found | None:
+    def newest(self, *, else_of: Path) -> FoundCheckpoint | None:
         """Find the newest intact checkpoint of this run, else of another folder; None: there is none.
 
         Raises ConfigError when there are some, and none is intact.
         """
         return newest_intact((self._folder.path, else_of), self._disk)
 
-    def load(self, found: Found, tensors: Mapping[str, Tensor]) -> None:
+    def load(self, found: FoundCheckpoint, tensors: Mapping[str, Tensor]) -> None:
         """Load a checkpoint as `load_tensors` does; it is not saved again."""
         if self._carries:
             self._load_carried(found.path, tensors)
@@ -124,7 +124,7 @@ class Checkpointer:
             shutil.rmtree(copy, ignore_errors=True)
 
     def _write(self, state: TrainerState, share: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> None:
-        writer = Writer(self._folder, state, commits=not self._carries)
+        writer = CheckpointWriter(self._folder, state, commits=not self._carries)
         try:
             dcp.save(dict(share), storage_writer=writer, planner=Planner(copies), process_group=self._group)
         except CheckpointException as error:
@@ -138,7 +138,7 @@ class Checkpointer:
         if self._carries:
             self._carry(writer, state)
 
-    def _carry(self, writer: Writer, state: TrainerState) -> None:
+    def _carry(self, writer: CheckpointWriter, state: TrainerState) -> None:
         """Bring what was written on other machines to rank 0, which commits it. Raises SaveError."""
         fault = gather(self._folder.part(state.step), writer.files_of, self._disk, self._group)
         if self._first and not fault:

@@ -1,8 +1,8 @@
 """Writing: this rank's share of a checkpoint, copied to host memory, then written and summed by file.
 
 Whether it became a checkpoint is agreed within `torch.distributed.checkpoint.save`: rank 0 gathers what every
-rank wrote, or the error it met; when all have written, `Writer.finish` commits; then all are told. A rank
-that dies breaks the connection, which is an error too. So no rank waits for one that failed.
+rank wrote, or the error it met; when all have written, `CheckpointWriter.finish` commits; then all are told.
+A rank that dies breaks the connection, which is an error too. So no rank waits for one that failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
 from trainer.checkpoints.contents import METADATA, STATE, TrainerState
-from trainer.checkpoints.folder import Folder, sum_of
+from trainer.checkpoints.folder import CheckpointFolder, sum_of
 from trainer.contract.outcome import FileSum
 from trainer.contract.records import write_json
 
@@ -40,13 +40,13 @@ class Written:
     files: list[FileSum]
 
 
-class Writer(FileSystemWriter):
+class CheckpointWriter(FileSystemWriter):
     """Writes one checkpoint as a part of `folder`; on rank 0, commits it when all ranks have written.
 
     Unless `commits`, rank 0 has yet to bring the files of others, which `files_of` lists, and then to commit.
     """
 
-    def __init__(self, folder: Folder, state: TrainerState, *, commits: bool = True) -> None:
+    def __init__(self, folder: CheckpointFolder, state: TrainerState, *, commits: bool = True) -> None:
         # What is written lies in host memory: without the 0 each rank's thread would open the first GPU.
         super().__init__(folder.part(state.step), per_thread_copy_ahead=0)
         self.fs = self._files = _SummedFiles()

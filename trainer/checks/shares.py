@@ -17,7 +17,7 @@ Window = tuple[int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class ReadShare:
     """What one rank read of one step."""
 
     windows: tuple[Window, ...]
@@ -25,10 +25,10 @@ class Share:
     """A digest of the values."""
 
 
-def share_of(indices: BatchIndices, read: Windows) -> Share:
+def share_of(indices: BatchIndices, read: Windows) -> ReadShare:
     """Return what this rank read of a step: the names of its windows, and a digest of their values."""
     content = hashlib.sha256(read.fields.cpu().contiguous().numpy().tobytes())
-    return Share(windows=windows_of(indices), content=content.hexdigest())
+    return ReadShare(windows=windows_of(indices), content=content.hexdigest())
 
 
 def windows_of(indices: BatchIndices) -> tuple[Window, ...]:
@@ -37,7 +37,7 @@ def windows_of(indices: BatchIndices) -> tuple[Window, ...]:
     return tuple(zip(*(each.tolist() for each in numbers), strict=True))
 
 
-def check_shares(step: int, shares: Sequence[Share], batch: Sequence[Window]) -> None:
+def check_shares(step: int, shares: Sequence[ReadShare], batch: Sequence[Window]) -> None:
     """Check that the shares, by rank, make up the batch of all ranks. Raises DataError."""
     pairs = list(combinations(enumerate(shares), 2))
     read = Counter(window for share in shares for window in share.windows)
@@ -61,5 +61,5 @@ def check_shares(step: int, shares: Sequence[Share], batch: Sequence[Window]) ->
             )
 
 
-def _trajectories(share: Share) -> set[int]:
+def _trajectories(share: ReadShare) -> set[int]:
     return {trajectory for trajectory, _, _ in share.windows}

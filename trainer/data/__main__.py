@@ -17,7 +17,7 @@ from trainer.contract import layout
 from trainer.contract.config import PARAMETERS, DataConfig
 from trainer.contract.errors import DataError
 from trainer.data.inspection import check, info
-from trainer.data.making import Bar
+from trainer.data.making import ProgressBar
 from trainer.distributed.rank import read_job
 
 
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 def _generate(request: _DataRequest) -> Sequence[str]:
     lines: list[str] = []
     for config in request.configs:
-        with Bar(sys.stderr) as bar:
+        with ProgressBar(sys.stderr) as bar:
             made = data.generate(config, request.folder, request.code, jobs=request.jobs, watch=bar.show)
         lines += made or [f"{config.task}: makes no files"]
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainer.data.initial import Array, InitialConditions, draw
-from trainer.data.layouts import Line
+from trainer.data.layouts import LineLayout
 from trainer.data.pdebench import Grid
 from trainer.data.problem import Problem
 
@@ -31,7 +31,7 @@ PROBLEM = Problem(
     file="1D_Advection_Sols_beta{}.hdf5",
     attribute="beta",
     channels=("u",),
-    layout=lambda grid: Line(grid=grid),
+    layout=lambda grid: LineLayout(grid=grid),
     draw=_draw,
     solve=_solve,
     symmetry="shift",

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from trainer.data.initial import Array, InitialConditions, draw
-from trainer.data.layouts import Line
+from trainer.data.layouts import LineLayout
 from trainer.data.pdebench import Grid
 from trainer.data.problem import Problem
 
@@ -95,7 +95,7 @@ PROBLEM = Problem(
     file="1D_Burgers_Sols_Nu{}.hdf5",
     attribute="Nu",
     channels=("u",),
-    layout=lambda grid: Line(grid=grid),
+    layout=lambda grid: LineLayout(grid=grid),
     draw=_draw,
     solve=_solve,
     symmetry="shift",

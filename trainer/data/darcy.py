@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainer.data.initial import Array
-from trainer.data.layouts import Steady
+from trainer.data.layouts import SteadyLayout
 from trainer.data.pdebench import Grid
 from trainer.data.problem import Problem
 
@@ -103,7 +103,7 @@ PROBLEM = Problem(
     file="2D_DarcyFlow_beta{}_Train.hdf5",
     attribute="beta",
     channels=("coefficient", "solution"),
-    layout=lambda grid: Steady(grid=grid),
+    layout=lambda grid: SteadyLayout(grid=grid),
     draw=_draw,
     solve=_solve,
     symmetry="square",

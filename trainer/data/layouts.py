@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from trainer.contract.errors import DataError
-from trainer.data.pdebench import Fields, Grid, Mapped
+from trainer.data.pdebench import Fields, Grid, MappedFile
 from trainer.data.stride import Stride, of_frames, of_points
 
 Reader = Callable[[int, slice], Fields]
@@ -46,13 +46,13 @@ class Layout(Protocol):
         """Return how many samples there are."""
         ...
 
-    def reader(self, file: h5py.File | Mapped, stride: Stride) -> Reader:
+    def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
         """Read the samples of a file one by one."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class LineLayout:
     """1-D trajectories: `tensor` (N, T, X), `x-coordinate` (X), `t-coordinate` (T + 1)."""
 
     grid: Grid
@@ -84,7 +84,7 @@ class Line:
     def count(self, file: h5py.File) -> int:
         return len(file["tensor"])
 
-    def reader(self, file: h5py.File | Mapped, stride: Stride) -> Reader:
+    def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
         tensor = file["tensor"]
         if isinstance(tensor, np.ndarray):
             view = tensor[:, :: stride.frames, None, :: stride.points]
@@ -94,7 +94,7 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steady:
+class SteadyLayout:
     """Steady problems: `nu` (N, X, Y) is given, `tensor` (N, 1, X, Y) is what solves it."""
 
     grid: Grid
@@ -127,13 +127,13 @@ class Steady:
     def count(self, file: h5py.File) -> int:
         return len(file["tensor"])
 
-    def reader(self, file: h5py.File | Mapped, stride: Stride) -> Reader:
+    def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
         nu, tensor, thinned = file["nu"], file["tensor"], slice(None, None, stride.points)
         return lambda row, _: np.concatenate([nu[row][None], tensor[row]])[:, thinned, thinned]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Groups:
+class GroupsLayout:
     """2-D trajectories: groups `0000`, `0001`, … of `data` (T, X, Y, C), `grid/x`, `grid/y`, `grid/t`."""
 
     grid: Grid
@@ -165,7 +165,7 @@ class Groups:
     def count(self, file: h5py.File) -> int:
         return len(file)
 
-    def reader(self, file: h5py.File | Mapped, stride: Stride) -> Reader:
+    def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
         def read(row: int, frames: slice) -> Fields:
             fields = file[_name(row)]["data"][stride.rows(frames)]
             return np.moveaxis(fields[:, :: stride.points, :: stride.points], -1, 1)

@@ -149,7 +149,7 @@ _WIDTH = 30
 _TERMINAL_S, _LOG_S = 0.1, 10.0
 
 
-class Bar:
+class ProgressBar:
     """How far a file is. One that is quickly made says nothing in a log."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -174,7 +174,7 @@ class Bar:
         self._stream.flush()
         self._shown = True
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(

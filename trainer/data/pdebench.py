@@ -49,7 +49,7 @@ def attributes(path: Path) -> dict[str, Attribute] | None:
         raise DataError(f"{path}: expected an HDF5 file: {error}") from error
 
 
-class Mapped:
+class MappedFile:
     """An open HDF5 file, or a group of it, whose arrays lie in the machine's memory: once for all processes,
     as far as there is room. Those that are chunked or compressed cannot: they are read from the file."""
 
@@ -60,7 +60,7 @@ class Mapped:
     def __getitem__(self, name: str) -> Any:
         if name not in self._known:
             item = self._group[name]
-            self._known[name] = Mapped(item) if isinstance(item, h5py.Group) else _mapped(item)
+            self._known[name] = MappedFile(item) if isinstance(item, h5py.Group) else _mapped(item)
         return self._known[name]
 
 

@@ -17,7 +17,7 @@ from trainer.data import making, manifest, pdebench, shared
 from trainer.data.layouts import Layout
 from trainer.data.making import Piece, Watch
 from trainer.data.pdebench import Attribute, Grid
-from trainer.data.samples import Part, Samples, Splits
+from trainer.data.samples import FilePart, Samples, Splits
 from trainer.sampling.symmetry import Symmetry
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Problem:
             with pdebench.opened(path) as file:
                 stride, count = layout.stride(path, file, config.train + config.test), layout.count(file)
             chosen = range(count)[rows]
-            part = Part(
+            part = FilePart(
                 path=path,
                 first=chosen.start,
                 count=len(chosen),

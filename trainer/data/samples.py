@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.data.layouts import Layout, Reader
-from trainer.data.pdebench import Fields, Mapped, check_finite, opened
+from trainer.data.pdebench import Fields, MappedFile, check_finite, opened
 from trainer.data.stride import Stride
 from trainer.sampling.symmetry import Symmetry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class FilePart:
     """Consecutive samples of one file."""
 
     path: Path
@@ -37,7 +37,7 @@ class Samples:
         self,
         layout: Layout,
         channels: Sequence[str],
-        parts: Sequence[Part],
+        parts: Sequence[FilePart],
         *,
         symmetry: Symmetry = "none",
         mapped: bool = False,
@@ -112,7 +112,7 @@ class Samples:
         with opened(path):
             pass
         file = h5py.File(path, "r")
-        reader = self._readers[part] = self._layout.reader(Mapped(file) if self._mapped else file, stride)
+        reader = self._readers[part] = self._layout.reader(MappedFile(file) if self._mapped else file, stride)
         return reader
 
     def __getstate__(self) -> dict[str, Any]:

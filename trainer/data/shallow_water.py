@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from trainer.data.initial import Array
-from trainer.data.layouts import Groups
+from trainer.data.layouts import GroupsLayout
 from trainer.data.pdebench import Grid
 from trainer.data.problem import Problem
 
@@ -109,7 +109,7 @@ PROBLEM = Problem(
     file="2D_rdb_NA_NA.h5",
     attribute=None,
     channels=("h",),
-    layout=lambda grid: Groups(grid=grid, channels=1, side=SIDE),
+    layout=lambda grid: GroupsLayout(grid=grid, channels=1, side=SIDE),
     draw=_draw,
     solve=_solve,
     symmetry="square",

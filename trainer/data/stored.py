@@ -32,7 +32,7 @@ class StoredTrajectories:
         self.symmetry = samples.symmetry
         self.frames, self.channels, *self.grid = samples.as_frames
         self._samples = samples
-        self._memory = Recycled()
+        self._memory = BufferPool()
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -116,7 +116,7 @@ _KEPT = 8
 """Batches; what is free beyond them goes back to the system."""
 
 
-class Recycled:
+class BufferPool:
     """Arrays one after the other. Safe to use from several threads."""
 
     def __init__(self) -> None:

@@ -89,7 +89,7 @@ def _difference(config: TrainConfig, name: str, state: TrainerState) -> str | No
     if stage == config.stage and state.config.get("freeze", "off") not in ("off", config.freeze):
         return f"train.freeze: the codec was frozen in {name}, which has no optimiser state for it"
     their_tasks, tasks = [each["task"] for each in state.config["data"]], [each.task for each in config.data]
-    if len(their_tasks) != len(tasks) or any(map(_is_another, their_tasks, tasks)):
+    if len(their_tasks) != len(tasks) or any(map(_is_another_task, their_tasks, tasks)):
         there, here = (", ".join(names) for names in (their_tasks, tasks))
         return f"train.data: the tasks are {here}, but {name} is a checkpoint of {there}"
     # Read by today's types: an option that is newer than the checkpoint has its default there.
@@ -100,7 +100,7 @@ def _difference(config: TrainConfig, name: str, state: TrainerState) -> str | No
     return f"{name} is of another model: {'; '.join(others)}" if others else None
 
 
-def _is_another(theirs: str, ours: str) -> bool:
+def _is_another_task(theirs: str, ours: str) -> bool:
     """Compare two built-in tasks; one of the user's own, `module:function`, may have got another name."""
     return theirs != ours and ":" not in theirs + ours
 

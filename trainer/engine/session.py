@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer import data, stages
-from trainer.checkpoints import Checkpointer, Folder, TrainerState, tensors_of
+from trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig
 from trainer.contract.config_effects import noted
@@ -308,5 +308,5 @@ def _spread(
 
 def _checkpoints(ranks: Ranks, config: TrainConfig, plan: Plan) -> Checkpointer:
     path = ranks.rank.box / layout.CHECKPOINTS
-    folder = Folder(path=path, keep=config.keep_checkpoints, keep_best=config.keep_best)
+    folder = CheckpointFolder(path=path, keep=config.keep_checkpoints, keep_best=config.keep_best)
     return Checkpointer(folder, ranks, sharded=STRATEGIES[plan.strategy].sharded)

@@ -18,7 +18,7 @@ from trainer.evaluation.prior import prior_of
 from trainer.evaluation.rollouts import roll_out
 from trainer.evaluation.scores import Scores, scores_of
 from trainer.models.operator import Operator
-from trainer.stages.sampled import Sampled
+from trainer.stages.sampled import SampledOperator
 
 _BANDS = ("spectrum_low", "spectrum_mid", "spectrum_high")
 _AT_ONCE = 64
@@ -84,7 +84,7 @@ def compare(
 ) -> list[StageComparison]:
     """Make a comparison for each task, on every rank; none of the first stage. All ranks take part."""
     model = trained.operator
-    if not isinstance(model, Sampled):
+    if not isinstance(model, SampledOperator):
         return []
     comparisons = []
     for number, (task, evaluation) in enumerate(zip(trained.tasks, evaluations, strict=True)):
@@ -135,7 +135,7 @@ def _wait_for(answer: Tensor) -> None:
         torch.cuda.synchronize(answer.device)
 
 
-def _spread(model: Sampled, number: int, test: Trajectories) -> float | None:
+def _spread(model: SampledOperator, number: int, test: Trajectories) -> float | None:
     """Measure the spread of the answers to the first frame of a few samples."""
     draws = model.draws(test.fields[:_AT_ONCE, 0], test.conditions[:_AT_ONCE], number)
     if len(draws) == 1:

@@ -13,8 +13,8 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from trainer import data, stages
 from trainer.checkpoints.contents import EMA, MODEL
 from trainer.checkpoints.disk import Disk, find_disk
-from trainer.checkpoints.folder import Folder, name_of
-from trainer.checkpoints.reading import Found, found_at, load_tensors, newest_intact
+from trainer.checkpoints.folder import CheckpointFolder, name_of
+from trainer.checkpoints.reading import FoundCheckpoint, found_at, load_tensors, newest_intact
 from trainer.contract.config import TrainConfig
 from trainer.contract.errors import ConfigError
 from trainer.contract.records import read_as
@@ -28,7 +28,7 @@ from trainer.strategies import STRATEGIES
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
+class LoadedModel:
     """As `evaluation.TrainedModel`."""
 
     config: TrainConfig
@@ -51,7 +51,7 @@ def load(
     data_folder: Path,
     code: Path,
     own_tasks: Collection[str] = (),
-) -> tuple[Found, Loaded]:
+) -> tuple[FoundCheckpoint, LoadedModel]:
     """Load a checkpoint: the `latest`, the `best`, or that of a step. Raises ConfigError, DataError.
 
     `own_tasks`: the `module:function` that may be run. A checkpoint may come from a stranger's machine, and
@@ -72,10 +72,10 @@ def load(
     tensors = {f"{MODEL}{name}": tensor for name, tensor in get_model_state_dict(operator).items()}
     averages = {f"{EMA}{name}": tensor for name, tensor in (ema.state_dict() if ema else {}).items()}
     load_tensors(found.path, tensors | averages, disk)
-    return found, Loaded(config=config, ranks=ranks, tasks=tasks, operator=operator, ema=ema)
+    return found, LoadedModel(config=config, ranks=ranks, tasks=tasks, operator=operator, ema=ema)
 
 
-def _found(checkpoints: Path, which: str, disk: Disk) -> Found:
+def _found(checkpoints: Path, which: str, disk: Disk) -> FoundCheckpoint:
     if which != "latest":
         return found_at(checkpoints / disk.ranks.told_by_first(_name_of(checkpoints, which)), disk)
     found = newest_intact([checkpoints], disk)
@@ -87,7 +87,7 @@ def _found(checkpoints: Path, which: str, disk: Disk) -> Found:
 def _name_of(checkpoints: Path, which: str) -> str:
     if which != "best":
         return name_of(int(which))
-    best = Folder(path=checkpoints, keep=0, keep_best=True).best()
+    best = CheckpointFolder(path=checkpoints, keep=0, keep_best=True).best()
     return best.path if best else "the best"
 
 

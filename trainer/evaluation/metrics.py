@@ -5,18 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainer.evaluation.spectra import BANDS, Rings
+from trainer.evaluation.spectra import BANDS, WavenumberRings
 
 MEASURES = ("square", "edge", "mean", "highest", *BANDS)
 """Of each channel of a field: its mean square, that of the outermost points, its mean, its largest absolute
 value, and the mean square amplitude of the rings of each band of wavenumbers."""
 
 
-class Gauge:
+class FieldMetrics:
     """Measures fields on one grid."""
 
     def __init__(self, grid: tuple[int, ...], device: torch.device) -> None:
-        self.rings = Rings(grid, device)
+        self.rings = WavenumberRings(grid, device)
         self._edge = _edge_of(grid).to(device)
 
     def measure(self, error: Tensor) -> Tensor:

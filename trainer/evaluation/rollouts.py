@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trainer.data.trajectories import Trajectories
 from trainer.distributed.group import Ranks
-from trainer.evaluation.metrics import MEASURES, Gauge
+from trainer.evaluation.metrics import MEASURES, FieldMetrics
 from trainer.evaluation.predictors import PREDICTORS, Case
 from trainer.evaluation.prior import Prior
 from trainer.models.operator import Operator
@@ -100,7 +100,7 @@ class _Tally:
         self, test: Trajectories, total: int, predictors: Sequence[str], examples: Sequence[int]
     ) -> None:
         self._count, self._predictors = len(test), tuple(predictors)
-        self._gauge = Gauge(test.grid, test.fields.device)
+        self._gauge = FieldMetrics(test.grid, test.fields.device)
         each = (total, test.frames - 1, test.channels)
         self._sizes = torch.zeros(each, dtype=torch.float64)
         self._errors = torch.zeros(len(predictors), len(MEASURES), *each, dtype=torch.float64)

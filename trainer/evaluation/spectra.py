@@ -11,7 +11,7 @@ BANDS: dict[str, tuple[float, float]] = {"low": (0, 4), "mid": (4, 12), "high": 
 """Wavenumbers from the first to before the second; a wave that fits the domain once has 1."""
 
 
-class Rings:
+class WavenumberRings:
     """Ring k has the wavenumbers whose length is from k to before k + 1; on a line, k alone."""
 
     def __init__(self, grid: tuple[int, ...], device: torch.device) -> None:

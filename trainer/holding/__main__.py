@@ -16,7 +16,7 @@ from trainer.contract import layout
 from trainer.contract.records import read_json
 from trainer.holding.hold import hold
 from trainer.holding.machine import look_around
-from trainer.holding.slots import Order, SlotAnswer, destroy, listed, rent
+from trainer.holding.slots import SlotAnswer, SlotOrder, destroy, listed, rent
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,7 +46,7 @@ def _hold(box: Path) -> int:
 def _rent(box: Path, name: str) -> SlotAnswer:
     place = box / layout.SLOT_ORDERS / f"{name}.json"
     try:
-        order = read_json(Order, place.read_text(encoding="utf-8"))
+        order = read_json(SlotOrder, place.read_text(encoding="utf-8"))
         assert order.name == name
         return rent(box, order, os.environ)
     finally:

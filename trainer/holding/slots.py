@@ -28,7 +28,7 @@ _LOCK = ".lock"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class SlotOrder:
     """A slot that somebody asks for."""
 
     name: str
@@ -108,7 +108,7 @@ def listed(box: Path) -> SlotAnswer:
     )
 
 
-def rent(box: Path, order: Order, environ: Mapping[str, str]) -> SlotAnswer:
+def rent(box: Path, order: SlotOrder, environ: Mapping[str, str]) -> SlotAnswer:
     """Make the slot and arm its lease. A name that is there already is not made again.
 
     The machine is proven clean before: a slot that a lease has ended had nobody to look after it.
@@ -166,7 +166,7 @@ def drained(box: Path) -> str:
         return ""
 
 
-def _refusal(box: Path, machine: HeldBox, slots: Sequence[BoxSlot], order: Order) -> str:
+def _refusal(box: Path, machine: HeldBox, slots: Sequence[BoxSlot], order: SlotOrder) -> str:
     """Why there is no slot for the order; empty: there is one."""
     if drained(box):
         return f"the machine takes no more slots: {drained(box)}"
@@ -184,7 +184,7 @@ def _free(machine: HeldBox, slots: Sequence[BoxSlot]) -> list[int]:
 
 
 def _build(
-    box: Path, machine: HeldBox, order: Order, units: Sequence[int], environ: Mapping[str, str]
+    box: Path, machine: HeldBox, order: SlotOrder, units: Sequence[int], environ: Mapping[str, str]
 ) -> None:
     """Built under a hidden name: who dies here leaves no slot, only a folder that `clean_up` removes."""
     folder, hidden = box / layout.SLOTS / order.name, box / layout.SLOTS / f".{order.name}"
@@ -206,7 +206,7 @@ def _build(
     hidden.rename(folder)
 
 
-def _environment(box: Path, slot: BoxSlot, order: Order, environ: Mapping[str, str]) -> str:
+def _environment(box: Path, slot: BoxSlot, order: SlotOrder, environ: Mapping[str, str]) -> str:
     """Lines that a shell reads: what the slot's commands see besides the machine's own variables."""
     variables = {
         **order.env,

@@ -11,7 +11,7 @@ from trainer.contract.config import ModelConfig
 from trainer.models.attention import Attention, Block, WindowAttention, blocked, joined
 
 
-class Plain(nn.Module):
+class TransformerStack(nn.Module):
     """A stack of blocks in which every token attends to all."""
 
     def __init__(self, config: ModelConfig, tokens: tuple[int, ...]) -> None:  # noqa: ARG002 - as all cores
@@ -40,8 +40,8 @@ class UNet(nn.Module):
             for grid in (*grids, *reversed(grids[:-1]))
             for number in range(config.depth)
         )
-        self.merges = nn.ModuleList(Merge(config.dim, grid) for grid in grids[:steps])
-        self.splits = nn.ModuleList(Split(config.dim, grid) for grid in reversed(grids[:steps]))
+        self.merges = nn.ModuleList(PatchMerging(config.dim, grid) for grid in grids[:steps])
+        self.splits = nn.ModuleList(PatchExpanding(config.dim, grid) for grid in reversed(grids[:steps]))
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """Map x (B, S, D) and condition (B, D) to (B, S, D)."""
@@ -61,7 +61,7 @@ class UNet(nn.Module):
         return x
 
 
-class Merge(nn.Module):
+class PatchMerging(nn.Module):
     """Neighbours become one token: half as many along each axis."""
 
     def __init__(self, dim: int, grid: tuple[int, ...]) -> None:
@@ -76,7 +76,7 @@ class Merge(nn.Module):
         return merged
 
 
-class Split(nn.Module):
+class PatchExpanding(nn.Module):
     """Twice as many tokens along each axis, and to each what was there on the way down."""
 
     def __init__(self, dim: int, grid: tuple[int, ...]) -> None:
@@ -93,4 +93,4 @@ class Split(nn.Module):
         return finer
 
 
-CORES: dict[str, type[Plain | UNet]] = {"plain": Plain, "unet": UNet}
+CORES: dict[str, type[TransformerStack | UNet]] = {"plain": TransformerStack, "unet": UNet}

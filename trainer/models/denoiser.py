@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from trainer.contract.config import ModelConfig
-from trainer.models.latent_operator import Latent
+from trainer.models.latent_operator import LatentNetwork
 from trainer.models.operator import Domain
 
 
-class Denoiser(Latent):
+class Denoiser(LatentNetwork):
     """The denoiser of Karras et al. 2022 (EDM), for fields of deviation 1: the network sees inputs of
     deviation 1 and has targets of deviation 1 at any level of noise.
 

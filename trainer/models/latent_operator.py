@@ -16,7 +16,7 @@ from trainer.models.cores import CORES
 from trainer.models.operator import Domain, Network, NetworkOperator, interpolated
 
 
-class Latent(Network):
+class LatentNetwork(Network):
     """Encoder, core and decoder, learned together. The conditions, time among them, modulate each block.
 
     Each task has its own ends, and its own way to say its conditions; the core is shared.
@@ -66,7 +66,7 @@ class Latent(Network):
         return change
 
 
-class LatentOperator(Latent, NetworkOperator):
+class LatentOperator(LatentNetwork, NetworkOperator):
     """What the parts make of a field is the change of it."""
 
     def forward(

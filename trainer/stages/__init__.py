@@ -16,7 +16,7 @@ from trainer.contract.config import TrainConfig
 from trainer.models.operator import Domain
 from trainer.stages.losses import ConsistencyLoss, DenoisingLoss, RefiningLoss
 from trainer.stages.objective import Objective, UnrollLoss
-from trainer.stages.sampled import Distilled, Refined, SteadyPrior
+from trainer.stages.sampled import DistilledOperator, RefinedOperator, SteadyPrior
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,12 @@ class Stage:
 STAGES: dict[str, Stage] = {
     "operator": Stage(objective=lambda config, domains: _unrolled(config, domains)),
     "refine": Stage(
-        objective=lambda config, domains: RefiningLoss(Refined(config, domains)),
+        objective=lambda config, domains: RefiningLoss(RefinedOperator(config, domains)),
         former="operator",
         inherits={"operator.": ""},
     ),
     "distill": Stage(
-        objective=lambda config, domains: ConsistencyLoss(Distilled(config, domains)),
+        objective=lambda config, domains: ConsistencyLoss(DistilledOperator(config, domains)),
         former="refine",
         inherits={"operator.": "operator.", "teacher.": "denoiser."},
     ),

@@ -16,11 +16,11 @@ from torch import Tensor
 from trainer.data.trajectories import Windows
 from trainer.distributed.group import Ranks
 from trainer.distributed.shards import local
-from trainer.models.latent_operator import Latent
+from trainer.models.latent_operator import LatentNetwork
 from trainer.models.operator import Network
 from trainer.stages.diffusion import heun_step, ladder, level_of, weight_of
 from trainer.stages.objective import Objective
-from trainer.stages.sampled import Distilled, Refined, Sampled
+from trainer.stages.sampled import DistilledOperator, RefinedOperator, SampledOperator
 
 _LEVELS = 18
 """Of distillation, as of Song et al. 2023: neighbours among these are made to agree."""
@@ -46,7 +46,7 @@ class Examples:
 
 
 @torch.no_grad()
-def examples(model: Sampled, windows: Windows) -> Examples:
+def examples(model: SampledOperator, windows: Windows) -> Examples:
     """Return the frames of the windows, as the operator comes to them.
 
     The first is given, each later one follows from what it predicted, as in a rollout.
@@ -71,9 +71,9 @@ def examples(model: Sampled, windows: Windows) -> Examples:
 class DenoisingLoss(Objective):
     """The error of the denoiser at random levels of noise (Karras et al. 2022)."""
 
-    def __init__(self, operator: Sampled) -> None:
+    def __init__(self, operator: SampledOperator) -> None:
         super().__init__()
-        self.operator: Sampled = operator
+        self.operator: SampledOperator = operator
 
     @property
     def learner(self) -> Network:
@@ -95,7 +95,7 @@ class DenoisingLoss(Objective):
 class RefiningLoss(DenoisingLoss):
     """Of what the operator leaves."""
 
-    def __init__(self, operator: Refined) -> None:
+    def __init__(self, operator: RefinedOperator) -> None:
         super().__init__(operator)
 
     def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:
@@ -125,9 +125,9 @@ class ConsistencyLoss(Objective):
     """How far the learner's answer at one level of noise is from its average's answer at the next lower one,
     where the teacher leads to (Song et al. 2023)."""
 
-    def __init__(self, operator: Distilled) -> None:
+    def __init__(self, operator: DistilledOperator) -> None:
         super().__init__()
-        self.operator: Distilled = operator
+        self.operator: DistilledOperator = operator
 
     @property
     def learner(self) -> Network:
@@ -178,7 +178,7 @@ def ema_update(network: Network, towards: Network, share: float) -> None:
 
 
 @torch.no_grad()
-def initialise_from(network: Latent, of: Latent, *, answers: bool) -> None:
+def initialise_from(network: LatentNetwork, of: LatentNetwork, *, answers: bool) -> None:
     """Begin `network` with what `of` knows of the fields and conditions that it is given first.
 
     What it is given besides means nothing yet. Without `answers` it says nothing at first.

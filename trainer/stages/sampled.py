@@ -37,7 +37,7 @@ class AffineFrame:
     """(B, G * K, *X): what the denoiser is told, in the model's units."""
 
 
-class Sampled(Operator):
+class SampledOperator(Operator):
     """Answers with the mean of a few draws. Each begins from noise of its own, the same for all fields and at
     any time, so that the answer is a function of what is given."""
 
@@ -91,7 +91,7 @@ class Sampled(Operator):
         return denoised
 
 
-class Refined(Sampled):
+class RefinedOperator(SampledOperator):
     """Adds to what the operator predicts a draw of what it leaves: target minus prediction.
 
     That is measured in units of its own deviation times the size of the predicted change and a tenth of the
@@ -116,7 +116,7 @@ class Refined(Sampled):
         return AffineFrame(centre=prediction, unit=own.std[1] * size, given=given)
 
 
-class Distilled(Refined):
+class DistilledOperator(RefinedOperator):
     """A refined operator that draws in one call of a network, or two: the refiner taught it to go in one step
     where it goes in many itself. The learner's average answers."""
 
@@ -138,7 +138,7 @@ class Distilled(Refined):
         return denoised
 
 
-class SteadyPrior(Sampled):
+class SteadyPrior(SampledOperator):
     """Draws solutions of a steady problem, given its coefficient alone. The operator is what it is compared
     with."""
 

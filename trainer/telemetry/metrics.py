@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class MetricsPoint:
     """The state of the training after `step` steps."""
 
     step: int
@@ -71,7 +71,7 @@ class Metrics:
         if self._config.tensorboard:
             self._board = Board(self._box / layout.TENSORBOARD, step)
 
-    def add(self, point: Point) -> None:
+    def add(self, point: MetricsPoint) -> None:
         self._write(point.flat())
         print(self._line(point), flush=True)
 
@@ -91,7 +91,7 @@ class Metrics:
         if self._board:
             self._board.add(int(figures["step"]), figures)
 
-    def _line(self, point: Point) -> str:
+    def _line(self, point: MetricsPoint) -> str:
         figures = point.figures
         mfu = "" if figures.mfu is None else f"  {figures.mfu:.0%} of the GPUs' peak"
         return (

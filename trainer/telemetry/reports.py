@@ -14,7 +14,7 @@ from trainer.contract.errors import DivergedError
 from trainer.engine.session import Session
 from trainer.stages.objective import terms_of
 from trainer.telemetry.figures import Figures, Instruments
-from trainer.telemetry.metrics import Metrics, Point
+from trainer.telemetry.metrics import Metrics, MetricsPoint
 from trainer.telemetry.readings import Reading, Readings
 
 
@@ -56,7 +56,7 @@ class Reports:
         if self._metrics:
             terms = dict(zip(terms_of(self._session.config.objective), values, strict=True))
             figures = self._figures.pop(reading.step)
-            point = Point(
+            point = MetricsPoint(
                 step=reading.step, loss=self.loss, terms=terms, grad_norm=grad_norm, figures=figures
             )
             self._metrics.add(point)

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     if job.push is None:
         return 0
     push = Push(box / layout.CHECKPOINTS, f"{job.push.rstrip('/')}/{job.run_id}")
-    return push.once() if once else push.until_killed()
+    return push.push_newest() if once else push.until_killed()
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Push:
     folder: Path
     url: str
 
-    def once(self) -> int:
+    def push_newest(self) -> int:
         """Upload the newest checkpoint unless it is there. Return 0; 1 after a line that says what failed."""
         try:
             remote = RemoteCheckpoints.at(self.url)
@@ -67,7 +67,7 @@ class Push:
             newest = _newest(self.folder)
             if newest != tried:
                 tried = newest
-                self.once()
+                self.push_newest()
             time.sleep(_LOOK_S)
 
 

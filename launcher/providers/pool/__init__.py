@@ -20,7 +20,7 @@ from launcher.core.job import JobSpec, Resources
 from launcher.core.slots import Slot, SlotId, SlotList, slot_id_of
 from launcher.decisions.pooling import (
     POOL,
-    Held,
+    HeldMachineRow,
     held_machines,
     holder_of,
     is_for,
@@ -185,10 +185,10 @@ class PoolProvider:
         units = units_of(spec.resources, held)
         return "" if units <= free else f"{units} of {held.hold.slots} parts wanted, {free} free"
 
-    def _offer(self, spec: JobSpec, held: Held) -> Offer:
+    def _offer(self, spec: JobSpec, held: HeldMachineRow) -> Offer:
         return slot_offer(spec, held, hours=self._hours(spec, held))
 
-    def _hours(self, spec: JobSpec, held: Held) -> float:
+    def _hours(self, spec: JobSpec, held: HeldMachineRow) -> float:
         """How long the job takes there, by earlier runs on machines of this kind; else all it may."""
         most = min(spec.limits.hours, held.left_s(self._clock.now()) / 3600)
         kind = (held.offer.gpu_name if spec.resources.gpus else None) or "", spec.resources.gpus
@@ -241,7 +241,7 @@ def _slots_of(machine: HeldMachine) -> list[Instance]:
     return [_instance(machine.held, slot) for slot in machine.slots().slots]
 
 
-def _instance(held: Held, slot: Slot) -> Instance:
+def _instance(held: HeldMachineRow, slot: Slot) -> Instance:
     return Instance(
         id=str(SlotId(name=slot.name, holder=held.run.id)),
         label=slot.label,

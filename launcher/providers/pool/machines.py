@@ -11,7 +11,7 @@ from typing import TypeVar
 from launcher.core import Instance, RentalOrder
 from launcher.core.errors import GoneError, ProviderError, UnreachableError
 from launcher.core.slots import SlotId, SlotList
-from launcher.decisions.pooling import Held
+from launcher.decisions.pooling import HeldMachineRow
 from launcher.gate.slots import slot_list_of
 from launcher.ports import Provider, Remote
 from launcher.providers.pool.remote import SlotRemote
@@ -27,7 +27,7 @@ _CHANGE_S = 180.0
 class HeldMachine:
     """One machine, through the provider that it is rented from. One verb at a time: several runs ask it."""
 
-    def __init__(self, held: Held, provider: Provider) -> None:
+    def __init__(self, held: HeldMachineRow, provider: Provider) -> None:
         self.held = held
         self._provider = provider
         self._lock = threading.Lock()
@@ -116,7 +116,7 @@ class HeldMachine:
 
 
 def _order_bytes(slot_id: SlotId, order: RentalOrder, units: int) -> bytes:
-    """The order as the machine reads it: `Order` in trainer/holding/slots.py."""
+    """The order as the machine reads it: `SlotOrder` in trainer/holding/slots.py."""
     return json.dumps(
         {
             "name": slot_id.name,

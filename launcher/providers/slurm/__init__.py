@@ -27,7 +27,7 @@ from launcher.providers import ProviderContext
 from launcher.providers.local import inherited
 from launcher.providers.slurm.batch import JobOrder
 from launcher.providers.slurm.box import Place, SlurmRemote
-from launcher.providers.slurm.commands import Seen, SlurmCommands, first_of
+from launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_of
 from launcher.providers.slurm.ends import end_of, why_it_waits
 from launcher.providers.slurm.login_node import LoginNode
 from launcher.providers.slurm.offers import NodeShare, offers_for, price
@@ -190,7 +190,7 @@ class SlurmProvider:
             raise UncertainError("the job was handed in, and Slurm does not list it")
         return found
 
-    def _instance(self, instance_id: str, seen: Seen) -> Instance:
+    def _instance(self, instance_id: str, seen: SlurmQueue) -> Instance:
         job, box = seen.job(instance_id), seen.box(instance_id)
         queued = job is not None and job.is_pending
         runs = job is not None and not job.is_over and not queued

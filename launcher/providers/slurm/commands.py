@@ -28,7 +28,7 @@ _KEPT = 'HOME="$HOME" USER="$USER" PATH="$PATH" LANG="${LANG-}" ${SLURM_CONF:+SL
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class SlurmQueue:
     """What one look saw: our jobs, those included that ended lately, and our folders."""
 
     jobs: Sequence[SlurmJob]
@@ -84,9 +84,9 @@ class SlurmCommands:
         # Not all of the user's environment, which may hold secrets: a job inherits that of `sbatch`.
         ours = shlex.join(f"{name}={value}" for name, value in job_environment.items())
         self._clean = f"env -i {ours if node.address is None else _KEPT}"
-        self._last_look: tuple[float, Seen] | None = None
+        self._last_look: tuple[float, SlurmQueue] | None = None
 
-    def look(self) -> Seen:
+    def look(self) -> SlurmQueue:
         """Look at all that is ours."""
         user = '--user="$(id -un)"'
         squeue = f"SLURM_TIME_FORMAT=%s squeue --noheader --all --states=all {user} -o '{gate.JOB_FIELDS}'"
@@ -96,11 +96,11 @@ class SlurmCommands:
         meet = f'while read -r at name; do echo "$at $name {where}"; done'
         over = f"if [ -e {folder}/{_OVER} ]; then find {folder}/{_OVER} -type f -printf '%T@ .%f\\n'; fi"
         jobs, left = self._two(squeue, f"if [ -e {folder} ]; then {boxes} | {meet}; {over}; fi && echo @")
-        seen = Seen(jobs=gate.jobs_of(jobs, LABEL_PREFIX), boxes=gate.boxes_of(left))
+        seen = SlurmQueue(jobs=gate.jobs_of(jobs, LABEL_PREFIX), boxes=gate.boxes_of(left))
         self._last_look = (self._uptime(), seen)
         return seen
 
-    def look_lately(self) -> Seen:
+    def look_lately(self) -> SlurmQueue:
         """Return the last look, where it was a moment ago: whoever connects has just looked for a machine."""
         if self._last_look is not None and 0 <= self._uptime() - self._last_look[0] < _SAME_LOOK_S:
             return self._last_look[1]

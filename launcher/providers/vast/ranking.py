@@ -101,7 +101,7 @@ def _estimate(
         return None
     price = offer.usd_per_hour
     down_gb = policy.down_gb(fetched_gb(row, spec, lock))
-    fetch_hours, fetch_text = _fetching(row, down_gb, known)
+    fetch_hours, fetch_text = _download_estimate(row, down_gb, known)
     forecast = speeds.forecast(row, fetch_hours * 3600 + policy.START_S)
     train_hours = forecast.train_s / 3600
     train_usd = (price - row.extras.storage_usd_per_hour) * train_hours
@@ -132,7 +132,7 @@ def _speed_text(row: OfferRow, forecast: Forecast, spec: JobSpec) -> str:
     return f"{pace}, {basis_text(forecast)}"
 
 
-def _fetching(row: OfferRow, down_gb: float, known: SpeedHistory) -> tuple[float, str]:
+def _download_estimate(row: OfferRow, down_gb: float, known: SpeedHistory) -> tuple[float, str]:
     """Hours until the image and the data are there, and how that is known."""
     boot_s = known.boot_s.get(row.machine_id)
     if boot_s is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from launcher.commands.conformance import SETTLES_S, Report
+from launcher.commands.conformance import SETTLES_S, ConformanceReport
 from launcher.providers.vast.conformance.assumption import Comparison, State
 from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.documents import Document
@@ -15,14 +15,14 @@ _WIDTHS = (20, 22, 24)
 """Of names, what is assumed and what was seen, in a table of 80 columns."""
 
 
-def conformance_text(report: Report, path: str) -> str:
+def conformance_text(report: ConformanceReport, path: str) -> str:
     """Show the report. `path`: the file of what was seen."""
     parts = [_summary(report, path), _table(report.comparisons)]
     parts += [_deviation(one) for one in report.deviating]
     return "\n\n".join(parts)
 
 
-def conformance_document(report: Report, path: str) -> Document:
+def conformance_document(report: ConformanceReport, path: str) -> Document:
     """Return the report for programs: the bill, and every row."""
     record = report.record
     return {
@@ -36,7 +36,7 @@ def conformance_document(report: Report, path: str) -> Document:
     }
 
 
-def _summary(report: Report, path: str) -> str:
+def _summary(report: ConformanceReport, path: str) -> str:
     record = report.record
     verdict = record.verdict or ("open" if record.run else "NO_OFFER")
     count = {state: sum(one.state is state for one in report.comparisons) for state in State}
@@ -52,7 +52,7 @@ def _summary(report: Report, path: str) -> str:
     )
 
 
-def _bill(report: Report, path: str) -> str:
+def _bill(report: ConformanceReport, path: str) -> str:
     record = report.record
     if not record.instance:
         return ""

@@ -64,7 +64,7 @@ def parse_line(raw: str) -> LogLine | None:
 
 
 def lines_of(text: str) -> list[str]:
-    """BillSplit a part of the log at its line ends, and at nothing else that some take for one."""
+    """Split a part of the log at its line ends, and at nothing else that some take for one."""
     return text.removesuffix("\n").split("\n") if text else []
 
 

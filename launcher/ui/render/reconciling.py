@@ -13,9 +13,9 @@ from launcher.decisions.reconciling import (
     ROUNDED_SHARE,
     ROUNDED_USD,
     SETTLES_S,
-    Reason,
+    DifferenceReason,
     ReconciledBill,
-    Stranger,
+    UnmatchedCharge,
 )
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import moment, usd_sum
@@ -25,44 +25,46 @@ _NONE = "-"
 _NOT_EXPLAINED = "NOT EXPLAINED"
 _WHAT_TO_DO = "this goes beyond what the reasons allow; is a machine still there? vastrun reap --dry-run"
 
-REASONS: Mapping[Reason, tuple[str, str]] = {
-    Reason.ROUNDED: (
+REASONS: Mapping[DifferenceReason, tuple[str, str]] = {
+    DifferenceReason.ROUNDED: (
         "rounding",
         f"prices and times are told rounded: up to {ROUNDED_SHARE:.1%}, or ${ROUNDED_USD}",
     ),
-    Reason.OTHER_ACCOUNT: (
+    DifferenceReason.OTHER_ACCOUNT: (
         "another account",
         "rented with the key of another account, whose bill is not seen",
     ),
-    Reason.NOT_SETTLED: (
+    DifferenceReason.NOT_SETTLED: (
         "not settled yet",
         f"it runs, or ended less than {SETTLES_S / 3600:.0f} h ago: the rest is yet to be charged",
     ),
-    Reason.SEEN_LATE: (
+    DifferenceReason.SEEN_LATE: (
         "seen late",
         "what began, changed or ended between two looks is counted until the later one: up to "
         f"{CHANGES * WATCHED_S / 60:.0f} min a machine",
     ),
-    Reason.PRICE_CHANGED: (
+    DifferenceReason.PRICE_CHANGED: (
         "price changed",
         "nobody sees when: a higher price counts from the last look before, a lower one from when it was "
         "heard",
     ),
-    Reason.NOT_WATCHED: (
+    DifferenceReason.NOT_WATCHED: (
         "not watched",
         "it loaded, was stopped or ended while no launcher looked: what is not known to be free is counted",
     ),
-    Reason.LAST_TRAFFIC: (
+    DifferenceReason.LAST_TRAFFIC: (
         "last traffic",
         f"bytes after the last look: up to {LAST_GB:.0f} GB each way, or more if it ended by itself",
     ),
 }
 """What is shown in the line of a run, and what is said of it below the table."""
 
-STRANGERS: Mapping[Stranger, str] = {
-    Stranger.NOT_A_RUN: "for machines that vastrun did not rent",
-    Stranger.OTHER_LEDGER: "for runs of another ledger: another computer's, or of an older vastrun",
-    Stranger.UNKNOWN_RUN: f"{_NOT_EXPLAINED}: for runs that bear this ledger's id, and that it does not have",
+STRANGERS: Mapping[UnmatchedCharge, str] = {
+    UnmatchedCharge.NOT_A_RUN: "for machines that vastrun did not rent",
+    UnmatchedCharge.OTHER_LEDGER: "for runs of another ledger: another computer's, or of an older vastrun",
+    UnmatchedCharge.UNKNOWN_RUN: (
+        f"{_NOT_EXPLAINED}: for runs that bear this ledger's id, and that it does not have"
+    ),
 }
 
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Sequence
 
 from launcher.commands.accounting import CostReport
-from launcher.decisions.grouping import NONE, OVER_TIME, By, Group
+from launcher.decisions.grouping import NONE, OVER_TIME, Group, GroupBy
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import usd_parts, usd_sum
 from launcher.ui.render.table import table
@@ -71,7 +71,7 @@ def _cell_of(key: str) -> str:
     return f"'{text}" if text.startswith(_FORMULAS) else text
 
 
-def _charged(lines: Sequence[Group], by: By, width: int | None) -> str:
+def _charged(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:
     parts = [usd_parts((one.cost.gpu_usd, one.cost.storage_usd, one.cost.traffic_usd)) for one in lines]
     gpu, storage, traffic = zip(*parts, strict=True)
     columns = {
@@ -86,7 +86,7 @@ def _charged(lines: Sequence[Group], by: By, width: int | None) -> str:
     return _table(lines, by, columns, width)
 
 
-def _used(lines: Sequence[Group], by: By, width: int | None) -> str:
+def _used(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:
     parts = [usd_parts((one.training_usd, one.idle_usd, one.failed_usd), one.cost.usd) for one in lines]
     training, idle, failed = zip(*parts, strict=True)
     columns = {
@@ -101,7 +101,7 @@ def _used(lines: Sequence[Group], by: By, width: int | None) -> str:
     return _table(lines, by, columns, width)
 
 
-def _scored(lines: Sequence[Group], by: By, width: int | None) -> str:
+def _scored(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:
     scored = [one.scored for one in lines]
     columns = {
         "SCORED": [str(one.runs) if one else NONE for one in scored],
@@ -113,27 +113,27 @@ def _scored(lines: Sequence[Group], by: By, width: int | None) -> str:
     return _table(lines, by, columns, width)
 
 
-def _table(lines: Sequence[Group], by: By, columns: dict[str, list[str]], width: int | None) -> str:
+def _table(lines: Sequence[Group], by: GroupBy, columns: dict[str, list[str]], width: int | None) -> str:
     cells = zip([one_line(one.key) for one in lines], *columns.values(), strict=True)
     right = range(1, len(columns) + 1)
     return table((by.value.upper(), *columns), cells, right=right, cut=(0,), width=width)
 
 
-def _summed(amounts: Sequence[float], by: By) -> Sequence[float]:
+def _summed(amounts: Sequence[float], by: GroupBy) -> Sequence[float]:
     """Of a column, what its last line is the sum of: of tags, which overlap, that of the runs."""
-    return amounts[-1:] if by is By.TAG else amounts[:-1]
+    return amounts[-1:] if by is GroupBy.TAG else amounts[:-1]
 
 
-def _dollars(amounts: Sequence[float], by: By) -> list[str]:
+def _dollars(amounts: Sequence[float], by: GroupBy) -> list[str]:
     return [*(usd_sum([amount]) for amount in amounts[:-1]), usd_sum(_summed(amounts, by))]
 
 
-def _hours(amounts: Sequence[float], by: By) -> list[str]:
+def _hours(amounts: Sequence[float], by: GroupBy) -> list[str]:
     rounded = [round(amount, 2) for amount in amounts]
     return [f"{amount:.2f}" for amount in (*rounded[:-1], sum(_summed(rounded, by)))]
 
 
-def _steps(amounts: Sequence[float], by: By) -> list[str]:
+def _steps(amounts: Sequence[float], by: GroupBy) -> list[str]:
     rounded = [round(amount) for amount in amounts]
     return [str(amount or NONE) for amount in (*rounded[:-1], sum(_summed(rounded, by)))]
 
@@ -144,7 +144,7 @@ def _maybe_usd(amount: float | None) -> str:
 
 def _note(report: CostReport) -> str:
     """What must be said of the lines; empty: nothing."""
-    if report.by is By.TAG:
+    if report.by is GroupBy.TAG:
         return "A run counts under each of its tags, and once in the total."
     if report.by in OVER_TIME:
         return (

@@ -92,7 +92,7 @@ class BatchList(JsonShape):
     batches: list[ShownBatch]
 
 
-class BatchNear(ShownBatch):
+class BatchInDetail(ShownBatch):
     """One batch from near."""
 
     points_list: list[ShownPoint]

@@ -6,10 +6,10 @@ from launcher.commands.accounting import StrangeCharge
 from launcher.commands.orphans import Owner
 from launcher.core import Cost, Instance, Lease, Offer
 from launcher.core.job import JobSpec
-from launcher.decisions.grouping import By, Group, Scored
+from launcher.decisions.grouping import Group, GroupBy, Scored
 from launcher.decisions.host_history import HostRecord
 from launcher.decisions.market_report import Constraint, MarketReport, Quote
-from launcher.decisions.reconciling import Reason
+from launcher.decisions.reconciling import DifferenceReason
 from launcher.ui.schemas.shape import JsonShape
 from trainer.contract.workload import Workloads
 
@@ -113,7 +113,7 @@ class CostGroup(JsonShape, of=Group, without=["cost", "scored"]):
 class GroupedCosts(JsonShape):
     """What runs cost together."""
 
-    by: By
+    by: GroupBy
     since: float | None
     until: float | None
     """Epoch seconds, as they were asked for; null: they were not."""
@@ -135,7 +135,7 @@ class ReconciledRun(JsonShape):
     """Null: nothing was charged yet."""
     difference_usd: float
     """Above 0: charged and not counted."""
-    reasons: list[Reason]
+    reasons: list[DifferenceReason]
     unexplained_usd: float
 
 

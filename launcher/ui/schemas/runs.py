@@ -57,7 +57,7 @@ class ShownBox(JsonShape, of=BoxStatus, former=True):
     """What one look at its box saw."""
 
 
-class RunNear(JsonShape):
+class RunInDetail(JsonShape):
     """One run from near."""
 
     run: ShownRun

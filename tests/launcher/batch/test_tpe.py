@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher.batch.tpe import Dimension, Tried, ask
+from launcher.batch.tpe import CompletedTrial, Dimension, ask
 from launcher.core.early_stop import Goal
 
 LR = Dimension(key="train.optim.lr", kind="log", among=(1e-4, 1e-1))
@@ -20,15 +20,15 @@ CORE = Dimension(key="train.model.core", kind="choice", among=("attention", "fno
 SPACE = (LR, CLIP, DEPTH, CORE)
 
 
-def finished(values: Mapping[str, Any], metric: float) -> Tried:
-    return Tried(values=values, state="finished", metric=metric)
+def finished(values: Mapping[str, Any], metric: float) -> CompletedTrial:
+    return CompletedTrial(values=values, state="finished", metric=metric)
 
 
 def searched(
     space: Sequence[Dimension], points: int, loss: Any, *, seed: int, goal: Goal = "min"
-) -> list[Tried]:
+) -> list[CompletedTrial]:
     """A batch that runs one point after the other."""
-    history: list[Tried] = []
+    history: list[CompletedTrial] = []
     for _ in range(points):
         (values,) = ask(space, history, goal=goal, seed=seed)
         history.append(finished(values, loss(values)))
@@ -68,7 +68,7 @@ def test_it_finds_better_points_than_its_first_ones() -> None:
     assert sum(best) < sum(first) / 2
 
 
-def loss_of(tried: Tried) -> float:
+def loss_of(tried: CompletedTrial) -> float:
     assert tried.metric is not None
     return tried.metric
 
@@ -85,9 +85,9 @@ def test_the_goal_says_which_end_is_best() -> None:
 def test_points_that_were_pruned_or_failed_or_diverged_are_learned_from_and_hurt_nothing() -> None:
     history = searched((CLIP,), 12, lambda values: values[CLIP.key], seed=0)
     history += [
-        Tried(values={CLIP.key: 1.9}, state="pruned", metric=0.4, step=200),
-        Tried(values={CLIP.key: 1.8}, state="pruned"),
-        Tried(values={CLIP.key: 1.7}, state="failed"),
+        CompletedTrial(values={CLIP.key: 1.9}, state="pruned", metric=0.4, step=200),
+        CompletedTrial(values={CLIP.key: 1.8}, state="pruned"),
+        CompletedTrial(values={CLIP.key: 1.7}, state="failed"),
         *(finished({CLIP.key: 1.6 + n / 100}, value) for n, value in enumerate((math.nan, math.inf, 1e300))),
     ]
 
@@ -98,7 +98,7 @@ def test_points_that_were_pruned_or_failed_or_diverged_are_learned_from_and_hurt
 
 def test_points_that_go_on_are_not_asked_for_again_nor_those_that_were_tried() -> None:
     space = (Dimension(key="n", kind="int", among=(1, 6)),)
-    history = [finished({"n": 1}, 0.1), Tried(values={"n": 2}, state="failed")]
+    history = [finished({"n": 1}, 0.1), CompletedTrial(values={"n": 2}, state="failed")]
 
     asked = ask(space, history, pending=[{"n": 3}], count=9)
 

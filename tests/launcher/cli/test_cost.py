@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from launcher.core import Driver, Run
-from launcher.decisions.grouping import By
+from launcher.decisions.grouping import GroupBy
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, Terminal
 from trainer.contract.outcome import Outcome
@@ -53,8 +53,8 @@ def runs(terminal: Terminal) -> Sequence[Run]:
     return terminal.ledger.runs()[::-1]
 
 
-@pytest.mark.parametrize("by", By)
-def test_what_is_added_up_is_what_the_runs_cost(terminal: Terminal, by: By) -> None:
+@pytest.mark.parametrize("by", GroupBy)
+def test_what_is_added_up_is_what_the_runs_cost(terminal: Terminal, by: GroupBy) -> None:
     document = terminal.document("cost", "--by", by.value)
     total = document["total"]
     assert document["by"] == by
@@ -63,12 +63,12 @@ def test_what_is_added_up_is_what_the_runs_cost(terminal: Terminal, by: By) -> N
     for parts in (("gpu_usd", "storage_usd", "traffic_usd"), ("training_usd", "idle_usd", "failed_usd")):
         assert sum(total[part] for part in parts) == pytest.approx(total["usd"])
     summed = sum(group["usd"] for group in document["groups"])
-    twice = terminal.document("cost", runs(terminal)[0].id)["usd"] if by is By.TAG else 0.0
+    twice = terminal.document("cost", runs(terminal)[0].id)["usd"] if by is GroupBy.TAG else 0.0
     assert summed == pytest.approx(total["usd"] + twice)
 
 
-@pytest.mark.parametrize("by", By)
-def test_its_tables_add_up_as_they_are_shown_and_fit_a_terminal(terminal: Terminal, by: By) -> None:
+@pytest.mark.parametrize("by", GroupBy)
+def test_its_tables_add_up_as_they_are_shown_and_fit_a_terminal(terminal: Terminal, by: GroupBy) -> None:
     said = terminal.type("cost", "--by", by.value, "--metric", "rollout_nrmse").stdout
     assert max(map(len, said.splitlines())) <= 80
     charged, used, scores, *notes = said.split("\n\n")
@@ -78,7 +78,7 @@ def test_its_tables_add_up_as_they_are_shown_and_fit_a_terminal(terminal: Termin
         for line in (*cells, numbers(total)):
             if whole is not None:
                 assert sum(line[slice(*parts)]) == line[whole]
-        if by is not By.TAG:
+        if by is not GroupBy.TAG:
             shown = slice(1, 7) if whole else slice(1, 4)
             assert [sum(column) for column in zip(*(line[shown] for line in cells), strict=True)] == numbers(
                 total
@@ -87,7 +87,7 @@ def test_its_tables_add_up_as_they_are_shown_and_fit_a_terminal(terminal: Termin
     uses = [sum(numbers(line)[1:4]) for line in used.splitlines()[1:]]
     assert costs == uses
     assert scores.startswith("rollout_nrmse of the runs that are done:")
-    assert bool(notes) == (by in (By.TAG, By.DAY, By.MONTH))
+    assert bool(notes) == (by in (GroupBy.TAG, GroupBy.DAY, GroupBy.MONTH))
 
 
 def numbers(line: str) -> list[Decimal]:

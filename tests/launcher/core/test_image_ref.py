@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.core.image_ref import HUB, Reference
+from launcher.core.image_ref import HUB, ImageReference
 
 DIGEST = "sha256:" + "ab" * 32
 
@@ -23,7 +23,7 @@ def test_a_name_is_taken_apart_and_put_together_again(
     text: str, registry: str, repository: str, tag: str
 ) -> None:
     for digest in ("", DIGEST):
-        found = Reference.of(f"{text}@{digest}" if digest else text)
+        found = ImageReference.of(f"{text}@{digest}" if digest else text)
         assert (found.registry, found.repository, found.tag, found.digest) == (
             registry,
             repository,
@@ -40,4 +40,4 @@ def test_a_name_is_taken_apart_and_put_together_again(
 )
 def test_what_is_no_name_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected an image such as"):
-        Reference.of(text)
+        ImageReference.of(text)

@@ -11,7 +11,7 @@ import pytest
 
 from launcher.core import Cause, Phase, Run
 from launcher.decisions.calendar import Calendar
-from launcher.decisions.grouping import CPU, KEYED, NONE, OVER_TIME, By, Group, group_of, grouped
+from launcher.decisions.grouping import CPU, KEYED, NONE, OVER_TIME, Group, GroupBy, group_of, grouped
 from launcher.decisions.spending import spending_of
 from tests.launcher.decisions.spent import BEGAN, line, run
 
@@ -19,29 +19,29 @@ LONDON = Calendar(zone=UTC)
 """BEGAN is 08:00 on 2027-01-15."""
 
 
-def groups(runs: Sequence[Run], by: By, scores: dict[str, float] | None = None) -> dict[str, Group]:
+def groups(runs: Sequence[Run], by: GroupBy, scores: dict[str, float] | None = None) -> dict[str, Group]:
     found = grouped([spending_of(one, BEGAN) for one in runs], by, LONDON, scores)
     return {group.key: group for group in found}
 
 
 def test_every_way_to_add_up_has_its_key() -> None:
-    assert set(KEYED) == set(By)
+    assert set(KEYED) == set(GroupBy)
 
 
 @pytest.mark.parametrize(
     ("by", "keys"),
     [
-        (By.RUN, {"a", "b", "c"}),
-        (By.BATCH, {"sweep", NONE}),
-        (By.JOB, {"demo", "other"}),
-        (By.HOST, {"m1", NONE}),
-        (By.GPU, {"RTX 4090", CPU, NONE}),
-        (By.DAY, {"2027-01-15"}),
-        (By.MONTH, {"2027-01"}),
-        (By.TAG, {"lr", "new", NONE}),
+        (GroupBy.RUN, {"a", "b", "c"}),
+        (GroupBy.BATCH, {"sweep", NONE}),
+        (GroupBy.JOB, {"demo", "other"}),
+        (GroupBy.HOST, {"m1", NONE}),
+        (GroupBy.GPU, {"RTX 4090", CPU, NONE}),
+        (GroupBy.DAY, {"2027-01-15"}),
+        (GroupBy.MONTH, {"2027-01"}),
+        (GroupBy.TAG, {"lr", "new", NONE}),
     ],
 )
-def test_runs_are_added_up_by_what_they_have_in_common(by: By, keys: set[str]) -> None:
+def test_runs_are_added_up_by_what_they_have_in_common(by: GroupBy, keys: set[str]) -> None:
     first = run("a", tags=("lr", "new"))
     assert first.offer is not None
     second = run("b", job="other", offer=replace(first.offer, gpu_name=None), tags=("lr",))
@@ -68,19 +68,19 @@ def test_without_a_success_or_a_step_there_is_no_price_of_one() -> None:
 
 
 def test_a_run_counts_under_each_of_its_tags() -> None:
-    found = groups([run("a", tags=("lr", "new")), run("b", tags=("lr",))], By.TAG)
+    found = groups([run("a", tags=("lr", "new")), run("b", tags=("lr",))], GroupBy.TAG)
     assert {key: group.runs for key, group in found.items()} == {"lr": 2, "new": 1}
     assert found["lr"].cost.usd == pytest.approx(2 * found["new"].cost.usd)
 
 
 def test_the_most_expensive_group_comes_first_and_days_come_in_their_order() -> None:
     runs = [run("a", job="cheap", hours=1), run("b", job="dear", hours=30), run("c", job="fair", hours=2)]
-    assert list(groups(runs, By.JOB)) == ["dear", "fair", "cheap"]
-    assert list(groups(runs, By.DAY)) == ["2027-01-15", "2027-01-16"]
+    assert list(groups(runs, GroupBy.JOB)) == ["dear", "fair", "cheap"]
+    assert list(groups(runs, GroupBy.DAY)) == ["2027-01-15", "2027-01-16"]
 
 
 def test_a_run_that_goes_on_past_midnight_is_split_by_its_hours() -> None:
-    found = groups([run(hours=48)], By.DAY)  # from 08:00
+    found = groups([run(hours=48)], GroupBy.DAY)  # from 08:00
     assert {key: group.hours for key, group in found.items()} == {
         "2027-01-15": pytest.approx(16.0),
         "2027-01-16": pytest.approx(24.0),
@@ -95,12 +95,12 @@ def test_a_run_that_goes_on_past_midnight_is_split_by_its_hours() -> None:
 
 
 def test_a_run_that_ends_at_midnight_is_of_the_day_before() -> None:
-    (day,) = groups([run(hours=16)], By.DAY).values()
+    (day,) = groups([run(hours=16)], GroupBy.DAY).values()
     assert (day.key, day.finished) == ("2027-01-15", 1)
 
 
 def test_a_run_past_the_end_of_a_month_is_of_both() -> None:
-    found = groups([run(hours=24 * 20)], By.MONTH)
+    found = groups([run(hours=24 * 20)], GroupBy.MONTH)
     assert {key: group.hours for key, group in found.items()} == {
         "2027-01": pytest.approx(16.0 + 24 * 16),
         "2027-02": pytest.approx(8.0 + 24 * 3),
@@ -108,8 +108,8 @@ def test_a_run_past_the_end_of_a_month_is_of_both() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("by", By)
-def test_nothing_is_lost_and_nothing_counted_twice_but_under_tags(by: By, seed: int) -> None:
+@pytest.mark.parametrize("by", GroupBy)
+def test_nothing_is_lost_and_nothing_counted_twice_but_under_tags(by: GroupBy, seed: int) -> None:
     chance = random.Random(seed)
     runs = [
         run(
@@ -136,11 +136,11 @@ def test_nothing_is_lost_and_nothing_counted_twice_but_under_tags(by: By, seed: 
 def test_scores_are_those_of_the_runs_that_finished() -> None:
     runs = [run("a"), run("b"), run("c"), run("d", cause=Cause.HANG), run("e")]
     scores = {"a": 0.5, "b": 0.1, "c": 0.3, "d": 0.0}
-    scored = groups(runs, By.JOB, scores)["demo"].scored
+    scored = groups(runs, GroupBy.JOB, scores)["demo"].scored
     assert scored is not None
     assert (scored.runs, scored.lowest, scored.median, scored.highest) == (3, 0.1, 0.3, 0.5)
-    assert groups([run("e")], By.JOB, scores)["demo"].scored is None
-    assert [one.scored is None for one in groups([run("a", hours=20)], By.DAY, scores).values()] == [
+    assert groups([run("e")], GroupBy.JOB, scores)["demo"].scored is None
+    assert [one.scored is None for one in groups([run("a", hours=20)], GroupBy.DAY, scores).values()] == [
         True,
         False,
     ]

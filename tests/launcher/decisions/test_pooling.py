@@ -11,7 +11,7 @@ from launcher.core import Offer, Phase, Run
 from launcher.core.job import JobSpec, Resources
 from launcher.core.slots import SlotId, slot_id_of
 from launcher.decisions.pooling import (
-    Held,
+    HeldMachineRow,
     free_units,
     held_machines,
     hold_spec,
@@ -29,7 +29,7 @@ NOW = 1_800_000_000.0
 JOB = train_job(resources=Resources(gpus=1, gpu_memory_gb=20, memory_gb=16, disk_gb=10))
 
 
-def held(job: JobSpec = JOB, *, slots: int = 8, gpu: str = "A100 SXM4", **changes: object) -> Held:
+def held(job: JobSpec = JOB, *, slots: int = 8, gpu: str = "A100 SXM4", **changes: object) -> HeldMachineRow:
     """A machine for eight of these jobs, at $8 an hour."""
     spec = hold_spec(job, slots=slots, hours=10.0, usd=None, idle_s=60.0)
     run = Run(

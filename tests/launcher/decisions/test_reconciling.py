@@ -14,9 +14,9 @@ from launcher.decisions.reconciling import (
     BOUNDS,
     NOBODY,
     SETTLES_S,
-    Reason,
+    DifferenceReason,
     ReconciledBill,
-    Stranger,
+    UnmatchedCharge,
     bill_of,
     charges_by_run,
     reconciled,
@@ -51,7 +51,7 @@ def with_meter(**changes: Any) -> Run:
 
 
 def test_every_reason_has_a_bound() -> None:
-    assert set(BOUNDS) == set(Reason)
+    assert set(BOUNDS) == set(DifferenceReason)
 
 
 def test_the_same_sum_needs_no_reason() -> None:
@@ -61,14 +61,14 @@ def test_the_same_sum_needs_no_reason() -> None:
 
 @pytest.mark.parametrize("difference", [-0.15, 0.15, -0.0009, 0.0009])
 def test_a_difference_of_half_a_percent_is_rounding(difference: float) -> None:
-    assert found(difference).reasons == (Reason.ROUNDED,)  # of 36.1 dollars
+    assert found(difference).reasons == (DifferenceReason.ROUNDED,)  # of 36.1 dollars
 
 
 def test_what_ended_lately_or_goes_on_is_not_settled_yet() -> None:
     end = BEGAN + 10 * HOUR_S
     for about, now in ((run(), end + SETTLES_S - 1), (run(released_at=None, phase=Phase.TRAIN), end)):
         said = found(-20.0, about, now=now)
-        assert (said.reasons, said.unexplained_usd) == ((Reason.NOT_SETTLED,), 0.0)
+        assert (said.reasons, said.unexplained_usd) == ((DifferenceReason.NOT_SETTLED,), 0.0)
         assert not found(20.0, about, now=now).explained
     assert not found(-20.0, now=end + SETTLES_S + 1).explained
 
@@ -76,11 +76,11 @@ def test_what_ended_lately_or_goes_on_is_not_settled_yet() -> None:
 def test_what_began_changed_or_ended_between_two_looks_is_counted_until_the_later_one() -> None:
     most_usd = 3 * WATCHED_S * USD_PER_S
     short = run(hours=1.0)
-    assert found(-most_usd + 1e-6, short, events=()).reasons == (Reason.SEEN_LATE,)
+    assert found(-most_usd + 1e-6, short, events=()).reasons == (DifferenceReason.SEEN_LATE,)
     assert found(most_usd, short, events=()).unexplained_usd > 0
     late = Rental(instance_id="8", usd_per_hour=1.0, rented_at=BEGAN, released_at=BEGAN + 60)
     both = replace(short, rentals=(late,))
-    assert found(-2 * most_usd + 1e-6, both, events=()).reasons == (Reason.SEEN_LATE,)
+    assert found(-2 * most_usd + 1e-6, both, events=()).reasons == (DifferenceReason.SEEN_LATE,)
 
 
 def test_a_price_that_changed_while_nobody_looked_explains_what_it_came_to() -> None:
@@ -88,7 +88,7 @@ def test_a_price_that_changed_while_nobody_looked_explains_what_it_came_to() -> 
     changed = with_meter(former_gpu_usd=former_usd_per_hour * 5, former_gpu_s=5 * HOUR_S)
     for sign in (-1, 1):
         silent = found(sign * 0.9, changed, events=[])
-        assert silent.reasons == (Reason.PRICE_CHANGED,)  # ten hours of a dollar at most
+        assert silent.reasons == (DifferenceReason.PRICE_CHANGED,)  # ten hours of a dollar at most
         assert found(sign * 0.9, changed).unexplained_usd > 0  # a quarter of an hour
     assert not found(0.9, events=[]).explained
 
@@ -97,7 +97,7 @@ def test_a_machine_that_ended_by_itself_is_counted_for_as_long_as_nobody_looked(
     alone = with_meter(given_back_at=None)
     left_alone = [line(Phase.TRAIN, 0.0, hours=1.0)]
     said = found(-30.0, alone, events=left_alone)
-    assert said.reasons == (Reason.NOT_WATCHED,)
+    assert said.reasons == (DifferenceReason.NOT_WATCHED,)
     assert not found(-30.0, alone).explained
     assert not found(-30.0, run(), events=left_alone).explained
     for cause in (Cause.PREEMPTED, Cause.LOST, Cause.HOST):
@@ -106,7 +106,7 @@ def test_a_machine_that_ended_by_itself_is_counted_for_as_long_as_nobody_looked(
 
 def test_a_machine_may_have_loaded_for_as_long_as_nobody_looked_before_it_trained() -> None:
     booted_late = [line(Phase.BOOT, 0.0, hours=0.01), line(Phase.BOOT, 0.0, hours=3.0), *WATCHED[12:]]
-    assert found(-9.0, events=booted_late).reasons == (Reason.NOT_WATCHED,)
+    assert found(-9.0, events=booted_late).reasons == (DifferenceReason.NOT_WATCHED,)
     assert not found(-12.0, events=booted_late).explained
 
 
@@ -114,16 +114,18 @@ def test_bytes_after_the_last_look_are_told_from_a_price_that_is_too_high() -> N
     counted = run().meter.down_gb * DOWN_USD_PER_GB
     assert run().meter.extras.up_usd_per_gb == 0
     dear = replace(run(hours=0.1), meter=with_meter(down_gb=0.0).meter)
-    assert found(0.08, dear, traffic_usd=0.08).reasons == (Reason.LAST_TRAFFIC,)
+    assert found(0.08, dear, traffic_usd=0.08).reasons == (DifferenceReason.LAST_TRAFFIC,)
     assert not found(0.08, dear, traffic_usd=0.0).explained
     assert not found(1.0, run(hours=0.1), traffic_usd=counted + 1.0).explained  # more than 10 GB
     alone = replace(run(hours=0.1), meter=with_meter(given_back_at=None).meter)
-    assert found(1.0, alone, traffic_usd=counted + 1.0).reasons == (Reason.LAST_TRAFFIC,)
+    assert found(1.0, alone, traffic_usd=counted + 1.0).reasons == (DifferenceReason.LAST_TRAFFIC,)
 
 
 def test_a_run_of_another_account_is_on_another_bill() -> None:
     theirs = run(account="41")
-    assert reconciled(bill_of(theirs, [], WATCHED, MUCH_LATER, "42")).reasons == (Reason.OTHER_ACCOUNT,)
+    assert reconciled(bill_of(theirs, [], WATCHED, MUCH_LATER, "42")).reasons == (
+        DifferenceReason.OTHER_ACCOUNT,
+    )
     for account in ("41", ""):
         assert not reconciled(bill_of(theirs, [], WATCHED, MUCH_LATER, account)).explained
 
@@ -131,7 +133,10 @@ def test_a_run_of_another_account_is_on_another_bill() -> None:
 def test_several_reasons_together_explain_what_none_does_alone() -> None:
     most_usd = 3 * WATCHED_S * USD_PER_S
     said = found(-most_usd - 0.15)
-    assert (said.reasons, said.unexplained_usd) == ((Reason.ROUNDED, Reason.SEEN_LATE), 0.0)
+    assert (said.reasons, said.unexplained_usd) == (
+        (DifferenceReason.ROUNDED, DifferenceReason.SEEN_LATE),
+        0.0,
+    )
 
 
 def test_what_goes_beyond_all_reasons_is_left_as_a_sum() -> None:
@@ -175,12 +180,12 @@ def test_a_charge_is_found_by_the_machine_else_by_its_label() -> None:
 @pytest.mark.parametrize(
     ("label", "kind"),
     [
-        ("", Stranger.NOT_A_RUN),
-        ("my own words", Stranger.NOT_A_RUN),
-        ("vastrun-calm-heron-3f1a", Stranger.OTHER_LEDGER),
-        ("vastrun-calm-heron-3f1a.00000000", Stranger.OTHER_LEDGER),
-        ("vastrun-calm-heron-3f1a.0badcafe", Stranger.UNKNOWN_RUN),
+        ("", UnmatchedCharge.NOT_A_RUN),
+        ("my own words", UnmatchedCharge.NOT_A_RUN),
+        ("vastrun-calm-heron-3f1a", UnmatchedCharge.OTHER_LEDGER),
+        ("vastrun-calm-heron-3f1a.00000000", UnmatchedCharge.OTHER_LEDGER),
+        ("vastrun-calm-heron-3f1a.0badcafe", UnmatchedCharge.UNKNOWN_RUN),
     ],
 )
-def test_a_charge_of_no_run_says_whose_it_is(label: str, kind: Stranger) -> None:
+def test_a_charge_of_no_run_says_whose_it_is(label: str, kind: UnmatchedCharge) -> None:
     assert stranger_of(charge("9", label), "0badcafe") is kind

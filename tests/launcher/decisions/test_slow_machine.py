@@ -11,7 +11,7 @@ import pytest
 from launcher.core import Offer, Phase, Run
 from launcher.core.job import JobSpec, Limits, Success
 from launcher.decisions import policy
-from launcher.decisions.slow_machine import Change, Slowness, change_of, leaves_enough, slowness_of
+from launcher.decisions.slow_machine import MachineChange, Slowness, change_of, leaves_enough, slowness_of
 from launcher.decisions.speed_history import Speed, SpeedHistory
 from tests.fakes import command_job, train_job
 
@@ -48,7 +48,7 @@ RUN = Run(
 JOB = train_job(steps=40_000, limits=Limits(hours=12.0))
 
 
-def change(step: int = 1000, spec: JobSpec = JOB, run: Run = RUN, **options: Any) -> Change | None:
+def change(step: int = 1000, spec: JobSpec = JOB, run: Run = RUN, **options: Any) -> MachineChange | None:
     """What another machine would change, when the onboard trainer saves where it stops."""
     return change_of(SLOW, spec, run, ELSEWHERE, step=step, saved=options.get("saved", step))
 

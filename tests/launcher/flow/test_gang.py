@@ -258,6 +258,18 @@ def test_of_two_nodes_that_are_lost_the_first_one_is_named(first: int, at_s: flo
 
 
 @pytest.mark.parametrize("node", [0, 1])
+def test_a_node_that_is_lost_as_the_last_one_is_shipped_is_named(node: int, tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    world.happens_in[Phase.SHIP] = lambda of: world.market.lose(node) if of == 1 else None
+
+    world.launch()
+
+    run = world.ledger.get(RUN_ID)
+    assert (run.cause, run.failed_node) == (Cause.LOST, node), world.told
+    check_nothing_leaked(world)
+
+
+@pytest.mark.parametrize("node", [0, 1])
 def test_a_rank_that_fails_is_named_with_its_node_and_the_launch_is_tried_again_as_a_whole(
     node: int, tmp_path: Path
 ) -> None:

@@ -10,14 +10,14 @@ import pytest
 pytest.importorskip("docker")
 
 from launcher.core.errors import ImageError
-from launcher.core.image_ref import Reference
+from launcher.core.image_ref import ImageReference
 from launcher.image.daemon import connect, image_error
 from launcher.image.pull_push import have, push
 from launcher.image.stream import follow
 from tests.launcher.image.fake_registry import Watcher, digest
 from tests.launcher.providers.docker.daemon import FakeDaemon, Stream
 
-IMAGE = Reference.of("lab/vastrun:cpu-1")
+IMAGE = ImageReference.of("lab/vastrun:cpu-1")
 ABSENT = (404, {"message": "No such image: lab/vastrun:cpu-1"})
 PRESENT = (200, {"Id": digest(b"image"), "RepoTags": ["lab/vastrun:cpu-1"]})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.core.errors import ImageError
-from launcher.core.image_ref import Reference
+from launcher.core.image_ref import ImageReference
 from launcher.image.registry import Registry
 from tests.launcher.image.fake_registry import PASSWORD, USER, FakeRegistry
 
@@ -23,15 +23,15 @@ def fake_registry() -> Iterator[FakeRegistry]:
         yield fake_registry
 
 
-def reference(fake_registry: FakeRegistry, name: str = "lab/vastrun:cpu-1") -> Reference:
-    return Reference.of(f"{fake_registry.host}/{name}")
+def reference(fake_registry: FakeRegistry, name: str = "lab/vastrun:cpu-1") -> ImageReference:
+    return ImageReference.of(f"{fake_registry.host}/{name}")
 
 
 @pytest.mark.parametrize("index", [False, True])
 def test_a_tag_is_its_digest_its_size_and_its_labels(fake_registry: FakeRegistry, index: bool) -> None:
     digest = fake_registry.put("lab/vastrun:cpu-1", labels={"io.vastrun.variant": "cpu"}, index=index)
     found = ANYBODY.look_up(reference(fake_registry))
-    assert found.reference == Reference.of(f"{fake_registry.host}/lab/vastrun:cpu-1@{digest}")
+    assert found.reference == ImageReference.of(f"{fake_registry.host}/lab/vastrun:cpu-1@{digest}")
     assert (found.size_mb, found.architecture) == (150, "amd64")
     assert found.labels == {"io.vastrun.variant": "cpu"}
 

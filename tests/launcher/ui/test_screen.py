@@ -13,7 +13,7 @@ import pytest
 
 from launcher.core import Event, Phase, Progress, Run
 from launcher.ui.render.runs import progress_text
-from launcher.ui.screen import Look, StreamScreen
+from launcher.ui.screen import StreamScreen, TerminalCapabilities
 from tests.fakes import FakeClock
 
 RUN = Run(
@@ -45,7 +45,9 @@ def clock() -> FakeClock:
 
 
 def screen_on(stream: TextIO, clock: FakeClock, *, live: bool, color: bool = False) -> StreamScreen:
-    return StreamScreen(stream, Look(live=live, color=color), began=clock.now(), now=clock.now)
+    return StreamScreen(
+        stream, TerminalCapabilities(live=live, color=color), began=clock.now(), now=clock.now
+    )
 
 
 def test_a_step_shows_elapsed_time_and_dollars(clock: FakeClock) -> None:
@@ -163,7 +165,7 @@ def test_a_terminal_that_was_closed_does_not_stop_the_launcher(clock: FakeClock)
 def test_the_look_follows_stream_and_environment(
     stream: io.StringIO, environ: dict[str, str], live: bool, color: bool
 ) -> None:
-    assert Look.of(stream, environ) == Look(live=live, color=color)
+    assert TerminalCapabilities.of(stream, environ) == TerminalCapabilities(live=live, color=color)
 
 
 def test_colour_is_used_only_where_it_may_be(clock: FakeClock) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from trainer.checkpoints.folder import DamagedError, Folder, Merit, newest_first, sum_of, verify
+from trainer.checkpoints.folder import CheckpointFolder, DamagedError, Merit, newest_first, sum_of, verify
 
 
-def folder_at(path: Path, *, keep: int = 2, keep_best: bool = False) -> Folder:
-    return Folder(path=path, keep=keep, keep_best=keep_best)
+def folder_at(path: Path, *, keep: int = 2, keep_best: bool = False) -> CheckpointFolder:
+    return CheckpointFolder(path=path, keep=keep, keep_best=keep_best)
 
 
-def commit(folder: Folder, step: int, loss: float | None = None) -> Path:
+def commit(folder: CheckpointFolder, step: int, loss: float | None = None) -> Path:
     part = folder.part(step)
     part.mkdir(parents=True)
     for name in ("__0_0.distcp", "__1_0.distcp"):

@@ -23,7 +23,7 @@ from tests.trainer.checkpoints.test_folder import commit, folder_at, spoil
 from tests.trainer.conftest import together
 from trainer.checkpoints.disk import find_disk
 from trainer.checkpoints.folder import DamagedError, verify
-from trainer.checkpoints.reading import Reader, newest_intact
+from trainer.checkpoints.reading import CheckpointReader, newest_intact
 from trainer.contract.errors import ConfigError, SaveError
 from trainer.distributed.group import Ranks
 
@@ -125,13 +125,15 @@ class NamingPickler(pickle.Pickler):
 def test_a_checkpoint_is_read_whichever_python_3_11_wrote_it(tmp_path: Path) -> None:
     together(train, 1, tmp_path, "single", 1)
     checkpoint, written = tmp_path / "step-000001", io.BytesIO()
-    NamingPickler(written).dump(Reader(checkpoint).metadata)
+    NamingPickler(written).dump(CheckpointReader(checkpoint).metadata)
     with_metadata(checkpoint, written.getvalue())
     assert len(together(train, 1, tmp_path, "single", 2)[0]) == 1
 
-    with_metadata(checkpoint, pickle.dumps(Program(getattr, type(Reader(checkpoint).metadata), "mro")))
+    with_metadata(
+        checkpoint, pickle.dumps(Program(getattr, type(CheckpointReader(checkpoint).metadata), "mro"))
+    )
     with pytest.raises(DamagedError, match="asks for an attribute of Metadata"):
-        Reader(checkpoint)
+        CheckpointReader(checkpoint)
 
 
 SETS_AN_ATTRIBUTE = (
@@ -144,7 +146,7 @@ SETS_AN_ATTRIBUTE = (
 def test_a_checkpoint_that_is_refused_has_changed_nothing_of_torch(tmp_path: Path, kind: type) -> None:
     (tmp_path / ".metadata").write_bytes(SETS_AN_ATTRIBUTE % kind.__name__.encode())
     with pytest.raises(DamagedError, match="not of a checkpoint"):
-        Reader(tmp_path)
+        CheckpointReader(tmp_path)
     assert not hasattr(kind, "owned")
 
 
@@ -152,7 +154,7 @@ def test_a_checkpoint_whose_metadata_ask_for_all_memory_is_refused(tmp_path: Pat
     """One instruction that remembers a value as its four thousand millionth."""
     (tmp_path / ".metadata").write_bytes(b"\x80\x02K\x01r\xff\xff\xff\xff.")
     with memory_at_most(2 << 30), pytest.raises(DamagedError, match="contain something other than Metadata"):
-        Reader(tmp_path)
+        CheckpointReader(tmp_path)
 
 
 @contextmanager
@@ -173,7 +175,7 @@ def test_a_checkpoint_whose_tensors_lie_elsewhere_is_refused(tmp_path: Path, nam
     found = Metadata(state_dict_metadata={}, storage_data={MetadataIndex("model.x"): place})
     (tmp_path / ".metadata").write_bytes(pickle.dumps(found))
     with pytest.raises(DamagedError, match="which is no file of it"):
-        Reader(tmp_path)
+        CheckpointReader(tmp_path)
 
 
 def refusal(ranks: Ranks, folder: Path, width: int) -> tuple[str, bool]:

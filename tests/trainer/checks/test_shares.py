@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from trainer.checks.shares import Share, check_shares, share_of, windows_of
+from trainer.checks.shares import ReadShare, check_shares, share_of, windows_of
 from trainer.contract.errors import DataError
 from trainer.data.trajectories import Trajectories, TrajectoryTask
 from trainer.sampling.windows import BatchIndices, Space, draw_indices
@@ -22,7 +22,9 @@ def task() -> TrajectoryTask:
     return TrajectoryTask(trajectories, trajectories)
 
 
-def shares(*, asked: list[BatchIndices] | None = None, read: list[BatchIndices] | None = None) -> list[Share]:
+def shares(
+    *, asked: list[BatchIndices] | None = None, read: list[BatchIndices] | None = None
+) -> list[ReadShare]:
     """Those of two ranks, who were asked for some windows and read some."""
     asked = asked or [WHOLE.share(rank, 2) for rank in (0, 1)]
     return [share_of(a, task().batch(4, r)) for a, r in zip(asked, read or asked, strict=True)]

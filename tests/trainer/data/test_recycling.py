@@ -6,11 +6,11 @@ import pickle
 
 import torch
 
-from trainer.data.stored import Recycled
+from trainer.data.stored import BufferPool
 
 
 def test_memory_is_used_again_when_the_last_that_was_made_of_it_is_gone() -> None:
-    memory = Recycled()
+    memory = BufferPool()
     array = memory.empty((4, 5))
     place, part = array.ctypes.data, torch.from_numpy(array.reshape(2, 10))[1:]
     del array
@@ -22,7 +22,7 @@ def test_memory_is_used_again_when_the_last_that_was_made_of_it_is_gone() -> Non
 
 
 def test_another_size_takes_other_memory_and_another_process_begins_with_none() -> None:
-    memory = Recycled()
+    memory = BufferPool()
     place = memory.empty((4,)).ctypes.data
     assert memory.empty((400,)).size == 400
     memory.empty((4,))

@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from trainer.evaluation.metrics import MEASURES, Gauge
+from trainer.evaluation.metrics import MEASURES, FieldMetrics
 
 POINTS = 32
 
 
 def measured(field: torch.Tensor) -> dict[str, float]:
-    gauge = Gauge(tuple(field.shape), torch.device("cpu"))
+    gauge = FieldMetrics(tuple(field.shape), torch.device("cpu"))
     return {
         name: value.item() for name, value in zip(MEASURES, gauge.measure(field[None, None]), strict=True)
     }

@@ -19,7 +19,7 @@ from trainer.contract import layout
 from trainer.holding.hold import Holder
 from trainer.holding.machine import HeldBox
 from trainer.holding.processes import of_box, table
-from trainer.holding.slots import Order, SlotAnswer, destroy, drain, listed, rent, slots_of
+from trainer.holding.slots import SlotAnswer, SlotOrder, destroy, drain, listed, rent, slots_of
 
 ONSTART = Path(__file__).parents[3] / "onstart"
 LEASE = {
@@ -55,8 +55,8 @@ def leave(box: Path, seconds: float) -> None:
     (box / layout.LEASE_STATE).write_text(f"state=armed\nends_at={time.time() + seconds:.0f}\n")
 
 
-def order(name: str = "calm-owl-0001.0000", *, units: int = 1, **changes: object) -> Order:
-    ordered = Order(
+def order(name: str = "calm-owl-0001.0000", *, units: int = 1, **changes: object) -> SlotOrder:
+    ordered = SlotOrder(
         name=name,
         id=f"{name}@{HOLDER}",
         label=f"vastrun-{name.partition('.')[0]}",

@@ -18,7 +18,7 @@ from trainer.contract.config import TrainConfig, WandbConfig
 from trainer.contract.job import JobBatch
 from trainer.distributed.rank import TrainJob
 from trainer.telemetry.figures import Figures, RankMemory
-from trainer.telemetry.metrics import Metrics, Point
+from trainer.telemetry.metrics import Metrics, MetricsPoint
 from trainer.telemetry.tracking import config_of, mode_of, tags_of
 
 JOB = TrainJob(run_id="calm-heron-3f1a", name="small", gpus=0, stall_s=60, start_s=60)
@@ -32,9 +32,9 @@ def metrics_in(box: Box, mode: str = "off", batch: JobBatch | None = None) -> Me
     return Metrics(box.path, replace(JOB, batch=batch), config)
 
 
-def point(step: int, loss: float = 0.5, **known: Any) -> Point:
+def point(step: int, loss: float = 0.5, **known: Any) -> MetricsPoint:
     figures = Figures(lr=1e-3, samples_per_s=100.0, **known)
-    return Point(step=step, loss=loss, grad_norm=1.0, figures=figures)
+    return MetricsPoint(step=step, loss=loss, grad_norm=1.0, figures=figures)
 
 
 def lines_of(box: Box) -> list[dict]:

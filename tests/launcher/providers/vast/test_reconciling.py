@@ -15,7 +15,7 @@ from launcher.config import dump_job
 from launcher.core import Driver, Phase, Run
 from launcher.core.bills import cost_usd
 from launcher.core.errors import ProviderError
-from launcher.decisions.reconciling import SETTLES_S, Reason, Stranger
+from launcher.decisions.reconciling import SETTLES_S, DifferenceReason, UnmatchedCharge
 from launcher.flow import begin
 from launcher.flow.context import Services
 from launcher.ledger.sqlite import SqliteLedger
@@ -153,7 +153,7 @@ def test_its_bill_is_explained_once_it_is_settled_whatever_the_market_showed(des
     desk.vast.advance(100)
     AFTER[name](desk)
     reap(orphans(desk.ledger, desk.provider, desk.clock.now()), desk.services)
-    assert reconciled(desk).runs[0].reasons in ((Reason.ROUNDED,), (Reason.NOT_SETTLED,))
+    assert reconciled(desk).runs[0].reasons in ((DifferenceReason.ROUNDED,), (DifferenceReason.NOT_SETTLED,))
     desk.vast.advance(SETTLES_S + 60)
 
     found = reconciled(desk)
@@ -178,9 +178,9 @@ def test_what_others_rented_with_the_same_account_is_no_run_of_this_ledger(desk:
     found = reconciled(desk)
     assert not found.explained
     assert {one.label: one.kind for one in found.strangers} == {
-        "my own box": Stranger.NOT_A_RUN,
-        "vastrun-calm-heron-9999.00000000": Stranger.OTHER_LEDGER,
-        f"vastrun-lost-heron-9999.{desk.ledger.id}": Stranger.UNKNOWN_RUN,
+        "my own box": UnmatchedCharge.NOT_A_RUN,
+        "vastrun-calm-heron-9999.00000000": UnmatchedCharge.OTHER_LEDGER,
+        f"vastrun-lost-heron-9999.{desk.ledger.id}": UnmatchedCharge.UNKNOWN_RUN,
     }
     charged_usd = sum(one.usd for one in found.strangers) + sum(one.bill.charged_usd for one in found.runs)
     assert charged_usd == pytest.approx(desk.vast.billing.total_usd(), rel=0.05)

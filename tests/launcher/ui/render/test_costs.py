@@ -14,8 +14,8 @@ import pytest
 from launcher.commands.accounting import CostReport, Reconciliation, StrangeCharge
 from launcher.core import Charge, Cost, Phase
 from launcher.decisions.calendar import Calendar
-from launcher.decisions.grouping import By, group_of, grouped
-from launcher.decisions.reconciling import Reason, Stranger, bill_of, reconciled
+from launcher.decisions.grouping import GroupBy, group_of, grouped
+from launcher.decisions.reconciling import DifferenceReason, UnmatchedCharge, bill_of, reconciled
 from launcher.decisions.spending import spending_of
 from launcher.ui.render.reconciling import REASONS, STRANGERS, reconciliation_text
 from launcher.ui.render.spending import report_csv, report_text
@@ -24,7 +24,7 @@ from tests.launcher.decisions.spent import BEGAN, line, run
 PAGE = (Path(__file__).parents[4] / "docs" / "cost.md").read_text(encoding="utf-8")
 
 
-def report(chance: random.Random, by: By) -> CostReport:
+def report(chance: random.Random, by: GroupBy) -> CostReport:
     """Of runs that cost what nobody can write down."""
     spendings = []
     for number in range(9):
@@ -55,8 +55,8 @@ def dollars(text: str) -> list[list[Decimal]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("by", [By.RUN, By.DAY])
-def test_what_is_shown_adds_up_along_each_line_and_down_each_column(seed: int, by: By) -> None:
+@pytest.mark.parametrize("by", [GroupBy.RUN, GroupBy.DAY])
+def test_what_is_shown_adds_up_along_each_line_and_down_each_column(seed: int, by: GroupBy) -> None:
     charged, used, *_ = report_text(report(random.Random(seed), by)).split("\n\n")
     for (*parts, cost), uses in zip(dollars(charged), dollars(used), strict=True):
         assert sum(parts) == cost == sum(uses[:3])
@@ -66,7 +66,7 @@ def test_what_is_shown_adds_up_along_each_line_and_down_each_column(seed: int, b
 
 
 def test_a_narrow_terminal_cuts_the_names_alone() -> None:
-    narrow = replace(report(random.Random(0), By.JOB), by=By.JOB)
+    narrow = replace(report(random.Random(0), GroupBy.JOB), by=GroupBy.JOB)
     long = replace(narrow, groups=[replace(group, key="x" * 63) for group in narrow.groups])
     said = report_text(long, 80)
     assert max(map(len, said.splitlines())) == 80
@@ -74,7 +74,7 @@ def test_a_narrow_terminal_cuts_the_names_alone() -> None:
 
 
 def test_what_others_worded_steers_no_terminal_and_ends_no_line() -> None:
-    evil = replace(report(random.Random(0), By.GPU), by=By.GPU)
+    evil = replace(report(random.Random(0), GroupBy.GPU), by=GroupBy.GPU)
     group = replace(evil.groups[0], key="RTX\n\x1b[2J4090")
     said = report_text(replace(evil, groups=[group]))
     assert "\x1b" not in said
@@ -89,7 +89,7 @@ def reconciliation(*besides: Charge) -> Reconciliation:
     charge = Charge(instance_id="7", label="", usd=usd + 3.0)
     one = reconciled(bill_of(run(), [charge], [line(Phase.TRAIN, 0.0)], 1e12, ""))
     strangers = [
-        StrangeCharge(provider="vast", label=each.label, kind=Stranger.NOT_A_RUN, usd=each.usd)
+        StrangeCharge(provider="vast", label=each.label, kind=UnmatchedCharge.NOT_A_RUN, usd=each.usd)
         for each in besides
     ]
     return Reconciliation(since=0.0, runs=[one] * 3, strangers=strangers, without_bill={"local": 2})
@@ -110,16 +110,16 @@ def test_the_difference_of_a_bill_adds_up_and_what_is_not_explained_is_told_with
 
 
 def test_every_reason_and_every_stranger_has_its_words_here_and_on_the_page() -> None:
-    assert set(REASONS) == set(Reason)
-    assert set(STRANGERS) == set(Stranger)
-    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == set(Reason)
-    assert all(f"(`{kind}`)" in PAGE for kind in Stranger)
+    assert set(REASONS) == set(DifferenceReason)
+    assert set(STRANGERS) == set(UnmatchedCharge)
+    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == set(DifferenceReason)
+    assert all(f"(`{kind}`)" in PAGE for kind in UnmatchedCharge)
 
 
 def test_every_column_is_explained_on_the_page() -> None:
     explained = {
         name for row in re.findall(r"^\| ([A-Z].*?) \|", PAGE, re.MULTILINE) for name in row.split(", ")
     }
-    charged, used, *_ = report_text(report(random.Random(0), By.RUN)).split("\n\n")
+    charged, used, *_ = report_text(report(random.Random(0), GroupBy.RUN)).split("\n\n")
     shown = [re.split(r"\s{2,}", text.splitlines()[0])[1:] for text in (charged, used)]
     assert {*shown[0], *shown[1]} - {"COST"} <= explained

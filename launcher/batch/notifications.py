@@ -19,7 +19,7 @@ from launcher.decisions.schedule import BatchProgress, PointState
 from launcher.ports import Ledger, Notifier
 
 
-class BatchNotices:
+class BatchNotifier:
     """Sends to whoever the batch's job names. What was told stands in the diary of the batch's first run."""
 
     def __init__(self, notifier: Notifier | None, ledger: Ledger) -> None:

@@ -1,0 +1,59 @@
+"""The walks through the code, in the guide for contributors, are ways that the code itself goes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+_WALK = re.compile(r"^### (From .+)\n((?:(?!^##).*\n)*)", re.MULTILINE)
+_STOP = re.compile(r"^\d+\. `([^`]+)`: ", re.MULTILINE)
+_MOST = 14
+_LONG = "From the job file to the machine's end"
+
+
+def walks() -> dict[str, list[str]]:
+    """Return the files of each walk, in the order read."""
+    page = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+    return {title: _STOP.findall(body) for title, body in _WALK.findall(page)}
+
+
+def module_of(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports(path: str) -> set[tuple[str, str]]:
+    """Return what a file imports by name: from where, and what."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    froms = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module)
+    return {(str(node.module), name.name) for node in froms for name in node.names}
+
+
+def uses(path: str, other: str) -> bool:
+    """Tell whether a file imports something that the other one defines, also where its folder hands it on."""
+    body = ast.parse((ROOT / other).read_text(encoding="utf-8")).body
+    defined = {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    module = module_of(other)
+    folder = module.rpartition(".")[0]
+    return any(where == module or (where == folder and name in defined) for where, name in imports(path))
+
+
+def test_the_three_walks_are_there() -> None:
+    assert len(walks()) == 3
+    assert all(len(files) == len(set(files)) > 10 for files in walks().values())
+
+
+@pytest.mark.parametrize("title", [title for title in walks() if title != _LONG])
+def test_a_story_is_told_in_few_files(title: str) -> None:
+    assert len(walks()[title]) <= _MOST
+
+
+@pytest.mark.parametrize("title", walks())
+def test_each_file_of_a_walk_imports_another_one_of_it_or_is_imported_by_one(title: str) -> None:
+    python = [path for path in walks()[title] if path.endswith(".py")]
+    met = {path for path, other in permutations(python, 2) if uses(path, other) or uses(other, path)}
+    assert [path for path in python if path not in met] == []
