@@ -15,7 +15,7 @@ from launcher.core.errors import AuthError, GoneError, ProviderError, UncertainE
 from launcher.ports import Clock
 from launcher.providers.vast.limits import Limiter
 from launcher.providers.vast.refusals import Answer, error_of, list_of, object_of, silent
-from launcher.shipped import install_command
+from launcher.providers.vast.sdk import NoAnswerError, RefusedError, asked_once, make_sdk
 
 if TYPE_CHECKING:
     from vastai import VastAI
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from launcher.providers.vast.conformance.tape import Exchange
 
 SERVER = "https://console.vast.ai"
-_TIMEOUT_S = 30.0
 _PAUSES_S = (1.0, 4.0)
 _BACK_OFF_S = (5.0, 15.0, 45.0)
 _LONGEST_PAUSE_S = 120.0
@@ -33,18 +32,6 @@ _PAGES = 400
 _LOG_LINES = "5000"
 _MOST_USD = 1e9
 _T = TypeVar("_T")
-
-
-class RefusedError(Exception):
-    """Vast answered, and it is not a success."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(f"HTTP {answer.status} {answer.reason}".strip())
-        self.answer = answer
-
-
-class NoAnswerError(Exception):
-    """There is no answer that can be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +109,7 @@ class VastApi:
                 if number:
                     self._clock.sleep(pause_s)
                 with suppress(RefusedError, NoAnswerError):
-                    _once(partial(call, sdk))
+                    asked_once(partial(call, sdk))
 
     @property
     def asked_at(self) -> float:
@@ -326,7 +313,7 @@ class VastApi:
             with self._limiter.turn(endpoint, refused_s):
                 self.asked_at = self._clock.now()
                 try:
-                    return _once(call)
+                    return asked_once(call)
                 except RefusedError as refused:
                     refused_s = _pause_after(refused.answer, next(pauses, None))
                     if refused_s is None:
@@ -335,25 +322,12 @@ class VastApi:
     def _sdk(self) -> VastAI:
         with self._making:
             if self._made is None:
-                self._made = _sdk_of(self._account)
+                self._made = make_sdk(self._account.key, self._account.server)
                 if self._record is not None:
                     from launcher.providers.vast.conformance.recording import record_answers
 
                     record_answers(self._made.client, self._record, self._clock.now)
             return self._made
-
-
-def _sdk_of(account: VastAccount) -> VastAI:
-    try:
-        from vastai import VastAI
-    except ImportError as error:
-        raise UsageError(
-            "the provider vast needs the package vastai", hint=install_command("vast")
-        ) from error
-    # One attempt: its own retries may rent twice, and are too quick for Vast's limits.
-    sdk = VastAI(api_key=account.key, server_url=account.server, retry=1)
-    sdk.client.timeout = _TIMEOUT_S
-    return sdk
 
 
 def credit_of(user: Mapping[str, Any]) -> float:
@@ -362,27 +336,6 @@ def credit_of(user: Mapping[str, Any]) -> float:
     if isinstance(credit, int | float) and abs(credit) <= _MOST_USD:
         return float(credit)
     raise ProviderError("Vast does not say how much credit the account has")
-
-
-def _once(call: Callable[[], _T]) -> _T:
-    import requests
-
-    try:
-        return call()
-    except requests.HTTPError as error:
-        response = error.response
-        if response is None:
-            raise NoAnswerError(_in_words(error)) from error
-        answer = Answer(status=response.status_code, text=response.text, headers=response.headers)
-        raise RefusedError(answer) from error
-    except requests.RequestException as error:
-        raise NoAnswerError(_in_words(error)) from error
-    except KeyError as error:
-        raise NoAnswerError(f"an answer without {error}") from error
-    except (TypeError, AttributeError, IndexError, ValueError) as error:  # the SDK expects Vast's own types
-        raise NoAnswerError(f"an answer that is not valid ({type(error).__name__}: {error})"[:300]) from error
-    except TimeoutError as error:  # the SDK's own, of a log that is not ready
-        raise NoAnswerError(str(error)) from error
 
 
 def _pause_after(answer: Answer, usual_s: float | None) -> float | None:
@@ -396,11 +349,3 @@ def _pause_after(answer: Answer, usual_s: float | None) -> float | None:
 def _count(page: Mapping[str, Any], column: str) -> int:
     count = page.get(column)
     return count if isinstance(count, int) else 0
-
-
-def _in_words(error: Exception) -> str:
-    """The innermost cause: the outer ones repeat the whole request."""
-    name, reason = type(error).__name__, error
-    while reason.args and isinstance(reason.args[0], Exception):
-        reason = reason.args[0]
-    return f"{name}: {getattr(reason, 'reason', None) or reason}"[:300]

@@ -16,8 +16,9 @@ from launcher.core.errors import AuthError, NoOfferError, ProviderError, Unreach
 from launcher.core.job import JobSpec
 from launcher.gate.rendezvous import ADDRESSES, address_on
 from launcher.ports import Clock, Remote
-from launcher.providers.vast.api import RefusedError, VastApi
+from launcher.providers.vast.api import VastApi
 from launcher.providers.vast.rows import OverlayRow
+from launcher.providers.vast.sdk import RefusedError
 
 WHY_ONE_NODE = (
     "its machines reach each other over NAT, where NCCL and gloo cannot work; only those of one Vast cluster "
