@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
@@ -121,16 +120,20 @@ def read_ahead(session: Session) -> int:
     return len([transfer.result() for _, transfer in session.loader._coming])  # type: ignore[attr-defined]
 
 
-def workers_of(session: Session) -> list[list[int]]:
-    """In each step, the processes that read, as the rank's children by number."""
-    import multiprocessing
-
-    seen = []
+def workers_of(session: Session) -> int:
+    """How many processes were made to read all steps; which of them live at a moment is a matter of time."""
+    before = _processes_made()
     for step in range(session.config.steps):
         session.loader.read(step, 0)
-        seen.append([child.pid or 0 for child in multiprocessing.active_children()])
-    numbers = {pid: number for number, pid in enumerate(dict.fromkeys(itertools.chain(*seen)))}
-    return [[numbers[pid] for pid in pids] for pids in seen]
+    return _processes_made() - before - 1
+
+
+def _processes_made() -> int:
+    """This one included: a process that gets no name is named by its number."""
+    import multiprocessing
+    import re
+
+    return int(re.split("[-:]", multiprocessing.Process().name)[-1])
 
 
 def kinds_of_workers(session: Session) -> set[str]:
