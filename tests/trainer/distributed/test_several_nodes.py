@@ -32,7 +32,7 @@ class Cluster:
         self.machines = machines
         self.boxes = [Box(folder / f"node-{node}", **train) for node in (0, 1)]
         for box in self.boxes:
-            job = {**box.json(layout.JOB), "ranks": 1, "nodes": 2}
+            job = {**box.json(layout.JOB), "ranks": 1, "nodes": 2, "restarts": {}}
             (box.path / layout.JOB).write_text(json.dumps(job))
             make_data(box)
         self.supervisors = [self._start(node) for node in (0, 1)]
