@@ -26,7 +26,8 @@ from launcher.transcript.telling import told_content
 from launcher.ui.live import LiveScreen
 from launcher.ui.question import HeldStream
 from launcher.ui.screens import curves_at_home
-from tests.fakes import FakeClock, train_job
+from tests.fakes import FakeClock
+from tests.jobs import train_job
 
 SECONDS = 600
 """Of a training, in one round."""

@@ -12,7 +12,7 @@ from launcher.core.job import JobSpec, Resources
 from launcher.decisions.pooling import hold_spec
 from launcher.ports import Provider, Remote
 from launcher.shipped import onstart_dir
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.waiting import eventually
 from trainer.contract import layout
 

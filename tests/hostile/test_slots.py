@@ -14,9 +14,10 @@ from launcher.decisions.speed_history import SpeedHistory
 from launcher.gate.slots import slot_list_of
 from launcher.providers.pool import PoolProvider
 from tests.contract.held import LEASE
-from tests.fakes import FakeClock, train_job
+from tests.fakes import FakeClock
 from tests.hostile.lies import STEERING
 from tests.hostile.slots import SLOT_LIES, SLOT_PRINTS
+from tests.jobs import train_job
 from tests.launcher.providers.pool.slotted import SlottedMarket
 
 

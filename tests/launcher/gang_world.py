@@ -21,7 +21,8 @@ from launcher.ports import Abilities, Remote
 from launcher.transcript.recorded import recorded
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import FakeBox
-from tests.fakes import FakeProvider, FakeRemote, FakeScreen, FakeUserRequests, train_job
+from tests.fakes import FakeProvider, FakeRemote, FakeScreen, FakeUserRequests
+from tests.jobs import train_job
 from tests.launcher.batch.virtual_time import Pool, VirtualTime
 from tests.launcher.faults import Fault, Faulty, FaultyProvider, Killed, Plan
 from trainer.contract import layout

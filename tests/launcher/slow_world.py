@@ -10,7 +10,8 @@ from launcher.config import dump_job
 from launcher.core import Offer, Phase, Run
 from launcher.core.job import JobSpec, Limits
 from tests.fakebox import Training
-from tests.fakes import PRICE, train_job
+from tests.fakes import PRICE
+from tests.jobs import train_job
 from tests.launcher.world import World
 
 STEPS = 3000

@@ -30,7 +30,8 @@ from launcher.wiring import Wiring
 from tests.documents import hold_to_schema
 from tests.fake_outputs import FakePacker
 from tests.fakebox import Training
-from tests.fakes import PRICE, FakeClock, FakeForeteller, FakeProvider
+from tests.fakes import PRICE, FakeClock, FakeProvider
+from tests.jobs import FakeForeteller
 from trainer.contract.outcome import Hang, Outcome, RankEnd
 
 JOB = """\

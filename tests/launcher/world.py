@@ -15,7 +15,8 @@ from launcher.ledger.sqlite import SqliteLedger
 from launcher.transcript.recorded import recorded
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import Training
-from tests.fakes import FakeClock, FakeProvider, FakeScreen, FakeUserRequests, train_job
+from tests.fakes import FakeClock, FakeProvider, FakeScreen, FakeUserRequests
+from tests.jobs import train_job
 from tests.launcher.faults import Fault, Faulty, FaultyProvider, Plan
 
 RUN_ID = "calm-heron-3f1a"

@@ -13,7 +13,7 @@ from launcher.core import Cause, Phase, Verdict
 from launcher.core.batch import Budget, StopRules
 from launcher.ledger.sqlite import SqliteLedger
 from tests.fakebox import Training
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 from tests.launcher.terminal import CRASH, HANG
 

@@ -14,7 +14,7 @@ from launcher.core.job import JobSpec, Resources
 from launcher.core.slots import POOL
 from launcher.decisions.shares import total_usd
 from tests.fakebox import Loading, Training
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.launcher.batch.virtual_time import Killed
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 from tests.launcher.terminal import CRASH

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.launcher.batch.test_fleet import check_the_bill, story
 from tests.launcher.batch.virtual_time import Killed, VirtualTime
 from tests.launcher.batch.world import NAME, BatchWorld

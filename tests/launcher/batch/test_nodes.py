@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 
 

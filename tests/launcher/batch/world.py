@@ -28,7 +28,8 @@ from launcher.ports import Notifier, RunThreads
 from launcher.providers.pool import PoolProvider
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import Training
-from tests.fakes import FakeScreen, train_job
+from tests.fakes import FakeScreen
+from tests.jobs import train_job
 from tests.launcher.batch.held_market import HeldMarket
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.faults import FaultyProvider, Plan

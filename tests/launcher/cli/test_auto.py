@@ -7,7 +7,7 @@ import pytest
 from launcher.commands.foretelling import ForetellingError
 from launcher.config import read_job
 from tests.fakebox import Training
-from tests.fakes import workloads
+from tests.jobs import workloads
 from tests.launcher.terminal import CRASH, Terminal
 
 BATCH = ("--set", "train.batch=auto", "--set", "resources.gpu_memory_gb=20")

@@ -12,7 +12,7 @@ import pytest
 from launcher.api.client import Client
 from launcher.config import dump_job
 from launcher.core import Event, Meter, Phase, Run
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.launcher.api.notebook import Notebook
 from tests.launcher.terminal import Terminal
 

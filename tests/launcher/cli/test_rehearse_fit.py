@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from launcher.commands.foretelling import ForetellingError
-from tests.fakes import workloads
+from tests.jobs import workloads
 from tests.launcher.terminal import Terminal
 
 

@@ -12,7 +12,8 @@ from launcher.config import dump_job
 from launcher.core import Phase, Run
 from launcher.core.errors import JobValueError
 from launcher.core.job import JobSpec, Resources
-from tests.fakes import FakeClock, FakeForeteller, FakeProvider, train_job, workloads
+from tests.fakes import FakeClock, FakeProvider
+from tests.jobs import FakeForeteller, train_job, workloads
 from trainer.contract.config import TrainConfig
 
 

@@ -15,7 +15,7 @@ from launcher.core import Cause, Origin, Phase, Run
 from launcher.core.bills import cost_usd
 from launcher.core.job import Checkpoints, JobSpec, Limits
 from launcher.ledger.sqlite import SqliteLedger
-from tests.fakes import train_job
+from tests.jobs import train_job
 
 NOW = 10_000.0
 PUSHES = Checkpoints(push="s3://models/demo/")

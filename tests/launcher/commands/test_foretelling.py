@@ -10,7 +10,7 @@ import pytest
 
 from launcher.commands.foretelling import Foreteller, ForetellingError
 from launcher.core.job import Resources
-from tests.fakes import command_job, train_job, workloads
+from tests.jobs import command_job, train_job, workloads
 from trainer.contract.config import TrainConfig
 
 JOB = train_job(resources=Resources(gpus=1))

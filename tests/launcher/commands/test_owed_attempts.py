@@ -13,7 +13,7 @@ from launcher.core import Cause, Driver, Phase, Run, UserRequest
 from launcher.core.job import JobSpec, Limits
 from launcher.flow import begin, drive
 from tests.fakebox import Training
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed, Moment
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.world import World

@@ -15,7 +15,7 @@ from launcher.core import Driver, Phase, Run, label_of, ledger_in, run_id_in
 from launcher.ledger.sqlite import SqliteLedger
 from tests.e2e.terminal import Terminal as Shell
 from tests.emulators.vast import VastEmulator
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.launcher.providers.vast.rentals import open_market, order
 from tests.launcher.terminal import Terminal
 

@@ -12,7 +12,8 @@ from launcher.core import Cause, ExtraRates, Instance, Meter, Offer, Phase, Rent
 from launcher.core.job import JobSpec, Limits
 from launcher.decisions import policy
 from tests.fakebox import Loading, Training
-from tests.fakes import PRICE, FakeProvider, train_job
+from tests.fakes import PRICE, FakeProvider
+from tests.jobs import train_job
 from tests.launcher.faults import Plan
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import World

@@ -6,7 +6,7 @@ from typing import Any
 
 from launcher.config import dump_job
 from launcher.core import Event, ExtraRates, Meter, Offer, Phase, Run
-from tests.fakes import train_job
+from tests.jobs import train_job
 
 BEGAN = 1_800_000_000.0
 HOUR_S = 3600.0

@@ -16,7 +16,7 @@ from launcher.decisions.comparing import (
     job_differences,
     job_values,
 )
-from tests.fakes import train_job
+from tests.jobs import train_job
 
 RUN = Run(
     id="calm-heron-3f1a",

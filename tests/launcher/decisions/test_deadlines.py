@@ -14,7 +14,7 @@ from launcher.core.errors import JobValueError, NoOfferError
 from launcher.core.job import JobSpec, Limits
 from launcher.decisions import policy
 from launcher.decisions.deadlines import deadline_text, expected_end, first_in_time, in_time, must_be_ahead
-from tests.fakes import train_job
+from tests.jobs import train_job
 
 NOW = datetime(2026, 11, 24, 16, 0, tzinfo=UTC).timestamp()
 HOUR_S = 3600.0

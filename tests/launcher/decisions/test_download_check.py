@@ -17,7 +17,7 @@ from launcher.core import Cause
 from launcher.core.job import Checkpoints, JobSpec, Resources
 from launcher.decisions import download_check
 from tests import parts
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.launcher.terminal import Terminal
 
 TOOLS = ("timeout", "head", "wc")

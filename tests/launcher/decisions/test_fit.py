@@ -8,7 +8,7 @@ import pytest
 
 from launcher.core.job import Resources
 from launcher.decisions.fit import GpuFit, fit_of
-from tests.fakes import train_job, workloads
+from tests.jobs import train_job, workloads
 from trainer.contract.config import TrainConfig
 from trainer.contract.gpus import PEAKS
 

@@ -10,7 +10,8 @@ from launcher.core import Cause, Event, Phase, Run
 from launcher.decisions.gang import first_failed, have_reached, joint_diary, may_rent, named
 from launcher.decisions.host_history import blames_host
 from launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
-from tests.fakes import FakeClock, FakeProvider, train_job
+from tests.fakes import FakeClock, FakeProvider
+from tests.jobs import train_job
 
 FIRST = Run(
     id="calm-heron-3f1a",

@@ -11,7 +11,7 @@ from launcher.core.job import JobSpec
 from launcher.decisions.hold_size import HANDOVER_S, IDLE_S, expected_s, life_s, needed_s, pays, size_of
 from launcher.decisions.policy import lease_of, worst_case_usd
 from launcher.decisions.pooling import LEAST_LEFT_S, hold_spec
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.launcher.decisions.test_holding import HOUR, offer
 
 

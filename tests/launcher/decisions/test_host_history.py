@@ -9,7 +9,7 @@ import pytest
 from launcher.config import dump_job
 from launcher.core import Cause, Offer, Phase, Run
 from launcher.decisions.host_history import avoided, blames_host, host_records
-from tests.fakes import train_job
+from tests.jobs import train_job
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0

@@ -11,7 +11,7 @@ import pytest
 from launcher.config import dump_job
 from launcher.core.job import Code, JobSpec, Limits, Resources
 from launcher.decisions.job_shape import OF_TRAIN, first_look, shape_of, steps_of
-from tests.fakes import command_job, train_job
+from tests.jobs import command_job, train_job
 from trainer.contract.config import DataConfig, ModelConfig, ObjectiveConfig, OptimConfig, TrainConfig
 
 JOB = train_job()

@@ -12,7 +12,7 @@ from launcher.decisions.judge import CAUSE_OF_STEP, STOP_CAUSES, judge
 from launcher.decisions.pooling import hold_spec
 from launcher.gate.evidence import evidence_of, step_ends_of
 from launcher.shipped import onstart_dir
-from tests.fakes import command_job, train_job
+from tests.jobs import command_job, train_job
 from trainer.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StartRecord
 from trainer.supervision.stop import STOPPED_BY
 

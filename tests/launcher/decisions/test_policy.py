@@ -7,7 +7,7 @@ import pytest
 from launcher.core import Instance, Phase, Run
 from launcher.core.job import Resources
 from launcher.decisions.policy import link_mbps, ours
-from tests.fakes import train_job
+from tests.jobs import train_job
 
 RUN = Run(
     id="calm-heron-3f1a",

@@ -23,7 +23,7 @@ from launcher.decisions.pooling import (
     unfit,
     units_of,
 )
-from tests.fakes import train_job
+from tests.jobs import train_job
 
 NOW = 1_800_000_000.0
 JOB = train_job(resources=Resources(gpus=1, gpu_memory_gb=20, memory_gb=16, disk_gb=10))

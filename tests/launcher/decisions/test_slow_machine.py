@@ -13,7 +13,7 @@ from launcher.core.job import JobSpec, Limits, Success
 from launcher.decisions import policy
 from launcher.decisions.slow_machine import MachineChange, Slowness, change_of, leaves_enough, slowness_of
 from launcher.decisions.speed_history import Speed, SpeedHistory
-from tests.fakes import command_job, train_job
+from tests.jobs import command_job, train_job
 
 NOW = 1_800_000_000.0
 KIND = ("RTX 4090", 1)

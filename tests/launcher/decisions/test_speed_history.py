@@ -12,7 +12,7 @@ from launcher.core import Offer, Phase, Run
 from launcher.core.job import JobSpec
 from launcher.decisions.speed_history import MOST_RUNS, Speed, SpeedHistory, speed_history_of
 from tests.fakebox import Loading, Training
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.launcher.world import World
 from trainer.contract.config import OptimConfig, TrainConfig
 

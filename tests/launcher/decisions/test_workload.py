@@ -22,7 +22,7 @@ from launcher.decisions.workload import (
     room_of,
     whole_gb,
 )
-from tests.fakes import command_job, train_job, workloads
+from tests.jobs import command_job, train_job, workloads
 from trainer.contract.config import TrainConfig
 
 

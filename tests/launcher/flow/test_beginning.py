@@ -8,7 +8,7 @@ from launcher.core import BoxStatus, RankStatus
 from launcher.core.job import JobSpec, Success
 from launcher.flow.beginning import SETTLED_S, Beginning
 from launcher.flow.progress import activity_of
-from tests.fakes import command_job, train_job
+from tests.jobs import command_job, train_job
 
 TRAINER, SILENT = train_job(), command_job()
 TRAINER_OF_TWO, SILENT_OF_TWO = train_job(nodes=2), command_job(nodes=2)

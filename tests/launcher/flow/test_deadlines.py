@@ -11,7 +11,8 @@ from launcher.core import Cause, Phase, UserRequest
 from launcher.core.job import JobSpec, Limits
 from launcher.decisions import policy
 from tests.fakebox import Loading, Training
-from tests.fakes import PRICE, train_job
+from tests.fakes import PRICE
+from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import World
 

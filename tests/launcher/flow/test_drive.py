@@ -14,7 +14,8 @@ from launcher.core.job import Limits
 from launcher.core.verdict import VERDICT_OF
 from launcher.decisions import policy
 from tests.fakebox import Loading, Training
-from tests.fakes import PRICE, train_job
+from tests.fakes import PRICE
+from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import RUN_ID, World
 

@@ -4,47 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from launcher.commands.following import follow
-from launcher.commands.orphans import leftover_networks
-from launcher.core import NOTHING, Cause, Instance, Phase, Run, UserRequest, bills
+from launcher.core import NOTHING, Cause, Instance, Phase, UserRequest, bills
 from launcher.core.batch import Budget
-from launcher.core.errors import BudgetError, HeldError, NoSuchRunError, StorageError, UsageError
+from launcher.core.errors import BudgetError
 from launcher.core.phases import BEFORE_TRAINING
 from tests.fakebox import Loading
-from tests.hostile.lies import INTERFACES, PLACES
-from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
-from tests.launcher.gang_world import RUN_ID, GangMarket, GangWorld, Life, NetworkedMarket
+from tests.hostile.lies import PLACES
+from tests.launcher.gang_checks import check_nothing_leaked
+from tests.launcher.gang_world import RUN_ID, GangMarket, GangWorld, Life
 from trainer.contract import layout
 
 GONE_S = 60.0
 """So long after a node was lost the others may live."""
-
-
-def drive_to_the_end(world: GangWorld) -> Run:
-    """As a patient user would: launch, and resume whatever was interrupted."""
-    drive = world.launch
-    for _ in range(12):
-        try:
-            run = drive()
-        except (Killed, StorageError, HeldError):
-            drive = world.resume
-            continue
-        except UsageError:  # it has ended, and nothing follows
-            break
-        if run.phase is Phase.ENDED:
-            return run
-    return world.ledger.get(RUN_ID)
-
-
-def check_nothing_leaked(world: GangWorld) -> None:
-    assert world.market.rented == 0, world.told
-    assert all(run.phase is Phase.ENDED for run in world.every_row()), world.told
-    assert world.market.too_early == 0, "a node trained while another had nothing"
-    assert world.usd == pytest.approx(world.market.bill_usd, rel=0.05, abs=0.1), world.told
 
 
 def test_the_machines_of_a_run_are_rented_in_order_train_together_and_end_under_one_verdict(
@@ -119,57 +94,6 @@ def test_a_place_that_is_none_is_told_to_no_box(said: str, tmp_path: Path) -> No
     assert run.cause is Cause.PROVIDER, world.told
     assert not any(told)
     check_nothing_leaked(world)
-
-
-def networked(tmp_path: Path, **job: Any) -> tuple[GangWorld, NetworkedMarket]:
-    """A market whose machines share a network only where it was made for their run."""
-    world = GangWorld(tmp_path, market=NetworkedMarket, **job)
-    assert isinstance(world.market, NetworkedMarket)
-    return world, world.market
-
-
-def test_nodes_share_a_network_that_is_removed_after_the_last_machine(tmp_path: Path) -> None:
-    world, market = networked(tmp_path, nodes=3)
-    places: list[bytes] = []
-    world.at(15.0, lambda: places.extend(box.files[layout.NODE_ENV] for box in market.boxes))
-
-    run = world.launch()
-
-    assert run.cause is None, world.told
-    assert {row.offer.network for row in world.rows() if row.offer} == {"b"}
-    assert len(places) == 3 and all(b"VASTRUN_RENDEZVOUS=10.5.0.1:29400\n" in place for place in places)
-    assert (market.networks, market.left_with) == ({}, 0)
-    check_nothing_leaked(world)
-
-
-@pytest.mark.parametrize("node", [0, 1])
-def test_a_node_that_is_not_on_the_network_is_given_back_with_all_before_anybody_trains(
-    node: int, tmp_path: Path
-) -> None:
-    world, market = networked(tmp_path)
-    market.interfaces[node] = INTERFACES["another network"]
-
-    world.launch()
-
-    first = world.ledger.get(RUN_ID)
-    assert (first.cause, first.failed_node) == (Cause.HOST, node), world.told
-    assert "no interface on 10.5.0.0/24" in first.detail
-    assert {row.phase for row in world.rows()} == {Phase.ENDED}
-    assert not any(event.text.startswith("training: ") for event in world.ledger.events(RUN_ID))
-    assert market.networks == {}
-    check_nothing_leaked(world)
-
-
-def test_a_network_that_stays_is_told_and_keeps_no_run_open(tmp_path: Path) -> None:
-    world, market = networked(tmp_path)
-    trouble = Fault(verb="networks.remove_network", nth=1, moment="before", trouble="error", times=99)
-    world.expect(trouble)
-
-    run = world.launch()
-
-    assert (run.phase, run.cause) == (Phase.ENDED, None), world.told
-    assert "the run's network is left: HTTP 500; `vastrun reap` removes it" in world.told
-    assert [network.label for network in leftover_networks(world.ledger, market)] == [run.label]
 
 
 def test_half_a_gang_and_no_offer_for_the_rest_gives_all_back_within_seconds(tmp_path: Path) -> None:
@@ -335,149 +259,3 @@ def test_who_leaves_before_all_nodes_are_ready_leaves_a_training_that_was_starte
 
     assert run.cause is None, world.told
     check_nothing_leaked(world)
-
-
-def test_rows_of_nodes_that_a_killed_launcher_left_open_are_closed_by_the_next(tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
-    world.expect(Fault(verb="provider.search", nth=1, moment="before", trouble="error"))
-    world.expect(*world.plan.faults, Fault(verb="ledger.save", nth=1, moment="after", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
-    assert [row.phase for row in world.rows()] == [Phase.ENDED, Phase.PLAN], world.told
-
-    world.resume()
-
-    check_nothing_leaked(world)
-
-
-@pytest.mark.parametrize("nth", [1, 2])
-@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
-def test_a_launcher_killed_in_a_phase_of_either_node_and_resumed_ends_with_success(
-    phase: Phase, nth: int, tmp_path: Path
-) -> None:
-    world = GangWorld(tmp_path)
-    verb, moment = KILL_IN[phase]
-    world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble="killed"))
-
-    with pytest.raises(Killed):
-        world.launch()
-    run = world.resume()
-
-    assert run.cause is None, world.told
-    assert len(world.market.order) == 2
-    check_nothing_leaked(world)
-
-
-@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
-def test_a_launcher_killed_in_a_phase_is_followed_by_one_on_another_computer_of_the_team(
-    phase: Phase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    world = GangWorld(tmp_path)
-    verb, moment = KILL_IN[phase]
-    world.expect(Fault(verb=verb, nth=2, moment=moment, trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
-
-    run = world.resume(computer="laptop")
-
-    assert run.cause is None, world.told
-    assert len(world.market.order) == 2
-    folder = tmp_path / "runs" / RUN_ID
-    assert [(row.computer, row.out_dir) for row in world.rows()] == [
-        ("laptop", str(folder)),
-        ("laptop", str(folder / "node-1")),
-    ]
-    check_nothing_leaked(world)
-
-
-MOVES = [("ledger.save", nth) for nth in (1, 2, 3)] + [("ledger.hold", nth) for nth in (1, 2, 3)]
-
-
-@pytest.mark.parametrize(("verb", "nth"), MOVES)
-@pytest.mark.parametrize("trouble", ["killed", "no space"])
-def test_who_takes_a_run_over_and_fails_on_the_way_leaves_all_nodes_to_the_next(
-    verb: str, nth: int, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    world = GangWorld(tmp_path)
-    world.expect(Fault(verb="output_store.pump", nth=2, moment="after", trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
-    world.plan.calls.clear()
-    world.expect(Fault(verb=verb, nth=nth, moment="after", trouble=trouble))
-    with pytest.raises((Killed, StorageError)):
-        world.resume(computer="laptop")
-
-    run = world.resume(computer="laptop")
-
-    assert run.cause is None, world.told
-    folder = tmp_path / "runs" / RUN_ID
-    assert [row.out_dir for row in world.rows()] == [str(folder), str(folder / "node-1")]
-    check_nothing_leaked(world)
-
-
-@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
-def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Phase, tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
-    verb, moment = KILL_IN[phase]
-    world.expect(Fault(verb=verb, nth=2, moment=moment, trouble="killed"))
-    with pytest.raises(Killed):
-        world.launch()
-
-    world.time.sleep(3600.0)
-
-    assert world.market.rented == 0
-
-
-ROWS = [
-    (verb, moment, trouble)
-    for verb, troubles in {
-        "provider.search": ("error", "denied"),
-        "provider.rent": ("error", "uncertain", "unreachable", "busy", "killed"),
-        "provider.instances": ("error", "unreachable", "killed"),
-        "provider.connect": ("unreachable", "gone", "killed"),
-        "provider.destroy": ("error", "unreachable", "killed"),
-        "remote.run": ("error", "unreachable", "killed"),
-        "remote.put": ("error", "unreachable", "killed"),
-        "remote.write": ("error", "killed"),
-        "networks.rendezvous": ("error", "unreachable", "killed"),
-        "networks.remove_network": ("error", "unreachable", "denied", "killed"),
-        "output_store.collect": ("no space", "bug", "killed"),
-        "ledger.save": ("no space", "killed"),
-        "ledger.hold": ("no space", "killed"),
-        "ledger.add": ("no space", "killed"),
-        "packer.pack": ("no space", "bug"),
-    }.items()
-    for moment in ("before", "after")
-    for trouble in troubles
-]
-
-
-@pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS, ids=lambda value: value.replace(" ", "_"))
-def test_one_fault_leaves_no_machine_of_either_node_and_no_false_verdict(
-    verb: str, moment: Moment, trouble: str, tmp_path: Path
-) -> None:
-    struck = 0
-    for nth in (1, 2):
-        world, market = networked(tmp_path)
-        world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble))
-
-        try:
-            run = drive_to_the_end(world)
-        except NoSuchRunError:  # no row was ever written
-            assert world.market.order == []
-            struck += 1
-            continue
-
-        check_nothing_leaked(world)
-        assert market.left_with == 0
-        assert market.networks == {} or "network is left" in world.told
-        struck += len(world.plan.struck)
-        if run.cause is None:
-            assert all(proof.holds for row in world.rows(run.id) for proof in row.proofs), world.told
-        else:
-            assert run.detail, world.told
-        if trouble == "killed" and verb != "ledger.add":
-            assert run.cause is None, f"#{nth}: {run.cause} {run.detail}\n{world.told}"
-    assert struck, "no fault of this row ever struck: the row tests nothing"

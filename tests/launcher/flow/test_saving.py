@@ -20,7 +20,8 @@ from launcher.outputs.store import FolderStore
 from launcher.ports import Remote
 from tests.fake_outputs import FakeOutputStore
 from tests.fakebox import Training
-from tests.fakes import FakeClock, train_job
+from tests.fakes import FakeClock
+from tests.jobs import train_job
 from tests.launcher.faults import Fault
 from tests.launcher.world import World
 

@@ -12,7 +12,7 @@ from launcher.core.job import Limits
 from launcher.core.verdict import VERDICT_OF
 from launcher.decisions.host_history import avoided
 from tests.fakebox import Training
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.slow_world import FAST, LIMITS, SLOW, earlier_runs, long_job, slow_world
 from tests.launcher.terminal import Terminal

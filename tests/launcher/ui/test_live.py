@@ -22,7 +22,8 @@ from launcher.ui.list_screen import ListScreen
 from launcher.ui.live import LiveScreen
 from launcher.ui.question import HeldStream
 from launcher.ui.render.live import LearningCurve, sparkline
-from tests.fakes import FakeClock, train_job
+from tests.fakes import FakeClock
+from tests.jobs import train_job
 
 SPEC = replace(train_job(), limits=Limits(usd=5.0))
 RUN = Run(

@@ -21,7 +21,8 @@ from launcher.ports import Ledger
 from launcher.ui.notify import UrlNotifier, request_for
 from launcher.ui.render.notifications import title
 from tests.fakebox import Training
-from tests.fakes import FakeClock, train_job
+from tests.fakes import FakeClock
+from tests.jobs import train_job
 from tests.launcher.decisions.test_notifications import ENDED
 from tests.launcher.terminal import CRASH, JOB, Terminal
 from tests.launcher.ui.inbox import inbox

@@ -12,7 +12,7 @@ from launcher.core.job import JobSpec, Limits, Resources
 from launcher.core.settings import SlurmSettings
 from launcher.gate.slurm import END, Partition, partitions_of
 from launcher.providers.slurm.offers import NodeShare, offers_for
-from tests.fakes import train_job
+from tests.jobs import train_job
 
 SINFO = """\
 cpu*|up|1-00:00:00|2|64|256000|mixed|(null)

@@ -15,7 +15,8 @@ from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import VastAccount
 from tests.contract.markets import LEASE
 from tests.emulators.vast import VastEmulator
-from tests.fakes import FakeClock, train_job
+from tests.fakes import FakeClock
+from tests.jobs import train_job
 from tests.waiting import LONGEST_S, eventually
 
 LABEL = "vastrun-calm-heron-3f1a"

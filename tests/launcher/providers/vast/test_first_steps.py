@@ -22,7 +22,8 @@ from launcher.providers.vast.api import VastAccount
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fake_outputs import FakeOutputStore, FakePacker
-from tests.fakes import FakeClock, FakeScreen, FakeUserRequests, train_job
+from tests.fakes import FakeClock, FakeScreen, FakeUserRequests
+from tests.jobs import train_job
 
 JOB = train_job(resources=Resources(gpus=0, disk_gb=20.0), limits=Limits(hours=1.0, usd=3.0))
 

@@ -10,7 +10,7 @@ from launcher.core.job import JobSpec, Limits, Resources
 from launcher.providers.vast.funnel import funnel
 from launcher.providers.vast.offers import offer_of, query
 from launcher.providers.vast.rows import OfferRow
-from tests.fakes import train_job
+from tests.jobs import train_job
 from tests.launcher.providers.vast import rows
 from tests.launcher.providers.vast.rows import DAY_S, LOCK, NOW, offer, offer_row
 

@@ -13,7 +13,7 @@ from launcher.decisions.market_report import Term
 from launcher.decisions.speed_history import Speed, SpeedHistory
 from launcher.providers.vast.funnel import funnel
 from launcher.providers.vast.ranking import Estimate, ranked, shuffled
-from tests.fakes import train_job, workloads
+from tests.jobs import train_job, workloads
 from tests.launcher.providers.vast.rows import LOCK, NOW, offer, offer_row
 from trainer.contract.config import TrainConfig
 

@@ -25,7 +25,8 @@ from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fake_outputs import FakeOutputStore, FakePacker
-from tests.fakes import FakeScreen, FakeUserRequests, train_job
+from tests.fakes import FakeScreen, FakeUserRequests
+from tests.jobs import train_job
 from tests.launcher.providers.vast.rentals import order
 
 RUN_ID = "calm-heron-3f1a"

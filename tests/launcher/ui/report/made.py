@@ -11,7 +11,7 @@ from launcher.config import dump_job
 from launcher.core import Cause, Phase, Run
 from launcher.core.batch import Batch, BatchLimits, BatchObjective, BatchPoint, BatchSpec
 from launcher.ledger.sqlite import SqliteLedger
-from tests.fakes import train_job
+from tests.jobs import train_job
 
 NOW = 1.8e9
 NAME = "widths"

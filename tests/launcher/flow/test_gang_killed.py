@@ -1,0 +1,175 @@
+"""Runs with several nodes whose launcher is killed, or meets a fault: nothing stays rented."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Phase, Run
+from launcher.core.errors import HeldError, NoSuchRunError, StorageError, UsageError
+from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
+from tests.launcher.gang_checks import check_nothing_leaked, networked
+from tests.launcher.gang_world import RUN_ID, GangWorld
+
+
+def drive_to_the_end(world: GangWorld) -> Run:
+    """As a patient user would: launch, and resume whatever was interrupted."""
+    drive = world.launch
+    for _ in range(12):
+        try:
+            run = drive()
+        except (Killed, StorageError, HeldError):
+            drive = world.resume
+            continue
+        except UsageError:  # it has ended, and nothing follows
+            break
+        if run.phase is Phase.ENDED:
+            return run
+    return world.ledger.get(RUN_ID)
+
+
+def test_rows_of_nodes_that_a_killed_launcher_left_open_are_closed_by_the_next(tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    world.expect(Fault(verb="provider.search", nth=1, moment="before", trouble="error"))
+    world.expect(*world.plan.faults, Fault(verb="ledger.save", nth=1, moment="after", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+    assert [row.phase for row in world.rows()] == [Phase.ENDED, Phase.PLAN], world.told
+
+    world.resume()
+
+    check_nothing_leaked(world)
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+def test_a_launcher_killed_in_a_phase_of_either_node_and_resumed_ends_with_success(
+    phase: Phase, nth: int, tmp_path: Path
+) -> None:
+    world = GangWorld(tmp_path)
+    verb, moment = KILL_IN[phase]
+    world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble="killed"))
+
+    with pytest.raises(Killed):
+        world.launch()
+    run = world.resume()
+
+    assert run.cause is None, world.told
+    assert len(world.market.order) == 2
+    check_nothing_leaked(world)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+def test_a_launcher_killed_in_a_phase_is_followed_by_one_on_another_computer_of_the_team(
+    phase: Phase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = GangWorld(tmp_path)
+    verb, moment = KILL_IN[phase]
+    world.expect(Fault(verb=verb, nth=2, moment=moment, trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+
+    run = world.resume(computer="laptop")
+
+    assert run.cause is None, world.told
+    assert len(world.market.order) == 2
+    folder = tmp_path / "runs" / RUN_ID
+    assert [(row.computer, row.out_dir) for row in world.rows()] == [
+        ("laptop", str(folder)),
+        ("laptop", str(folder / "node-1")),
+    ]
+    check_nothing_leaked(world)
+
+
+MOVES = [("ledger.save", nth) for nth in (1, 2, 3)] + [("ledger.hold", nth) for nth in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(("verb", "nth"), MOVES)
+@pytest.mark.parametrize("trouble", ["killed", "no space"])
+def test_who_takes_a_run_over_and_fails_on_the_way_leaves_all_nodes_to_the_next(
+    verb: str, nth: int, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = GangWorld(tmp_path)
+    world.expect(Fault(verb="output_store.pump", nth=2, moment="after", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+    world.plan.calls.clear()
+    world.expect(Fault(verb=verb, nth=nth, moment="after", trouble=trouble))
+    with pytest.raises((Killed, StorageError)):
+        world.resume(computer="laptop")
+
+    run = world.resume(computer="laptop")
+
+    assert run.cause is None, world.told
+    folder = tmp_path / "runs" / RUN_ID
+    assert [row.out_dir for row in world.rows()] == [str(folder), str(folder / "node-1")]
+    check_nothing_leaked(world)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Phase, tmp_path: Path) -> None:
+    world = GangWorld(tmp_path)
+    verb, moment = KILL_IN[phase]
+    world.expect(Fault(verb=verb, nth=2, moment=moment, trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+
+    world.time.sleep(3600.0)
+
+    assert world.market.rented == 0
+
+
+ROWS = [
+    (verb, moment, trouble)
+    for verb, troubles in {
+        "provider.search": ("error", "denied"),
+        "provider.rent": ("error", "uncertain", "unreachable", "busy", "killed"),
+        "provider.instances": ("error", "unreachable", "killed"),
+        "provider.connect": ("unreachable", "gone", "killed"),
+        "provider.destroy": ("error", "unreachable", "killed"),
+        "remote.run": ("error", "unreachable", "killed"),
+        "remote.put": ("error", "unreachable", "killed"),
+        "remote.write": ("error", "killed"),
+        "networks.rendezvous": ("error", "unreachable", "killed"),
+        "networks.remove_network": ("error", "unreachable", "denied", "killed"),
+        "output_store.collect": ("no space", "bug", "killed"),
+        "ledger.save": ("no space", "killed"),
+        "ledger.hold": ("no space", "killed"),
+        "ledger.add": ("no space", "killed"),
+        "packer.pack": ("no space", "bug"),
+    }.items()
+    for moment in ("before", "after")
+    for trouble in troubles
+]
+
+
+@pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS, ids=lambda value: value.replace(" ", "_"))
+def test_one_fault_leaves_no_machine_of_either_node_and_no_false_verdict(
+    verb: str, moment: Moment, trouble: str, tmp_path: Path
+) -> None:
+    struck = 0
+    for nth in (1, 2):
+        world, market = networked(tmp_path)
+        world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble))
+
+        try:
+            run = drive_to_the_end(world)
+        except NoSuchRunError:  # no row was ever written
+            assert world.market.order == []
+            struck += 1
+            continue
+
+        check_nothing_leaked(world)
+        assert market.left_with == 0
+        assert market.networks == {} or "network is left" in world.told
+        struck += len(world.plan.struck)
+        if run.cause is None:
+            assert all(proof.holds for row in world.rows(run.id) for proof in row.proofs), world.told
+        else:
+            assert run.detail, world.told
+        if trouble == "killed" and verb != "ledger.add":
+            assert run.cause is None, f"#{nth}: {run.cause} {run.detail}\n{world.told}"
+    assert struck, "no fault of this row ever struck: the row tests nothing"
