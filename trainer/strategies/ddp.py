@@ -20,6 +20,10 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
     """Draw the weights, and have torch's DDP exchange the gradients of all ranks."""
     materialise(objective)
     move(objective, device)
+    if torch_dist.get_backend() == "fake" and _has_unused(objective):
+        # trainer/workload: the wrapper reads which parameters were used, and tensors that hold nothing cannot
+        # say. The bare model does the same work in the same memory: buckets are the gradients themselves.
+        return objective
     return _wrapped(objective, device)
 
 
@@ -28,13 +32,17 @@ def _wrapped(objective: Objective, device: torch.device) -> DistributedDataParal
         objective,
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
-        # The last pass of a step may be one task's; what the others left in their own ends is sent with it.
-        find_unused_parameters=len(objective.operator.domains) > 1,
+        find_unused_parameters=_has_unused(objective),
         # A fake group (trainer/workload) has no others whose weights could be compared. Older torch has no
         # such option.
         **({"init_sync": False} if torch_dist.get_backend() == "fake" else {}),
         **unsent_buffers(DistributedDataParallel),
     )
+
+
+def _has_unused(objective: Objective) -> bool:
+    """The last pass of a step may be one task's; what the others left in their own ends is sent with it."""
+    return len(objective.operator.domains) > 1
 
 
 def unsent_buffers(wrapper: type[nn.Module]) -> dict[str, bool]:

@@ -82,6 +82,17 @@ def test_a_room_without_place_for_one_window_is_told_with_what_it_would_take() -
 
 
 @pytest.mark.slow
+def test_ranks_with_ddp_do_the_work_of_a_rank_alone_on_several_tasks_too() -> None:
+    tasks = (DataConfig(task="advection"), DataConfig(task="burgers"))
+    alone = foretell(TrainConfig(data=tasks, batch=8, strategy="single"), 1).of("single")
+    shared = foretell(TrainConfig(data=tasks, batch=16, strategy="ddp"), 2).of("ddp")
+    assert [one.micro_batch for one in shared] == [one.micro_batch for one in alone] == [8, 1]
+    for ours, theirs in zip(shared, alone, strict=True):
+        assert ours.flops == theirs.flops
+        assert ours.peak.total == pytest.approx(theirs.peak.total, rel=0.05)
+
+
+@pytest.mark.slow
 def test_more_ranks_than_this_computer_has_hold_less_each() -> None:
     found = foretell(TrainConfig(batch=64), 64)
     ddp = found.of("ddp")[0]
