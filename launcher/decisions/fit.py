@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from launcher.core.job import JobSpec
 from launcher.decisions.workload import chosen, is_too_small, largest_that_fits, needed_gb, roofline
 from trainer.contract.gpus import PEAKS, peak_of
-from trainer.contract.workload import Workloads
+from trainer.contract.workload import Workload, Workloads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +58,9 @@ def fit_of(workloads: Workloads, spec: JobSpec, names: Sequence[str], efficiency
     """
     kinds = [(name, float(size)) for name in names or PEAKS for size in _sizes_gb(name)]
     found = [
-        _fit_of_one(workloads, spec, name, size, efficiency)
+        _fit_of_one(workloads, steps, spec, name, size, efficiency)
         for name, size in kinds
-        if chosen(workloads, spec, size)
+        if (steps := chosen(workloads, spec, size))
     ]
     assert spec.train is not None
     return Fit(
@@ -79,9 +79,16 @@ def _sizes_gb(name: str) -> tuple[int, ...]:
     return peak.sizes_gb
 
 
-def _fit_of_one(workloads: Workloads, spec: JobSpec, name: str, size_gb: float, efficiency: float) -> GpuFit:
-    found = chosen(workloads, spec, size_gb)
-    most, least = found[0], found[-1]
+def _fit_of_one(
+    workloads: Workloads,
+    steps: Sequence[Workload],
+    spec: JobSpec,
+    name: str,
+    size_gb: float,
+    efficiency: float,
+) -> GpuFit:
+    """`steps`: those of the strategy that is chosen there, the largest micro-batch first."""
+    most, least = steps[0], steps[-1]
     holds = not is_too_small(workloads, spec, size_gb)
     speed = roofline(workloads, spec, name, size_gb, efficiency) if holds else None
     step_s = None if speed is None else 1 / speed.steps_per_s

@@ -69,7 +69,7 @@ class RunContext:
         """As it was last listed for a connection."""
         self.was_refused = False
         """The last machine that was asked for was refused: none is waited for."""
-        self.ordered_by = services.clock.now()
+        self.last_order_at = services.clock.now()
         """When a machine that is not known was asked for at the latest. An order may have waited long for its
         turn since the row noted it; one of a launcher that died may have had it until this one came."""
         self.is_identified = False
@@ -367,4 +367,4 @@ class RunContext:
         """When a machine that was asked for, and whose id nobody knows, stands in the list at the latest."""
         if self.was_refused or self.run.instance_id is not None or self.run.rented_at is None:
             return 0.0
-        return self.ordered_by + self.services.provider.list_lag_s
+        return self.last_order_at + self.services.provider.list_lag_s

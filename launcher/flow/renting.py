@@ -141,7 +141,7 @@ def rent_anew(context: RunContext) -> Instance:
         tried.add(offer.id)
         _note_order(context, offer)
         try:
-            return _asked(context, offer)
+            return _rent(context, offer)
         except NoOfferError:
             context.was_refused = True
             context.tell(f"offer {offer.id} was taken")
@@ -162,11 +162,11 @@ def rent_anew(context: RunContext) -> Instance:
     )
 
 
-def _asked(context: RunContext, offer: Offer) -> Instance:
+def _rent(context: RunContext, offer: Offer) -> Instance:
     try:
         return context.services.provider.rent(_order(context, offer))
     finally:
-        context.ordered_by = context.now()
+        context.last_order_at = context.now()
 
 
 def _is_on_the_network(context: RunContext) -> bool:

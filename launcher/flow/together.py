@@ -150,8 +150,7 @@ def _rendezvous(context: RunContext, first: Run, remote: Remote) -> str:
     if first.instance_id is not None:
         machine = context.services.provider.machine(first.instance_id)
     networks = context.services.provider.abilities.networks
-    is_without = machine is not None and networks is None and not machine.rendezvous
-    if machine is None or (is_without and machine.state != "running"):
+    if machine is None or (networks is None and not machine.rendezvous and machine.state != "running"):
         raise UnreachableError("node 0 has no machine now on which the nodes could meet")
     if networks is None:
         return rendezvous_of(machine)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
+from tests.trainer.supervision.meeting import free_port
 from tests.waiting import eventually
 from trainer.contract.outcome import RankEnd
 from trainer.distributed.nodes import ThisNode
@@ -24,15 +24,8 @@ def end(rank: int, exit_code: int = 0) -> DatedEnd:
 
 @pytest.fixture
 def port() -> int:
-    """A port whose next one is free too."""
-    while True:
-        with socket.create_server(("", 0)) as first:
-            found: int = first.getsockname()[1]
-            try:
-                socket.create_server(("", found + 1)).close()
-            except OSError:
-                continue
-            return found
+    """Where node 0 is reached."""
+    return free_port()
 
 
 @pytest.fixture
