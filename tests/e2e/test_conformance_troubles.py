@@ -28,7 +28,6 @@ BRIEF = ("--set", "limits.hours=0.007")
 _MOMENTS_S = (0.5, 16.0)
 _CUT_S = 6.0
 _RUNS = 20
-_QUICK = 3
 
 
 @pytest.fixture
@@ -57,9 +56,7 @@ TROUBLES: Mapping[str, Callable[[Launch, VastEmulator], None]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(n, marks=() if n < _QUICK else pytest.mark.slow) for n in range(_RUNS)]
-)
+@pytest.mark.parametrize("seed", range(_RUNS))
 @pytest.mark.slow
 def test_whatever_happens_at_whatever_moment_nothing_stays_rented(
     seed: int, rented: Terminal, vast: VastEmulator

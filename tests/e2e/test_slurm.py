@@ -131,7 +131,7 @@ def is_on_a_node(process: psutil.Process, cluster: Slurm) -> bool:
         (cancel, "LOST", "was cancelled (scancel), and not by this launcher"),
         (preempt, "PREEMPTED", "was preempted by another job"),
         (set_down, "LOST", "ended with its node, which failed or was set down"),
-        pytest.param(break_down, "LOST", "ended with its node", marks=pytest.mark.slow),
+        (break_down, "LOST", "ended with its node"),
     ],
 )
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.slow import slow
 from tests.trainer import sessions
 from tests.trainer.checkpoints.forged import with_file
 from tests.trainer.conftest import together
@@ -50,7 +49,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize(("strategy", "last"), [("fsdp2", 1), *slow(("ddp", 1), ("fsdp2", 4))])
+@pytest.mark.parametrize(("strategy", "last"), [("fsdp2", 1), ("ddp", 1), ("fsdp2", 4)])
 @pytest.mark.slow
 def test_a_killed_session_goes_on_along_the_same_curve(
     tmp_path: Path, undisturbed: list[float], strategy: str, last: int

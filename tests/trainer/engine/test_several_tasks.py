@@ -39,7 +39,6 @@ MORE_TWO: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("more_one", "more_two"), [({}, {}), *slow((MORE_ONE, MORE_TWO))], ids=["some", "all"]
 )
-@pytest.mark.slow
 def test_a_training_of_several_tasks_is_the_same_however_it_is_spread(
     more_one: dict[str, dict[str, Any]], more_two: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -85,7 +85,6 @@ WITHIN_ITS_TYPE = [
 
 
 @pytest.mark.parametrize("launches", [SOME, *slow((ALL,))], ids=["some", "all"])
-@pytest.mark.slow
 def test_a_training_is_the_same_however_it_is_spread(launches: Launches, tmp_path: Path) -> None:
     """One test, so that its launches are made once."""
     box = sessions.prepare(tmp_path / "box")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.slow import slow
 from tests.trainer.supervision.forked import Supervised, Train, starting
 from tests.waiting import eventually
 from trainer.contract import layout
@@ -60,7 +59,8 @@ def test_a_training_that_lost_a_rank_goes_on_from_its_newest_checkpoint(
     [
         ("ddp", "backward", 13, 0),
         ("fsdp2", "backward", 0, 1),
-        *slow(("ddp", "forward", 0, 1), ("fsdp2", "optimizer", 13, 0)),
+        ("ddp", "forward", 0, 1),
+        ("fsdp2", "optimizer", 13, 0),
     ],
 )
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.slow import slow
 from tests.trainer.supervision.launches import Launched
 from tests.waiting import LONGEST_S, eventually
 from trainer.contract import layout
@@ -104,7 +103,7 @@ finally:
     ("raised", "late_s", "reason"),
     [
         ('ValueError("bad shard")', 5, "error"),
-        *slow(('OSError(28, "No space left on device")', 0, "disk")),
+        ('OSError(28, "No space left on device")', 0, "disk"),
     ],
 )
 @pytest.mark.slow

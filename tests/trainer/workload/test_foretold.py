@@ -13,7 +13,6 @@ import pytest
 
 from benchmarks.foretold import compared as compare
 from benchmarks.foretold import jobs, trained_within
-from tests.slow import slow
 from trainer.contract.config import DataConfig, TrainConfig
 from trainer.contract.records import read_json
 from trainer.contract.workload import Room, WorkloadQuery, Workloads
@@ -33,7 +32,7 @@ def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step() -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["ddp fno bf16", "fsdp2 latent bf16 checkpointing", *slow(("fsdp2 fno fp32 checkpointing",))]
+    "name", ["ddp fno bf16", "fsdp2 latent bf16 checkpointing", "fsdp2 fno fp32 checkpointing"]
 )
 @pytest.mark.slow
 def test_no_more_is_foretold_of_a_step_of_several_ranks_than_it_takes_and_a_tenth(name: str) -> None:

@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.slow import slow
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.engine.memory.shortage import Shortage
@@ -110,8 +109,11 @@ def trials(
 @pytest.mark.parametrize(
     ("name", "ranks", "count"),
     [
-        *[("ddp", 2, 2), ("fsdp2", 2, 3), ("fsdp2 bf16", 2, 2)],
-        *slow(("ddp", 2, 8), ("fsdp2", 2, 10), ("fsdp2", 3, 8), ("fsdp2 bf16", 2, 4), ("fsdp2 muon", 2, 2)),
+        ("ddp", 2, 8),
+        ("fsdp2", 2, 10),
+        ("fsdp2", 3, 8),
+        ("fsdp2 bf16", 2, 4),
+        ("fsdp2 muon", 2, 2),
     ],
 )
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.slow import slow
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.engine.memory.shortage import Shortage
@@ -69,7 +68,7 @@ def trials(ranks: Ranks, box: Path, count: int) -> list[tuple[int, int, Points, 
     return answers
 
 
-@pytest.mark.parametrize(("ranks", "count"), [(1, 2), (2, 2), (3, 2), *slow((2, 8), (3, 8))])
+@pytest.mark.parametrize(("ranks", "count"), [(1, 2), (2, 8), (3, 8)])
 @pytest.mark.slow
 def test_a_step_that_was_too_much_anywhere_is_done_again_on_the_curve_of_smaller_micro_batches(
     ranks: int, count: int, box: Path
