@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from launcher.api import jobs
 from launcher.cli.batch import dry_run_option
-from launcher.cli.batching import Submission, reads_text, submit
+from launcher.cli.batching import Submission, submit
 from launcher.cli.failures import reads
 from launcher.cli.options import example_or, json_option, plain_option, provider_option, yes_option
 from launcher.cli.output import say
@@ -99,7 +100,7 @@ def command(
         reuse=reuse,
         pack=pack,
     )
-    text = reads_text(job_file, "JOB.yaml")
+    text = jobs.text_in(job_file)
     loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, ctx.obj.local_now())
     if name is None:
         loaded = _named_after_its_job(loaded)
