@@ -26,7 +26,7 @@ _GPU: Sequence[tuple[str, str, str]] = (
     ("power_w", "{:,.0f} W", "{:4.0f} W"),
     ("temperature_c", "{:.0f} °C", "{:3.0f} °C"),
 )
-"""Of a training's metrics: the mean, the fullest, the sum and the hottest of its GPUs; in columns, of each of several."""
+"""Of a training's metrics: the mean, fullest, sum and hottest of its GPUs; then, in columns, of each."""
 _MOST_GPUS = 16
 _BETWEEN = "   "
 
@@ -81,7 +81,9 @@ def log_lines(texts: Sequence[str], width: int) -> list[Line]:
 def _phases(view: LiveView, width: int) -> Line:
     """Every phase: those that are over with what they took, where there is room for that."""
     forms = [_phase_spans(view, elapsed=True), _phase_spans(view, elapsed=False)]
-    return next((form for form in forms if width_of(form) <= width), _phase_spans(view, elapsed=False, dot=" "))
+    return next(
+        (form for form in forms if width_of(form) <= width), _phase_spans(view, elapsed=False, dot=" ")
+    )
 
 
 def _phase_spans(view: LiveView, *, elapsed: bool, dot: str = " · ") -> Line:
