@@ -12,6 +12,7 @@ from launcher.core import (
     Cost,
     ExtraRates,
     Forecast,
+    MeasuredRun,
     Meter,
     Offer,
     Phase,
@@ -60,6 +61,21 @@ def run_of(row: Row) -> Run:
     values["rentals"] = tuple(map(_rental_of, json.loads(row["rentals"])))
     values["proofs"] = tuple(Proof(**proof) for proof in json.loads(row["proofs"]))
     return Run(**values)
+
+
+def measured_of(row: Row) -> MeasuredRun:
+    """Read what a run has shown of its machine from these columns of its row."""
+    offer = json.loads(row["offer"])
+    return MeasuredRun(
+        provider=row["provider"],
+        host=row["host"],
+        gpu_name=offer["gpu_name"] or "",
+        gpus=offer["gpus"],
+        gpu_memory_gb=offer["gpu_memory_gb"],
+        spec_json=row["spec_json"],
+        steps_per_s=row["steps_per_s"],
+        boot_s=row["boot_s"],
+    )
 
 
 def _offer_of(values: dict[str, Any]) -> Offer:
