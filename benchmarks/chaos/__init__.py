@@ -48,9 +48,12 @@ def run(
             for number in range(runs)
         ]
         launches = [pool.submit(launch, one, image) for one in plans]
-        for over in as_completed(launches):
-            found.append(over.result())
-            print(found[-1], flush=True)
+        try:
+            for over in as_completed(launches):
+                found.append(over.result())
+                print(found[-1], flush=True)
+        finally:  # one that cannot be judged is told at once
+            pool.shutdown(cancel_futures=True)
     print(_sums(found, time.monotonic() - began))
     return all(_is_good(after) for after in found) and _is_true(found)
 
