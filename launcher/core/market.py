@@ -177,8 +177,9 @@ class Charge:
     label: str
     """The machine's, as it was or as it is by now; empty: it had none."""
     usd: float
+    storage_usd: float = 0.0
     traffic_usd: float = 0.0
-    """The part of it for traffic."""
+    """The parts of it for storage and for traffic."""
     until: float = 0.0
     """Epoch seconds of the last thing charged; 0: not said."""
 
