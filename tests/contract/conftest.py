@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +24,7 @@ def _needs_a_real_one(metafunc: pytest.Metafunc) -> bool:
 
 @pytest.fixture(scope="module")
 def open_market(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
-    """A provider, for all tests of a file: to hold a machine or to start a server takes longer than a test."""
+    """A provider, for all tests of a file: a machine to hold, or a server, starts once."""
     market = MAKERS[request.param](tmp_path_factory.mktemp(request.param))
     yield market
     clear(market)

@@ -142,7 +142,9 @@ def test_one_fault_in_a_later_call_leaves_nothing_rented_and_no_false_verdict(
     verb: str, moment: Moment, trouble: str, tmp_path: Path
 ) -> None:
     faults = (Fault(verb=verb, nth=nth, moment=moment, trouble=trouble) for nth in range(2, CALLS + 1))
-    all(strikes(fault, tmp_path / str(fault.nth)) for fault in faults)  # until a whole run makes no more of it
+    all(
+        strikes(fault, tmp_path / str(fault.nth)) for fault in faults
+    )  # until a whole run makes no more of it
 
 
 @pytest.mark.parametrize("seed", [*range(15), *slow(*((seed,) for seed in range(15, 60)))])

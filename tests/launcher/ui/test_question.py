@@ -53,7 +53,7 @@ def assert_none_is_missing(launcher: Pty) -> None:
 
 
 def prompted(launcher: Pty, *, but: str = "") -> list[str]:
-    """The screen once it ends with the line of a countdown, and another one than `but`: some may be skipped."""
+    """The screen, once it ends with a countdown, and not with `but`: which second is shown next is open."""
 
     def look() -> list[str]:
         lines = launcher.lines

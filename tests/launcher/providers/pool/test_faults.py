@@ -117,7 +117,9 @@ def test_one_trouble_with_the_machine_at_a_later_call_leaves_no_slot_and_no_fals
     verb: str, moment: Moment, trouble: str, tmp_path: Path
 ) -> None:
     faults = (Fault(verb=verb, nth=nth, moment=moment, trouble=trouble) for nth in range(2, CALLS + 1))
-    all(strikes(fault, tmp_path / str(fault.nth)) for fault in faults)  # until a whole run makes no more of it
+    all(
+        strikes(fault, tmp_path / str(fault.nth)) for fault in faults
+    )  # until a whole run makes no more of it
 
 
 def test_another_machine_that_is_silent_keeps_no_run_from_its_end(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def terminal(tmp_path: Path) -> Terminal:
 
 @pytest.fixture
 def server(terminal: Terminal) -> Iterator[Server]:
-    with served(Site(lambda: terminal.ledger, terminal.clock.now, refresh_s=0.1).page) as server:
+    with served(Site(lambda: terminal.ledger, terminal.clock.now, refresh_s=0.5).page) as server:
         yield server
 
 
@@ -121,7 +121,7 @@ def test_a_run_is_looked_for_and_what_is_typed_stays_while_the_list_keeps_up(
 
 
 def test_a_page_says_when_nobody_answers_any_more(browser: Page, terminal: Terminal) -> None:
-    with served(Site(lambda: terminal.ledger, terminal.clock.now, refresh_s=0.1).page) as server:
+    with served(Site(lambda: terminal.ledger, terminal.clock.now, refresh_s=0.5).page) as server:
         browser.visit(server.address)
         assert browser.evaluate("document.querySelector('.live').className") == "live"
     becomes(browser, lambda text: "not connected" in text)
