@@ -197,3 +197,22 @@ def test_a_job_that_waits_says_for_what_and_is_cancelled_when_its_user_stops_it(
     assert done.exit_code == 3, done.err
     assert cluster.job_of("vastrun-") is None
     assert boxes(user) == []
+
+
+TWO = (*SCRIPT, "--set", "nodes=2", "--set", "command=python script.py waits")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["[n1] the lease is armed", "[n1] training: "])
+def test_a_node_of_two_that_fails_ends_the_run_on_both_and_is_named_at_whatever_moment(
+    moment: str, user: Terminal, cluster: Slurm
+) -> None:
+    launch = user.start(*TWO)
+    launch.shows(moment)
+    set_down(cluster, 0, "n2")
+    done = launch.end()
+
+    assert done.exit_code == 7, done.err
+    assert "verdict   LOST: node 1: Slurm's job " in done.out, done.err
+    assert "ended with its node n2, which failed or was set down" in done.out
+    assert is_clean(user, cluster)
