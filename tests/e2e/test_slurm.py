@@ -71,8 +71,8 @@ def test_two_nodes_of_one_job_train_as_one_node_does_and_all_are_given_back(
     user: Terminal, cluster: Slurm
 ) -> None:
     losses = []
-    for nodes, ranks in ((1, 4), (2, 2)):
-        split = ("--set", f"nodes={nodes}", "--set", f"ranks={ranks}")
+    for nodes, ranks, strategy in ((1, 4, "ddp"), (2, 2, "ddp"), (2, 2, "fsdp2")):
+        split = ("--set", f"nodes={nodes}", "--set", f"ranks={ranks}", "--set", f"train.strategy={strategy}")
         launch = user.start("launch", str(JOBS / "learn.yaml"), "--provider", "slurm", *split)
         launch.shows("step 5/30")
         assert [cluster.size_of("vastrun-"), len(boxes(user))] == [nodes, nodes]
@@ -82,8 +82,9 @@ def test_two_nodes_of_one_job_train_as_one_node_does_and_all_are_given_back(
         lines = (user.outputs() / "metrics.jsonl").read_text().splitlines()
         losses.append([record["loss"] for record in map(json.loads, lines) if "loss" in record])
 
-    assert len(losses[0]) == len(losses[1]) > 1
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    assert len(losses[0]) > 1
+    for of_two in losses[1:]:
+        assert of_two == pytest.approx(losses[0], abs=1e-6)
 
 
 def test_a_program_succeeds_and_neither_job_nor_folder_is_left(user: Terminal, cluster: Slurm) -> None:
@@ -215,4 +216,4 @@ def test_a_node_of_two_that_fails_ends_the_run_on_both_and_is_named_at_whatever_
     assert done.exit_code == 7, done.err
     assert "verdict   LOST: node 1: Slurm's job " in done.out, done.err
     assert "ended with its node n2, which failed or was set down" in done.out
-    assert is_clean(user, cluster)
+    eventually(lambda: is_clean(user, cluster), what="a clean cluster")
