@@ -18,6 +18,7 @@ from benchmarks import (
     checkpoints,
     container,
     crowd,
+    equal_time,
     foretold,
     loader,
     log_lag,
@@ -55,6 +56,7 @@ RUNS: dict[str, Run] = {
     "stages": stages.run,
     "loader": loader.run,
     "operators": operators.run,
+    **{f"equal-time-{name}": partial(equal_time.run, name) for name in equal_time.CASES},
     "recovery": recovery.run,
     "log-lag": log_lag.run,
     "seeing": seeing.run,
@@ -76,6 +78,7 @@ def main() -> None:
     runs = RUNS | {
         "batch": partial(batch.run, options.points, options.at_once, options.speed),
         "chaos": partial(_chaos, options),
+        **{f"equal-time-{name}": partial(equal_time.run, name, options.seconds) for name in equal_time.CASES},
     }
     unknown = [name for name in options.names if name not in runs]
     if unknown:
@@ -115,6 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--points", type=int, default=batch.POINTS, help="batch: how many")
     parser.add_argument("--at-once", type=int, default=batch.PARALLEL, help="batch: so many at once")
     parser.add_argument("--speed", type=float, default=batch.SPEED, help="batch: how fast time passes")
+    parser.add_argument(
+        "--seconds", type=float, default=equal_time.SECONDS, help="equal-time: of a processor, each training"
+    )
     parser.add_argument("--batches", type=int, default=0, help="chaos: so many batches instead of runs")
     parser.add_argument("--seed", type=int, default=0, help="chaos: other troubles")
     parser.add_argument("--parallel", type=int, default=4, help="chaos: so many at once")
