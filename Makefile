@@ -76,10 +76,11 @@ gpu: ## Try all that only GPUs can show, with what is installed here, in MINUTES
 proof: $(STAMPS)/trainer ## Train what the README's table has, and write the table: SEEDS (2) times each
 	$(BIN)/python -m benchmarks.proof --seeds $(SEEDS)
 
-chaos: $(STAMPS)/dev ## RUNS runs (40), or BATCHES, with troubles by SEED (0) on an emulated Vast; boxes are processes, of image DOCKER, or HOSTILE=1; NODES=2: on boxes of this computer
+chaos: $(STAMPS)/dev ## RUNS runs (40), or BATCHES, with troubles by SEED (0) on an emulated Vast; boxes are processes, of image DOCKER, or HOSTILE=1; programs work MINUTES; NODES=2: on boxes of this computer
 	$(BIN)/python -m benchmarks chaos --seed $(SEED) $(if $(NODES),--nodes $(NODES) --runs $(RUNS) --parallel 4, \
 		$(if $(BATCHES),--batches $(BATCHES) --parallel 3, \
-		--runs $(RUNS) --parallel $(if $(HOSTILE),16,8) $(if $(DOCKER),--docker $(DOCKER)) $(if $(HOSTILE),--hostile)))
+		--runs $(RUNS) --parallel $(if $(HOSTILE),16,8) $(if $(MINUTES),--minutes $(MINUTES)) \
+		$(if $(DOCKER),--docker $(DOCKER)) $(if $(HOSTILE),--hostile)))
 
 fuzz: $(STAMPS)/dev ## Try FUZZ (100000) lies of a box, all attacks of a market, 64 trainings of random options
 	FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/hostile/test_fuzz.py tests/hostile/test_lies.py \

@@ -29,6 +29,7 @@ from benchmarks import (
     recovery,
     release,
     resumed,
+    reused,
     scale,
     seeing,
     short_job,
@@ -67,6 +68,7 @@ RUNS: dict[str, Run] = {
     "batch": batch.run,
     "foretold": foretold.run,
     "batch-killed": batch.run_killed,
+    "reused": reused.run,
     "status": status.run,
     "scale": scale.run,
     "team": team.run,
@@ -77,6 +79,7 @@ def main() -> None:
     options = _parser().parse_args()
     runs = RUNS | {
         "batch": partial(batch.run, options.points, options.at_once, options.speed),
+        "reused": partial(reused.run, options.points, options.at_once),
         "chaos": partial(_chaos, options),
         **{f"equal-time-{name}": partial(equal_time.run, name, options.seconds) for name in equal_time.CASES},
     }
@@ -115,8 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     every = ", ".join([*RUNS, "chaos"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {every}; all where none is named")
     parser.add_argument("--runs", type=int, default=20, help="chaos: how many")
-    parser.add_argument("--points", type=int, default=batch.POINTS, help="batch: how many")
-    parser.add_argument("--at-once", type=int, default=batch.PARALLEL, help="batch: so many at once")
+    parser.add_argument("--points", type=int, default=batch.POINTS, help="batch, reused: how many")
+    parser.add_argument("--at-once", type=int, default=batch.PARALLEL, help="batch, reused: so many at once")
     parser.add_argument("--speed", type=float, default=batch.SPEED, help="batch: how fast time passes")
     parser.add_argument(
         "--seconds", type=float, default=equal_time.SECONDS, help="equal-time: of a processor, each training"

@@ -94,6 +94,8 @@ class FakeProvider:
         """It says what it charged."""
         self.image: str | None = None
         """What runs there when the job names none."""
+        self.machine_of: dict[str, str] = {}
+        """The last machine with a label, also once it has ended."""
         self.most_at_once = self.rentals = 0
         self.unlisted: set[str] = set()
         """Machines that its list does not show; each is there, and is charged."""
@@ -153,6 +155,7 @@ class FakeProvider:
         if order.nodes:
             instance = replace(instance, rendezvous=f"10.0.0.{instance.id}:29400")
         loading = self.loading.get(order.offer.host, Loading())
+        self.machine_of[order.label] = instance.id
         self._boxes[instance.id] = FakeBox(instance, order, self.training, self.clock, loading=loading)
         self.rentals += 1
         self.most_at_once = max(self.most_at_once, len(self._boxes))
@@ -179,7 +182,10 @@ class FakeProvider:
         self.forgotten.add(run_id)
 
     def charged(self, since: float, until: float) -> Sequence[Charge]:
-        return [Charge(instance_id="", label=label, usd=usd) for label, usd in self.charges.items()]
+        return [
+            Charge(instance_id=self.machine_of.get(label, ""), label=label, usd=usd)
+            for label, usd in self.charges.items()
+        ]
 
     def box(self, instance_id: str) -> FakeBox:
         """The living box, up to date. Raises as a Remote does."""

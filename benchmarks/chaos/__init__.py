@@ -18,6 +18,8 @@ MOST_DRIFT_S = 5.0
 """Of one run, in seconds of its price: Vast may be asked no more often how a machine is."""
 LEAST_DRIFT, LEAST_DRIFT_S = -0.002, -0.1
 """Never below, but for the last bytes of a connection that is closed; of a run of seconds that is more."""
+MOST_SETTLED_DRIFT = 0.005
+"""Either way, of each run, however long it lived: once its bill is settled, that is its cost."""
 _UNSEEN_END_S = 1.0
 """Where Vast agrees to end a machine and does so later, nobody sees it in less."""
 MOST_MB = 200.0
@@ -46,9 +48,12 @@ def run(
             for number in range(runs)
         ]
         launches = [pool.submit(launch, one, image) for one in plans]
-        for over in as_completed(launches):
-            found.append(over.result())
-            print(found[-1], flush=True)
+        try:
+            for over in as_completed(launches):
+                found.append(over.result())
+                print(found[-1], flush=True)
+        finally:  # one that cannot be judged is told at once
+            pool.shutdown(cancel_futures=True)
     print(_sums(found, time.monotonic() - began))
     return all(_is_good(after) for after in found) and _is_true(found)
 
@@ -70,6 +75,7 @@ def _is_good(after: Aftermath) -> bool:
         and after.overspend_s <= MOST_OVERSPEND_S
         and (after.drift >= LEAST_DRIFT or after.drift_s >= LEAST_DRIFT_S or _ended_unseen(after))
         and (not after.plan.watched or after.drift <= MOST_DRIFT_OF_ONE or after.drift_s <= MOST_DRIFT_S)
+        and (not after.plan.watched or abs(after.settled_drift) <= MOST_SETTLED_DRIFT)
     )
 
 
@@ -87,6 +93,8 @@ def _sums(found: Sequence[Aftermath], seconds: float) -> str:
     drifts = [after.drift for after in found]
     watched = [after for after in found if after.plan.watched]
     beyond = sum(not 0 <= after.drift < MOST_DRIFT_OF_ONE for after in watched)
+    settled = [after.settled_drift for after in found]
+    unsettled = sum(abs(after.settled_drift) > MOST_SETTLED_DRIFT for after in watched)
     return "\n".join(
         [
             f"chaos: {len(found)} runs in {seconds:.0f} s",
@@ -100,6 +108,8 @@ def _sums(found: Sequence[Aftermath], seconds: float) -> str:
             f"ledger against bill        {_drift(found):+.2%} in all; "
             f"of one run {min(drifts):+.1%} to {max(drifts):+.1%}",
             f"below, or {MOST_DRIFT_OF_ONE:.1%} above    {beyond} of {len(watched)} that a launcher watched",
+            f"ledger once settled        of one run {min(settled):+.2%} to {max(settled):+.2%}; "
+            f"beyond {MOST_SETTLED_DRIFT:.1%} {unsettled} of {len(watched)}",
             f"overspend past the limit   {max(after.overspend_s for after in found):.0f} s of price at most",
             f"memory of a launcher       {max(after.launcher_mb for after in found):.0f} MB at most",
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,11 @@ class Aftermath:
     lost_bytes: int
     repeated_bytes: int
     ledger_usd: float
+    """As it was counted."""
+    settled_usd: float
+    """In the ledger once the bill was settled."""
     bill_usd: float
-    """Both 0 where they cannot be compared."""
+    """All three 0 where they cannot be compared."""
     usd_per_hour: float
     overspend_s: float
     evil: int
@@ -59,6 +62,11 @@ class Aftermath:
     def drift(self) -> float:
         """By how much of the bill the ledger is too high."""
         return self.ledger_usd / self.bill_usd - 1 if self.bill_usd else 0.0
+
+    @property
+    def settled_drift(self) -> float:
+        """The same once the bill was settled."""
+        return self.settled_usd / self.bill_usd - 1 if self.bill_usd else 0.0
 
     @property
     def drift_s(self) -> float:
@@ -77,6 +85,7 @@ class Aftermath:
             self.lost_bytes and f"LOG LOST: {self.lost_bytes} bytes",
             self.repeated_bytes and f"LOG REPEATED: {self.repeated_bytes} bytes",
             "" if -0.0005 <= self.drift < 0.005 else f"ledger {self.drift:+.2%} ({self.drift_s:+.1f} s)",
+            "" if abs(self.settled_drift) < 0.0005 else f"NOT SETTLED: {self.settled_drift:+.2%}",
         ]
         return "  ".join(
             [f"{self.plan.number:4}  {self.verdict:10}", troubles + end, *map(str, filter(None, faults))]
@@ -97,7 +106,9 @@ Logged = Sequence[tuple[str, str]]
 """The program's lines in one log: text and number."""
 
 
-def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, story: Story) -> Aftermath:
+def look_back(
+    plan: Plan, terminal: Terminal, vast: VastEmulator, story: Story, wait_until_settled: Callable[[], None]
+) -> Aftermath:
     """What there is to say when nobody is at work any more."""
     with vast.lock:
         left = len(vast.instances)
@@ -110,6 +121,7 @@ def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, story: Story) 
     spoilt = plan.deceit is not None and plan.deceit.spoils_log
     slack_s = LIMIT_SLACK_S if plan.stranded else 0.0
     comparable = left == 0 and not plan.abandoned
+    ledger_usd, settled_usd = _costs(terminal, wait_until_settled) if comparable else (0.0, 0.0)
     return Aftermath(
         plan=plan,
         verdict=str((last and last["verdict"]) or "none"),
@@ -119,13 +131,22 @@ def look_back(plan: Plan, terminal: Terminal, vast: VastEmulator, story: Story) 
         twice_rented=_twice(struck, len(spans_s), rows),
         lost_bytes=0 if spoilt else sum(map(lost_bytes_in, logs)),
         repeated_bytes=sum(map(repeated_bytes_in, logs)),
-        ledger_usd=terminal.type("cost", "--json").json()["usd"] if comparable else 0.0,
+        ledger_usd=ledger_usd,
+        settled_usd=settled_usd,
         bill_usd=bill_usd if comparable else 0.0,
         usd_per_hour=last["usd_per_hour"] if last else 0.0,
         overspend_s=max([0.0, *(span - plan.life_s - slack_s for span in spans_s)]),
         evil=_evil(terminal) if plan.deceit and last else 0,
         launcher_mb=story.launcher_mb,
     )
+
+
+def _costs(terminal: Terminal, wait_until_settled: Callable[[], None]) -> tuple[float, float]:
+    """What the ledger says of all runs: as it counted, and after it was compared with the settled bill."""
+    counted_usd = terminal.type("cost", "--json").json()["usd"]
+    wait_until_settled()
+    terminal.type("cost", "reconcile", "--json")
+    return counted_usd, terminal.type("cost", "--json").json()["usd"]
 
 
 def crashed(terminal: Terminal) -> str:

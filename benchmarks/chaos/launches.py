@@ -35,6 +35,7 @@ from benchmarks.chaos.troubles import (
     Trouble,
 )
 from benchmarks.chaos.wallclock import WallClock
+from launcher.decisions.reconciling import SETTLES_S
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
@@ -42,6 +43,8 @@ from tests.emulators.vast import VastEmulator
 _END_S = 900.0
 _RESUME_AFTER_S = 1.0
 _RESUMES = 4
+_BILL_LAG_S = 120.0
+"""The bill's last minute is there so long after it is over."""
 _AT_ONCE = (FAULT, DECEIT, MONEY)
 """Kinds that are there from the start."""
 
@@ -55,7 +58,7 @@ def launch(plan: Plan, image: str | None = None) -> Aftermath:
         one = ChaosLaunch(plan, terminal, vast, clock)
         try:
             one.run()
-            return look_back(plan, terminal, vast, one.story)
+            return look_back(plan, terminal, vast, one.story, one.wait_until_settled)
         finally:
             terminal.clean()
 
@@ -92,6 +95,11 @@ class ChaosLaunch:
             launch = self._terminal.start("resume", "last")
         for _, command in self.story.beside:
             command.end(within_s=_END_S)
+
+    def wait_until_settled(self) -> None:
+        """It is so much later that the whole bill is there."""
+        self._vast.advance(SETTLES_S + _BILL_LAG_S)
+        self._clock.advance(SETTLES_S + _BILL_LAG_S)
 
     def _until_it_ends(self, launch: Launch) -> bool:
         """Whether the launcher left its run without an end. Every trouble comes at its time."""

@@ -11,6 +11,7 @@ from launcher.cli.options import json_option, maybe_run_argument, the_run
 from launcher.cli.output import say, show, width
 from launcher.commands.accounting import cost_report, reconciliation, with_nodes
 from launcher.commands.queries import all_rows, row_of, with_bills
+from launcher.commands.settling import settle
 from launcher.decisions.calendar import Calendar
 from launcher.decisions.grouping import GroupBy
 from launcher.ui.render.costs import costs_table
@@ -120,13 +121,17 @@ def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
     """Compare the ledger with the bill, and explain each difference.
 
     For the runs that rented their machine since then: what the ledger counts, what the provider charged by
-    now, and why they differ. Exit code 1 when something is left unexplained.
+    now, and why they differ. An hour after its end, a run costs what was charged, for all commands, unless
+    that is less than can be explained. Exit code 1 when something is left unexplained.
     """
     wiring: Wiring = ctx.obj
-    now = wiring.now()
+    now, ledger = wiring.now(), wiring.ledger()
     begin = _moment("--since", since, Calendar().since, now)
-    found = reconciliation(wiring.ledger(), wiring.provider, now, now if begin is None else begin)
-    show(reconciliation_document(found), reconciliation_text(found, width()), as_json=as_json)
+    found = reconciliation(ledger, wiring.provider, now, now if begin is None else begin)
+    settled = settle(found.runs, ledger, wiring.who(), now)
+    show(
+        reconciliation_document(found, settled), reconciliation_text(found, settled, width()), as_json=as_json
+    )
     ctx.exit(0 if found.explained else 1)
 
 

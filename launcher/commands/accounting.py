@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.core import Charge, Run, Verdict
+from launcher.core import Charge, Identity, Run, Verdict
+from launcher.core.bills import by_clock_of
 from launcher.core.errors import UsageError
 from launcher.decisions.calendar import Calendar
 from launcher.decisions.grouping import Group, GroupBy, group_of, grouped
@@ -28,6 +29,7 @@ from launcher.ports import Ledger, Provider
 
 _MOST_NAMES = 20
 _PREFIX = "scores."
+_NOBODY = Identity(account="", clock_ahead_s=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,9 +124,10 @@ def reconciliation(
             continue
         charges = provider.abilities.bills.charged(min(map(_began_at, meant)), now)
         found = charges_by_run((run for run in every if run.provider == name), charges)
-        account = provider.abilities.account.identity().account if provider.abilities.account else ""
+        us = provider.abilities.account.identity() if provider.abilities.account else _NOBODY
         for run in meant:
-            bill = bill_of(run, found.get(run.id, ()), ledger.events(run.id), now, account)
+            then = by_clock_of(run, now, us.clock_ahead_s)
+            bill = bill_of(run, found.get(run.id, ()), ledger.events(run.id), then, us.account)
             runs.append(reconciled(bill))
         strangers += _strangers(name, found.get(NOBODY, ()), ledger.id, since)
     return Reconciliation(since=since, runs=runs, strangers=strangers, without_bill=without_bill)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from launcher.config import load_job
 from launcher.core import Run
-from launcher.core.bills import cost_of, cost_usd, gpu_seconds
+from launcher.core.bills import cost_usd, counted_of, gpu_seconds
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec
 from launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
@@ -161,7 +161,7 @@ def _is_of_bill(name: str) -> bool:
 def _counted(run: Run, now: float, stopped_s: float) -> Counted:
     """Of its own machine alone. The ledger does not know that it was stopped on purpose, as it ended."""
     run = replace(run, rentals=())
-    cost, counted_s = cost_of(run, now), gpu_seconds(run, now)
+    cost, counted_s = counted_of(run, now), gpu_seconds(run, now)
     share = min(1.0, stopped_s / counted_s) if counted_s > 0 else 0.0
     return Counted(
         gpu_usd=cost.gpu_usd,

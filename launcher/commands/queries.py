@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from launcher.commands.settings import refusals_of
 from launcher.config import read_job
@@ -60,6 +61,15 @@ from trainer.contract.outcome import Outcome
 from trainer.contract.workload import Workloads
 
 
+class UsdSource(StrEnum):
+    """Where dollars come from."""
+
+    COUNTED = "counted"
+    """By the ledger, by what was seen: not below what is charged."""
+    CHARGED = "charged"
+    """By the provider, whose bill is settled."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRow:
     """A run in a table."""
@@ -78,6 +88,12 @@ class RunRow:
     @property
     def usd(self) -> float:
         return self.cost.usd
+
+    @property
+    def usd_source(self) -> UsdSource:
+        """Whether its cost is what was charged, for all of its machines, or what is counted."""
+        bills = [one.charged for one in self.machines if one.rented_at is not None or one.rentals]
+        return UsdSource.COUNTED if None in bills or not bills else UsdSource.CHARGED
 
     @property
     def machines(self) -> Sequence[Run]:

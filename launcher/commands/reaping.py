@@ -75,6 +75,7 @@ def _note(orphan: Orphan, run: Run, services: Services, ended_at: float) -> None
             rental = bills.rental_of(run, orphan.instance, asked_at, ended_at)
             rental = replace(rental, released_at=ended_at)
             run = replace(run, rentals=bills.with_rental(run, rental))
+        run = replace(run, charged=None)  # its bill has grown
         services.ledger.save(run, who=services.who)
     finally:
         services.ledger.release(run.id, services.who)

@@ -1,6 +1,7 @@
 """Bills: what a run's machines cost, by what was seen of them. Pure functions that get `now` as an argument.
 
-What is not known to be free is charged: a ledger may not be below the bill.
+What is not known to be free is charged: a ledger may not be below the bill. Once the bill is settled,
+that is the cost.
 """
 
 from __future__ import annotations
@@ -39,6 +40,11 @@ def held_usd(run: Run, now: float) -> float:
 
 
 def cost_of(run: Run, now: float) -> Cost:
+    """Return what the run's machines cost: as was charged, or as is counted until that is settled."""
+    return run.charged or counted_of(run, now)
+
+
+def counted_of(run: Run, now: float) -> Cost:
     """Return what the run's machines cost so far: never less than is billed, as far as it was seen."""
     costs = [_cost_of_one(part, now) for part in (run, *(with_machine(run, one) for one in run.rentals))]
     return Cost(
@@ -151,6 +157,7 @@ def with_machine(run: Run, rental: Rental) -> Run:
         released_at=rental.released_at,
         meter=rental.meter,
         rentals=(),
+        charged=None,
     )
 
 
@@ -201,6 +208,13 @@ def by_clock(run: Run, ahead_s: float | None) -> Run:
             for one in run.rentals
         ),
     )
+
+
+def by_clock_of(run: Run, now: float, ahead_s: float | None) -> float:
+    """Return `now` by the clock that the run's times were written with; `ahead_s`: as of `by_clock`."""
+    if ahead_s is None or run.clock_ahead_s is None or abs(ahead_s - run.clock_ahead_s) < CLOCK_S:
+        return now
+    return now - ahead_s + run.clock_ahead_s
 
 
 def _here(run: Run, moment: float) -> float:

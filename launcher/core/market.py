@@ -61,7 +61,7 @@ class Offer:
     """GPUs and storage."""
     description: str
     expected_usd: float = 0.0
-    """What finishing the job there should cost: offers are sorted by it. 0: it costs nothing."""
+    """What finishing the job should cost on each such machine, whatever its limits are. 0: nobody knows."""
     loading_usd: float = 0.0
     """The part of that which is spent before it trains, for disk and traffic."""
     extras: ExtraRates = ExtraRates()
@@ -177,8 +177,9 @@ class Charge:
     label: str
     """The machine's, as it was or as it is by now; empty: it had none."""
     usd: float
+    storage_usd: float = 0.0
     traffic_usd: float = 0.0
-    """The part of it for traffic."""
+    """The parts of it for storage and for traffic."""
     until: float = 0.0
     """Epoch seconds of the last thing charged; 0: not said."""
 

@@ -117,6 +117,8 @@ class Run:
     meter: Meter = Meter()
     rentals: tuple[Rental, ...] = ()
     """Machines besides its own: each of them is part of what it cost."""
+    charged: Cost | None = None
+    """What its provider charged for all of them, once that is settled; None: its cost is what was counted."""
     ledger: str = ""
     """The id of the ledger that it began in; empty where only its own launchers see its machines."""
     account: str = ""

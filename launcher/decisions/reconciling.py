@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Run, ledger_in
-from launcher.core.bills import WATCHED_S, cost_of, with_machine
+from launcher.core.bills import WATCHED_S, counted_of, with_machine
 from launcher.core.phases import BEFORE_TRAINING
 
 NOBODY = ""
@@ -79,6 +79,17 @@ class Bill:
         return self.charged_usd - self.counted.usd
 
     @property
+    def machines(self) -> Sequence[Run]:
+        """The run as if each of its machines were the only one, for all that it had."""
+        return machines_of(self.run)
+
+    @property
+    def settles_at(self) -> float:
+        """When all of it is charged, at the latest; inf: a machine of it is still there."""
+        ends = [machine.released_at for machine in self.machines] or [None]
+        return math.inf if None in ends else max(end for end in ends if end is not None) + SETTLES_S
+
+    @property
     def usd_per_s(self) -> float:
         """The highest price that any of its machines was seen to have."""
         prices = [self.run.usd_per_hour, *(rental.usd_per_hour for rental in self.run.rentals)]
@@ -112,14 +123,14 @@ class ReconciledBill:
 
 def bill_of(run: Run, charges: Sequence[Charge], events: Iterable[Event], now: float, account: str) -> Bill:
     """Return what both sides know of the run."""
-    machines = (run, *(with_machine(run, rental) for rental in run.rentals))
+    machines = machines_of(run)
     begin = min((one.rented_at for one in machines if one.rented_at is not None), default=now)
     end = max((one.released_at or now for one in machines), default=now)
     told = [event for event in events if begin < event.at < end]
     trains_at = next((event.at for event in told if event.phase not in BEFORE_TRAINING), end)
     return Bill(
         run=run,
-        counted=cost_of(run, now),
+        counted=counted_of(run, now),
         charges=charges,
         now=now,
         silence_s=_silence_s(begin, [event.at for event in told], end),
@@ -171,6 +182,12 @@ def stranger_of(charge: Charge, ledger: str) -> UnmatchedCharge:
     return UnmatchedCharge.UNKNOWN_RUN if ledger_in(charge.label) == ledger else UnmatchedCharge.OTHER_LEDGER
 
 
+def machines_of(run: Run) -> Sequence[Run]:
+    """Return the run as if each machine that it had were its own, and the only one."""
+    every = (run, *(with_machine(run, rental) for rental in run.rentals))
+    return [one for one in every if one.rented_at is not None]
+
+
 def _silence_s(begin: float, told: Sequence[float], end: float) -> float:
     return max(0.0, *(after - before for before, after in pairwise((begin, *sorted(told), end))))
 
@@ -185,14 +202,11 @@ def _other_account(bill: Bill) -> float:
 
 
 def _not_settled(bill: Bill) -> float:
-    released_at = bill.run.released_at
-    late = released_at is None or bill.now - released_at < SETTLES_S
-    return bill.counted.usd if late and bill.difference_usd < 0 else 0.0
+    return bill.counted.usd if bill.now < bill.settles_at and bill.difference_usd < 0 else 0.0
 
 
 def _seen_late(bill: Bill) -> float:
-    machines = 1 + len(bill.run.rentals)
-    return machines * CHANGES * WATCHED_S * bill.usd_per_s if bill.difference_usd < 0 else 0.0
+    return len(bill.machines) * CHANGES * WATCHED_S * bill.usd_per_s if bill.difference_usd < 0 else 0.0
 
 
 def _price_changed(bill: Bill) -> float:

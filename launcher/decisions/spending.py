@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from launcher.core import Cost, Event, Phase, Run, Verdict
-from launcher.core.bills import cost_of, gpu_seconds, rented_seconds, with_machine
+from launcher.core.bills import cost_of, counted_of, gpu_seconds, rented_seconds, with_machine
 from launcher.core.phases import BEFORE_TRAINING
 
 
@@ -77,14 +77,14 @@ def spending_of(
     """Return what the run cost so far. `events`: its diary. `runs`: those it may continue, by id."""
     machines = (run, *(with_machine(run, rental) for rental in run.rentals))
     rented = [machine for machine in machines if machine.rented_at is not None]
-    cost = cost_of(run, now)
+    cost, counted_usd = cost_of(run, now), counted_of(run, now).usd
     gpus = run.offer.gpus if run.offer else 0
     return Spending(
         run=run,
         since=min((machine.rented_at or now for machine in rented), default=run.created_at),
         until=max((machine.released_at or now for machine in rented), default=run.created_at),
         cost=cost,
-        idle_usd=idle_usd(run, cost.usd, events),
+        idle_usd=idle_usd(run, counted_usd, events) * (cost.usd / counted_usd if counted_usd else 0.0),
         hours=sum(rented_seconds(machine, now) for machine in rented) / 3600,
         gpu_hours=sum(gpu_seconds(machine, now) for machine in rented) / 3600 * gpus,
         steps=0.0 if run.leader else float(steps_of(run, runs or {})),  # they are those of node 0

@@ -129,7 +129,7 @@ def destroy(context: RunContext) -> PhaseEnd:
     if machine_id is not None:
         context.services.provider.destroy(machine_id)
     if machine is not None and context.run.meter.given_back_at is None:
-        _note_given_back(context)
+        _note_given_back(context, machine)
     looked_at = context.now()
     if not context.is_clear():
         return PhaseEnd(result=Result.FAILED, detail="the machine still exists")
@@ -166,10 +166,12 @@ STEPS: Mapping[Phase, Callable[[RunContext], PhaseEnd | None]] = {
 }
 
 
-def _note_given_back(context: RunContext) -> None:
+def _note_given_back(context: RunContext, machine: Instance) -> None:
     # A disk that is full must not keep the launcher from the proof that the machine is gone.
     with suppress(StorageError):
-        context.save(meter=replace(context.run.meter, given_back_at=context.now()))
+        # Its bill is known by its id, which is new where its order was denied, and it was made all the same.
+        meter = replace(context.run.meter, given_back_at=context.now())
+        context.save(instance_id=machine.id, meter=meter)
 
 
 def _tell_noise(context: RunContext) -> None:

@@ -181,6 +181,11 @@ def _team(db: SqlExecutor) -> None:
     db.execute("CREATE INDEX open_runs ON runs (created_at) WHERE phase <> 'ended'")
 
 
+def _charged(db: SqlExecutor) -> None:
+    """Runs of before cost what was counted, until their bill is looked at."""
+    db.execute("ALTER TABLE runs ADD COLUMN charged TEXT")
+
+
 MIGRATIONS: Sequence[Migration] = (
     _first_tables,
     _phase_of_failure,
@@ -193,6 +198,7 @@ MIGRATIONS: Sequence[Migration] = (
     _batches,
     _nodes,
     _team,
+    _charged,
 )
 
 

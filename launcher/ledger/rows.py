@@ -9,6 +9,7 @@ from typing import Any
 
 from launcher.core import (
     Cause,
+    Cost,
     ExtraRates,
     Forecast,
     MeasuredRun,
@@ -38,6 +39,7 @@ def row_of(run: Run) -> dict[str, Any]:
     row["offer"] = None if run.offer is None else json.dumps(asdict(run.offer))
     row["proofs"] = json.dumps([asdict(proof) for proof in run.proofs])
     row["meter"] = json.dumps(asdict(run.meter))
+    row["charged"] = None if run.charged is None else json.dumps(asdict(run.charged))
     row["rentals"] = json.dumps([asdict(rental) for rental in run.rentals])
     return row
 
@@ -55,6 +57,7 @@ def run_of(row: Row) -> Run:
     values["failed_in"] = None if row["failed_in"] is None else Phase(row["failed_in"])
     values["offer"] = None if row["offer"] is None else _offer_of(json.loads(row["offer"]))
     values["meter"] = Meter(**_with_extras(json.loads(row["meter"])))
+    values["charged"] = None if row["charged"] is None else Cost(**json.loads(row["charged"]))
     values["rentals"] = tuple(map(_rental_of, json.loads(row["rentals"])))
     values["proofs"] = tuple(Proof(**proof) for proof in json.loads(row["proofs"]))
     return Run(**values)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.chaos.wallclock import WallClock
+from launcher.decisions.reconciling import SETTLES_S
 from tests.e2e.terminal import Terminal
 from tests.e2e.test_vast_launch import SCRIPT
 from tests.emulators.vast import VastEmulator
@@ -17,16 +19,16 @@ from tests.waiting import eventually
 PASSES = (*SCRIPT, "--set", "command=python script.py passes")
 
 
-def reconcile(terminal: Terminal) -> Any:
+def reconcile(terminal: Terminal, **variables: str) -> Any:
     """The document, of a bill that is explained."""
-    end = terminal.type("cost", "reconcile", "--json")
+    end = terminal.type("cost", "reconcile", "--json", **variables)
     document = end.json()
     assert (end.exit_code, document["explained"]) == (0, True), end.out
     return document
 
 
 @pytest.mark.slow
-def test_a_bill_is_explained_before_and_after_it_is_settled_and_another_ledger_is_none_of_it(
+def test_a_bill_is_explained_until_it_is_settled_and_is_the_cost_then_and_another_ledger_is_none_of_it(
     rented: Terminal, vast: VastEmulator, tmp_path: Path
 ) -> None:
     assert rented.type(*PASSES, "--tag", "mine").exit_code == 0
@@ -58,3 +60,13 @@ def test_a_bill_is_explained_before_and_after_it_is_settled_and_another_ledger_i
     assert (row["tag"], row["finished"], float(row["usd"])) == ("mine", "1", run["counted_usd"])
     assert float(row["training_usd"]) + float(row["idle_usd"]) == pytest.approx(run["counted_usd"])
     assert 0 < float(row["idle_usd"]) < run["counted_usd"]
+
+    later = WallClock(tmp_path / "wallclock")
+    later.advance(SETTLES_S)
+    vast.advance(SETTLES_S)
+    (run,) = reconcile(rented, **later.variables)["runs"]
+    assert run["settled"]
+    (cost,) = rented.type("cost", "--json").json()["runs"]
+    assert (cost["usd_source"], cost["usd"]) == ("charged", pytest.approx(mine.total_usd))
+    assert cost["counted_usd"] == run["counted_usd"]
+    assert rented.status()["run"]["usd"] == cost["usd"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,8 @@ _LARGEST = 1e12
 _MOST_CHARACTERS = 4000
 _LONGEST_LABEL = 256
 _MOST_USD = 1e9
-_TRAFFIC = ("bwd", "bwu")
-"""The kinds of a charge's items that are for bytes in and out."""
+_STORAGE, _TRAFFIC = ("disk",), ("bwd", "bwu")
+"""The kinds of a charge's items that are for its disk, and for bytes in and out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,15 +212,16 @@ def charge_of(row: Any) -> Charge:
             instance_id=source[1] if source else "",
             label=_text((row.get("metadata") or {}).get("label"))[:_LONGEST_LABEL],
             usd=_dollars(row["amount"]),
-            traffic_usd=sum(_dollars(item["amount"]) for item in row.get("items") or () if _is_traffic(item)),
+            storage_usd=_sum_of(row, _STORAGE),
+            traffic_usd=_sum_of(row, _TRAFFIC),
             until=_number(row.get("end")),
         )
     except _WHAT_A_ROW_RAISES as error:
         raise silent("a charge that cannot be read") from error
 
 
-def _is_traffic(item: Mapping[str, Any]) -> bool:
-    return item["type"] in _TRAFFIC
+def _sum_of(row: Mapping[str, Any], kinds: Collection[str]) -> float:
+    return sum(_dollars(item["amount"]) for item in row.get("items") or () if item["type"] in kinds)
 
 
 def _dollars(value: Any) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import compress
 
-from launcher.commands.queries import RunRow
+from launcher.commands.queries import RunRow, UsdSource
 from launcher.core.bills import rented_seconds
 from launcher.decisions.shares import counted_in_total
 from launcher.ui.render.amounts import usd_parts, usd_sum
@@ -38,7 +38,14 @@ def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False, wid
     del columns["JOB" if billed else "BILLED"]
     right = [number for number, name in enumerate(columns) if name not in ("RUN", "JOB")]
     cut = () if billed else (1,)
-    return table(tuple(columns), zip(*columns.values(), strict=True), right=right, cut=cut, width=width)
+    shown = table(tuple(columns), zip(*columns.values(), strict=True), right=right, cut=cut, width=width)
+    return "\n\n".join(filter(None, (shown, _charged(rows))))
+
+
+def _charged(rows: Sequence[RunRow]) -> str:
+    """How much of it is the bill; nothing before any of it is."""
+    bills = sum(row.usd_source is UsdSource.CHARGED for row in rows)
+    return f"as charged: the cost of {bills} of {len(rows)} runs; the rest is as counted" if bills else ""
 
 
 def _dollars(amounts: Sequence[float], counts: Sequence[bool]) -> list[str]:

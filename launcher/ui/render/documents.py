@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,10 +11,10 @@ from launcher.commands.accounting import CostReport, Reconciliation
 from launcher.commands.orphans import Orphan
 from launcher.commands.queries import Explanation, LaunchPlan, RunDetail, RunEnding, RunRow
 from launcher.core import Offer, Run, RunNetwork
-from launcher.core.bills import cost_usd, gpu_seconds, rented_seconds
+from launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
 from launcher.core.job import JobSpec
 from launcher.decisions.advice import advice_for
-from launcher.decisions.estimates import basis_text
+from launcher.decisions.estimates import basis_text, expected_usd, finishing_usd
 from launcher.decisions.grouping import Group
 from launcher.decisions.host_history import HostRecord
 from launcher.decisions.market_report import MarketReport
@@ -105,6 +105,8 @@ def costs_document(rows: Sequence[RunRow], now: float) -> Document:
                 ],
                 **asdict(row.cost),
                 "usd": row.usd,
+                "usd_source": row.usd_source,
+                "counted_usd": sum(counted_of(one, now).usd for one in row.machines),
                 "billed_usd": row.billed_usd,
                 "final": row.verdict is not None,
                 "in_total": row.run.id in counted,
@@ -128,8 +130,8 @@ def report_document(report: CostReport) -> Document:
     }
 
 
-def reconciliation_document(found: Reconciliation) -> Document:
-    """Describe what was charged beside what is counted.
+def reconciliation_document(found: Reconciliation, settled: Collection[str] = ()) -> Document:
+    """Describe what was charged beside what is counted. `settled`: the runs that cost what was charged.
 
     Dollars; a difference above 0 was charged and not counted.
     """
@@ -143,6 +145,7 @@ def reconciliation_document(found: Reconciliation) -> Document:
             "difference_usd": one.bill.difference_usd,
             "reasons": list(one.reasons),
             "unexplained_usd": one.unexplained_usd,
+            "settled": one.bill.run.id in settled,
         }
         for one in found.runs
     ]
@@ -236,7 +239,13 @@ def _group(group: Group) -> dict[str, Any]:
 
 def _offer(offer: Offer, spec: JobSpec) -> dict[str, Any]:
     known = None if offer.forecast is None else basis_text(offer.forecast)
-    return {**asdict(offer), "at_most_usd": worst_case_usd(spec, offer), "speed": known}
+    return {
+        **asdict(offer),
+        "expected_usd": expected_usd(spec, offer),
+        "finishing_usd": finishing_usd(spec, offer),
+        "at_most_usd": worst_case_usd(spec, offer),
+        "speed": known,
+    }
 
 
 def _job(spec: JobSpec) -> dict[str, Any]:
@@ -258,6 +267,7 @@ def _run(row: RunRow) -> dict[str, Any]:
         "wish": row.request,
         "verdict": row.verdict,
         "usd": row.usd,
+        "usd_source": row.usd_source,
         "driver": driver,
         "nodes": [_node(one) for one in (row.machines if row.nodes else ())],
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from launcher.commands.accounting import Reconciliation
 from launcher.core.bills import WATCHED_S
@@ -68,13 +68,15 @@ STRANGERS: Mapping[UnmatchedCharge, str] = {
 }
 
 
-def reconciliation_text(found: Reconciliation, width: int | None = None) -> str:
-    """Write one line a run, the reasons below, and what was charged besides."""
+def reconciliation_text(
+    found: Reconciliation, settled: Collection[str] = (), width: int | None = None
+) -> str:
+    """Write one line a run, the reasons below, how many are settled, and what was charged besides."""
     if not found.runs:
         parts = [f"no run rented a machine that is billed since {moment(found.since)}"]
     else:
         parts = [_table(found.runs, width), _legend(found.runs)]
-    return "\n\n".join(filter(None, [*parts, _besides(found)]))
+    return "\n\n".join(filter(None, [*parts, _settled(found.runs, settled), _besides(found)]))
 
 
 def _table(runs: Sequence[ReconciledBill], width: int | None) -> str:
@@ -115,6 +117,13 @@ def _legend(runs: Sequence[ReconciledBill]) -> str:
     if not all(one.explained for one in runs):
         lines.append(f"{_NOT_EXPLAINED}: {_WHAT_TO_DO}")
     return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
+
+
+def _settled(runs: Sequence[ReconciledBill], settled: Collection[str]) -> str:
+    if not settled:
+        return ""
+    text = f"settled: {len(settled)} of {len(runs)} runs cost what was charged, in vastrun cost, too"
+    return textwrap.fill(text, WIDTH, subsequent_indent="  ")
 
 
 def _besides(found: Reconciliation) -> str:

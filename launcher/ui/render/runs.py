@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.commands.queries import RunDetail, RunRow
+from launcher.commands.queries import RunDetail, RunRow, UsdSource
 from launcher.core import BoxStatus, Event, Phase, Progress, RankStatus, Run
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import duration, moment, rough, usd
@@ -111,8 +111,10 @@ def _seen(run: Run, box_status: BoxStatus) -> str:
 
 
 def _cost(row: RunRow) -> str:
-    so_far = "" if row.run.released_at or row.run.rented_at is None else " so far"
-    return f"{usd(row.usd)}{so_far} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
+    kind = "" if row.run.released_at or row.run.rented_at is None else " so far"
+    if row.usd_source is UsdSource.CHARGED:
+        kind = " charged,"
+    return f"{usd(row.usd)}{kind} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
 
 
 def _machine(run: Run) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from launcher.commands.accounting import StrangeCharge
 from launcher.commands.orphans import Owner
+from launcher.commands.queries import UsdSource
 from launcher.core import Cost, Instance, Lease, Offer
 from launcher.core.job import JobSpec
 from launcher.decisions.grouping import Group, GroupBy, Scored
@@ -17,7 +18,12 @@ from trainer.contract.workload import Workloads
 class ShownOffer(JsonShape, of=Offer):
     """An offer, as the job sees it."""
 
+    expected_usd: float
+    """What the job should cost there within its limits, all nodes together."""
+    finishing_usd: float
+    """What finishing it should cost, whatever its limits are: offers are sorted by it. 0: nobody knows."""
     at_most_usd: float
+    """What its limits let it cost."""
     speed: str | None
     """How its speed is known."""
 
@@ -80,6 +86,9 @@ class RunCost(JsonShape, of=Cost):
     nodes: list[NodeCost]
     """Of a run that has several machines: all of them."""
     usd: float
+    usd_source: UsdSource
+    counted_usd: float
+    """By the ledger, also where `usd` is what was charged."""
     billed_usd: float | None
     """What its provider charged; null: it was not asked, or does not say."""
     final: bool
@@ -137,6 +146,8 @@ class ReconciledRun(JsonShape):
     """Above 0: charged and not counted."""
     reasons: list[DifferenceReason]
     unexplained_usd: float
+    settled: bool
+    """It costs what was charged, for all commands."""
 
 
 class Reconciled(JsonShape):

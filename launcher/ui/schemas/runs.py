@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from launcher.commands.bugreports import ReportPart
 from launcher.commands.exporting import ExportedCheckpoint
+from launcher.commands.queries import UsdSource
 from launcher.core import BoxStatus, Cause, Event, Judgement, Phase, Run, StepEnd, UserRequest
 from launcher.core import Verdict as RunVerdict
 from launcher.decisions.comparing import Difference
@@ -39,6 +40,7 @@ class ShownRun(JsonShape, of=Run, without=["spec_json", "started_by"]):
     """How it ended; null while it is open."""
     usd: float
     """What it cost so far, or in all."""
+    usd_source: UsdSource
     driver: str | None
     """Who drives it now."""
     nodes: list[ShownNode]

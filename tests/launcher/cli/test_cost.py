@@ -281,6 +281,70 @@ def test_runs_of_before_are_left_out_and_their_charges_are_no_strangers(terminal
     assert open_run.rented_at is not None
 
 
+def test_a_run_costs_what_was_charged_once_that_is_settled_and_explained(terminal: Terminal) -> None:
+    good, bad, open_run = runs(terminal)
+    counted = {run.id: terminal.document("cost", run.id)["usd"] for run in runs(terminal)}
+    charged_usd = counted[good.id] - 0.0005
+    terminal.market.charges = {good.label: charged_usd, open_run.label: 0.1}
+    before = terminal.document("cost", good.id)["runs"][0]
+    assert (before["usd_source"], before["counted_usd"]) == ("counted", before["usd"])
+
+    _, document = reconcile(terminal)
+    assert {run["id"]: run["settled"] for run in document["runs"]} == {
+        good.id: True,
+        bad.id: False,  # nothing was charged for it
+        open_run.id: False,
+    }
+    shown = {run["id"]: run for run in terminal.document("cost")["runs"]}
+    assert {run_id: run["usd_source"] for run_id, run in shown.items()} == {
+        good.id: "charged",
+        bad.id: "counted",
+        open_run.id: "counted",
+    }
+    assert shown[good.id]["usd"] == pytest.approx(charged_usd)
+    assert shown[good.id]["counted_usd"] == pytest.approx(counted[good.id])
+    assert [shown[run.id]["usd"] for run in (bad, open_run)] == [counted[bad.id], counted[open_run.id]]
+    row = terminal.document("status", good.id)["run"]
+    assert (row["usd_source"], row["usd"]) == ("charged", pytest.approx(charged_usd))
+    assert terminal.document("cost", "--by", "job")["total"]["usd"] == terminal.document("cost")["usd"]
+
+    assert reconcile(terminal)[1]["runs"] == document["runs"]  # it is compared with what was counted
+    assert "settled: 1 of 3 runs cost what was charged" in terminal.type("cost", "reconcile").stdout
+    assert "as charged: the cost of 1 of 3 runs" in terminal.type("cost").stdout
+    assert f"${charged_usd:.3f} charged, at " in terminal.type("status", good.id).stdout
+
+
+def test_a_bill_that_is_corrected_corrects_the_cost(terminal: Terminal) -> None:
+    good = runs(terminal)[0]
+    for usd in (7.0, 5.0):
+        terminal.market.charges = {good.label: usd}
+        code, document = reconcile(terminal)
+        assert (code, document["explained"]) == (1, False)  # more than its machine can have cost, yet paid
+        assert terminal.document("cost", good.id)["usd"] == pytest.approx(usd)
+
+
+def test_less_than_can_be_explained_leaves_the_cost_as_it_was_counted(terminal: Terminal) -> None:
+    good = runs(terminal)[0]
+    long = changed(terminal, good, released_at=(good.released_at or 0.0) + 10 * 3600)
+    terminal.clock.sleep(11 * 3600)
+    counted_usd = terminal.document("cost", long.id)["usd"]
+    assert counted_usd > 30
+    for usd in (0.0, counted_usd / 2, -1.0):
+        terminal.market.charges = {long.label: usd}
+        assert reconcile(terminal)[0] == 1
+        assert terminal.document("cost", long.id)["usd"] == counted_usd
+
+
+def test_a_run_that_somebody_drives_is_not_written(terminal: Terminal) -> None:
+    good = runs(terminal)[0]
+    usd = terminal.document("cost", good.id)["usd"]
+    terminal.market.charges = {good.label: usd + 1.0}
+    terminal.ledger.hold(good.id, Driver(who="desk:2:1.0", until=terminal.clock.now() + 60))
+    _, document = reconcile(terminal)
+    assert [run["settled"] for run in document["runs"]] == [False] * 3
+    assert terminal.document("cost", good.id)["usd"] == usd
+
+
 def test_a_provider_without_bills_is_named(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, usd_per_hour=0.0)
     terminal.launch()

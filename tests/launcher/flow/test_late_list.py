@@ -104,6 +104,25 @@ def test_a_machine_is_looked_for_as_long_as_a_list_may_lag_after_its_order_had_i
     assert_one_machine_given_back(terminal)
 
 
+class DenyingMarket(Market):
+    """Rents, and says that it does not."""
+
+    def rent(self, order: RentalOrder) -> Instance:
+        super().rent(order)
+        error = ProviderError("no money")
+        error.cause = Cause.PROVIDER
+        raise error
+
+
+def test_a_machine_that_was_denied_and_made_is_given_back_and_noted_for_its_bill(terminal: Terminal) -> None:
+    terminal.market = DenyingMarket(terminal.clock, [Training()], usd_per_hour=3.6)
+
+    assert terminal.launch().exit_code != 0
+
+    assert_one_machine_given_back(terminal)
+    assert terminal.ledger.runs()[0].instance_id == "1"
+
+
 def test_a_renamed_machine_of_a_detached_run_is_found_by_another_launcher(terminal: Terminal) -> None:
     terminal.launch("--detach")
     terminal.market.rename("1", "my own words")

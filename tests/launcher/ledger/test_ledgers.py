@@ -11,6 +11,7 @@ import pytest
 
 from launcher.core import (
     Cause,
+    Cost,
     Driver,
     Event,
     ExtraRates,
@@ -73,6 +74,7 @@ FULL = replace(
     batch="widths",
     point="0123456789",
     reserved_usd=3.5,
+    charged=Cost(gpu_usd=0.25, storage_usd=0.125, traffic_usd=0.5),
 )
 
 

@@ -38,6 +38,7 @@ def test_a_run_of_before_the_meter_is_charged_all_of_its_time(path: Path) -> Non
         for table in ("points", "batches"):
             db.execute(f"DROP TABLE {table}")
         for column in (
+            "charged",
             "started_by",
             "computer",
             "home",

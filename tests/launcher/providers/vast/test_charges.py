@@ -50,17 +50,20 @@ def test_charges_are_there_once_they_are_settled(vast: VastEmulator, provider: V
     assert charge.until == pytest.approx(vast.clock.now() - 60.0)
 
 
+USD_BY_ITEM = (("gpu", 0.95), ("disk", 0.05), ("bwd", 0.2), ("bwu", 0.1))
+
+
 def row(**changes: Any) -> dict[str, Any]:
     """A charge as Vast sends it, but for the changes."""
-    items = [{"type": kind, "amount": amount} for kind, amount in (("gpu", 1.0), ("bwd", 0.2), ("bwu", 0.1))]
+    items = [{"type": kind, "amount": amount} for kind, amount in USD_BY_ITEM]
     honest = {"source": "instance-7", "type": "instance", "start": 10.0, "end": 20.0, "amount": 1.3}
     return {**honest, "metadata": {"label": LABEL}, "items": items} | changes
 
 
-def test_a_charge_says_whose_it_is_and_what_of_it_was_for_traffic() -> None:
+def test_a_charge_says_whose_it_is_and_what_of_it_was_for_storage_and_traffic() -> None:
     charge = charge_of(row())
     assert (charge.instance_id, charge.label, charge.usd, charge.until) == ("7", LABEL, 1.3, 20.0)
-    assert charge.traffic_usd == pytest.approx(0.3)
+    assert (charge.storage_usd, charge.traffic_usd) == pytest.approx((0.05, 0.3))
     assert charge_of(row(amount="-2.5")).usd == -2.5  # a credit
 
 

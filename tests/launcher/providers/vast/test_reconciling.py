@@ -11,6 +11,7 @@ import pytest
 from launcher.commands.accounting import Reconciliation, reconciliation
 from launcher.commands.orphans import orphans
 from launcher.commands.reaping import reap
+from launcher.commands.settling import settle
 from launcher.config import dump_job
 from launcher.core import Driver, Phase, Run
 from launcher.core.bills import cost_usd
@@ -163,6 +164,33 @@ def test_its_bill_is_explained_once_it_is_settled_whatever_the_market_showed(des
     assert one.bill.charged_usd == pytest.approx(desk.vast.billing.total_usd())
     assert one.bill.charged_usd > 0.3
     assert found.strangers == []
+
+    assert settle(found.runs, desk.ledger, "desk:2:0", desk.clock.now()) == {RUN_ID}
+    settled = desk.ledger.get(RUN_ID)
+    assert settled.charged is not None
+    assert (settled.charged.gpu_usd, settled.charged.storage_usd) == pytest.approx(
+        [sum(meter.usd(kind) for meter in desk.vast.billing.meters.values()) for kind in ("gpu", "disk")]
+    )
+    assert cost_usd(settled, desk.clock.now()) == pytest.approx(desk.vast.billing.total_usd())
+
+
+def test_a_machine_that_comes_back_after_its_bill_was_settled_is_counted_again(desk: Desk) -> None:
+    desk.vast.faults.add("create_twice", seconds=2 * SETTLES_S)
+    run = desk.rented()
+    desk.vast.advance(3600)
+    desk.provider.destroy(run.instance_id or "")
+    desk.end(run)
+    desk.vast.advance(SETTLES_S + 120)
+    assert settle(reconciled(desk).runs, desk.ledger, "desk:2:0", desk.clock.now()) == {RUN_ID}
+    desk.vast.advance(SETTLES_S)
+
+    assert reap(orphans(desk.ledger, desk.provider, desk.clock.now()), desk.services)
+    assert desk.ledger.get(RUN_ID).charged is None
+    assert cost_usd(desk.ledger.get(RUN_ID), desk.clock.now()) >= desk.vast.billing.total_usd()
+    desk.vast.advance(SETTLES_S + 120)
+    assert settle(reconciled(desk).runs, desk.ledger, "desk:2:0", desk.clock.now()) == {RUN_ID}
+    bill_usd = desk.vast.billing.total_usd()
+    assert cost_usd(desk.ledger.get(RUN_ID), desk.clock.now()) == pytest.approx(bill_usd)
 
 
 def test_what_others_rented_with_the_same_account_is_no_run_of_this_ledger(desk: Desk) -> None:
