@@ -1,4 +1,4 @@
-"""Tests at once; what a computer cannot run: skipped with a line at the end, in CI nothing is. A bucket."""
+"""Tests at once; what a computer cannot run is skipped, and said at the end; in CI nothing is. A database."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import parts
 from tests.emulators import slurm
+from tests.launcher.ledger.postgres import PostgresServer, served
 
 _MEMORY = Path("/dev/shm")
 _ROOM = 12 << 30
@@ -121,6 +122,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skipped")
         for line in said:
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all tests of a worker."""
+    parts.require("postgresql")
+    with served() as server:
+        yield server
 
 
 @pytest.fixture

@@ -21,12 +21,13 @@ VastrunError
     │   ├── NoBoxError    the machine answers and has no box: its onstart script did not run, or not yet
     │   └── HostKeyError  something else answers in its place
     ├── BoxError        the box says what no honest box says, or too much of it
+    ├── EndedError      the provider has ended the machine, and nothing of the run is left on it
     └── GoneError       the provider says that there is no such machine
 """
 
 from __future__ import annotations
 
-from launcher.core import Cause
+from launcher.core import Cause, MachineEnd
 
 
 class VastrunError(Exception):
@@ -151,6 +152,14 @@ class BoxError(ProviderError):
     """The box says what no honest box says, or more than is taken from it: its host is to blame."""
 
     cause = Cause.HOST
+
+
+class EndedError(ProviderError):
+    """The provider has ended the machine, and nothing of the run is left on it."""
+
+    def __init__(self, end: MachineEnd) -> None:
+        super().__init__(end.text, cause=end.cause)
+        self.end = end
 
 
 class GoneError(ProviderError):

@@ -199,6 +199,8 @@ class MachineEnd:
 
     cause: Cause
     text: str
+    node: int | None = None
+    """The node of its run with which it ended, where that may be another one; None: it does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from launcher.core import Cause, Phase, Run, UserRequest
 from launcher.core.errors import (
     AuthError,
     BusyError,
+    EndedError,
     GoneError,
     HeldError,
     OutOfReachError,
@@ -24,7 +25,7 @@ from launcher.decisions.early_stop import reason_in
 from launcher.decisions.gang import named
 from launcher.flow.context import RunContext, Services
 from launcher.flow.lease_end import lost_end
-from launcher.flow.phase_end import OverError, PhaseEnd
+from launcher.flow.phase_end import OverError, PhaseEnd, taken_back
 from launcher.flow.refused import RefusalTimer, identify
 from launcher.flow.steps import STEPS
 from launcher.flow.together import first_cause
@@ -135,6 +136,8 @@ def _take(context: RunContext) -> PhaseEnd | None:
         if phase is not Phase.DESTROY and context.is_gone():
             return lost_end(context, f"in phase {phase.value}")
         return PhaseEnd(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
+    except EndedError as error:
+        return taken_back(error.end)
     except VastrunError as error:
         return PhaseEnd(result=Result.FAILED, cause=error.cause, detail=str(error))
     except Exception as error:  # noqa: BLE001 - the one place: see above

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
 
-from launcher.core import MachineEnd
-from launcher.core.errors import ProviderError
-from launcher.core.phases import Result
+from launcher.core import Cause, MachineEnd
+from launcher.core.errors import ProviderError, UnreachableError
 from launcher.decisions import policy
 from launcher.flow.context import RunContext
-from launcher.flow.phase_end import PhaseEnd, lost
+from launcher.flow.phase_end import PhaseEnd, lost, taken_back
 from launcher.ports import Remote
 from trainer.contract import layout
 
 _TIMEOUT_S = 60.0
 _LOOK_AGAIN_S = 1.0
+_ENDING_S = 60.0
+"""So long a provider may take to end a machine, before what it says of that is not waited for."""
 
 
 def is_due(context: RunContext) -> bool:
@@ -53,24 +53,37 @@ def set_deadline(context: RunContext, remote: Remote) -> None:
 
 
 def how_ended(context: RunContext, patience_s: float = 0.0) -> MachineEnd | None:
-    """Return why the provider ended the machine; None: it did not, or does not say so in that time."""
+    """Return why the provider ended the machine; None: it did not, or does not say so in that time.
+
+    While it is just ending the machine it is waited for: what it says then is the cause of the run.
+    """
     ends, machine_id = context.services.provider.abilities.ends, context.run.instance_id
     if ends is None or machine_id is None:
         return None
-    until = context.now() + patience_s
+    began = context.now()
     while True:
-        with suppress(ProviderError):
+        most_s = patience_s
+        try:
             if (end := ends.end_of(machine_id)) is not None:
                 return end
-        if context.now() >= until:
+        except UnreachableError:
+            most_s = max(patience_s, _ENDING_S)
+        except ProviderError:
+            pass
+        if context.now() - began >= most_s:
             return None
         context.wait(_LOOK_AGAIN_S)
+
+
+def gone_end(context: RunContext) -> PhaseEnd:
+    """Return the end of a training whose machine the provider has no more."""
+    return taken_back(how_ended(context) or MachineEnd(cause=Cause.LOST, text=how_lost(context)))
 
 
 def lost_end(context: RunContext, when: str) -> PhaseEnd:
     """Return the end of a phase in which the machine disappeared; `when`, as in `in phase boot`."""
     end = how_ended(context)
-    return lost(when) if end is None else PhaseEnd(result=Result.LOST, cause=end.cause, detail=end.text)
+    return lost(when) if end is None else taken_back(end)
 
 
 def how_lost(context: RunContext) -> str:

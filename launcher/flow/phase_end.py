@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.core import Cause, Run
+from launcher.core import Cause, MachineEnd, Run
 from launcher.core.phases import Phase, Result
 
 
@@ -29,6 +29,11 @@ class OverError(Exception):
     def __init__(self, end: PhaseEnd) -> None:
         super().__init__(end.detail)
         self.end = end
+
+
+def taken_back(end: MachineEnd) -> PhaseEnd:
+    """Return the end of a step whose machine the provider has ended, in its words."""
+    return PhaseEnd(result=Result.LOST, cause=end.cause, detail=end.text, node=end.node)
 
 
 def lost(when: str) -> PhaseEnd:

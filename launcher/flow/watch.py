@@ -6,7 +6,7 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from launcher.core import BoxStatus, Cause, MachineEnd, UserRequest, bills
+from launcher.core import BoxStatus, Cause, UserRequest, bills
 from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
 from launcher.core.market import ENDED
 from launcher.core.phases import Result
@@ -16,7 +16,7 @@ from launcher.decisions.judge import DIED, judge
 from launcher.decisions.pooling import TAKES_SLOTS
 from launcher.flow.beginning import Beginning
 from launcher.flow.context import RunContext
-from launcher.flow.lease_end import how_ended, how_lost, is_due, set_deadline
+from launcher.flow.lease_end import gone_end, how_ended, is_due, set_deadline
 from launcher.flow.pace import Pace
 from launcher.flow.phase_end import PhaseEnd
 from launcher.flow.progress import activity_of, knows_step, last_step, planned_steps, progress_of
@@ -244,8 +244,7 @@ def _ended_unbegun(context: RunContext) -> PhaseEnd | None:
     machine = context.own_machine()
     if machine is None or machine.state != ENDED:
         return None
-    end = how_ended(context) or MachineEnd(cause=Cause.LOST, text=how_lost(context))
-    return PhaseEnd(result=Result.LOST, cause=end.cause, detail=end.text)
+    return gone_end(context)
 
 
 def _money_runs_out(context: RunContext, state: WatchState) -> bool:
@@ -313,7 +312,7 @@ def _taken_back(context: RunContext, end: PhaseEnd, box_status: BoxStatus) -> Ph
     if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == DIED):
         return end
     said = how_ended(context, patience_s=_SAYS_WHY_S)
-    return end if said is None else replace(end, cause=said.cause, detail=said.text)
+    return end if said is None else replace(end, cause=said.cause, detail=said.text, node=said.node)
 
 
 def _dead(context: RunContext, state: WatchState) -> PhaseEnd | None:
@@ -348,8 +347,7 @@ def _silent(context: RunContext, state: WatchState, error: ProviderError) -> Pha
     if isinstance(error, GoneError) or now - state.listed_at >= _LIST_S:
         state.listed_at = now
         if context.is_gone():
-            end = how_ended(context) or MachineEnd(cause=Cause.LOST, text=how_lost(context))
-            return PhaseEnd(result=Result.LOST, cause=end.cause, detail=end.text)
+            return gone_end(context)
     return None
 
 

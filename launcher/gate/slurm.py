@@ -115,6 +115,11 @@ class SlurmJob:
         """It has its nodes no more."""
         return self.state in ENDED
 
+    @property
+    def is_ending(self) -> bool:
+        """Its programs are being ended; what it ended with is said after that."""
+        return self.state == "COMPLETING"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Box:
@@ -182,6 +187,17 @@ def cluster_of(printed: str) -> Cluster:
     ):
         raise _nonsense("scontrol", " ".join(rows))
     return Cluster(name=rows[0], version=rows[1], user=rows[2])
+
+
+def missing_in(printed: str) -> tuple[str, int] | None:
+    """Read names of nodes, a line each, then `-`, and those of them that are left.
+
+    Return the name and the number of the one that is missing; None: not one is. Raises UnreachableError.
+    """
+    names, _, left = (" ".join(_rows(printed, "scontrol"))).partition(" - ")
+    nodes, others = names.split()[:_MOST_NODES], set(left.split())
+    missing = [(name, number) for number, name in enumerate(nodes) if name not in others]
+    return missing[0] if len(missing) == 1 and _NAME.fullmatch(missing[0][0]) else None
 
 
 def free_gb_of(printed: str) -> float | None:

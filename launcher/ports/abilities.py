@@ -40,7 +40,10 @@ class TellsEnds(Protocol):
     """A provider that takes machines back by itself, and says why."""
 
     def end_of(self, instance_id: str) -> MachineEnd | None:
-        """Return why that machine ended; None: it has not, or it does not say. Raises ProviderError."""
+        """Return why that machine ended; None: it has not, or it does not say.
+
+        Raises UnreachableError while it is just ending: it will say. ProviderError.
+        """
         ...
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Terminal
+from tests.e2e.test_nodes import ONE_NODE, TWO_NODES, train
+from tests.e2e.test_nodes import losses as of_nodes
 from tests.e2e.test_vast_launch import ON_VAST, QUICKSTART, losses, names, told
 from tests.emulators.vast import VastEmulator
 from tests.parts import BASE_IMAGE
@@ -57,3 +59,20 @@ def test_the_quickstart_in_containers_ends_as_it_does_on_this_computer(
             assert containers_of(there.outputs()) == []
             there.clean()
         assert len(vast.instances) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_containers_on_a_network_of_their_own_learn_as_one_box_of_four_ranks(
+    terminal: Terminal, image: str
+) -> None:
+    assert train(terminal, *ONE_NODE, "--out", "one").exit_code == 0
+    in_docker = (*TWO_NODES, "--provider", "docker", "--set", f"image={image}")
+    for strategy in ("ddp", "fsdp2"):
+        done = train(terminal, *in_docker, "--set", f"train.strategy={strategy}", "--out", strategy)
+
+        assert done.exit_code == 0, done.err
+        assert of_nodes(terminal, strategy) == pytest.approx(of_nodes(terminal, "one"), abs=1e-6)
+        run_id = terminal.status()["run"]["id"]
+        assert [one.name for one in docker.from_env().networks.list() if run_id in one.name] == []
+        assert containers_of(Path(run_id)) == []

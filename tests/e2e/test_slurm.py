@@ -50,7 +50,10 @@ def boxes(terminal: Terminal) -> list[str]:
 
 
 def is_clean(terminal: Terminal, cluster: Slurm) -> bool:
-    """Whether nothing of the user's goes on, and nothing lies about."""
+    """Whether nothing of the user's goes on, and nothing lies about.
+
+    Slurm ends the programs of a job by and by: one of several nodes is listed for a moment after its end.
+    """
     return not boxes(terminal) and not terminal.leftovers() and not cluster.run("squeue", "-h")
 
 
@@ -71,19 +74,20 @@ def test_two_nodes_of_one_job_train_as_one_node_does_and_all_are_given_back(
     user: Terminal, cluster: Slurm
 ) -> None:
     losses = []
-    for nodes, ranks in ((1, 4), (2, 2)):
-        split = ("--set", f"nodes={nodes}", "--set", f"ranks={ranks}")
+    for nodes, ranks, strategy in ((1, 4, "ddp"), (2, 2, "ddp"), (2, 2, "fsdp2")):
+        split = ("--set", f"nodes={nodes}", "--set", f"ranks={ranks}", "--set", f"train.strategy={strategy}")
         launch = user.start("launch", str(JOBS / "learn.yaml"), "--provider", "slurm", *split)
         launch.shows("step 5/30")
         assert [cluster.size_of("vastrun-"), len(boxes(user))] == [nodes, nodes]
         done = launch.end()
         assert done.exit_code == 0, done.err
-        assert is_clean(user, cluster)
+        eventually(lambda: is_clean(user, cluster), what="a clean cluster")
         lines = (user.outputs() / "metrics.jsonl").read_text().splitlines()
         losses.append([record["loss"] for record in map(json.loads, lines) if "loss" in record])
 
-    assert len(losses[0]) == len(losses[1]) > 1
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    assert len(losses[0]) > 1
+    for of_two in losses[1:]:
+        assert of_two == pytest.approx(losses[0], abs=1e-6)
 
 
 def test_a_program_succeeds_and_neither_job_nor_folder_is_left(user: Terminal, cluster: Slurm) -> None:
@@ -197,3 +201,22 @@ def test_a_job_that_waits_says_for_what_and_is_cancelled_when_its_user_stops_it(
     assert done.exit_code == 3, done.err
     assert cluster.job_of("vastrun-") is None
     assert boxes(user) == []
+
+
+TWO = (*SCRIPT, "--set", "nodes=2", "--set", "command=python script.py waits")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["[n1] the lease is armed", "[n1] training: "])
+def test_a_node_of_two_that_fails_ends_the_run_on_both_and_is_named_at_whatever_moment(
+    moment: str, user: Terminal, cluster: Slurm
+) -> None:
+    launch = user.start(*TWO)
+    launch.shows(moment)
+    set_down(cluster, 0, "n2")
+    done = launch.end()
+
+    assert done.exit_code == 7, done.err
+    assert "verdict   LOST: node 1: Slurm's job " in done.out, done.err
+    assert "ended with its node n2, which failed or was set down" in done.out
+    eventually(lambda: is_clean(user, cluster), what="a clean cluster")

@@ -46,9 +46,11 @@ HONEST: Mapping[str, tuple[Reader, str]] = {
     "a job": (jobs_of, _job()),
     "a partition": (slurm.partitions_of, _partition()),
     "a box": (slurm.boxes_of, f"1795523601.5 calm-heron-3f1a.0a0b0c0d\n{slurm.END}\n"),
+    "the nodes of a job, and those that are left": (slurm.missing_in, f"n1\nn2\n-\nn1\n{slurm.END}\n"),
     "a cluster": (slurm.cluster_of, f"lab\n22.05.8\nalice\n{slurm.END}\n"),
 }
 REFUSED: Mapping[str, tuple[Reader, str]] = {
+    "nodes that are cut short": (slurm.missing_in, "n1\nn2\n-\nn1\n"),
     "a list that is cut short": (jobs_of, _job().removesuffix(f"{slurm.END}\n")),
     "no answer at all": (jobs_of, ""),
     "a job without a number": (jobs_of, _job(id="7; scancel 8")),

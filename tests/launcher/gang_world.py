@@ -16,6 +16,7 @@ from launcher.core.errors import NoOfferError, ProviderError
 from launcher.core.job import JobSpec
 from launcher.flow.context import Services
 from launcher.gate.rendezvous import ADDRESSES, address_on
+from launcher.ledger.sql import SqlLedger
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.ports import Abilities, Remote
 from launcher.transcript.recorded import recorded
@@ -212,14 +213,21 @@ class GangWorld:
         self.dead: set[str] = set()
         self.plan = Plan(self.market)
         self.budgets: tuple[Budget, ...] = ()
-        self.ledger = SqliteLedger(
-            Path(":memory:"), now=self.time.now, alive=lambda who: who not in self.dead
-        )
+        self.ledger = self.opened()
         self.happens_in: dict[Phase, Callable[[int], None]] = {}
         """What comes to pass while a node ships or collects, by the phase; it is told the node."""
         self.market.while_shipping = lambda node: self._happen(Phase.SHIP, node)
         self._folder = folder
         self._numbers, self._ids = itertools.count(1), itertools.count(1)
+
+    def opened(self) -> SqlLedger:
+        """The ledger, as it is at first."""
+        return SqliteLedger(Path(":memory:"), now=self.time.now, alive=lambda who: who not in self.dead)
+
+    def ledger_on(self, computer: str) -> SqlLedger:
+        """The ledger, as that computer of the team has it."""
+        del computer
+        return self.ledger
 
     def expect(self, *faults: Fault) -> None:
         """These faults are to come."""
@@ -235,7 +243,8 @@ class GangWorld:
 
     def resume(self, run_id: str = RUN_ID, *, computer: str = "desk") -> Run:
         """Another launcher drives it on, on a computer of the team."""
-        return self._drive(lambda attempts: attempts.resume(self.ledger.get(run_id), None), computer)
+        ledger = self.ledger_on(computer)
+        return self._drive(lambda attempts: attempts.resume(ledger.get(run_id), None), computer)
 
     def _happen(self, phase: Phase, node: int) -> None:
         self.happens_in.get(phase, lambda _: None)(node)
@@ -247,7 +256,7 @@ class GangWorld:
         def services_for(_: str, __: Origin) -> Services:
             parts: dict[str, Any] = {
                 "provider": _Mortal(FaultyProvider(self.market, "provider", self.plan), life),
-                "ledger": _Mortal(Faulty(self.ledger, "ledger", self.plan), life),
+                "ledger": _Mortal(Faulty(self.ledger_on(computer), "ledger", self.plan), life),
                 "output_store": _Mortal(
                     Faulty(_Stores(self.stores, self._happen), "output_store", self.plan), life
                 ),

@@ -12,6 +12,7 @@ from pathlib import Path
 from launcher.core import LABEL_PREFIX, Cause, Identity, Instance, MachineEnd, Offer, RentalOrder
 from launcher.core.errors import (
     ConfigFileError,
+    EndedError,
     GoneError,
     NoOfferError,
     ProviderError,
@@ -161,7 +162,12 @@ class SlurmProvider:
     def end_of(self, instance_id: str) -> MachineEnd | None:
         """Return why the job ended, for as long as Slurm remembers; None: it has not, or nobody says."""
         job = self._slurm.look().job(instance_id)
-        return None if job is None else end_of(job)
+        return None if job is None else self._end_of(job)
+
+    def _end_of(self, job: SlurmJob) -> MachineEnd | None:
+        if job.is_ending:
+            raise UnreachableError(f"job {job.id} is ending")
+        return end_of(job, self._slurm.failed_of(job) if job.state == "NODE_FAIL" else None)
 
     def identity(self) -> Identity:
         """Return which cluster it is, and who we are to it. Raises ProviderError."""
@@ -223,14 +229,14 @@ class SlurmProvider:
 
     def _left(self, instance: Instance, job: SlurmJob | None) -> Remote:
         """What a job that is over has left. Raises ProviderError, with its cause, when that is nothing."""
-        end = end_of(job) if job else None
+        end = self._end_of(job) if job else None
         if end is None and job is not None:
-            raise UnreachableError(f"job {job.id} is ending")
+            raise UnreachableError(f"job {job.id} does not say how it ended")
         remote = self._shell(instance, None)
         if remote.run(f"[ -e {layout.RUN_LOCK} ]", timeout_s=_END_S).exit_code != 0:
             remote.close()
-            text = end.text if end else "the job is over, and Slurm no longer says why"
-            raise ProviderError(text, cause=end.cause if end else Cause.LOST)
+            text = "the job is over, and Slurm no longer says why"
+            raise EndedError(end or MachineEnd(cause=Cause.LOST, text=text))
         remote.bury()
         return remote
 

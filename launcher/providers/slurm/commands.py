@@ -85,6 +85,8 @@ class SlurmCommands:
         ours = shlex.join(f"{name}={value}" for name, value in job_environment.items())
         self._clean = f"env -i {ours if node.address is None else _KEPT}"
         self._last_look: tuple[float, SlurmQueue] | None = None
+        self._ran_on: dict[int, str] = {}
+        self._ended_on: dict[int, str] = {}
 
     def look(self) -> SlurmQueue:
         """Look at all that is ours."""
@@ -98,6 +100,11 @@ class SlurmCommands:
         jobs, left = self._two(squeue, f"if [ -e {folder} ]; then {boxes} | {meet}; {over}; fi && echo @")
         seen = SlurmQueue(jobs=gate.jobs_of(jobs, LABEL_PREFIX), boxes=gate.boxes_of(left))
         self._last_look = (self._uptime(), seen)
+        for job in seen.jobs:
+            if job.is_ending:
+                self._ended_on.setdefault(job.id, job.nodes)
+            elif not job.is_over:
+                self._ran_on[job.id] = job.nodes
         return seen
 
     def look_lately(self) -> SlurmQueue:
@@ -113,6 +120,17 @@ class SlurmCommands:
         free = f"{nearest}; df -Pk \"$d\" | awk 'NR == 2 {{ print $4 }}'"
         rows, left = self._two(f"sinfo --noheader --exact -o '{gate.PARTITION_FIELDS}'", free)
         return gate.partitions_of(rows), gate.free_gb_of(left)
+
+    def failed_of(self, job: SlurmJob) -> tuple[str, int] | None:
+        """Return the name and the number of the node that failed; None: there is one, or nobody knows.
+
+        A job that ends loses that node at once, and the others when their programs have ended.
+        """
+        all_of_them, others = self._ran_on.get(job.id, ""), self._ended_on.get(job.id, "")
+        if not others or all_of_them == others:
+            return None
+        names = [f"scontrol show hostnames {shlex.quote(nodes)}" for nodes in (all_of_them, others)]
+        return gate.missing_in(self._node.asked(f"{names[0]} && echo - && {names[1]} && echo @"))
 
     def cluster(self) -> Cluster:
         """Say which cluster it is, and who we are to it."""

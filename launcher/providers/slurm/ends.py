@@ -63,13 +63,18 @@ def why_it_waits(job: SlurmJob) -> str:
     return f"{job.reason}: {meaning}" if meaning else job.reason
 
 
-def end_of(job: SlurmJob) -> MachineEnd | None:
-    """Return why the job ended; None while it has not, or does not say."""
+def end_of(job: SlurmJob, down: tuple[str, int] | None = None) -> MachineEnd | None:
+    """Return why the job ended; None while it has not, or does not say.
+
+    `down`: the name and the number of the node that failed, where there are several and that is known.
+    """
     if job.state not in _ENDS:
         return None
     cause, how = _ENDS[job.state]
     where = f" on {job.nodes}" if job.nodes else ""
-    return MachineEnd(cause=cause, text=f"Slurm's job {job.id}{where} {how}")
+    name, node = down or ("", None)
+    how = how.replace("its node", f"its node {name}") if name else how
+    return MachineEnd(cause=cause, text=f"Slurm's job {job.id}{where} {how}", node=node)
 
 
 def question_error(printed: str) -> ProviderError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from launcher.core.errors import HeldError, NoSuchRunError, StorageError, UsageE
 from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
 from tests.launcher.gang_checks import check_nothing_leaked, networked
 from tests.launcher.gang_world import RUN_ID, GangWorld
+from tests.launcher.ledger.postgres import PostgresServer
+from tests.launcher.team_world import TeamWorld
 from tests.slow import slow
 
 
@@ -61,12 +64,24 @@ def test_a_launcher_killed_in_a_phase_of_either_node_and_resumed_ends_with_succe
     check_nothing_leaked(world)
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def shared(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[GangWorld]:
+    """Two computers with one ledger: a file that both have, and a team's database."""
+    monkeypatch.chdir(tmp_path)
+    if request.param == "sqlite":
+        yield GangWorld(tmp_path)
+        return
+    with TeamWorld(tmp_path, request.getfixturevalue("postgres").database()) as world:
+        yield world
+
+
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
 def test_a_launcher_killed_in_a_phase_is_followed_by_one_on_another_computer_of_the_team(
-    phase: Phase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phase: Phase, shared: GangWorld, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    world = GangWorld(tmp_path)
+    world = shared
     verb, moment = KILL_IN[phase]
     world.expect(Fault(verb=verb, nth=2, moment=moment, trouble="killed"))
     with pytest.raises(Killed):
@@ -90,10 +105,9 @@ MOVES = [("ledger.save", nth) for nth in (1, 2, 3)] + [("ledger.hold", nth) for 
 @pytest.mark.parametrize(("verb", "nth"), MOVES)
 @pytest.mark.parametrize("trouble", ["killed", "no space"])
 def test_who_takes_a_run_over_and_fails_on_the_way_leaves_all_nodes_to_the_next(
-    verb: str, nth: int, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str, nth: int, trouble: str, shared: GangWorld, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    world = GangWorld(tmp_path)
+    world = shared
     world.expect(Fault(verb="output_store.pump", nth=2, moment="after", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
@@ -108,6 +122,22 @@ def test_who_takes_a_run_over_and_fails_on_the_way_leaves_all_nodes_to_the_next(
     folder = tmp_path / "runs" / RUN_ID
     assert [row.out_dir for row in world.rows()] == [str(folder), str(folder / "node-1")]
     check_nothing_leaked(world)
+
+
+def test_nobody_takes_a_run_of_several_nodes_from_a_computer_that_was_heard_of_lately(
+    tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with TeamWorld(tmp_path, postgres.database(), lease_s=60.0) as world:
+        world.expect(Fault(verb="output_store.pump", nth=2, moment="after", trouble="killed"))
+        with pytest.raises(Killed):
+            world.launch()
+        with pytest.raises(HeldError, match="on desk, since"):
+            world.resume(computer="laptop")
+
+        assert {row.computer for row in world.rows()} == {"desk"}
+        assert world.resume().cause is None, world.told
+        check_nothing_leaked(world)
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])

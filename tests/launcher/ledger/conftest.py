@@ -9,18 +9,8 @@ import pytest
 
 from launcher.ledger.sql import SqlLedger
 from launcher.ledger.sqlite import SqliteLedger
-from tests import parts
-from tests.launcher.ledger.postgres import PostgresServer, served
 
 NOW = 1_000_000.0
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """One server for all tests of a worker."""
-    parts.require("postgresql")
-    with served() as server:
-        yield server
 
 
 class Hands:
