@@ -80,7 +80,7 @@ def _faster(wiring: Wiring, clock: Clock) -> Wiring:
             uptime=clock.now,
             python=wiring.python,
             image_lock=lambda: read_lock(wiring.image_lock),
-            speeds=lambda name, spec: speed_history_of(ledger().runs(), name, spec),
+            speeds=lambda name, spec: speed_history_of(ledger().measured(), name, spec),
             runs=lambda: ledger().runs(open_only=True),
             provider=provider,
             crowd=crowd,

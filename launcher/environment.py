@@ -152,7 +152,7 @@ def _speeds(
     environ: Mapping[str, str], ledger: Callable[[], Ledger], provider: str, spec: JobSpec
 ) -> SpeedHistory:
     """What is known of the job's speed: measured, and foretold where `plan` did so before."""
-    runs, foreteller = ledger().runs(), _foreteller(environ)
+    runs, foreteller = ledger().measured(), _foreteller(environ)
     history = speed_history_of(runs, provider, spec)
     workloads = foreteller.known(spec)
     if workloads is None or history.speeds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -53,6 +53,8 @@ class BatchDriver:
         self._table = PointTable(services.ledger, name)
         self._threads: dict[str, Future[Run]] = {}
         """By the id of the point: those that are driven here."""
+        self._pages: list[Future[None]] = []
+        """Being made of runs that have ended: they take no slot."""
         self._shortage = Shortage()
         self._error: VastrunError | None = None
         self._is_searched = False
@@ -115,7 +117,7 @@ class BatchDriver:
         self._start(now)
         self._tend(now)
         self._show(now)
-        return bool(self._threads) or self._fleet.is_open
+        return bool(self._threads or self._pages) or self._fleet.is_open
 
     def _hold(self) -> None:
         renews, now = self._held_at > 0, self._services.now()
@@ -252,7 +254,10 @@ class BatchDriver:
 
     def _attempts(self) -> Attempts:
         attempts = self._services.attempts(self._shared, RunScreen())
-        return replace(attempts, place_again=self._fleet.place_again)
+        return replace(attempts, place_again=self._fleet.place_again, aside=self._make_pages)
+
+    def _make_pages(self, work: Callable[[], None]) -> None:
+        self._pages.append(self._services.workers.submit(work))
 
     def _follow(self, point: BatchPoint, run: Run) -> None:
         self._threads[point.id] = self._services.workers.submit(lambda: self._pursue(run))
@@ -268,6 +273,9 @@ class BatchDriver:
 
     def _reap(self) -> None:
         """Take in the runs that have ended, or were left."""
+        for made in [pages for pages in self._pages if pages.done()]:
+            self._pages.remove(made)
+            made.result()
         self._fleet.reap()
         self._error = self._error or self._fleet.error
         for id_ in [id_ for id_, thread in self._threads.items() if thread.done()]:

@@ -116,7 +116,7 @@ def _fit(wiring: Wiring, spec: JobSpec, gpus: Sequence[str]) -> Fit:
     if workloads is None:
         raise UsageError("fit is foretold of the onboard trainer only, and the job has a command of its own")
     try:
-        return fit_of(workloads, spec, gpus, efficiency_of(wiring.ledger().runs(), foreteller.known))
+        return fit_of(workloads, spec, gpus, efficiency_of(wiring.ledger().measured(), foreteller.known))
     except KeyError as error:
         raise UsageError(
             f"--gpu: nobody knows how fast {error.args[0]!r} is, and how much it holds",

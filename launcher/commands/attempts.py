@@ -45,6 +45,10 @@ def _unrecorded(_: Run, services: Services) -> AbstractContextManager[Services]:
     return nullcontext(services)
 
 
+def _at_once(work: Callable[[], None]) -> None:
+    work()
+
+
 @dataclass(frozen=True, kw_only=True)
 class AttemptPlacement:
     """Where a run goes."""
@@ -66,6 +70,8 @@ class Attempts:
     """What drives the further nodes of a run that has several."""
     recorded: Callable[[Run, Services], AbstractContextManager[Services]] = _unrecorded
     """The services with which that run is driven, while they are: they may write down what it does."""
+    aside: Callable[[Callable[[], None]], object] = _at_once
+    """Makes the pages of a run that has ended. Among many runs the next one does not wait for them."""
 
     def start(
         self,
@@ -261,11 +267,15 @@ class Attempts:
                 return transcripts.enter_context(self.recorded(nodes[node], own))
 
             ended = drive_nodes(run, read_job(run.spec_json), services_of, self.workers)
-        try:
-            services.output_store.describe(ended, services.clock.now())
-        except StorageError as error:  # no reason to lose sight of how the run stands
-            _tell(services, ended, f"the pages in its outputs are not up to date: {error}")
+        self.aside(lambda: _describe(ended, services))
         return ended
+
+
+def _describe(run: Run, services: Services) -> None:
+    try:
+        services.output_store.describe(run, services.clock.now())
+    except StorageError as error:  # no reason to lose sight of how the run stands
+        _tell(services, run, f"the pages in its outputs are not up to date: {error}")
 
 
 def _has_open_nodes(ledger: Ledger, run: Run) -> bool:

@@ -74,6 +74,22 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeasuredRun:
+    """What one run has shown of its machine: how fast it trained, how long the machine took to start."""
+
+    provider: str
+    host: str
+    gpu_name: str
+    """Empty: it had none."""
+    gpus: int
+    gpu_memory_gb: float
+    spec_json: str
+    """The job, as in its Run."""
+    steps_per_s: float | None = None
+    boot_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """One try at a job: a row of the ledger."""
 

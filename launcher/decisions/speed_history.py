@@ -9,7 +9,7 @@ from functools import lru_cache
 from statistics import median
 
 from launcher.config import read_job
-from launcher.core import Offer, Run
+from launcher.core import MeasuredRun, Offer
 from launcher.core.job import JobSpec
 from launcher.decisions.job_shape import JobShape, first_look, shape_of
 from launcher.decisions.workload import EFFICIENCY
@@ -48,7 +48,7 @@ class SpeedHistory:
 
 
 def speed_history_of(
-    runs: Iterable[Run], provider: str, spec: JobSpec, *, but_not_on: str | None = None
+    runs: Iterable[MeasuredRun], provider: str, spec: JobSpec, *, but_not_on: str | None = None
 ) -> SpeedHistory:
     """Return what is known of the provider's machines that helps to choose one for this job.
 
@@ -58,11 +58,11 @@ def speed_history_of(
     speeds: dict[Kind, list[float]] = defaultdict(list)
     boots: dict[str, list[float]] = defaultdict(list)
     for run in runs:
-        if run.provider != provider or run.offer is None or run.host == but_not_on:
+        if run.provider != provider or run.host == but_not_on:
             continue
         if run.boot_s is not None:
             boots[run.host].append(run.boot_s)
-        found = speeds[kind_of(run.offer)]
+        found = speeds[run.gpu_name, run.gpus]
         # To read a job takes longer than all else here.
         if not run.steps_per_s or len(found) >= MOST_RUNS or not may_match(run.spec_json):
             continue

@@ -9,7 +9,7 @@ from itertools import islice
 from statistics import median
 
 from launcher.config import read_job
-from launcher.core import Run
+from launcher.core import MeasuredRun
 from launcher.core.job import JobSpec
 from launcher.decisions.policy import GPU_CONTEXT_GB, GPU_FRAGMENTS, GPU_MESSAGES_GB
 from trainer.contract.gpus import peak_of
@@ -147,25 +147,25 @@ def roofline(
     return Roofline(steps_per_s=steps_per_s, mfu=arithmetic_s * steps_per_s)
 
 
-def efficiency_of(runs: Iterable[Run], known: Callable[[JobSpec], Workloads | None]) -> float:
+def efficiency_of(runs: Iterable[MeasuredRun], known: Callable[[JobSpec], Workloads | None]) -> float:
     """Return what earlier trainings reached of their roofline: the median of the newest.
 
     `known`: what was foretold of a job. Where none was measured, a usual share.
     """
-    shares = list(islice(_shares(islice(_measured(runs), _MOST_READ), known), _MOST_COUNTED))
+    shares = list(islice(_shares(islice(_trained(runs), _MOST_READ), known), _MOST_COUNTED))
     return min(1.0, median(shares)) if shares else EFFICIENCY
 
 
-def _measured(runs: Iterable[Run]) -> Iterator[Run]:
-    return (run for run in runs if run.steps_per_s and run.offer is not None and run.offer.gpu_name)
+def _trained(runs: Iterable[MeasuredRun]) -> Iterator[MeasuredRun]:
+    return (run for run in runs if run.steps_per_s and run.gpu_name)
 
 
-def _shares(runs: Iterable[Run], known: Callable[[JobSpec], Workloads | None]) -> Iterator[float]:
+def _shares(runs: Iterable[MeasuredRun], known: Callable[[JobSpec], Workloads | None]) -> Iterator[float]:
     for run in runs:
-        spec, offer = read_job(run.spec_json), run.offer
+        spec = read_job(run.spec_json)
         workloads = known(spec)
-        if workloads is None or offer is None:
+        if workloads is None:
             continue
-        could = roofline(workloads, spec, offer.gpu_name or "", offer.gpu_memory_gb, 1.0)
+        could = roofline(workloads, spec, run.gpu_name, run.gpu_memory_gb, 1.0)
         if could is not None and run.steps_per_s:
             yield run.steps_per_s / could.steps_per_s

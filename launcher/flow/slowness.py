@@ -57,7 +57,7 @@ def _look(context: RunContext, watch: SlownessWatch, pace: Pace) -> Slowness | N
     if pace.seen_s < policy.SLOW_SEEN_S or pace.seen_steps < policy.SLOW_SEEN_STEPS:
         return None
     if watch.elsewhere is None:
-        runs, provider = context.services.ledger.runs(), context.services.provider.name
+        runs, provider = context.services.ledger.measured(), context.services.provider.name
         watch.elsewhere = speed_history_of(runs, provider, context.spec, but_not_on=context.run.host)
         watch.changes_left = context.spec.retry.get("slow", 0) - _changes_before(context)
     return slowness_of(kind_of(offer), steps_per_s, watch.elsewhere)

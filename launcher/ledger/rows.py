@@ -7,7 +7,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from launcher.core import Cause, ExtraRates, Forecast, Meter, Offer, Phase, Proof, Rental, Run, UserRequest
+from launcher.core import (
+    Cause,
+    ExtraRates,
+    Forecast,
+    MeasuredRun,
+    Meter,
+    Offer,
+    Phase,
+    Proof,
+    Rental,
+    Run,
+    UserRequest,
+)
 from launcher.ledger.database import Row
 from trainer.contract.records import whole_unicode
 
@@ -46,6 +58,21 @@ def run_of(row: Row) -> Run:
     values["rentals"] = tuple(map(_rental_of, json.loads(row["rentals"])))
     values["proofs"] = tuple(Proof(**proof) for proof in json.loads(row["proofs"]))
     return Run(**values)
+
+
+def measured_of(row: Row) -> MeasuredRun:
+    """Read what a run has shown of its machine from these columns of its row."""
+    offer = json.loads(row["offer"])
+    return MeasuredRun(
+        provider=row["provider"],
+        host=row["host"],
+        gpu_name=offer["gpu_name"] or "",
+        gpus=offer["gpus"],
+        gpu_memory_gb=offer["gpu_memory_gb"],
+        spec_json=row["spec_json"],
+        steps_per_s=row["steps_per_s"],
+        boot_s=row["boot_s"],
+    )
 
 
 def _offer_of(values: dict[str, Any]) -> Offer:

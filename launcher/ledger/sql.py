@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from launcher.core import Cause, Driver, Event, Phase, Run, UserRequest
+from launcher.core import Cause, Driver, Event, MeasuredRun, Phase, Run, UserRequest
 from launcher.core.batch import Budget, BudgetUse
 from launcher.core.bills import cost_usd, held_usd
 from launcher.core.errors import HeldError, NoSuchRunError, StorageError
@@ -15,10 +15,15 @@ from launcher.decisions.budgets import refusal
 from launcher.ledger.batches import SqlBatches, sum_of
 from launcher.ledger.database import Database, retried
 from launcher.ledger.migrations import MIGRATIONS, migrate
-from launcher.ledger.rows import COLUMNS, row_of, run_of, storable
+from launcher.ledger.rows import COLUMNS, measured_of, row_of, run_of, storable
 
 _INSERT = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"
 _UPDATE = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in COLUMNS)} WHERE id = :id"
+_MEASURED = (
+    "SELECT provider, host, offer, spec_json, steps_per_s, boot_s FROM runs"
+    " WHERE leader = '' AND offer IS NOT NULL AND (steps_per_s IS NOT NULL OR boot_s IS NOT NULL)"
+    " ORDER BY created_at DESC, rowid DESC"
+)
 _EVENT = "run_id, at, phase, text, usd, told"
 _TELL = f"INSERT INTO events ({_EVENT}) VALUES (:run_id, :at, :phase, :text, :usd, :told)"
 _ASK = (
@@ -139,6 +144,11 @@ class SqlLedger:
         with self._db.reading():
             rows = self._db.rows(query, [one for values in asked.values() for one in values])
         return [run_of(row) for row in rows]
+
+    @retried
+    def measured(self) -> Sequence[MeasuredRun]:
+        with self._db.reading():
+            return [measured_of(row) for row in self._db.rows(_MEASURED)]
 
     @retried
     def count(self) -> int:

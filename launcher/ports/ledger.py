@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from launcher.core import Cause, Driver, Event, Run, UserRequest
+from launcher.core import Cause, Driver, Event, MeasuredRun, Run, UserRequest
 from launcher.core.batch import Batch, BatchPoint, Budget, BudgetUse
 
 
@@ -56,6 +56,13 @@ class Ledger(Protocol):
 
         The rows of further nodes are left out, unless `members` asks for them, too; `leader`: those of that
         run, and nothing else, in the order of the nodes.
+        """
+        ...
+
+    def measured(self) -> Sequence[MeasuredRun]:
+        """List what runs have shown of their machines, newest first; those that showed nothing are left out.
+
+        Each run asks for it before it rents: it costs a fifth of `runs`.
         """
         ...
 

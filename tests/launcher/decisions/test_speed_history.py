@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.config import dump_job
-from launcher.core import Offer, Phase, Run
+from launcher.core import MeasuredRun
 from launcher.core.job import JobSpec
 from launcher.decisions.speed_history import MOST_RUNS, Speed, SpeedHistory, speed_history_of
 from tests.fakebox import Loading, Training
@@ -19,28 +19,16 @@ from trainer.contract.config import OptimConfig, TrainConfig
 JOB = train_job()
 
 
-def run(steps_per_s: float | None, spec: JobSpec = JOB, *, gpu: str = "RTX 4090", host: str = "h1") -> Run:
-    offer = Offer(
-        id="1",
+def run(
+    steps_per_s: float | None, spec: JobSpec = JOB, *, gpu: str = "RTX 4090", host: str = "h1"
+) -> MeasuredRun:
+    return MeasuredRun(
+        provider="vast",
         host=host,
         gpu_name=gpu,
         gpus=2,
         gpu_memory_gb=24.0,
-        disk_gb=40.0,
-        usd_per_hour=1.0,
-        description="2 x",
-    )
-    return Run(
-        id="one",
-        job=spec.name,
         spec_json=dump_job(spec),
-        provider="vast",
-        phase=Phase.ENDED,
-        out_dir="/o",
-        created_at=0.0,
-        phase_at=0.0,
-        offer=offer,
-        host=host,
         steps_per_s=steps_per_s,
         boot_s=60.0 if host == "h1" else 600.0,
     )

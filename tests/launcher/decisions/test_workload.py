@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launcher.config import dump_job
-from launcher.core import Offer, Phase, Run
+from launcher.core import MeasuredRun
 from launcher.core.job import JobSpec, Resources
 from launcher.decisions.workload import (
     EFFICIENCY,
@@ -82,13 +82,9 @@ def test_nothing_is_estimated_of_a_gpu_that_is_in_no_table_or_has_no_room() -> N
 
 def test_what_earlier_trainings_reached_counts_instead_of_a_usual_share() -> None:
     spec = job(precision="bf16")
-    offer = Offer(
-        id="1", host="h", gpu_name="RTX 3090", gpus=1, gpu_memory_gb=80.0, disk_gb=1.0,
-        usd_per_hour=1.0, description="",
-    )  # fmt: skip
-    run = Run(
-        id="r", job="j", spec_json=dump_job(spec), provider="vast", phase=Phase.ENDED, out_dir="",
-        created_at=0.0, phase_at=0.0, offer=offer, steps_per_s=7.1,
+    run = MeasuredRun(
+        provider="vast", host="h", gpu_name="RTX 3090", gpus=1, gpu_memory_gb=80.0,
+        spec_json=dump_job(spec), steps_per_s=7.1,
     )  # fmt: skip
     assert efficiency_of([run], lambda _: workloads()) == pytest.approx(0.1)
     assert efficiency_of([run], lambda _: None) == EFFICIENCY

@@ -15,6 +15,7 @@ from launcher.core import (
     Event,
     ExtraRates,
     Forecast,
+    MeasuredRun,
     Meter,
     Offer,
     Phase,
@@ -93,6 +94,22 @@ def test_runs_come_newest_first_and_can_leave_out_those_that_ended(ledger: SqlLe
     ledger.add(newer)
     assert [run.id for run in ledger.runs()] == ["b", "a"]
     assert [run.id for run in ledger.runs(open_only=True)] == ["a"]
+
+
+def test_what_runs_have_shown_of_their_machines_is_read_without_the_rest(ledger: SqlLedger) -> None:
+    ledger.add(RUN)
+    rows = [
+        replace(FULL, id="fast", parent=None, steps_per_s=2.0),
+        replace(FULL, id="booted", parent=None, created_at=NOW + 1, boot_s=60.0),
+        replace(FULL, id="showed-nothing", parent=None),
+        replace(FULL, id="node-1", parent=None, leader="fast", node=1, steps_per_s=2.0),
+    ]
+    for row in rows:
+        ledger.add(row)
+    shown = MeasuredRun(
+        provider=FULL.provider, host="h1", gpu_name="", gpus=0, gpu_memory_gb=0.0, spec_json=FULL.spec_json
+    )
+    assert ledger.measured() == [replace(shown, boot_s=60.0), replace(shown, steps_per_s=2.0)]
 
 
 def test_a_run_that_is_not_there_is_said_to_be_missing(ledger: SqlLedger) -> None:
