@@ -25,6 +25,8 @@ class Meetings:
         """Wait for all nodes. Raises DistNetworkError."""
         self._session, self._outer, self._step = session, outer, session.start
         rank = session.ranks.rank
+        self._was_behind = False
+        """At the last meeting this node took the state of another."""
         self._replicas = None
         if rank.is_first:
             self._replicas = Replicas(
@@ -42,7 +44,7 @@ class Meetings:
             self._outer.begin(min(self._step, 1))
         self._meet(trained=False)
         if self._outer.is_due:
-            self._meet(trained=True)
+            self._meet(trained=not self._was_behind)
         return replace(self._session, start=self._step)
 
     def after(self, step: int, asked: Callable[[], bool]) -> bool:
@@ -68,12 +70,12 @@ class Meetings:
                 lambda behind: outer.way() if trained and not behind else outer.no_way(),
                 asked,
             )
-        has_met, was_behind, self._step = ranks.told_by_first(
+        has_met, self._was_behind, self._step = ranks.told_by_first(
             (meeting is not None, meeting is not None and meeting.was_behind, self._step)
         )
         if not has_met:
             return False
-        if was_behind:
+        if self._was_behind:
             for tensor in self._session.tensors().values():
                 torch_dist.broadcast(tensor, 0, group=None if tensor.is_cuda else ranks.control)
         total = outer.no_way() if meeting is None else meeting.total

@@ -14,15 +14,39 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from tests.trainer import sessions
-from tests.trainer.conftest import Box
+from tests.trainer.conftest import SMALL, Box, ended
 from tests.trainer.nodes import RunningNodes, boxes_of
 from tests.trainer.test_training import make_data
+from tests.waiting import eventually
 from trainer.checkpoints.reading import read_tensors, state_of
 from trainer.contract import layout
+from trainer.distributed.exit import exit_code_of
 from trainer.distributed.group import Ranks
 from trainer.distributed.rank import Rank
+from trainer.heartbeat import read_beat
 
 pytestmark = [pytest.mark.torch, pytest.mark.needs("torchft"), pytest.mark.timeout(300)]
+
+NEVER_COMES = """
+import os
+from pathlib import Path
+from tests.waiting import eventually
+from trainer.data import advection
+from trainer.data.trajectories import TrajectoryTask
+
+class Late(TrajectoryTask):
+    def batch(self, step, indices):
+        box = Path(os.environ["VASTRUN_BOX"])
+        if box.name == "node-1" and step == 3:
+            eventually((box / "never").exists)
+        return super().batch(step, indices)
+
+def make(config, folder):
+    return Late(*advection.load(config, folder))
+
+generate = advection.generate
+"""
+"""A task with which node 1 does not come to the first meeting."""
 
 EVERY, STEPS = 4, 8
 LR, MOMENTUM = 0.6, 0.8
@@ -144,3 +168,30 @@ def test_a_node_that_comes_with_nothing_goes_on_from_the_state_of_another(
     session.loader.close()
     for prefix in ("model.", "outer."):
         assert same(saved(boxes[0], STEPS, prefix, like), saved(boxes[1], STEPS, prefix, like))
+
+
+@pytest.mark.slow
+def test_a_node_that_waits_for_another_saves_when_it_is_stopped_and_they_meet_later(
+    tmp_path: Path, alone: Ranks, fresh: Box
+) -> None:
+    boxes = boxes_of(tmp_path / "stopped", 2, **JOB, data={**SMALL["data"], "task": "late:make"})
+    for box in boxes:
+        (box.path / layout.CODE).mkdir()
+        (box.path / layout.CODE / "late.py").write_text(NEVER_COMES)
+        make_data(box)
+    beat = boxes[0].path / layout.HEARTBEATS / "rank-0"
+    with RunningNodes(boxes) as running:
+        first, second = running.processes
+        eventually(lambda: (found := read_beat(beat)) is not None and found.step == EVERY - 1)
+        first.terminate()
+        assert ended(first) == exit_code_of("stopped"), boxes[0].log(0)
+        second.kill()
+    assert state_of(boxes[0].path / layout.CHECKPOINTS / f"step-{EVERY:06d}").step == EVERY
+
+    trained(boxes_of(tmp_path / "stopped", 2, **JOB))
+    session = begun(alone, 0, fresh)
+    like = session.tensors()
+    session.loader.close()
+    for prefix in ("model.", "outer."):
+        assert same(saved(boxes[0], STEPS, prefix, like), saved(boxes[1], STEPS, prefix, like))
+    assert saved(boxes[0], STEPS, "outer.counts", like)["outer.counts"].tolist() == [4, 1, 0]
