@@ -195,8 +195,10 @@ class BatchDriver:
             self._end(reason)
             return
         free = self._shortage.slots(limits.parallel, now) - len(self._threads)
-        count = min(free, MOST_RENTING - sum(map(_is_renting, states)))
-        if count <= 0 or not queue:
+        if free <= 0 or not queue:
+            return
+        count = min(free, MOST_RENTING - self._renting())
+        if count <= 0:
             return
         try:
             for state, placed in self._fleet.places(self._batch, self._waiting(), count, took_s(states)):
@@ -209,6 +211,11 @@ class BatchDriver:
                 self._end(f"{error} ({error.hint})" if error.hint else str(error))
         except VastrunError as error:
             self._error = error
+
+    def _renting(self) -> int:
+        """Return how many runs choose or rent a machine now: those of before are looked at again."""
+        renting = [state for state in self._table.states if _is_renting(state)]
+        return sum(_is_renting(self._table.refresh(state.point)) for state in renting)
 
     def _tend(self, now: float) -> None:
         """Look after the machines that the batch holds."""
