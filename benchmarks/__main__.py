@@ -19,6 +19,7 @@ from benchmarks import (
     container,
     crowd,
     diloco,
+    equal_time,
     foretold,
     loader,
     log_lag,
@@ -29,6 +30,7 @@ from benchmarks import (
     recovery,
     release,
     resumed,
+    reused,
     scale,
     seeing,
     short_job,
@@ -56,6 +58,7 @@ RUNS: dict[str, Run] = {
     "stages": stages.run,
     "loader": loader.run,
     "operators": operators.run,
+    **{f"equal-time-{name}": partial(equal_time.run, name) for name in equal_time.CASES},
     "recovery": recovery.run,
     "log-lag": log_lag.run,
     "seeing": seeing.run,
@@ -67,6 +70,7 @@ RUNS: dict[str, Run] = {
     "diloco": diloco.run,
     "foretold": foretold.run,
     "batch-killed": batch.run_killed,
+    "reused": reused.run,
     "status": status.run,
     "scale": scale.run,
     "team": team.run,
@@ -77,7 +81,9 @@ def main() -> None:
     options = _parser().parse_args()
     runs = RUNS | {
         "batch": partial(batch.run, options.points, options.at_once, options.speed),
+        "reused": partial(reused.run, options.points, options.at_once),
         "chaos": partial(_chaos, options),
+        **{f"equal-time-{name}": partial(equal_time.run, name, options.seconds) for name in equal_time.CASES},
     }
     unknown = [name for name in options.names if name not in runs]
     if unknown:
@@ -114,9 +120,12 @@ def _parser() -> argparse.ArgumentParser:
     every = ", ".join([*RUNS, "chaos"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {every}; all where none is named")
     parser.add_argument("--runs", type=int, default=20, help="chaos: how many")
-    parser.add_argument("--points", type=int, default=batch.POINTS, help="batch: how many")
-    parser.add_argument("--at-once", type=int, default=batch.PARALLEL, help="batch: so many at once")
+    parser.add_argument("--points", type=int, default=batch.POINTS, help="batch, reused: how many")
+    parser.add_argument("--at-once", type=int, default=batch.PARALLEL, help="batch, reused: so many at once")
     parser.add_argument("--speed", type=float, default=batch.SPEED, help="batch: how fast time passes")
+    parser.add_argument(
+        "--seconds", type=float, default=equal_time.SECONDS, help="equal-time: of a processor, each training"
+    )
     parser.add_argument("--batches", type=int, default=0, help="chaos: so many batches instead of runs")
     parser.add_argument("--seed", type=int, default=0, help="chaos: other troubles")
     parser.add_argument("--parallel", type=int, default=4, help="chaos: so many at once")

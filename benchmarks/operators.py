@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
+from torch.autograd.profiler_util import FunctionEventAvg
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.figures import Claim, in_turns, show
 from trainer import models
@@ -21,6 +24,8 @@ ROUNDS = 7
 UNROLL = 3
 FRAMES = 20
 """Of a rollout."""
+WIDTHS = range(8, 513)
+"""Channels that the Fourier neural operator may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,35 +48,56 @@ SIZES = {"cpu": ModelConfig(), "cuda": ModelConfig(dim=384, depth=12, heads=8, m
 """Of the latent operator, on each device."""
 FASTER = {"cpu": 1, "cuda": 16}
 """How many times the batch a device takes."""
+KINDS = {
+    "products": ("aten::mm", "aten::addmm", "aten::bmm"),
+    "attention": ("aten::_scaled_dot_product",),
+    "GELU": ("aten::gelu",),
+    "norms": ("aten::native_layer_norm", "aten::_fused_rms_norm"),
+    "Fourier transforms": ("aten::_fft",),
+}
+"""What the time goes into: how the names of such operations begin."""
 
 
 def run() -> None:
-    """Print two lines for each case: training, and rollouts without a gradient."""
+    """Print how fast both train and roll out, case by case; on a CPU, what the time goes into."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for case in CASES:
         domain = Domain(grid=case.grid, conditions=2)
         latent = models.make(SIZES[device], [domain])
-        fno = _as_large(latent, domain, case.modes)
+        fno = as_large(latent, domain, case.modes)
         print(f"{case.name}: {size_of(latent):,} parameters, fno {size_of(fno):,}, on {device}", flush=True)
         ours, theirs = latent.to(device), fno.to(device)
         windows = _windows(case, device, FASTER[device])
-        _compare("  training", [_training(operator, windows) for operator in (ours, theirs)], "windows/s")
-        _compare("  rollout", [_rollout(operator, windows) for operator in (ours, theirs)], "frames/s")
+        training, rollout = ([way(each, windows) for each in (ours, theirs)] for way in (_training, _rollout))
+        _compare("  training", training, "windows/s")
+        _compare("  rollout", rollout, "frames/s")
+        if device == "cpu":
+            for name, ways in (("training", training), ("rollout", rollout)):
+                for model, work in zip(("latent", "fno"), ways, strict=True):
+                    print(f"  {name}, {model}: {_shares(work)}", flush=True)
 
 
-def _as_large(latent: NetworkOperator, domain: Domain, modes: int) -> NetworkOperator:
-    """The one whose number of parameters is the nearest."""
+def as_large(latent: NetworkOperator, domain: Domain, modes: int) -> NetworkOperator:
+    """The Fourier neural operator whose number of parameters is the nearest."""
+    return _made(width_as_large(size_of(latent), domain, modes), domain, modes)
 
-    def made(dim: int) -> NetworkOperator:
-        return models.make(replace(ModelConfig(), name="fno", dim=dim, modes=modes), [domain])
 
-    def distance(dim: int) -> int:
+def width_as_large(size: int, domain: Domain, modes: int) -> int:
+    """The channels with which it has about as many parameters."""
+
+    def size_at(dim: int) -> int:
         with torch.device("meta"):
-            return abs(size_of(made(dim)) - size_of(latent))
+            return size_of(_made(dim, domain, modes))
 
-    return made(min(range(8, 513), key=distance))
+    # It grows with the channels.
+    above = WIDTHS[bisect_left(WIDTHS, size, 1, len(WIDTHS) - 1, key=size_at)]
+    return min((above - 1, above), key=lambda dim: abs(size_at(dim) - size))
+
+
+def _made(dim: int, domain: Domain, modes: int) -> NetworkOperator:
+    return models.make(replace(ModelConfig(), name="fno", dim=dim, modes=modes), [domain])
 
 
 def _windows(case: Case, device: str, times: int) -> Windows:
@@ -124,3 +150,22 @@ def _compare(name: str, ways: list[Callable[[], float]], unit: str) -> None:
     ours, theirs = ways
     pair = in_turns(ours, theirs, ROUNDS)
     show(name, pair, unit, Claim(pair.ratio, "of fno"), theirs="fno")
+
+
+def _shares(work: Callable[[], float]) -> str:
+    """Where its time goes, as torch's profiler sees it."""
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        work()
+    events = seen.key_averages()
+    whole = sum(event.self_cpu_time_total for event in events)
+    of_kinds = {
+        kind: sum(_time(event) for event in events if event.key.startswith(names)) / whole
+        for kind, names in KINDS.items()
+    }
+    told = {**of_kinds, "the rest": 1 - sum(of_kinds.values())}
+    return ", ".join(f"{kind} {share:.0%}" for kind, share in told.items() if share >= 0.005)
+
+
+def _time(event: FunctionEventAvg) -> float:
+    """That of an operation; of a norm, which a CPU makes of several, that of its parts too."""
+    return float(event.cpu_time_total if "norm" in event.key else event.self_cpu_time_total)

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from launcher.api.nearby import advice_for_missing
 from launcher.config import load_job
 from launcher.config.schema import given
 from launcher.config.shell import script_of
@@ -100,13 +101,18 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"expected plain values, got {type(value).__name__}")
 
 
-def text_in(path: Path) -> str:
-    """Return a file's text. Raises UsageError when it cannot be read."""
+def text_in(path: Path, named_in: str = "") -> str:
+    """Return a file's text. `named_in`: the file that names it.
+
+    Raises UsageError when it cannot be read, with what to type instead where it is not there.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"cannot read {path}: {reason}") from error
+        hint = advice_for_missing(path) if isinstance(error, FileNotFoundError) else ""
+        place = f"{named_in}: " if named_in else ""
+        raise UsageError(f"{place}cannot read {path}: {reason}", hint=hint) from error
 
 
 def example_or(path: Path, note: Callable[[str], None]) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from launcher.api import jobs
 from launcher.api.batches import ask_to_stop, holds_machines, progress_in, run_again
 from launcher.batch.results import results_of
 from launcher.cli.batching import (
@@ -16,7 +17,6 @@ from launcher.cli.batching import (
     Submission,
     drive,
     open_runs_of,
-    reads_text,
     show_results,
     states_in,
     submit,
@@ -93,9 +93,9 @@ def submit_command(
     reads(batch_file)
     folder = batch_file.resolve().parent
     loaded = load_batch(
-        reads_text(batch_file, "BATCH.yaml"),
+        jobs.text_in(batch_file),
         str(batch_file),
-        lambda name: reads_text(folder / name, f"{batch_file.name}: {name}"),
+        lambda name: jobs.text_in(folder / name, batch_file.name),
         str(folder),
         ctx.obj.local_now(),
     )

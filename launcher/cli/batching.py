@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from launcher.api import batches
 from launcher.batch.pricing import BatchPlan, price
 from launcher.batch.results import metric_of, results_of
@@ -166,12 +164,3 @@ class BatchLines:
 def _question(plan: BatchPlan) -> str:
     points = f"{plan.count:,} point{'' if plan.count == 1 else 's'}"
     return f"run {points} on {plan.provider} for at most {usd(plan.spec.limits.usd or 0.0)}"
-
-
-def reads_text(path: Path, what: str) -> str:
-    """Return a file's text. Raises click's own error when it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise click.BadParameter(f"cannot read {path}: {reason}", param_hint=what) from error

@@ -59,7 +59,7 @@ def _lines(ctx: click.Context, error: VastrunError) -> list[str]:
         return [f"error: {fault}" for fault in error.faults]
     job_file = ctx.meta.get(_JOB_FILE) if isinstance(error, JobValueError) else None
     lines = [f"error: {job_file}: {error}" if job_file else f"error: {error}"]
-    if error.__cause__ is not None and str(error.__cause__) not in str(error):
+    if error.__cause__ is not None and _says_more(error.__cause__, str(error)):
         lines.append(f"cause: {type(error.__cause__).__name__}: {error.__cause__}")
     if error.hint:
         lines.append(f"try:   {error.hint}")
@@ -67,6 +67,12 @@ def _lines(ctx: click.Context, error: VastrunError) -> list[str]:
     if run is None or isinstance(error, UsageError):
         return lines
     return lines + _about(ctx, run, error)
+
+
+def _says_more(cause: BaseException, told: str) -> bool:
+    """Return whether a cause says what was not told: of a file, the path and the reason are told."""
+    said = (cause.strerror if isinstance(cause, OSError) else None) or str(cause)
+    return said not in told
 
 
 def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:

@@ -120,15 +120,11 @@ def example_or(path: Path) -> Path:
 def read_job_file(path: Path, sets: tuple[str, ...], name: str | None, by: str | None = None) -> JobSpec:
     """Read the job in a file, or in the example of that name. `by`: its deadline instead, as typed.
 
-    Raises JobFileError, and click's own error when the file cannot be read.
+    Raises JobFileError, and UsageError when the file cannot be read.
     """
     path = example_or(path)
     reads(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise click.BadParameter(f"cannot read {path}: {reason}", param_hint="JOB.yaml") from error
+    text = jobs.text_in(path)
     overrides = [*sets, *([f"name={name}"] if name else []), *([f"limits.deadline='{by}'"] if by else [])]
     wiring: Wiring = click.get_current_context().obj
     return load_job(text, str(path), overrides, str(path.resolve().parent), wiring.local_now())

@@ -13,7 +13,7 @@ from launcher.cli.output import say, show
 from launcher.commands.reporting import report_of
 from launcher.core import Run
 from launcher.core.errors import NoSuchRunError, UsageError
-from launcher.ledger.run_ids import find_run
+from launcher.ledger.run_ids import did_you_mean, find_run
 from launcher.outputs.store import REPORT
 from launcher.outputs.storing import need_space, stored, storing
 from launcher.ui.report.batch_page import batch_page_file
@@ -66,6 +66,10 @@ def _run_named(wiring: Wiring, name: str) -> Run | None:
     except NoSuchRunError as error:
         if not names:
             raise
+        if near := did_you_mean(name, names):
+            raise NoSuchRunError(
+                f"no run or batch is called '{name}'{near}", hint="vastrun batch status"
+            ) from error
         raise NoSuchRunError(f"{error}; nor is there such a batch", hint="vastrun batch status") from error
     concerns(run)
     return run

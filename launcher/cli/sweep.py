@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from launcher.api import jobs
 from launcher.cli.batch import dry_run_option
-from launcher.cli.batching import Submission, reads_text, submit
+from launcher.cli.batching import Submission, submit
 from launcher.cli.failures import reads
-from launcher.cli.options import example_or, json_option, plain_option, provider_option, yes_option
+from launcher.cli.options import (
+    example_or,
+    json_option,
+    plain_option,
+    provider_option,
+    set_option,
+    yes_option,
+)
 from launcher.cli.output import say
 from launcher.config import load_sweep, read_job
 from launcher.core.batch import (
@@ -54,6 +62,7 @@ pack_option = click.option(
 @click.option(
     "--early-stop", metavar="STEPS", type=click.IntRange(min=1), help="Prune what is behind from there on."
 )
+@set_option
 @reuse_option
 @pack_option
 @click.option("--name", help="The batch's name [that of the job, with -sweep].")
@@ -74,6 +83,7 @@ def command(
     metric: str,
     goal: str,
     early_stop: int | None,
+    sets: tuple[str, ...],
     reuse: Sharing,
     pack: Sharing,
     name: str | None,
@@ -99,8 +109,8 @@ def command(
         reuse=reuse,
         pack=pack,
     )
-    text = reads_text(job_file, "JOB.yaml")
-    loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, ctx.obj.local_now())
+    text = jobs.text_in(job_file)
+    loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, ctx.obj.local_now(), sets)
     if name is None:
         loaded = _named_after_its_job(loaded)
     submission = Submission(provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json)

@@ -72,8 +72,12 @@ def load_sweep(
     base_dir: str,
     samples: int,
     now: datetime | None = None,
+    sets: Iterable[str] = (),
 ) -> LoadedBatch:
-    """Return the points of `key=a,b` (each value) and `key=low..high` (`samples` values). Raises as above."""
+    """Return the points of `key=a,b` (each value) and `key=low..high` (`samples` values). Raises as above.
+
+    `sets`: values of the job that all points have, as `key=value`.
+    """
     from launcher.config.batch_file import load_axes
 
-    return load_axes(spec, job_text, axes, base_dir, samples, now)
+    return load_axes(spec, job_text, axes, base_dir, samples, now, sets)

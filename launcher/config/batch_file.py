@@ -12,7 +12,7 @@ from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from launcher.config.loading import JobFaults, checked, load_node
+from launcher.config.loading import JobFaults, checked, load_node, with_overrides
 from launcher.config.parameters import with_parameters
 from launcher.config.points import (
     KINDS,
@@ -116,9 +116,9 @@ def load_axes(
     base_dir: str,
     samples: int,
     now: datetime | None,
+    sets: Iterable[str] = (),
 ) -> LoadedBatch:
     """Read the axes of a sweep, as `launcher.config.load_sweep` promises."""
-    faults: list[Fault] = []
     lists: dict[str, list[Node]] = {}
     ranges: list[SearchAxis] = []
     try:
@@ -134,7 +134,7 @@ def load_axes(
                 node = parse(f"[{values}]", "--set", key)
                 assert isinstance(node, SequenceNode)
                 lists[key] = node.value
-        job = parse(job_text, spec.job)
+        job, faults = with_overrides(parse(job_text, spec.job), sets)
     except SyntaxFault as error:
         raise _errors([error.fault]) from error
     drawn = samples_of(ranges, samples, 0, "sobol") if ranges else [{}]

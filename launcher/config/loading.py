@@ -36,7 +36,7 @@ def load(text: str, name: str, overrides: Iterable[str], base_dir: str, now: dat
     """Return the job in a file's text, as `launcher.config.load_job`."""
     faults: list[Fault] = []
     try:
-        root, faults = _with_overrides(parse(text, name), overrides)
+        root, faults = with_overrides(parse(text, name), overrides)
         spec = load_node(root, base_dir, now)
     except SyntaxFault as error:
         raise JobFileError((str(error.fault),)) from error
@@ -77,7 +77,8 @@ def _dated(spec: JobSpec, now: datetime | None, reading: YamlReader) -> JobSpec:
     return replace(spec, limits=replace(spec.limits, deadline=deadline))
 
 
-def _with_overrides(root: Node, overrides: Iterable[str]) -> tuple[Node, list[Fault]]:
+def with_overrides(root: Node, overrides: Iterable[str]) -> tuple[Node, list[Fault]]:
+    """Copy the job with each `key=value` in it; what is no such thing is a fault."""
     faults = []
     for override in overrides:
         key, equals, value = override.partition("=")

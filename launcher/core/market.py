@@ -61,7 +61,7 @@ class Offer:
     """GPUs and storage."""
     description: str
     expected_usd: float = 0.0
-    """What finishing the job there should cost: offers are sorted by it. 0: it costs nothing."""
+    """What finishing the job should cost on each such machine, whatever its limits are. 0: nobody knows."""
     loading_usd: float = 0.0
     """The part of that which is spent before it trains, for disk and traffic."""
     extras: ExtraRates = ExtraRates()

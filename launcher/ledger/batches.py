@@ -12,6 +12,7 @@ from launcher.core import Driver, Phase, UserRequest
 from launcher.core.batch import Batch, BatchPoint, BatchSpec, Budget, Search
 from launcher.core.errors import HeldError, UsageError
 from launcher.ledger.database import Database, Row, retried
+from launcher.ledger.run_ids import did_you_mean
 from trainer.contract.records import read_json
 
 
@@ -104,8 +105,11 @@ class SqlBatches:
         """Return the batch. Raises UsageError when there is none of that name."""
         with self._db.reading():
             row = self._row(name)
+            names = [] if row else [other["name"] for other in self._db.rows("SELECT name FROM batches")]
         if row is None:
-            raise UsageError(f"no batch is called '{name}'", hint="vastrun batch status")
+            raise UsageError(
+                f"no batch is called '{name}'{did_you_mean(name, names)}", hint="vastrun batch status"
+            )
         return _batch_of(row)
 
     @retried

@@ -52,6 +52,11 @@ def _not_one(name: str, matches: Sequence[Run], runs: Sequence[Run]) -> NoSuchRu
     if matches:
         several = ", ".join(run.id for run in matches[:5])
         return NoSuchRunError(f"'{name}' could be any of: {several}", hint="use more letters of the id")
-    near = difflib.get_close_matches(name, [run.id for run in runs], n=1)
-    meant = f"; did you mean {near[0]}?" if near else ""
+    meant = did_you_mean(name, [run.id for run in runs])
     return NoSuchRunError(f"no run is called '{name}'{meant}", hint="vastrun status")
+
+
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """Return the end of an error that names what was meant; empty where nothing begins so or is like it."""
+    near = [one for one in names if one.startswith(name)] or difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

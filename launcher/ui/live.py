@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -14,16 +15,18 @@ from launcher.core import Event, Progress, Run
 from launcher.gate.caps import LINE_CHARACTERS
 from launcher.gate.text import one_line
 from launcher.ui.painter import HeldOutput, Painter, size
-from launcher.ui.render.live import LearningCurve, LiveView, live_lines
+from launcher.ui.render.live import LearningCurve, LiveView, live_lines, log_lines
 from launcher.ui.render.loglines import parse_line, shown
 from launcher.ui.screen import StreamScreen, TerminalCapabilities
 
 _PAINT_S = 0.25
 """Between two paintings, but for an event."""
 _LOG_LINES = 8
-_KEPT_ROWS = 9
-"""Rows that the log leaves to the run's state and the newest events."""
+_KEPT_ROWS = 4
+"""Rows that the log leaves to the newest events."""
 _LEAST_ROWS = 12
+_LEAST_FOLD = 20
+"""Columns: in fewer, a text is read better where it runs on."""
 
 
 def is_wanted(stream: TextIO, environ: Mapping[str, str]) -> bool:
@@ -106,6 +109,13 @@ class LiveScreen(StreamScreen):
         self._painter.print_above(text)
         self._paint()
 
+    def _folded(self, text: str, indent: int) -> str:
+        """Return the text in lines that the terminal does not break within a word."""
+        room = size(self._output)[0] - indent
+        if len(text) <= room or room < _LEAST_FOLD:
+            return text
+        return f"\n{' ' * indent}".join(textwrap.wrap(text, room))
+
     def _is_due(self) -> bool:
         return self._now() - self._painted_at >= _PAINT_S
 
@@ -114,5 +124,6 @@ class LiveScreen(StreamScreen):
             return
         self._painted_at = self._now()
         width, rows = size(self._output)
-        log = list(self._log)[-max(0, rows - _KEPT_ROWS) :] if rows > _KEPT_ROWS else []
-        self._painter.paint(live_lines(replace(self._view, log=log), width - 1))
+        lines = live_lines(self._view, width - 1)
+        room = max(0, rows - _KEPT_ROWS - len(lines))
+        self._painter.paint([*lines, *log_lines(list(self._log)[-room:] if room else [], width - 1)])

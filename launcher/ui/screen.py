@@ -20,6 +20,8 @@ from launcher.ui.render.table import WIDTH, short
 _CLEAR = "\r\x1b[K"
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 _LIVE_S, _QUIET_S = 0.2, 30.0
+_EVENT_INDENT = 28
+"""Columns before the text of an event."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,8 @@ class StreamScreen:
         """Show an event of the run."""
         elapsed = duration(event.at - self._began)
         phase = self._styled(_BOLD, f"{event.phase.value:<8}")
-        self._line(f"{elapsed:>8} {usd(event.usd):>8}  {phase} {one_line(event.text)}")
+        text = self._folded(one_line(event.text), _EVENT_INDENT)
+        self._line(f"{elapsed:>8} {usd(event.usd):>8}  {phase} {text}")
 
     def step(self, name: str, text: str) -> None:
         """Show a step of something that is no run."""
@@ -140,6 +143,10 @@ class StreamScreen:
     def _line(self, text: str) -> None:
         """A whole line above the line of progress."""
         self._write(f"{_CLEAR}{text}\n{self._progress}" if self._progress else f"{text}\n")
+
+    def _folded(self, text: str, indent: int) -> str:  # noqa: ARG002 - of a screen that has a width
+        """Return a text that begins at column `indent` as it is written."""
+        return text
 
     def _styled(self, style: str, text: str) -> str:
         return f"{style}{text}{_PLAIN}" if self._capabilities.color else text

@@ -123,7 +123,7 @@ def _frames(evaluation: Evaluation) -> Figure:
 
 def _error_by_frame(evaluation: Evaluation) -> Figure:
     """Draw how the error of each predictor grows; thin, the model's at each parameter."""
-    figure, [[axes]] = _figure(1, 1, width=5.6, height=4.0, right=2.1)
+    figure, [[axes]] = _figure(1, 1, width=5.6, height=4.0, right=2.5)
     told = "rollout, at each parameter"
     for part, scores in evaluation.scores.items():
         if part != WHOLE:

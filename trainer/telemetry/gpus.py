@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from types import ModuleType
 from typing import Any
@@ -29,6 +29,8 @@ class GpuFigures:
     """Of the hottest."""
     gpu_slowed: float | None
     """The share of the time in which a fault slowed at least one of them down."""
+    each: dict[str, float] = field(default_factory=dict)
+    """Of several: load, memory, power and temperature of each, by names such as `gpu0_load`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,16 +117,35 @@ def read_sample(nvml: ModuleType, gpu: Any) -> Sample:
 def figures_of(rounds: Sequence[Sequence[Sample]]) -> GpuFigures:
     """Sum up the rounds; each is a look at all GPUs."""
     samples = [sample for looked in rounds for sample in looked]
-
-    def known(name: str) -> list[float]:
-        return [value for sample in samples if (value := getattr(sample, name)) is not None]
-
-    loads, memories, powers = known("load"), known("memory_mib"), known("power_w")
+    loads, powers = _known(samples, "load"), _known(samples, "power_w")
     return GpuFigures(
         gpu_load=fmean(loads) if loads else None,
-        gpu_memory_mib=max(memories, default=None),
+        gpu_memory_mib=max(_known(samples, "memory_mib"), default=None),
         # Of all GPUs together, the mean over the rounds.
         gpu_power_w=sum(powers) / len(rounds) if powers else None,
-        gpu_temperature_c=max(known("temperature_c"), default=None),
+        gpu_temperature_c=max(_known(samples, "temperature_c"), default=None),
         gpu_slowed=fmean(any(sample.slowed_by for sample in looked) for looked in rounds),
+        each=dict(_of_each(rounds)),
     )
+
+
+_EACH: Mapping[str, Callable[[list[float]], float]] = {
+    "load": fmean,
+    "memory_mib": max,
+    "power_w": fmean,
+    "temperature_c": max,
+}
+"""What is told of each GPU, and how its samples are summed up."""
+
+
+def _of_each(rounds: Sequence[Sequence[Sample]]) -> Iterator[tuple[str, float]]:
+    """Yield the figures of each GPU by their names; of a single one those of all are its own."""
+    gpus = list(zip(*rounds, strict=True))
+    for number, samples in enumerate(gpus if len(gpus) > 1 else ()):
+        for name, summed in _EACH.items():
+            if values := _known(samples, name):
+                yield f"gpu{number}_{name}", summed(values)
+
+
+def _known(samples: Sequence[Sample], name: str) -> list[float]:
+    return [value for sample in samples if (value := getattr(sample, name)) is not None]

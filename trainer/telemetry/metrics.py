@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig
@@ -45,10 +45,16 @@ class MetricsPoint:
             "grad_norm": self.grad_norm,
             **asdict(self.figures),
         }
-        known: dict[str, float] = {}
-        for name, value in groups.items():
-            known.update(value if isinstance(value, dict) else {name: value})
-        return {name: value for name, value in known.items() if value is not None}
+        return {name: value for name, value in _ungrouped(groups) if value is not None}
+
+
+def _ungrouped(groups: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
+    """Yield each figure by its own name, whatever groups it is in."""
+    for name, value in groups.items():
+        if isinstance(value, dict):
+            yield from _ungrouped(value)
+        else:
+            yield name, value
 
 
 class Metrics:

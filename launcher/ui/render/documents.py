@@ -14,7 +14,7 @@ from launcher.core import Offer, Run, RunNetwork
 from launcher.core.bills import cost_usd, gpu_seconds, rented_seconds
 from launcher.core.job import JobSpec
 from launcher.decisions.advice import advice_for
-from launcher.decisions.estimates import basis_text
+from launcher.decisions.estimates import basis_text, expected_usd, finishing_usd
 from launcher.decisions.grouping import Group
 from launcher.decisions.host_history import HostRecord
 from launcher.decisions.market_report import MarketReport
@@ -236,7 +236,13 @@ def _group(group: Group) -> dict[str, Any]:
 
 def _offer(offer: Offer, spec: JobSpec) -> dict[str, Any]:
     known = None if offer.forecast is None else basis_text(offer.forecast)
-    return {**asdict(offer), "at_most_usd": worst_case_usd(spec, offer), "speed": known}
+    return {
+        **asdict(offer),
+        "expected_usd": expected_usd(spec, offer),
+        "finishing_usd": finishing_usd(spec, offer),
+        "at_most_usd": worst_case_usd(spec, offer),
+        "speed": known,
+    }
 
 
 def _job(spec: JobSpec) -> dict[str, Any]:

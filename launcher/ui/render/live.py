@@ -20,13 +20,15 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _LEAST_BAR, _MOST_BAR = 10, 48
 _CURVE = 32
 """Letters of the curve of the loss at most."""
-_GPU: Sequence[tuple[str, str]] = (
-    ("gpu_load", "load {:.0%}"),
-    ("gpu_memory_mib", "memory {:,.0f} MiB"),
-    ("gpu_power_w", "{:.0f} W"),
-    ("gpu_temperature_c", "{:.0f} °C"),
+_GPU: Sequence[tuple[str, str, str]] = (
+    ("load", "load {:.0%}", "{:4.0%}"),
+    ("memory_mib", "memory {:,.0f} MiB", "{:7,.0f} MiB"),
+    ("power_w", "{:,.0f} W", "{:4.0f} W"),
+    ("temperature_c", "{:.0f} °C", "{:3.0f} °C"),
 )
-"""Of a training's metrics: the mean, or the largest, over its GPUs."""
+"""Of a training's metrics: the mean, fullest, sum and hottest of its GPUs; then, in columns, of each."""
+_MOST_GPUS = 16
+_BETWEEN = "   "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,29 +58,40 @@ class LiveView:
     """So many train together; the dollars are of all of them."""
     usd_limit: float | None = None
     """What the run may cost."""
-    log: Sequence[str] = ()
-    """Its newest lines, printable."""
 
 
 def live_lines(view: LiveView, width: int) -> list[Line]:
     """Return the lines of the view, none wider than `width` letters."""
-    lines = [_phases(view, width), _progress(view, width), _learning(view, width), _gpus(view), _money(view)]
-    shown = [line for line in lines if line]
-    return [cut(line, width) for line in (*shown, *(((f"  {text}", "dim"),) for text in view.log))]
+    lines = [
+        _phases(view, width),
+        _progress(view, width),
+        _learning(view, width),
+        _gpus(view),
+        *_each_gpu(view, width),
+        _money(view),
+    ]
+    return [cut(line, width) for line in lines if line]
+
+
+def log_lines(texts: Sequence[str], width: int) -> list[Line]:
+    """Return the newest lines of a log, which stand below the view; none wider than `width` letters."""
+    return [cut(((f"  {text}", "dim"),), width) for text in texts]
 
 
 def _phases(view: LiveView, width: int) -> Line:
     """Every phase: those that are over with what they took, where there is room for that."""
-    long = _phase_spans(view, elapsed=True)
-    return long if width_of(long) <= width else _phase_spans(view, elapsed=False)
+    forms = [_phase_spans(view, elapsed=True), _phase_spans(view, elapsed=False)]
+    return next(
+        (form for form in forms if width_of(form) <= width), _phase_spans(view, elapsed=False, dot=" ")
+    )
 
 
-def _phase_spans(view: LiveView, *, elapsed: bool) -> Line:
+def _phase_spans(view: LiveView, *, elapsed: bool, dot: str = " · ") -> Line:
     spans: list[Span] = []
     for phase in _PHASES:
         style = "now" if phase is view.phase else "done" if phase in view.began else "dim"
         took = _took(view, phase) if elapsed or phase is view.phase else None
-        spans += [(" · ", "dim")] if spans else []
+        spans += [(dot, "dim")] if spans else []
         spans.append((phase.value if took is None else f"{phase.value} {duration(took)}", style))
     return tuple(spans)
 
@@ -122,8 +135,24 @@ def _learning(view: LiveView, width: int) -> Line:
 
 
 def _gpus(view: LiveView) -> Line:
-    known = [text.format(view.curve.figures[name]) for name, text in _GPU if name in view.curve.figures]
+    figures = view.curve.figures
+    known = [text.format(figures[f"gpu_{name}"]) for name, text, _ in _GPU if f"gpu_{name}" in figures]
     return ((f"GPUs  {'  '.join(known)}", ""),) if known else ()
+
+
+def _each_gpu(view: LiveView, width: int) -> list[Line]:
+    """Return what each of several GPUs does, as many beside each other as there is room for."""
+    told = [text for number in range(_MOST_GPUS) if (text := _gpu(view.curve.figures, number))]
+    widest = max(map(len, told), default=0)
+    beside = max(1, (width + len(_BETWEEN)) // (widest + len(_BETWEEN)))
+    rows = [told[start : start + beside] for start in range(0, len(told), beside)]
+    return [((_BETWEEN.join(text.ljust(widest) for text in row).rstrip(), ""),) for row in rows]
+
+
+def _gpu(figures: Mapping[str, float], number: int) -> str:
+    """Return what one GPU does, in columns; empty where nothing is known of it."""
+    known = [text.format(figures[key]) for name, _, text in _GPU if (key := f"gpu{number}_{name}") in figures]
+    return f"{number:2}  {'  '.join(known)}" if known else ""
 
 
 def _money(view: LiveView) -> Line:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from launcher.core.job import JobSpec
 from launcher.core.market import Basis
+from launcher.decisions.estimates import expected_usd, finishing_usd
 from launcher.decisions.market_report import MarketReport, Quote
 from launcher.decisions.policy import worst_case_usd
 from launcher.ui.render.amounts import usd
@@ -68,7 +69,7 @@ def _ranking(quotes: Sequence[Quote]) -> str:
         )
         for quote in shown
     ]
-    header = ("EXPECTED", *names, "$/H", *(["BY"] if known else []), "HOST", "GPUS")
+    header = ("TO FINISH", *names, "$/H", *(["BY"] if known else []), "HOST", "GPUS")
     more = f"\n{len(quotes) - _MOST_QUOTES} more" if len(quotes) > _MOST_QUOTES else ""
     legend = f"\nBY: the speed is {', '.join(known)}" if known else ""
     return table(header, cells, right=range(len(names) + 2)) + more + legend
@@ -77,7 +78,8 @@ def _ranking(quotes: Sequence[Quote]) -> str:
 def _best(quote: Quote, spec: JobSpec) -> str:
     cells = [(term.name, usd(term.usd), term.text) for term in quote.terms]
     sums = [
-        ("to finish", usd(quote.offer.expected_usd), "expected for all of the job; offers are sorted by it"),
+        ("to finish", usd(finishing_usd(spec, quote.offer)), "all of the job; offers are sorted by it"),
+        ("expected", usd(expected_usd(spec, quote.offer)), "the same, but never more than the most"),
         ("at most", usd(worst_case_usd(spec, quote.offer)), "as the limits of the job let it cost"),
     ]
     return table(("THE BEST", "COST", "FOR"), [*cells, *sums], right=(1,))

@@ -26,7 +26,8 @@ from launcher.ui.render.table import facts, table
 
 _MOST_OFFERS = 8
 _SUMS = """\
-EXPECTED: what the job should cost within its limits; offers are sorted by it.
+EXPECTED: what the job should cost within its limits. Offers are sorted by what
+finishing it should cost, whatever its limits are.
 AT MOST: what the limits of the job let it cost."""
 _GUESS = "taken to need all of limits.hours ({hours:.3g} h) on a typical machine"
 _TOO_LITTLE_TO_FINISH = "The limits may end this job before it is finished, which should cost {all} in all."

@@ -68,7 +68,7 @@ def _header(report: BatchReport) -> Html:
                 (words, "" if best is None else f"{best.metric:.4g}"),
                 ("spent", usd(progress.spent_usd)),
                 ("budget", "" if budget is None else usd(budget)),
-                ("points", str(progress.points)),
+                ("points", f"{progress.points:,}"),
                 ("succeeded", str(progress.succeeded)),
                 ("pruned", str(progress.pruned or "")),
                 ("failed", str(progress.failed or "")),

@@ -194,7 +194,10 @@ def _machine(report: RunReport) -> Html:
         ("image", element("code", shortened(run.image)) if run.image else ""),
         ("rented", moment(run.rented_at) if run.rented_at is not None else ""),
         ("given back", moment(run.released_at) if run.released_at is not None else ""),
-        ("GPU time", duration(gpu_seconds(run, report.made_at)) if rented else ""),
+        (
+            "GPU time",
+            duration(gpu_seconds(run, report.made_at)) if rented and (offer is None or offer.gpus) else "",
+        ),
         ("cost", _cost(report) if rented else ""),
     ]
     told = element("ul", *(element("li", line) for line in said), class_="said") if said else ""

@@ -17,7 +17,12 @@ from trainer.contract.workload import Workloads
 class ShownOffer(JsonShape, of=Offer):
     """An offer, as the job sees it."""
 
+    expected_usd: float
+    """What the job should cost there within its limits, all nodes together."""
+    finishing_usd: float
+    """What finishing it should cost, whatever its limits are: offers are sorted by it. 0: nobody knows."""
     at_most_usd: float
+    """What its limits let it cost."""
     speed: str | None
     """How its speed is known."""
 

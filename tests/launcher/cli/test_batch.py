@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -257,6 +258,28 @@ def test_a_sweep_is_a_batch_in_one_line(desk: Desk) -> None:
     assert "batch demo-sweep: 4 of 4 points are new" in result.stderr
     wrong = desk.type("sweep", str(desk.job), "train.sed=1,2", "--usd", "9", "-y")
     assert wrong.exit_code == 2 and "--set train.sed: unknown key; did you mean seed?" in wrong.stderr
+
+
+def test_values_that_all_points_of_a_sweep_have_are_set_as_for_a_launch(desk: Desk) -> None:
+    words = ("sweep", str(desk.job), "train.seed=1,2", "--usd", "9", "-y", "--out", str(desk.folder / "out"))
+    result = desk.type(*words, "--set", "train.batch=16", "--set", "name=short")
+    assert result.exit_code == 0, result.stderr
+    assert "batch short-sweep: 2 of 2 points are new" in result.stderr
+    jobs = [json.loads(run.spec_json) for run in desk.ledger.runs()]
+    assert sorted((job["train"]["batch"], job["train"]["seed"]) for job in jobs) == [(16, 1), (16, 2)]
+    wrong = desk.type(*words, "--set", "train.stepps=7", "--set", "nothing")
+    assert wrong.exit_code == 2
+    assert "--set train.stepps: unknown key; did you mean steps?" in wrong.stderr
+    assert "--set nothing: expected key=value" in wrong.stderr
+
+
+@pytest.mark.parametrize("name", ["wid", "width", "withs"])
+def test_a_batch_that_is_not_there_is_answered_with_the_one_that_was_meant(desk: Desk, name: str) -> None:
+    desk.type("batch", "submit", str(desk.file), "-y", "--out", str(desk.folder / "out"))
+    results, report = desk.type("batch", "results", name), desk.type("report", name)
+    assert (results.exit_code, report.exit_code) == (2, 2)
+    assert f"no batch is called '{name}'; did you mean widths?" in results.stderr
+    assert f"no run or batch is called '{name}'; did you mean widths?" in report.stderr
 
 
 def test_only_a_point_that_has_checkpoints_is_offered_to_be_continued(tmp_path: Path) -> None:

@@ -137,13 +137,15 @@ def test_plan_explain_and_launch_tell_the_same_sums_of_an_offer(terminal: Termin
     assert re.search(r"offer-1 +host-1 +2 x RTX 4090 .* \$3\.00 +\$3\.00\n", plan)
     explained = terminal.type("plan", str(terminal.job), "--explain").stdout
     assert re.search(r"^to finish +\$7\.30 ", explained, re.MULTILINE)
+    assert re.search(r"^expected +\$3\.00 ", explained, re.MULTILINE)
     assert re.search(r"^at most +\$3\.00 ", explained, re.MULTILINE)
 
     offers = terminal.document("plan", str(terminal.job))["offers"]
     quotes = terminal.document("plan", str(terminal.job), "--explain")["quotes"]
     assert [quote["offer"] for quote in quotes] == offers
-    assert {(round(one["expected_usd"], 6), one["at_most_usd"]) for one in offers} == {(7.3, 3.0)}
-    assert [quote["usd"] for quote in quotes] == [one["expected_usd"] for one in offers]
+    assert {(one["expected_usd"], one["at_most_usd"]) for one in offers} == {(3.0, 3.0)}
+    assert {round(one["finishing_usd"], 6) for one in offers} == {7.3}
+    assert [quote["usd"] for quote in quotes] == [one["finishing_usd"] for one in offers]
 
 
 def test_a_plan_says_when_the_limits_may_end_the_job_before_it_is_finished(terminal: Terminal) -> None:
@@ -175,11 +177,11 @@ def test_the_plan_shows_the_sum_that_offers_are_sorted_by_within_80_columns(term
     enough = ("--set", "limits.usd=20", "--set", "limits.hours=12")
     lines = terminal.type("plan", str(terminal.job), *enough).stdout.splitlines()
     assert max(map(len, lines)) <= 110
-    assert max(map(len, lines[-11:])) <= 80
+    assert max(map(len, lines[-12:])) <= 80
     header = next(number for number, line in enumerate(lines) if line.startswith("OFFER"))
     shown = [line.split()[-2] for line in lines[header + 1 : header + 8]]
     assert shown == ["$1.01", "$1.01", "$1.20", "$1.50", "$7.00", "$8.00", "$9.00"]
-    assert any("sorted by it" in line for line in lines)
+    assert any("sorted by what" in line for line in lines)
 
 
 TOO_LITTLE = {

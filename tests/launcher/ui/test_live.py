@@ -90,8 +90,9 @@ class Screen:
         self.clock = FakeClock()
         self.terminal = Terminal(columns, rows)
         self.held = HeldStream(lambda: cast(TextIO, self.terminal))
+        self.training = TRAINING
         self.view = LiveScreen(
-            self.held, began=self.clock.now(), now=self.clock.now, curve_of=lambda _: TRAINING
+            self.held, began=self.clock.now(), now=self.clock.now, curve_of=lambda _: self.training
         )
 
     def shows(self, phase: Phase = Phase.TRAIN, progress: Progress = HALFWAY) -> None:
@@ -126,6 +127,50 @@ def test_phases_progress_loss_gpus_and_dollars_stand_in_lines_of_their_own(scree
     assert loss.endswith("412 samples/s")
     assert gpus == "GPUs  load 97%  memory 18,230 MiB  312 W"
     assert money == "$1.23  at $2.00/h  about $2.23 in all  $3.77 left of $5.00"
+
+
+def figures_of(gpus: int) -> dict[str, float]:
+    """Of a training on so many GPUs, the last of which does little."""
+    idle = gpus - 1
+    each = {f"gpu{n}_load": 0.05 if n == idle else 0.97 for n in range(gpus)}
+    each |= {f"gpu{n}_power_w": 80.0 if n == idle else 312.4 for n in range(gpus)}
+    each |= {f"gpu{n}_memory_mib": 18230.0 for n in range(gpus)}
+    return {"gpu_load": 0.85, **each, **{f"gpu{n}_temperature_c": 71.0 for n in range(gpus)}}
+
+
+@pytest.mark.parametrize(("columns", "beside"), [(60, 1), (80, 2), (120, 3)])
+def test_each_of_several_gpus_is_shown_as_many_in_a_row_as_fit(columns: int, beside: int) -> None:
+    screen = Screen(columns, rows=24)
+    screen.training = replace(TRAINING, figures=figures_of(8))
+    screen.view.log("".join(f"rank0 step {n}\n" for n in range(100)))
+    screen.shows()
+    lines = screen.lines
+    gpus = lines.index("GPUs  load 85%") + 1
+    rows = lines[gpus : gpus + -(-8 // beside)]
+    assert rows[0].startswith(" 0   97%   18,230 MiB   312 W   71 °C")
+    assert rows[-1].endswith("7    5%   18,230 MiB    80 W   71 °C")
+    assert lines[gpus + len(rows)].startswith("$1.23")
+    assert lines[-1] == "  rank0 step 99"
+    assert len(lines) <= 20, "the newest events have room above"
+    screen.terminal.close()
+
+
+def test_the_phases_are_all_named_on_60_columns() -> None:
+    screen = Screen(60)
+    screen.shows(Phase.TRAIN)
+    screen.clock.sleep(605)
+    screen.shows(Phase.COLLECT)
+    assert screen.lines[0].endswith(" destroy")
+    screen.terminal.close()
+
+
+def test_a_long_event_goes_on_below_its_beginning(screen: Screen) -> None:
+    screen.terminal.resize(60, 24)
+    screen.view.event(told("the machine answers, its lease is armed and its disk is large enough"))
+    first, *rest = screen.lines
+    assert first.endswith("the machine answers, its lease")
+    assert [line.strip() for line in rest] == ["is armed and its disk is large", "enough"]
+    assert all(line.index(line.strip()) == first.index("the machine") for line in rest)
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])

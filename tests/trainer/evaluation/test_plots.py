@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,20 @@ def test_each_kind_of_task_has_its_pictures(tmp_path: Path, seen: Evaluation, ki
     assert [path.name for path in paths] == [f"mine-waves-{kind}.png" for kind in kinds]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
     assert len(beats) == len(paths)  # drawing takes a while, and nobody is to take that for a hang
+
+
+def test_no_name_of_the_error_s_picture_is_cut_at_its_edge(tmp_path: Path) -> None:
+    from PIL import Image
+
+    from trainer.evaluation.plots import _LINES, draw
+
+    seen = evaluation((16,))
+    every = dict.fromkeys(_LINES, scores(0.5))
+    seen = replace(seen, scores={WHOLE: every, "beta 0.4": every})
+    drawn = next(path for path in draw(tmp_path, seen, lambda: None) if path.name.endswith("error.png"))
+    with Image.open(drawn) as image:
+        edge = image.convert("L").crop((image.width - 5, 0, image.width, image.height))
+    assert edge.getextrema()[0] > 250
 
 
 def test_where_matplotlib_is_missing_the_report_is_written_and_a_line_says_so(tmp_path: Path) -> None:

@@ -58,6 +58,14 @@ def test_what_the_gpus_do_is_told_and_a_hot_one_named(
         gpu_power_w=None,
         gpu_temperature_c=88,
         gpu_slowed=1.0,
+        each={
+            "gpu0_load": pytest.approx(0.9),
+            "gpu0_memory_mib": 1024,
+            "gpu0_temperature_c": 61,
+            "gpu1_load": pytest.approx(0.7),
+            "gpu1_memory_mib": 3072,
+            "gpu1_temperature_c": 88,
+        },
     )
     assert capsys.readouterr().out == "GPU 1 is slowed down by heat\n"
 
@@ -82,7 +90,17 @@ def test_nvidia_s_own_package_has_all_that_is_asked_of_it(monkeypatch: pytest.Mo
 
 def test_power_is_of_all_gpus_together() -> None:
     sample = Sample(load=0.5, memory_mib=1.0, power_w=300.0, temperature_c=50.0)
-    assert figures_of([[sample, sample], [sample, sample]]).gpu_power_w == 600.0
+    together = figures_of([[sample, sample], [sample, sample]])
+    assert (together.gpu_power_w, together.each["gpu0_power_w"], together.each["gpu1_power_w"]) == (
+        600,
+        300,
+        300,
+    )
+
+
+def test_of_a_single_gpu_nothing_is_told_twice() -> None:
+    sample = Sample(load=0.5, memory_mib=1.0, power_w=300.0, temperature_c=50.0)
+    assert figures_of([[sample], [sample]]).each == {}
 
 
 def test_the_gpus_that_are_watched_are_those_of_the_ranks_and_not_the_idle_ones(

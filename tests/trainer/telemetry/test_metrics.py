@@ -18,6 +18,7 @@ from trainer.contract.config import TrainConfig, WandbConfig
 from trainer.contract.job import JobBatch
 from trainer.distributed.rank import TrainJob
 from trainer.telemetry.figures import Figures, RankMemory
+from trainer.telemetry.gpus import Sample, figures_of
 from trainer.telemetry.metrics import Metrics, MetricsPoint
 from trainer.telemetry.tracking import config_of, mode_of, tags_of
 
@@ -55,6 +56,17 @@ def test_what_is_not_known_here_is_not_in_the_line(box: Box) -> None:
     (line,) = lines_of(box)
     known = {"step", "loss", "grad_norm", "lr", "samples_per_s", "mfu", "peak_memory_mib", "at"}
     assert set(line) == known
+
+
+def test_each_of_several_gpus_has_figures_by_its_number(box: Box) -> None:
+    busy = Sample(load=0.9, memory_mib=800.0, power_w=300.0, temperature_c=60.0)
+    idle = replace(busy, load=0.1, power_w=80.0)
+    metrics = metrics_in(box)
+    metrics.add(point(10, gpus=figures_of([[busy, idle]])))
+    (line,) = lines_of(box)
+    assert (line["gpu_load"], line["gpu0_load"], line["gpu1_load"]) == (0.5, 0.9, 0.1)
+    assert (line["gpu_power_w"], line["gpu1_power_w"], line["gpu1_memory_mib"]) == (380, 80, 800)
+    assert "each" not in line and "gpus" not in line
 
 
 def test_a_loss_that_is_no_number_is_null(box: Box) -> None:

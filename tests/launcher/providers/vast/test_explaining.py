@@ -83,7 +83,7 @@ def test_a_deadline_takes_the_cheapest_machine_that_is_expected_in_time_or_names
     assert faster["expected_end_at"] < datetime.fromisoformat(faster["deadline"]).timestamp()
     lasts_s = [one["forecast"]["ready_s"] + one["forecast"]["train_s"] for one in faster["offers"]]
     assert max(lasts_s) <= 45 * 60 < cheapest["forecast"]["train_s"]
-    prices = [one["expected_usd"] for one in faster["offers"]]
+    prices = [one["finishing_usd"] for one in faster["offers"]]
     assert prices[0] <= min(prices) * 1.01
     explained = terminal.type(*plan, *by(45), "--explain")
     assert "fail limits.deadline  expected to finish by " in explained.out
@@ -109,8 +109,8 @@ def test_on_vast_an_offer_has_the_same_sums_in_the_plan_and_its_explanation(
     quotes = [quote["offer"] for quote in market_report["quotes"]]
     for seen in (dry, quotes):
         assert {one["id"]: cents(one) for one in seen} == {one["id"]: cents(one) for one in planned}
-    assert [one["expected_usd"] for one in quotes] == sorted(one["expected_usd"] for one in quotes)
-    assert planned[0]["expected_usd"] <= quotes[0]["expected_usd"] * 1.01
+    assert [one["finishing_usd"] for one in quotes] == sorted(one["finishing_usd"] for one in quotes)
+    assert planned[0]["finishing_usd"] <= quotes[0]["finishing_usd"] * 1.01
     removed = sum(constraint["removed"] for constraint in market_report["hurdles"])
     assert (
         market_report["offers"]
@@ -129,9 +129,12 @@ def unlike(count: int) -> list[Machine]:
     ]
 
 
+SUMS = ("finishing_usd", "expected_usd", "at_most_usd", "usd_per_hour")
+
+
 def cents(offer: dict[str, Any]) -> tuple[float, ...]:
     """Its sums, to the cent."""
-    return tuple(round(offer[name], 2) for name in ("expected_usd", "at_most_usd", "usd_per_hour"))
+    return tuple(round(offer[name], 2) for name in SUMS)
 
 
 @pytest.mark.slow

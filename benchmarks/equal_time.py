@@ -1,0 +1,166 @@
+"""The error that the latent operator and a Fourier neural operator of its size come to in equal time.
+
+The time is that of a processor, and both take their steps in turns, so that who else uses the computer does
+not decide. Each has the optimiser and the rate with which it did best on samples that were kept back.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.nn.utils import clip_grad_norm_
+
+from benchmarks.figures import mean_with_range
+from benchmarks.operators import as_large
+from trainer import data, models
+from trainer.contract.config import DataConfig, ModelConfig, OptimConfig
+from trainer.data import Task
+from trainer.data.trajectories import Trajectories
+from trainer.engine.optimiser import make_optimizer, set_learning_rate
+from trainer.engine.schedule import Schedule
+from trainer.engine.session import domain_of, space_of
+from trainer.models.operator import NetworkOperator
+from trainer.sampling.windows import draw_indices
+from trainer.stages.objective import UnrollLoss
+
+SECONDS = 12.0
+"""Of a processor, for each training."""
+SHORTER = 0.4
+"""Share of that for the trainings by which rates are chosen."""
+SEEDS = 3
+BATCH = 24
+UNROLL = 3
+NOISE = 0.01
+TICKS = 10_000
+"""Parts of a training's time, to which the schedule of the rate is cut."""
+WAYS = (
+    OptimConfig(lr=2e-3),
+    OptimConfig(lr=6e-3),
+    OptimConfig(name="muon", lr=5e-3),
+    OptimConfig(name="muon", lr=1.5e-2),
+)
+"""What is tried for both models."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is learned, and how many frequencies the Fourier neural operator has for it."""
+
+    data: DataConfig
+    modes: int
+
+
+CASES = {
+    "advection": Case(data=DataConfig(task="advection", validation=32), modes=16),
+    "burgers": Case(data=DataConfig(task="burgers", validation=32), modes=16),
+    "darcy": Case(data=DataConfig(task="darcy", validation=32, points=32), modes=12),
+}
+MODELS = ("latent", "fno")
+
+
+class Contestant:
+    """A model in training, and the time that it has taken."""
+
+    def __init__(self, task: Task, operator: NetworkOperator, optim: OptimConfig, seed: int) -> None:
+        self.operator, self.steps, self.spent_s = operator, 0, 0.0
+        self._task, self._seed = task, seed
+        self._space = space_of(task.train, UNROLL)
+        self._objective = UnrollLoss(operator)
+        self._optimizer = make_optimizer(operator, optim)
+        self._schedule = Schedule(optim, TICKS)
+
+    def step(self, seconds: float) -> None:
+        """Take a step, at the rate that is due after the share of the time that is spent."""
+        drawn = draw_indices(self._seed, self.steps, batch=BATCH, noise=NOISE, space=self._space)
+        windows = self._task.batch(self.steps, drawn)
+        began = time.process_time()
+        self._optimizer.zero_grad()
+        self._objective(windows)[0].backward()
+        clip_grad_norm_(self.operator.parameters(), 1.0, foreach=True)
+        set_learning_rate(self._optimizer, self._schedule.rate(int(TICKS * self.spent_s / seconds)))
+        self._optimizer.step()
+        self.spent_s += time.process_time() - began
+        self.steps += 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Of one training."""
+
+    steps: int
+    mean: float
+    """nRMSE of rollouts: the mean over samples and frames, and the median."""
+    median: float
+
+
+def run(name: str, seconds: float = SECONDS) -> None:
+    """Choose each model's way, then train both with every seed; a row of the table for each model."""
+    torch.set_num_threads(1)
+    case = CASES[name]
+    with tempfile.TemporaryDirectory() as folder:
+        data.generate(case.data, Path(folder))
+        task = data.make(case.data, Path(folder))
+        kept_back = data.validation(case.data, Path(folder))
+    assert kept_back is not None
+    best = {model: _best_way(case, task, kept_back, model, seconds) for model in MODELS}
+    results = [_trained(case, task, task.test, best, seed, seconds) for seed in range(SEEDS)]
+    print(f"\n| {name}, {seconds:g} s | optimiser, rate | steps | nRMSE, median | nRMSE, mean |")
+    print("| --- | --- | --: | --: | --: |")
+    for model, optim in best.items():
+        mine = [result[model] for result in results]
+        cells = (
+            f"{optim.name}, {optim.lr:g}",
+            f"{statistics.mean(each.steps for each in mine):.0f}",
+            mean_with_range([each.median for each in mine]),
+            mean_with_range([each.mean for each in mine]),
+        )
+        print(f"| {model} | {' | '.join(cells)} |", flush=True)
+
+
+def _best_way(case: Case, task: Task, kept_back: Trajectories, model: str, seconds: float) -> OptimConfig:
+    """The one with the lowest error on what was kept back, of a seed that is not compared later."""
+    errors = [
+        _trained(case, task, kept_back, {model: way}, SEEDS, SHORTER * seconds)[model].median for way in WAYS
+    ]
+    tried = ", ".join(f"{way.name} {way.lr:g}: {error:.3g}" for way, error in zip(WAYS, errors, strict=True))
+    print(f"{model}: {tried}", flush=True)
+    return min(zip(errors, WAYS, strict=True), key=lambda each: each[0])[1]
+
+
+def _trained(
+    case: Case, task: Task, test: Trajectories, ways: Mapping[str, OptimConfig], seed: int, seconds: float
+) -> dict[str, Result]:
+    """Each model, trained for so long, in turns."""
+    torch.manual_seed(seed)
+    contestants = {
+        model: Contestant(task, _made(case, task, model), way, seed) for model, way in ways.items()
+    }
+    while unready := [each for each in contestants.values() if each.spent_s < seconds]:
+        for each in unready:
+            each.step(seconds)
+    return {model: _result(each, test) for model, each in contestants.items()}
+
+
+def _made(case: Case, task: Task, model: str) -> NetworkOperator:
+    domain = domain_of(task.train, None)
+    operator = models.make(ModelConfig(), [domain])
+    if model == "fno":
+        operator = as_large(operator, domain, case.modes)
+    operator.scale(0).set(*task.train.moments())
+    return operator
+
+
+@torch.no_grad()
+def _result(contestant: Contestant, test: Trajectories) -> Result:
+    u, errors = test.fields[:, 0], []
+    for target in test.fields[:, 1:].unbind(1):
+        u = contestant.operator(u, test.conditions)
+        errors.append((u - target).flatten(1).norm(dim=1) / target.flatten(1).norm(dim=1).clamp_min(1e-6))
+    of_all = torch.stack(errors)
+    return Result(steps=contestant.steps, mean=of_all.mean().item(), median=of_all.median().item())

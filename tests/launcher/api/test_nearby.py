@@ -1,0 +1,65 @@
+"""A job file that is not there: what to type instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.api.jobs import text_in
+from launcher.api.nearby import advice_for_missing
+from launcher.core.errors import UsageError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that the user is in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def put(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("jbo.yaml", "job.yaml"),
+        ("job", "job.yaml"),
+        ("job.yml", "job.yaml"),
+        ("jobs/sweeep.yaml", "jobs/sweep.yaml"),
+        ("job/sweep.yaml", "jobs/sweep.yaml"),
+        ("qickstart.yaml", "quickstart.yaml"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_file_that_was_meant(
+    typed: str, meant: str, folder: Path
+) -> None:
+    put(folder, "job.yaml", "other.yaml", "jobs/sweep.yaml", "runs/sweep-1.txt")
+    assert advice_for_missing(Path(typed)) == meant
+
+
+def test_where_no_name_is_like_it_those_that_are_there_are_named(folder: Path) -> None:
+    put(folder, *(f"{letter}.yaml" for letter in "abcdefg"), "notes.txt")
+    assert advice_for_missing(Path("train.yaml")) == (
+        "there are a.yaml, b.yaml, c.yaml, d.yaml, e.yaml and 2 more"
+    )
+
+
+def test_where_there_is_none_the_first_one_is_made_by_init(folder: Path) -> None:
+    put(folder, "notes.txt")
+    for typed in ("train.yaml", "nowhere/at/all/train.yaml"):
+        assert advice_for_missing(Path(typed)).startswith("vastrun init train.py writes a job file")
+
+
+def test_only_a_file_that_is_not_there_is_taken_for_mistyped(folder: Path) -> None:
+    put(folder, "job.yaml")
+    with pytest.raises(UsageError, match=r"cannot read jbo\.yaml: No such file") as missing:
+        text_in(Path("jbo.yaml"))
+    assert missing.value.hint == "job.yaml"
+    with pytest.raises(UsageError, match=r"batch\.yaml: cannot read \.: Is a directory") as other:
+        text_in(Path(), "batch.yaml")
+    assert other.value.hint == ""
