@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, Literal
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -28,6 +29,13 @@ _MOST_DIGITS = 30
 """Of a whole number; a longer one is text, and none of ours."""
 _SHOWN = 60
 """Characters of a value in a message."""
+
+
+@cache
+def _keys_of(kind: Any) -> Mapping[str, Any]:
+    """The keys of a section, each with its type. To find them out takes longer than to read a job."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in given(kind)}
 
 
 class YamlReader:
@@ -93,8 +101,7 @@ class YamlReader:
             at = (*path, SHORT[kind])
             self._places[at] = node
             return {SHORT[kind]: self._read(str, node, at)}
-        hints = typing.get_type_hints(kind, include_extras=True)
-        known = {field.name: hints[field.name] for field in given(kind)}
+        known = _keys_of(kind)
         return self._entries(node, path, lambda key: known.get(key), list(known))
 
     def _mapping(self, kind: Any, node: Node, path: KeyPath) -> Any:
