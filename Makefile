@@ -29,7 +29,7 @@ quickstart: $(STAMPS)/trainer ## Set up, then train two ranks on this computer
 test: $(STAMPS)/dev ## Set up, then pass the tests: all but the slow ones
 	$(PYTEST) -m 'not slow'
 
-slow: $(STAMPS)/dev ## Tests of over 1.5 s of processor time each, or the K-th of N parts: PART=K/N
+slow: $(STAMPS)/dev ## The tests that test leaves out, or the K-th of N parts of them: PART=K/N
 	$(PYTEST) -m slow --part $(PART)
 
 check: lint test slow ## All that a change must pass, but what needs Docker

@@ -18,13 +18,14 @@ RANKS = 2
 QUIET = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
-def prepare(folder: Path, config: TrainConfig, *, ranks: int = RANKS, gpus: int = 0) -> Path:
+def prepare(folder: Path, config: TrainConfig, *, ranks: int = RANKS, gpus: int = 0, nodes: int = 1) -> Path:
     """The box's folder, with job.json and data."""
     folder.mkdir(parents=True)
     job = {
-        "run_id": folder.name,
+        "run_id": folder.name if nodes == 1 else folder.parent.name,
         "name": "bench",
         "ranks": ranks,
+        "nodes": nodes,
         "gpus": gpus,
         "train": asdict(config),
         "command": None,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.figures import Claim, at_most, tell
+from launcher.core.batch import StopRules
 from launcher.decisions.shares import total_usd
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
@@ -24,6 +25,7 @@ POINTS, PARALLEL = 40, 5
 _CRASHES_EACH = 10
 _LOST_EACH_S = 300.0
 _BUDGET_USD = 10_000.0
+_NEVER = StopRules(same_cause=1_000_000, failed=1.0)
 _TRAINING = Training(seconds=30.0)
 NONE = at_most(0)
 
@@ -69,14 +71,14 @@ def measure(points: int, parallel: int, reuse: str) -> Bill:
         market.usual = _TRAINING
         market.trainings = [_nth(number) for number in range(points)]
         market.loads = [Loading(seconds=30.0) for _ in range(2 * points)]
-        world.submit(points, usd=_BUDGET_USD, parallel=parallel, reuse=reuse, job=job)
+        world.submit(points, usd=_BUDGET_USD, parallel=parallel, reuse=reuse, job=job, stop=_NEVER)
         for number in range(points // 200):
             world.at(_LOST_EACH_S * (number + 1), lambda: _lose_one(world))
         began = world.time.now()
         world.drive()
         now = world.time.now()
         return Bill(
-            verdicts=Counter(world.verdicts()),
+            verdicts=Counter(str(state.verdict) for state in world.states() if state.verdict),
             rentals=market.rentals,
             left=market.rented,
             usd=market.bill_usd,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.box import prepare, train_with_vastrun
+from benchmarks.figures import mean_with_range
 from trainer.contract import layout
 from trainer.contract.config import (
     DataConfig,
@@ -20,6 +20,8 @@ from trainer.contract.config import (
     TrainConfig,
     WandbConfig,
 )
+from trainer.evaluation.evaluation import WHOLE
+from trainer.evaluation.report import SCORES as SCORES_FILE
 
 SEEDS = 3
 SMALL = TrainConfig(
@@ -44,6 +46,8 @@ SCORES = {
     "stage_cost": "time of a frame",
 }
 """By name in the final record: what the table calls them."""
+HORIZONS = (1, 2, 3, 5, 10, 20)
+"""Frames of a rollout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,15 @@ class Row:
     former: str | None = None
     """Of the row whose checkpoint it begins from."""
     config: TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What one came to."""
+
+    scores: Mapping[str, float]
+    curve: Sequence[float]
+    """nRMSE of its rollouts, frame by frame."""
 
 
 BURGERS = (
@@ -77,32 +90,49 @@ STEADY = (
 
 
 def run() -> None:
-    """Two tables: Burgers over all seeds, Darcy for one."""
-    _show("Burgers", BURGERS, SEEDS)
-    _show("Darcy", STEADY, 1)
+    """Three tables: Burgers over all seeds, at the end and along its rollouts; Darcy for one."""
+    by_seed = [_trained(BURGERS, seed) for seed in range(SEEDS)]
+    _show("Burgers", BURGERS, by_seed)
+    _show_horizons("Burgers", BURGERS, by_seed)
+    _show("Darcy", STEADY, [_trained(STEADY, 0)])
 
 
-def _show(title: str, rows: Sequence[Row], seeds: int) -> None:
-    by_seed = [_trained(rows, seed) for seed in range(seeds)]
+def _show(title: str, rows: Sequence[Row], by_seed: Sequence[Mapping[str, Training]]) -> None:
+    seeds = len(by_seed)
     print(f"\n| {title}, {seeds} seeds | {' | '.join(SCORES.values())} |\n| --- |{' --: |' * len(SCORES)}")
     for row in rows:
-        print(f"| {row.name} | {' | '.join(_cells([scores[row.name] for scores in by_seed]))} |", flush=True)
+        print(
+            f"| {row.name} | {' | '.join(_cells([each[row.name].scores for each in by_seed]))} |", flush=True
+        )
 
 
-def _trained(rows: Sequence[Row], seed: int) -> dict[str, Mapping[str, float]]:
-    """The scores of each row, trained one after the other on one rank."""
+def _show_horizons(title: str, rows: Sequence[Row], by_seed: Sequence[Mapping[str, Training]]) -> None:
+    """The error of single frames of a rollout, in those of the first row at the same frame."""
+    print(f"\n| {title}, frame | {' | '.join(map(str, HORIZONS))} |\n| --- |{' --: |' * len(HORIZONS)}")
+    for row in rows:
+        cells = []
+        for frame in HORIZONS:
+            curves = [(each[row.name].curve, each[rows[0].name].curve) for each in by_seed]
+            cells.append(mean_with_range([own[frame - 1] / first[frame - 1] for own, first in curves]))
+        print(f"| {row.name} | {' | '.join(cells)} |", flush=True)
+
+
+def _trained(rows: Sequence[Row], seed: int) -> dict[str, Training]:
+    """Each row, trained one after the other on one rank."""
     with tempfile.TemporaryDirectory() as folder:
         return {row.name: _train(Path(folder), row, seed) for row in rows}
 
 
-def _train(folder: Path, row: Row, seed: int) -> Mapping[str, float]:
+def _train(folder: Path, row: Row, seed: int) -> Training:
     box = prepare(folder / row.name, replace(row.config, seed=seed), ranks=1)
     if row.former:
         (box / layout.RESUME).symlink_to(folder / row.former / layout.CHECKPOINTS)
     train_with_vastrun(box)
     final = json.loads((box / layout.FINAL).read_text())
     print(f"seed {seed}, {row.name}: {json.dumps(final['scores'])}", file=sys.stderr, flush=True)
-    return _with_cost(final["scores"])
+    [of_task] = json.loads((box / layout.EVALUATION / SCORES_FILE).read_text()).values()
+    curve = of_task["parts"][WHOLE]["rollout"]["nrmse_by_frame"]
+    return Training(scores=_with_cost(final["scores"]), curve=curve)
 
 
 def _with_cost(scores: Mapping[str, float]) -> Mapping[str, float]:
@@ -115,9 +145,4 @@ def _with_cost(scores: Mapping[str, float]) -> Mapping[str, float]:
 def _cells(by_seed: Sequence[Mapping[str, float]]) -> Iterator[str]:
     for name in SCORES:
         values = [scores[name] for scores in by_seed if name in scores]
-        if not values:
-            yield "-"
-        elif min(values) == max(values):
-            yield f"{values[0]:.3g}"
-        else:
-            yield f"{statistics.mean(values):.3g} ({min(values):.3g}..{max(values):.3g})"
+        yield mean_with_range(values) if values else "-"

@@ -46,9 +46,13 @@ def pytest_configure() -> None:
     ignores Ctrl-C, and below `nohup` a lost terminal; tests send both.
     """
     gc.disable()
-    # How long an example takes is a benchmark's business: a busy computer fails no test.
+    # How long an example takes is a benchmark's business: a busy computer fails no test. CI tries more.
     settings.register_profile(
-        "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        "patient",
+        settings(),
+        max_examples=100 if "CI" in os.environ else 25,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("patient")
     for number in (signal.SIGINT, signal.SIGHUP):

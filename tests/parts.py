@@ -130,6 +130,12 @@ PARTS: Mapping[str, Part] = {
         is_here=networks.may_be_made,
         debian=_AS_ROOT if shutil.which("ip") else "sudo apt-get install iproute2",
     ),
+    "torchft": Part(
+        what="torchft",
+        is_here=lambda: find_spec("torchft") is not None,
+        debian="make .venv/stamps/dev",
+        macos=None,
+    ),
     "disks": Part(what="a right to mount small disks", is_here=disks.may_be_made, debian=_AS_ROOT),
     "mounts": Part(what="root's right to mount small disks", is_here=disks.may_be_mounted, debian=_AS_ROOT),
 }

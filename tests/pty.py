@@ -30,14 +30,22 @@ class Pty:
     def __init__(self, command: list[str], *, columns: int, cwd: Path, environ: Mapping[str, str]) -> None:
         self._screen = pyte.Screen(columns, _LINES)
         self._stream = pyte.ByteStream(self._screen)
+        self._lines: list[str] | None = None
         self._keys, self._terminal = os.openpty()
         ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", _LINES, columns, 0, 0))
+        self._keep_what_is_unread()
         self.process = subprocess.Popen(
             [sys.executable, "-c", _TAKE_OVER, *command],
             stdin=self._terminal,
             cwd=cwd,
             env={"TERM": "xterm", **environ},
         )
+
+    def _keep_what_is_unread(self) -> None:
+        """On Ctrl-C: else a terminal forgets the output that nobody has read yet, and a test reads late."""
+        modes = termios.tcgetattr(self._terminal)
+        modes[3] |= termios.NOFLSH
+        termios.tcsetattr(self._terminal, termios.TCSANOW, modes)
 
     def press(self, keys: str) -> None:
         """As typed by the user."""
@@ -51,10 +59,12 @@ class Pty:
         """What is on the screen by now, without the empty rest."""
         while select([self._keys], [], [], 0)[0]:
             self._stream.feed(os.read(self._keys, 65536))
-        shown = [line.rstrip() for line in self._screen.display]
-        while shown and not shown[-1]:
-            shown.pop()
-        return shown
+            self._lines = None
+        if self._lines is None:
+            self._lines = [line.rstrip() for line in self._screen.display]
+            while self._lines and not self._lines[-1]:
+                self._lines.pop()
+        return [*self._lines]
 
     @property
     def text(self) -> str:

@@ -16,6 +16,7 @@ from trainer.distributed.exit import exit_code_of
 from trainer.distributed.group import StopVote, join
 from trainer.distributed.rank import Rank, TrainJob
 from trainer.distributed.signals import StopSignal
+from trainer.engine.meetings import Meetings
 from trainer.engine.memory.probe import fitted
 from trainer.engine.memory.retry import take_step_that_fits
 from trainer.engine.resume import resumed
@@ -36,21 +37,30 @@ from trainer.telemetry.reports import Reports
 def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop: StopSignal) -> Reason:
     """Train this rank's part, from its set-up to its end. Only rank 0 writes."""
     if not rank.is_first:
-        return _train(_begin(rank, job, config, heart), heart, stop, None)
+        return _train(*_begin(rank, job, config, heart), heart, stop, None)
     with Metrics(rank.box, job, config) as metrics:
-        return _train(_begin(rank, job, config, heart), heart, stop, metrics)
+        return _train(*_begin(rank, job, config, heart), heart, stop, metrics)
 
 
-def _begin(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat) -> Session:
+def _begin(
+    rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat
+) -> tuple[Session, Meetings | None]:
     """Make all that the steps need, and check that the ranks agree on it."""
+    if config.strategy == "diloco":
+        rank = rank.by_node()
     session = with_latents(resumed(set_up(join(rank, job), job, config)), heart)
+    meetings = Meetings(session, session.outer) if session.outer else None
+    if meetings:
+        session = meetings.begin()
     check_start(session)
     session = fitted(session, heart)
     session.introduce()
-    return session
+    return session, meetings
 
 
-def _train(session: Session, heart: Heartbeat, stop: StopSignal, metrics: Metrics | None) -> Reason:
+def _train(
+    session: Session, meetings: Meetings | None, heart: Heartbeat, stop: StopSignal, metrics: Metrics | None
+) -> Reason:
     config, step = session.config, session.start
     vote, reports = StopVote(session.ranks, step, session.clock), Reports(session, metrics, Readings())
     if metrics:
@@ -64,11 +74,12 @@ def _train(session: Session, heart: Heartbeat, stop: StopSignal, metrics: Metric
         session, losses = take(session, step, heart)
         session.clock.end()
         step += 1
+        cut_short = meetings is not None and meetings.after(step, lambda: stop.asked)
         if step == session.start + 1:
             session.checkpoints.prepare(session.tensors())  # the optimiser has its state from now on
         collect_by_the_step(step, session.start)
         session.checkpoints.poll()
-        last = step == config.steps or vote.passes(step, stop.asked)
+        last = step == config.steps or cut_short or vote.passes(step, stop.asked)
         if last or step == session.start + 1 or step % config.log_every == 0:
             reports.report(step, losses)
         check_step(session, step, reports.loss)

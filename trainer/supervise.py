@@ -113,7 +113,8 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
         log.say(_how(start, job))
     peers.tell(is_over=True, stop_cause=stop.cause)
     # Before the outcome: once that is there, the box may be collected and destroyed.
-    push_last(box, job, stop)
+    if peers.this_node.is_host:
+        push_last(box, job, stop)
     log.drain(within_s=DRAIN_S)
     outcome = _outcome(conclude(box, job, watched, diagnosis, history, before), following, stop, log)
     return replace(outcome, ended_at=time.time())

@@ -45,6 +45,7 @@ def clashes(spec: JobSpec) -> Iterator[Clash]:
         _program,
         _success,
         _trainer,
+        _diloco,
         _machine,
         _secrets,
         _environment,
@@ -108,6 +109,21 @@ def _trainer(spec: JobSpec) -> Iterator[Clash]:
     if spec.train.wandb.mode == "online" and _WANDB_KEY not in names:
         yield Clash(
             ("train", "wandb", "mode"), f"online needs {_WANDB_KEY} among the secrets", (("secrets",),)
+        )
+
+
+def _diloco(spec: JobSpec) -> Iterator[Clash]:
+    strategy: KeyPath = ("train", "strategy")
+    if spec.train is None or spec.train.strategy != "diloco":
+        return
+    if spec.nodes == 1:
+        yield Clash(strategy, "diloco is for several nodes, got nodes: 1", (("nodes",),))
+    if spec.image is None and not any("torchft" in line for line in spec.setup):
+        yield Clash(
+            strategy,
+            "diloco needs torchft, which vastrun's images do not have: add setup: [pip install "
+            "torchft==0.2.0], or give an image that has it",
+            (("setup",), ("image",)),
         )
 
 

@@ -34,6 +34,7 @@ OF_TRAIN: Mapping[str, bool] = {
     "wandb": False,
     "strategy": True,
     "fsdp2": True,
+    "diloco": True,
     "precision": True,
     "compile": True,
     "cuda_graphs": True,

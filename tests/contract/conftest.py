@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,35 +13,52 @@ from tests.contract.markets import MAKERS, PRETENDED, Market
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A provider whose boxes run no command is not asked to run one."""
-    if "market" in metafunc.fixturenames:
+    if "open_market" in metafunc.fixturenames:
         names = [name for name in MAKERS if name not in PRETENDED or not _needs_a_real_one(metafunc)]
-        metafunc.parametrize("market", names, indirect=True)
+        metafunc.parametrize("open_market", names, indirect=True)
 
 
 def _needs_a_real_one(metafunc: pytest.Metafunc) -> bool:
     return "shell" in metafunc.fixturenames or any(metafunc.definition.iter_markers("real"))
 
 
-@pytest.fixture
-def market(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Market]:
-    """A provider with nothing rented; nothing is left of it afterwards."""
-    market = MAKERS[request.param](tmp_path)
+@pytest.fixture(scope="module")
+def open_market(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
+    """A provider, for all tests of a file: a machine to hold, or a server, starts once."""
+    market = MAKERS[request.param](tmp_path_factory.mktemp(request.param))
     yield market
+    clear(market)
+    market.close()
+
+
+def clear(market: Market) -> None:
     for instance in market.provider.instances():
         market.provider.destroy(instance.id)
-    market.close()
+
+
+@pytest.fixture
+def market(open_market: Market) -> Iterator[Market]:
+    """With nothing rented; nothing is left of a test afterwards."""
+    yield open_market
+    clear(open_market)
 
 
 @pytest.fixture
 def instance(market: Market) -> Instance:
-    """A machine, rented."""
+    """A machine, rented for this test."""
     return market.provider.rent(market.order("vastrun-calm-heron-3f1a"))
 
 
+@pytest.fixture(scope="module")
+def machine(open_market: Market) -> Instance:
+    """A machine, rented for all tests of a file: each has files of its own names there."""
+    return open_market.provider.rent(open_market.order("vastrun-calm-heron-3f1a"))
+
+
 @pytest.fixture
-def remote(market: Market, instance: Instance) -> Iterator[Remote]:
-    """A shell on a rented machine."""
-    remote = market.provider.connect(instance)
+def remote(open_market: Market, machine: Instance) -> Iterator[Remote]:
+    """A shell on it."""
+    remote = open_market.provider.connect(machine)
     yield remote
     remote.close()
 

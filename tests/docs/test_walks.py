@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from itertools import permutations
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def module_of(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+@cache
 def imports(path: str) -> set[tuple[str, str]]:
     """Return what a file imports by name: from where, and what."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
@@ -33,10 +35,16 @@ def imports(path: str) -> set[tuple[str, str]]:
     return {(str(node.module), name.name) for node in froms for name in node.names}
 
 
+@cache
+def definitions(path: str) -> set[str]:
+    """Return the classes and functions of a file."""
+    body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+    return {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+
+
 def uses(path: str, other: str) -> bool:
     """Tell whether a file imports something that the other one defines, also where its folder hands it on."""
-    body = ast.parse((ROOT / other).read_text(encoding="utf-8")).body
-    defined = {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    defined = definitions(other)
     module = module_of(other)
     folder = module.rpartition(".")[0]
     return any(where == module or (where == folder and name in defined) for where, name in imports(path))

@@ -11,13 +11,14 @@ import pytest
 
 from tests import disks, parts
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
+from tests.slow import slow
 from tests.waiting import eventually
 
 PASSES = ("launch", str(JOBS / "script.yaml"), "--set", "ranks=1", *WITH_STUB_TORCH)
 WAITS = (*PASSES, "--set", "command=python script.py waits")
 
 
-@pytest.mark.parametrize("phase", ["plan", "rent", "boot", "ship", "train", "collect"])
+@pytest.mark.parametrize("phase", ["boot", "train", *slow(("plan",), ("rent",), ("ship",), ("collect",))])
 def test_a_launcher_killed_in_a_phase_is_resumed_to_the_right_verdict(phase: str, terminal: Terminal) -> None:
     launch = terminal.start(*PASSES)
     launch.shows(f"  {phase} ")

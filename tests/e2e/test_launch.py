@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.pty import CTRL_C, Pty
+from tests.slow import slow
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.torch
@@ -73,9 +74,11 @@ def test_an_own_program_that_meets_its_conditions_succeeds_and_stdout_is_json_wh
     ("behaviour", "ranks", "said"),
     [
         ("raises", 2, "ValueError: the grid has no points"),
-        ("crashes", 1, "rank 0 was killed by SIGSEGV"),
-        ("exits_3", 1, "exit code 3"),
-        ("says_nothing", 1, "result.txt"),
+        *slow(
+            ("crashes", 1, "rank 0 was killed by SIGSEGV"),
+            ("exits_3", 1, "exit code 3"),
+            ("says_nothing", 1, "result.txt"),
+        ),
     ],
 )
 def test_an_own_program_that_fails_is_a_failure_that_says_why(
@@ -213,7 +216,7 @@ def test_at_a_terminal_a_run_is_one_view_that_a_question_interrupts(terminal: Te
     assert terminal.leftovers() == []
 
 
-@pytest.mark.parametrize("options", [(), ("last",)])
+@pytest.mark.parametrize("options", [(), *slow((("last",),))])
 def test_a_status_is_watched_until_ctrl_c(terminal: Terminal, options: tuple[str, ...]) -> None:
     done = terminal.type("launch", str(JOBS / "script.yaml"), "--set", "ranks=1", *WITH_STUB_TORCH)
     assert done.exit_code == 0, done.err

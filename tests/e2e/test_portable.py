@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.launcher.providers.docker.daemon import INFO, FakeDaemon
+from tests.slow import slow
 
 JOB = (str(JOBS / "script.yaml"), "--set", "ranks=1", *WITH_STUB_TORCH)
 _LOOK = """
@@ -39,7 +40,7 @@ def test_the_doctor_says_what_serves_there(renting: Terminal) -> None:
     assert "python" not in findings
 
 
-@pytest.mark.parametrize("command", ["plan", "launch", "rehearse"])
+@pytest.mark.parametrize("command", ["launch", *slow(("plan",), ("rehearse",))])
 def test_what_runs_a_box_here_says_what_it_needs_before_anything_is_made(command: str, mac: Terminal) -> None:
     done = mac.type(command, *JOB, *(("--box", "box") if command == "rehearse" else ()))
     assert done.exit_code == 8

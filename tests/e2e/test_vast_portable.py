@@ -41,6 +41,7 @@ def test_a_job_is_planned_and_trained_on_vast_and_looked_at(renting: Terminal, v
         assert looked.exit_code == 0, looked.err
 
 
+@pytest.mark.slow
 def test_a_living_launcher_keeps_its_run_and_a_killed_one_loses_it(
     renting: Terminal, vast: VastEmulator
 ) -> None:

@@ -22,7 +22,18 @@ def runner() -> list[str]:
     return [str(HERE / "without_bats.sh")]
 
 
-@pytest.mark.parametrize("file", sorted(HERE.glob("*.bats")), ids=lambda path: path.stem)
+FILES = {path.stem: path for path in sorted(HERE.glob("*.bats"))}
+FILES_OF_VAST = ("lease_vast",)
+"""Slow ones: the end of a lease at an API that does not answer, or not as it should."""
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(FILES[name], id=name, marks=[pytest.mark.slow] * (name in FILES_OF_VAST))
+        for name in FILES
+    ],
+)
 def test_script(file: Path) -> None:
     # The Python itself: a shim of pyenv's takes ten times as long, some hundred times.
     env = os.environ | {"PATH": f"{sys.base_prefix}/bin:{os.environ['PATH']}"}

@@ -219,7 +219,7 @@ class RunningRanks:
             "VASTRUN_BOX": self.box.path,
         }
         environment = os.environ | {name: str(value) for name, value in variables.items()}
-        process = forking().Process(target=_train, args=(environment, self.box.path / f"rank-{rank}.log"))
+        process = forking().Process(target=train, args=(environment, self.box.path / f"rank-{rank}.log"))
         process.start()
         return process
 
@@ -231,7 +231,7 @@ def ended(process: BaseProcess, within_s: float = LONGEST_S) -> int:
     return process.exitcode
 
 
-def _train(environment: dict[str, str], log: Path) -> None:
+def train(environment: dict[str, str], log: Path) -> None:
     assert_is_quick()
     from trainer.train import main
 

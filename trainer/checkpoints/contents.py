@@ -20,7 +20,7 @@ from trainer.checkpoints.folder import Merit
 STATE = "state.json"
 METADATA = ".metadata"
 """Written by torch: which tensor lies where."""
-MODEL, OPTIMIZER, EMA = "model.", "optimizer.", "ema."
+MODEL, OPTIMIZER, EMA, OUTER = "model.", "optimizer.", "ema.", "outer."
 """How the names of tensors begin."""
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributed.checkpoint import DefaultLoadPlanner, FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
-from trainer.checkpoints.contents import EMA, MODEL, STATE, TrainerState
+from trainer.checkpoints.contents import EMA, MODEL, OUTER, STATE, TrainerState
 from trainer.checkpoints.disk import Disk
 from trainer.checkpoints.folder import DamagedError, newest_first, step_of, verify
 from trainer.checkpoints.metadata import read_metadata
@@ -69,7 +69,8 @@ def found_at(path: Path, disk: Disk) -> FoundCheckpoint:
 
 @torch.no_grad()
 def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) -> None:
-    """Load what was saved into `tensors`, in place. Without a saved EMA, one begins at the weights.
+    """Load what was saved into `tensors`, in place. Without a saved EMA, one begins at the weights; without
+    a saved outer optimiser, its tensors stay as they are.
 
     Raises ConfigError when the checkpoint is of something else.
     """
@@ -87,7 +88,7 @@ def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) ->
         for tensor in wanted.values():
             # NCCL moves no memory of the CPU; the control group is gloo, which does.
             torch_dist.broadcast(tensor, 0, group=None if tensor.is_cuda else ranks.control)
-    for name in tensors.keys() - wanted:
+    for name in (name for name in tensors.keys() - wanted if name.startswith(EMA)):
         tensors[name].copy_(tensors[f"{MODEL}{name.removeprefix(EMA)}"])
 
 
@@ -111,7 +112,7 @@ class CheckpointReader(FileSystemReader):
 
 def _mismatches(saved: Mapping[str, TensorStorageMetadata], tensors: Mapping[str, Tensor]) -> Iterator[str]:
     for name, tensor in tensors.items():
-        if name not in saved and not name.startswith(EMA):
+        if name not in saved and not name.startswith((EMA, OUTER)):
             yield f"it has no {name}"
         elif name in saved and saved[name].size != tensor.size():
             yield f"{name} is {tuple(saved[name].size)} there, and {tuple(tensor.size())} here"

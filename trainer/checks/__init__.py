@@ -5,13 +5,14 @@ A fault that they find would end no training by itself: it would only make it wo
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 
 from trainer.checks.agreement import check_facts, check_replicas, digest, layout_of
-from trainer.checks.shares import check_shares, share_of, windows_of
+from trainer.checks.shares import Window, check_shares, share_of, windows_of
 from trainer.engine.session import Session
+from trainer.sampling.windows import SamplePlan
 
 
 def check_start(session: Session) -> None:
@@ -42,7 +43,15 @@ def _check_turn(session: Session, turn: int) -> None:
     # Not by the loader: what that reads ahead begins with this micro-batch.
     read = task.batch(place.step, order.micro_batch_of(place.step, 0))
     share = share_of(order.share_of(place.step), read)
-    check_shares(place.step, session.ranks.told_by_all(share), windows_of(order.batch_of(place.step)))
+    check_shares(place.step, session.ranks.told_by_all(share), _of_this_node(order, place.step, session))
+
+
+def _of_this_node(order: SamplePlan, step: int, session: Session) -> list[Window]:
+    """Return what the ranks that train together read of a step: all of it, unless nodes train apart."""
+    here = session.ranks.rank
+    first = here.number - here.rank
+    plans = [replace(order, rank=rank) for rank in range(first, first + here.world_size)]
+    return [window for plan in plans for window in windows_of(plan.share_of(step))]
 
 
 def check_step(session: Session, step: int, loss: float | None) -> None:

@@ -149,6 +149,18 @@ class Fsdp2Config:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DilocoConfig:
+    """How the nodes of `diloco` meet, which train apart in between."""
+
+    every: Count = 20
+    """Steps between two meetings. `steps`, `checkpoint_every` and `evaluate_every` are multiples of it."""
+    outer_lr: Positive = 0.7
+    """Learning rate of the outer optimiser, which follows the mean of the ways that the nodes went."""
+    outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
+    """Nesterov's; with 0 and an `outer_lr` of 1 the weights are averaged."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ActivityLimits:
     """Seconds without progress that a rank may have in slow activities; None: as many as at the start."""
 
@@ -219,9 +231,11 @@ class TrainConfig:
     """disk: keep the tokens that a frozen encoder makes of the training frames in files (docs/latents.md)."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
-    strategy: Literal["auto", "single", "ddp", "fsdp2"] = "auto"
-    """auto: single for one rank, ddp when a GPU holds the whole training state, else fsdp2."""
+    strategy: Literal["auto", "single", "ddp", "fsdp2", "diloco"] = "auto"
+    """auto: single for one rank, ddp when a GPU holds the whole training state, else fsdp2. diloco: for
+    nodes with a slow network between them; needs torchft (docs/nodes.md)."""
     fsdp2: Fsdp2Config = field(default_factory=Fsdp2Config)
+    diloco: DilocoConfig = field(default_factory=DilocoConfig)
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """tf32: as fp32, but a GPU rounds the factors of products to 10 bits, and is several times as fast."""
     compile: Literal["off", "blocks", "whole"] = "off"

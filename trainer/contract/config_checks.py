@@ -20,6 +20,7 @@ def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
         *_frozen_checks(config),
         *_validation_checks(config),
         *_engine_checks(config, world_size),
+        *(_diloco_checks(config) if config.strategy == "diloco" else ()),
         *_model_checks(config),
         *_stage_checks(config),
     ]
@@ -190,6 +191,27 @@ def _engine_checks(config: TrainConfig, world_size: int) -> list[_Check]:
             "precision",
             "expected bf16 or fp32 with fsdp2.cpu_offload: whether fp16 overflowed is agreed on by GPUs",
         ),
+    ]
+
+
+def _diloco_checks(config: TrainConfig) -> list[_Check]:
+    every, evaluated = config.diloco.every, config.evaluate_every
+    # Only then do all nodes hold the weights that are saved, scored or taken home.
+    multiple = f"expected a multiple of diloco.every ({every}), got"
+    return [
+        (config.steps % every > 0, "steps", f"{multiple} {config.steps}"),
+        (config.checkpoint_every % every > 0, "checkpoint_every", f"{multiple} {config.checkpoint_every}"),
+        (evaluated is not None and evaluated % every > 0, "evaluate_every", f"{multiple} {evaluated}"),
+        (config.precision == "fp16", "precision", "expected bf16, tf32 or fp32 with diloco, got fp16"),
+        (config.ema is not None, "ema", "expected none with diloco: each node would average its own weights"),
+        (
+            config.optim.schedule == "plateau",
+            "optim.schedule",
+            "expected another than plateau with diloco: each node has its own loss",
+        ),
+        (config.stage != "operator", "stage", f"expected operator with diloco, got {config.stage}"),
+        (config.freeze != "off", "freeze", f"expected off with diloco, got {config.freeze}"),
+        (config.out_of_memory == "retry", "out_of_memory", "retry is for single and ddp, not for diloco"),
     ]
 
 

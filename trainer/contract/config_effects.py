@@ -39,6 +39,11 @@ _REFUSED: tuple[_Row, ...] = (
         "has no effect with strategy: {c.strategy}; expected fsdp2",
     ),
     (
+        "diloco.every diloco.outer_lr diloco.outer_momentum",
+        lambda c: c.strategy == "diloco",
+        "has no effect with strategy: {c.strategy}; expected diloco",
+    ),
+    (
         "loader.prefetch loader.pin",
         lambda c: not {"host", "disk"}.isdisjoint(_kept(c)),
         "has no effect with data.keep: device; host and disk read it",

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
+from trainer.contract import layout
 from trainer.contract.errors import DeviceError
 from trainer.distributed.clock import StepClock
 from trainer.distributed.rank import Rank, TrainJob
@@ -87,12 +88,24 @@ def join(rank: Rank, job: TrainJob) -> Ranks:
     device = device_of(rank.local_rank, gpus=job.gpus)
     # With `device_id` NCCL connects now, so that a bad host shows here and not in the first step.
     torch_dist.init_process_group(
-        BACKENDS[device.type], timeout=limit, device_id=device if device.type == "cuda" else None
+        BACKENDS[device.type],
+        timeout=limit,
+        device_id=device if device.type == "cuda" else None,
+        **({} if rank.node is None else _of_this_node(rank)),
     )
     control = torch_dist.new_group(backend="gloo", timeout=limit)
     # For a rank that is missing NCCL would wait without a word; this names it.
     torch_dist.monitored_barrier(control, limit, wait_all_ranks=True)
     return Ranks(rank=rank, device=device, control=control)
+
+
+def _of_this_node(rank: Rank) -> dict[str, Any]:
+    """Let the ranks of this node meet in a file: no other node takes part, nor can end them."""
+    # Of this start: the folder is put aside before another.
+    path = rank.box / layout.RANKS / "store"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store = torch_dist.FileStore(str(path), rank.world_size)
+    return {"store": store, "rank": rank.rank, "world_size": rank.world_size}
 
 
 def device_of(local_rank: int, *, gpus: int) -> torch.device:

@@ -58,7 +58,7 @@ def this_node_of(nodes: int, environ: Mapping[str, str]) -> ThisNode:
         return ThisNode()
     node = _number(environ.get("VASTRUN_NODE", ""), below=nodes)
     host, port = _endpoint(environ.get("VASTRUN_RENDEZVOUS", ""))
-    address = _own_address(host, port)
+    address = own_address(host, port)
     return ThisNode(
         node=node, nodes=nodes, host=host, port=port, address=address, interface=_interface_of(address)
     )
@@ -116,8 +116,8 @@ def _endpoint(text: str) -> tuple[str, int]:
     raise ValueError(f"VASTRUN_RENDEZVOUS: expected HOST:PORT of the first node, got {text!r}")
 
 
-def _own_address(host: str, port: int) -> str:
-    """Return the address from which packets to `host` would be sent. Raises OSError."""
+def own_address(host: str, port: int) -> str:
+    """Return this machine's address from which packets to `host` would be sent. Raises OSError."""
     family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     # To connect a UDP socket sends nothing: the kernel only looks up the route.
     with socket.socket(family, kind, protocol) as probe:

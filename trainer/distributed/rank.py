@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,10 @@ class Rank:
     box: Path
     local_world_size: int | None = None
     """The ranks of this machine; None: all."""
+    node: int | None = None
+    """The number of this machine, where the ranks of each train by themselves; None: all train together."""
+    nodes: int = 1
+    """How many machines train by themselves."""
     micro_batch_cap: int | None = None
     """The most windows that this rank may compute at once, since more did not fit before; None: no limit."""
 
@@ -69,6 +73,27 @@ class Rank:
     def is_first(self) -> bool:
         """Tell whether this is rank 0, the one that prints and writes for all."""
         return self.rank == 0
+
+    @property
+    def number(self) -> int:
+        """Return which of all ranks this is, on whichever node."""
+        return (self.node or 0) * self.world_size + self.rank
+
+    @property
+    def of(self) -> int:
+        """Return how many ranks there are on all nodes."""
+        return self.nodes * self.world_size
+
+    def by_node(self) -> Rank:
+        """Return this rank among those of its node, which train by themselves."""
+        here = self.local_world_size or self.world_size
+        return replace(
+            self,
+            rank=self.local_rank,
+            world_size=here,
+            node=self.rank // here,
+            nodes=self.world_size // here,
+        )
 
 
 def read_job(box: Path) -> TrainJob:

@@ -22,6 +22,7 @@ class Facts:
     parameters: int
     windows: int
     """What the smallest training set holds."""
+    has_torchft: bool = True
     micro_batch_cap: int | None = None
     """More windows at once did not fit before."""
 
@@ -105,6 +106,10 @@ def _faults(config: TrainConfig, facts: Facts, strategy: str) -> list[str]:
         (
             strategy == "fsdp2" and config.out_of_memory == "retry",
             "train.out_of_memory: retry is for single and ddp, not for fsdp2",
+        ),
+        (
+            strategy == "diloco" and not facts.has_torchft,
+            "train.strategy: diloco needs torchft, which is not here: setup: [pip install torchft==0.2.0]",
         ),
         (config.cuda_graphs and facts.device == "cpu", "train.cuda_graphs: needs a GPU"),
         (

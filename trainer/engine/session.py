@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from trainer.distributed.shards import reshard
 from trainer.engine.blocks import prepare
 from trainer.engine.ema import Ema
 from trainer.engine.optimiser import make_optimizer
+from trainer.engine.outer import Outer
 from trainer.engine.plan import Facts, Plan, make_plan
 from trainer.engine.schedule import Schedule
 from trainer.heartbeat import Activity
@@ -59,6 +61,8 @@ class Session:
     schedule: Schedule
     scaler: torch.amp.GradScaler
     ema: Ema | None
+    outer: Outer | None = None
+    """None: all nodes train together."""
     checkpoints: Checkpointer
     clock: StepClock
     wandb_id: str
@@ -105,7 +109,9 @@ class Session:
     def tensors(self) -> dict[str, Tensor]:
         """Return all that is trained, by name."""
         reshard(self.operator)
-        return tensors_of(self.operator, [self.optimizer], self.ema.state_dict() if self.ema else None)
+        ema = self.ema.state_dict() if self.ema else None
+        outer = self.outer.tensors() if self.outer else {}
+        return {**tensors_of(self.operator, [self.optimizer], ema), **outer}
 
     def write_plan(self) -> None:
         """Write the plan: the supervisor reads there with how much less to start again."""
@@ -131,11 +137,17 @@ class Session:
         for line in noted(self.config, strategy=plan.strategy, device=device, world_size=plan.world_size):
             print(f"note: {line}", flush=True)
 
+    def _samples(self, step: int) -> int:
+        """Return the windows that were seen in so many steps, without what absent nodes left out."""
+        samples, rank = self.task_schedule.samples, self.ranks.rank
+        left_out = self.outer.missed * self.config.diloco.every if self.outer else 0
+        return step * samples - left_out * (samples // rank.nodes)
+
     def _state(self, step: int, loss: float | None) -> TrainerState:
         origin = {"run_id": self.job.run_id, "code": self.job.code, "torch": torch.__version__}
         return TrainerState(
             step=step,
-            samples=step * self.task_schedule.samples,
+            samples=self._samples(step),
             loss=loss,
             config=asdict(self.config),
             made_by={**origin, "plan": asdict(self.plan), "wandb": self.wandb_id},
@@ -160,7 +172,10 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     set_products(plan.precision, ranks.device)
     for task in tasks:
         task.place(ranks.device)
-    return assembled(ranks, job, config, plan, tasks, objective, _checkpoints(ranks, config, plan))
+    session = assembled(ranks, job, config, plan, tasks, objective, _checkpoints(ranks, config, plan))
+    if not session.strategy.by_node:
+        return session
+    return replace(session, outer=Outer(session.objective, config.diloco, ranks.rank.nodes))
 
 
 def assembled(
@@ -249,7 +264,7 @@ def _task_schedule(config: TrainConfig, plan: Plan, spaces: Sequence[Space], ran
             noise=config.noise if config.stage == "operator" else 1.0,
             space=space,
             remainder=config.remainder,
-            rank=rank.rank,
+            rank=rank.number,
             world_size=plan.world_size,
             accumulation=plan.accumulation,
         )
@@ -264,12 +279,13 @@ def _plan(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task], operator: Op
     """Make the plan, the same on all ranks. When it cannot be made, all leave and one of them says why."""
     device = ranks.device
     facts = Facts(
-        world_size=ranks.rank.world_size,
+        world_size=ranks.rank.of,
         device=device.type,
         memory=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
         bf16=computes_bf16(device),
         parameters=size_of(operator),
         windows=min(space.windows for space in spaces_of(config, tasks)),
+        has_torchft=find_spec("torchft") is not None,
         micro_batch_cap=ranks.rank.micro_batch_cap,
     )
     try:

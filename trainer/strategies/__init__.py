@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from trainer.strategies.ddp import DDP
+from trainer.strategies.diloco import DILOCO
 from trainer.strategies.fsdp2 import FSDP2
 from trainer.strategies.single import SINGLE
 from trainer.strategies.strategy import Strategy
 
-STRATEGIES: dict[str, Strategy] = {"single": SINGLE, "ddp": DDP, "fsdp2": FSDP2}
+STRATEGIES: dict[str, Strategy] = {"single": SINGLE, "ddp": DDP, "fsdp2": FSDP2, "diloco": DILOCO}

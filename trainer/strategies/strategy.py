@@ -33,3 +33,5 @@ class Strategy:
     """The model after a rehearsal, as if there had been none. All ranks call it; its weights stay."""
     sharded: bool
     """True when a rank holds a part of each parameter only."""
+    by_node: bool = False
+    """True when the ranks of a node train by themselves, and the nodes meet now and then."""

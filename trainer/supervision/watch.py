@@ -66,7 +66,8 @@ def run_ranks(
     # The kernel's counter is of all that ever happened here: what counts is by how much it grows.
     started_at, memory_kills_before, this_node = time.time(), memory_kills(box), peers.this_node
     launch = begin(box, start.world_size, environment_of(box, job, start, this_node))
-    begin_pushing(box, job)
+    if this_node.is_host:  # what lies on the others is theirs alone
+        begin_pushing(box, job)
     log.follow(_tails(box, this_node.ranks(start.world_size)))
     watch = Watch(
         box=box, job=job, launch=launch, log=log, stop=stop, peers=peers, tracker=ProgressTracker(box=box)

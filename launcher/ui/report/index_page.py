@@ -28,8 +28,8 @@ _OF_RUNS: Columns = {
     "Began": True,
     "Time": True,
     "Cost": True,
-    "Machine": False,
     "Batch": False,
+    "Machine": False,
 }
 _OF_BATCHES: Columns = {
     "Batch": False,
@@ -152,8 +152,8 @@ def _run(row: RunRow, now: float) -> Html:
         _cell(moment(run.created_at), f"{run.created_at:.0f}", right=True),
         _cell(duration(seconds), f"{seconds:.1f}", right=True),
         _cell(usd(row.usd), f"{row.usd:.6f}", right=True),
-        _cell("" if run.offer is None else shortened(run.offer.description)),
         _cell(batch, run.batch),
+        _cell("" if run.offer is None else shortened(run.offer.description)),
     )
     return element("tr", *cells)
 

@@ -12,6 +12,7 @@ from tests.launcher.batch.virtual_time import Killed, VirtualTime
 from tests.launcher.batch.world import NAME, BatchWorld
 from tests.launcher.faults import Fault, Moment, Plan
 from tests.launcher.flow.test_fault_matrix import MOMENTS
+from tests.slow import slow
 
 TROUBLES = ("error", "uncertain", "unreachable", "busy", "vanish", "killed")
 VERBS = {
@@ -60,7 +61,15 @@ def drive_to_the_end(world: BatchWorld) -> None:
         world.ledger.batches.reopen(NAME)
 
 
-@pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS, ids=lambda value: value)
+QUICK = [row for row in ROWS if row[2] in ("killed", "unreachable")]
+"""The matrix of a single run has the other troubles."""
+
+
+@pytest.mark.parametrize(
+    ("verb", "moment", "trouble"),
+    [*QUICK, *slow(*(row for row in ROWS if row not in QUICK))],
+    ids=lambda value: value,
+)
 def test_one_trouble_leaves_no_machine_and_gives_each_point_one_end(
     verb: str, moment: Moment, trouble: str, tmp_path: Path
 ) -> None:

@@ -372,3 +372,22 @@ def test_what_a_job_leaves_to_auto_is_a_key_that_is_still_open() -> None:
 def test_auto_where_nobody_could_answer_it_is_a_fault(lines: str, fault: str) -> None:
     (told,) = faults(f"name: job\n{lines}\n")
     assert fault in told
+
+
+DILOCO = f"nodes: 2\n{TRAIN}  strategy: diloco\n"
+TORCHFT = "setup: [pip install torchft==0.2.0]\n"
+
+
+def test_diloco_without_torchft_is_refused_before_anything_is_rented() -> None:
+    assert faults(DILOCO) == (
+        "job.yaml:4: train.strategy: diloco needs torchft, which vastrun's images do not have: "
+        "add setup: [pip install torchft==0.2.0], or give an image that has it",
+    )
+    assert load(DILOCO + TORCHFT).nodes == 2
+    assert load(DILOCO + "image: ours/torch\n").nodes == 2
+
+
+def test_diloco_is_for_several_nodes() -> None:
+    assert faults(DILOCO + TORCHFT, "nodes=1") == (
+        "job.yaml:4: train.strategy: diloco is for several nodes, got nodes: 1",
+    )

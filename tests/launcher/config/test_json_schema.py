@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from jsonschema import Draft7Validator
 
 from launcher.config.loading import checked
@@ -98,5 +97,5 @@ def with_value(base: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 def is_read(kind: type, document: Any) -> bool:
     """Whether the loader finds no fault in the type of a value; what values mean together comes later."""
-    reading = YamlReader(parse(yaml.safe_dump(document), "file"), kind)
+    reading = YamlReader(parse(json.dumps(document), "file"), kind)
     return checked(reading, kind) is not None and not reading.faults

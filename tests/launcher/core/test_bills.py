@@ -91,8 +91,8 @@ def test_gpus_are_charged_unless_they_were_seen_to_be_free(
 def test_a_price_that_changes_counts_from_then_on_and_what_was_charged_before_stays(
     factor: float, tmp_path: Path
 ) -> None:
-    terminal = Terminal(tmp_path, Training(seconds=600))
-    terminal.at(300, lambda: terminal.market.reprice(factor))
+    terminal = Terminal(tmp_path, Training(seconds=120))
+    terminal.at(60, lambda: terminal.market.reprice(factor))
 
     end = terminal.launch()
 

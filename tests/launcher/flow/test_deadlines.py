@@ -17,7 +17,7 @@ from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import World
 
 NOW = 1_800_000_000.0
-LEFT_S = 1800.0
+LEFT_S = 600.0
 ENDLESS = Training(seconds=90000)
 
 
@@ -27,7 +27,7 @@ def job(left_s: float = LEFT_S) -> JobSpec:
     return train_job(limits=Limits(hours=12.0, usd=30.0, deadline=deadline))
 
 
-@pytest.mark.parametrize("loading_s", [0.0, 600.0])
+@pytest.mark.parametrize("loading_s", [0.0, 200.0])
 def test_a_training_is_stopped_with_a_checkpoint_so_that_all_is_over_at_the_deadline(
     tmp_path: Path, loading_s: float
 ) -> None:
@@ -44,7 +44,7 @@ def test_a_training_is_stopped_with_a_checkpoint_so_that_all_is_over_at_the_dead
 
 def test_a_detached_run_ends_itself_at_the_deadline_however_long_its_machine_loaded(tmp_path: Path) -> None:
     world = World(tmp_path, training=ENDLESS, spec=job())
-    world.market.loading["host-1"] = Loading(seconds=600.0, layer_s=60.0)
+    world.market.loading["host-1"] = Loading(seconds=200.0, layer_s=60.0)
     world.user_requests.at = {NOW: UserRequest.DETACH}
     assert world.launch().phase is Phase.TRAIN
 
@@ -79,7 +79,7 @@ def test_a_run_that_is_resumed_keeps_its_deadline(tmp_path: Path) -> None:
     world.expect(Fault(verb="output_store.pump", nth=3, moment="after", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
-    world.pass_time(900)
+    world.pass_time(300)
 
     run = world.resume()
 

@@ -17,6 +17,7 @@ from launcher.decisions import policy
 from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
 from tests.launcher.slow_world import long_job, slow_world
 from tests.launcher.world import World
+from tests.slow import slow
 from trainer.contract import layout
 
 PROVIDER_TROUBLES = ("error", "uncertain", "unreachable", "denied", "busy", "vanish", "bug", "killed")
@@ -105,32 +106,48 @@ def check_nothing_leaked_and_nothing_lied(world: World, run: Run | None) -> None
     assert cost == pytest.approx(world.market.bill_usd, rel=0.05, abs=0.2), story
 
 
-@pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS, ids=lambda value: value.replace(" ", "_"))
-def test_one_fault_leaves_nothing_rented_and_no_false_verdict(
+def strikes(fault: Fault, folder: Path) -> bool:
+    """Whether a whole run makes that call; with the fault in it nothing leaks and nothing lies."""
+    folder.mkdir()
+    world = World(folder)
+    world.expect(fault)
+
+    run = drive_to_the_end(world)
+
+    check_nothing_leaked_and_nothing_lied(world, run)
+    if fault.trouble == "killed" and run is not None:
+        assert run.cause is None, f"{fault}: {run.cause} {run.detail}"
+    if fault.trouble == "no space" and run is not None:
+        assert run.cause in (None, Cause.STORAGE), f"{fault}: {run.cause} {run.detail}"
+        assert run.cause is None or world.market.most_at_once == 0, "a run with a machine waits instead"
+    return bool(world.plan.struck)
+
+
+each_row = pytest.mark.parametrize(
+    ("verb", "moment", "trouble"), ROWS, ids=lambda value: value.replace(" ", "_")
+)
+
+
+@each_row
+def test_one_fault_in_the_first_call_leaves_nothing_rented_and_no_false_verdict(
     verb: str, moment: Moment, trouble: str, tmp_path: Path
 ) -> None:
-    struck = 0
-    for nth in range(1, CALLS + 1):
-        folder = tmp_path / str(nth)
-        folder.mkdir()
-        world = World(folder)
-        world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble))
-
-        run = drive_to_the_end(world)
-
-        check_nothing_leaked_and_nothing_lied(world, run)
-        if trouble == "killed" and run is not None:
-            assert run.cause is None, f"#{nth}: {run.cause} {run.detail}"
-        if trouble == "no space" and run is not None:
-            assert run.cause in (None, Cause.STORAGE), f"#{nth}: {run.cause} {run.detail}"
-            assert run.cause is None or world.market.most_at_once == 0, "a run with a machine waits instead"
-        if not world.plan.struck:
-            break  # a whole run makes no more calls of it
-        struck += 1
-    assert struck, "no fault of this row ever struck: the row tests nothing"
+    fault = Fault(verb=verb, nth=1, moment=moment, trouble=trouble)
+    assert strikes(fault, tmp_path / "1"), "the fault of this row never struck: the row tests nothing"
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.slow
+@each_row
+def test_one_fault_in_a_later_call_leaves_nothing_rented_and_no_false_verdict(
+    verb: str, moment: Moment, trouble: str, tmp_path: Path
+) -> None:
+    faults = (Fault(verb=verb, nth=nth, moment=moment, trouble=trouble) for nth in range(2, CALLS + 1))
+    all(
+        strikes(fault, tmp_path / str(fault.nth)) for fault in faults
+    )  # until a whole run makes no more of it
+
+
+@pytest.mark.parametrize("seed", [*range(15), *slow(*((seed,) for seed in range(15, 60)))])
 def test_two_faults_leave_nothing_rented_and_no_false_verdict(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     world = World(tmp_path)

@@ -14,6 +14,7 @@ from tests.launcher.gang_checks import check_nothing_leaked, networked
 from tests.launcher.gang_world import RUN_ID, GangWorld
 from tests.launcher.ledger.postgres import PostgresServer
 from tests.launcher.team_world import TeamWorld
+from tests.slow import slow
 
 
 def drive_to_the_end(world: GangWorld) -> Run:
@@ -176,7 +177,15 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS, ids=lambda value: value.replace(" ", "_"))
+QUICK = [row for row in ROWS if row[1] == "after" or row[2] == "killed"]
+"""What took effect, and nobody heard of it; the matrix of one machine has the others."""
+
+
+@pytest.mark.parametrize(
+    ("verb", "moment", "trouble"),
+    [*QUICK, *slow(*(row for row in ROWS if row not in QUICK))],
+    ids=lambda value: value.replace(" ", "_"),
+)
 def test_one_fault_leaves_no_machine_of_either_node_and_no_false_verdict(
     verb: str, moment: Moment, trouble: str, tmp_path: Path
 ) -> None:

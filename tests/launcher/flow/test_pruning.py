@@ -23,6 +23,7 @@ from tests.launcher.flow.test_fault_matrix import (
 )
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.world import RUN_ID, World
+from tests.slow import slow
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
 
@@ -197,7 +198,13 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS)
+QUICK = [row for row in ROWS if row[2] in ("killed", "unreachable")]
+"""The matrix of a single run has the other troubles."""
+
+
+@pytest.mark.parametrize(
+    ("verb", "moment", "trouble"), [*QUICK, *slow(*(row for row in ROWS if row not in QUICK))]
+)
 def test_a_fault_while_it_is_pruned_leaves_nothing_rented_and_no_false_verdict(
     verb: str, moment: Moment, trouble: str, tmp_path: Path
 ) -> None:

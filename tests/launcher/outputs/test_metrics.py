@@ -197,12 +197,12 @@ def test_a_line_that_fills_a_chunk_is_skipped(run: Run) -> None:
 
 
 def test_a_long_curve_keeps_its_early_and_its_newest_points(run: Run) -> None:
-    Outputs(run).path(layout.METRICS).write_bytes(lines(range(200_000)))
+    Outputs(run).path(layout.METRICS).write_bytes(lines(range(40_000)))
 
     curve = Outputs(run).curve("loss")
 
     assert len(curve) < 8000
-    assert curve[-1][0] == 199_999
+    assert curve[-1][0] == 39_999
     kept = [step for step, _ in curve]
     assert kept[:1000] == list(range(1000))
     assert all(later - former <= max(1, later / 500) for former, later in itertools.pairwise(kept))

@@ -90,15 +90,15 @@ def test_a_failure_says_its_cause(tmp_path: Path) -> None:
 def test_each_threshold_of_the_budget_is_told_on_the_way(tmp_path: Path) -> None:
     with inbox() as there:
         terminal = Terminal(tmp_path, Training(seconds=10_000, steps=10_000))
-        notified(terminal, there.url).launch("--set", "limits.usd=0.5", "--set", "train.steps=10000")
+        notified(terminal, there.url).launch("--set", "limits.usd=0.2", "--set", "train.steps=10000")
     assert sorted(there.events) == ["budget_100", "budget_50", "budget_80", "failure"]
 
 
 def test_a_resumed_run_is_not_told_of_twice(tmp_path: Path) -> None:
     with inbox() as there:
         terminal = notified(Terminal(tmp_path, Training(seconds=10_000, steps=10_000)), there.url)
-        terminal.at(300.0, lambda: terminal.ledger.ask(terminal.ledger.runs()[0].id, UserRequest.DETACH))
-        terminal.launch("--set", "limits.usd=0.5", "--set", "train.steps=10000")
+        terminal.at(120.0, lambda: terminal.ledger.ask(terminal.ledger.runs()[0].id, UserRequest.DETACH))
+        terminal.launch("--set", "limits.usd=0.2", "--set", "train.steps=10000")
         assert there.events == ["budget_50"]
         terminal.type("resume", "last")
     assert there.events.count("budget_50") == 1

@@ -209,6 +209,9 @@ ELSEWHERE = {
     "check_every": "tests/trainer/checks/test_trainings.py",
     "cuda_graphs": "tests/trainer/engine/test_plan.py",
     "fsdp2.cpu_offload": "tests/trainer/engine/test_plan.py",
+    **dict.fromkeys(
+        ("diloco.every", "diloco.outer_lr", "diloco.outer_momentum"), "tests/trainer/engine/test_meetings.py"
+    ),
     "loader.pin": "tests/trainer/contract/test_options.py",
 }
 """Keys that need a former training, several ranks or a GPU, and where they are shown; without a GPU they are
@@ -345,6 +348,8 @@ def test_the_supervisor_waits_as_long_as_the_job_says(key: str, seconds: float) 
         ({"fsdp2.cpu_offload": True, "strategy": "ddp"}, ["fsdp2.cpu_offload"]),
         ({"fsdp2.reshard_after_forward": False, "strategy": "single"}, ["fsdp2.reshard_after_forward"]),
         ({"fsdp2.reshard_after_forward": False, "strategy": "fsdp2"}, []),
+        ({"diloco.every": 10}, ["diloco.every"]),
+        ({"diloco.outer_lr": 1.0, "strategy": "diloco", "steps": 20, "checkpoint_every": 20}, []),
         (FNO | {"data.patch": 8}, ["data.patch"]),
         ({"data.patch": 8, "model.patch": 8}, ["model.patch"]),
         (DARCY | {"unroll": 2}, ["unroll"]),

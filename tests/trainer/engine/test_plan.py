@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainer.contract.config import Fsdp2Config, TrainConfig
+from trainer.contract.config import Fsdp2Config, OptimConfig, TrainConfig
 from trainer.contract.config_checks import faults_of
 from trainer.contract.errors import ConfigError
 from trainer.engine.plan import Facts, make_plan
@@ -88,6 +88,11 @@ def test_a_cap_makes_micro_batches_smaller_and_never_the_batch(
             {"strategy": "fsdp2", "fsdp2": Fsdp2Config(cpu_offload=True)},
             "train.fsdp2.cpu_offload: needs a GPU to offload from",
         ),
+        (
+            replace(CPU, has_torchft=False),
+            {"strategy": "diloco"},
+            "train.strategy: diloco needs torchft, which is not here: setup: [pip install torchft==0.2.0]",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(facts: Facts, options: dict[str, Any], fault: str) -> None:
@@ -111,6 +116,18 @@ def test_what_cannot_be_is_refused_in_one_line(facts: Facts, options: dict[str, 
         ({"out_of_memory": "retry", "cuda_graphs": True, "compile": "whole"}, 1, "out_of_memory"),
         ({"batch": 512 * 18 + 2}, 2, "batch"),
         ({"precision": "fp16", "fsdp2": Fsdp2Config(cpu_offload=True)}, 2, "precision"),
+        *(
+            ({"strategy": "diloco", **options}, 2, key)
+            for key, options in {
+                "steps": {"steps": 1510},
+                "checkpoint_every": {"checkpoint_every": 30},
+                "precision": {"precision": "fp16"},
+                "ema": {"ema": 0.9},
+                "optim.schedule": {"optim": OptimConfig(schedule="plateau")},
+                "freeze": {"freeze": "codec"},
+                "out_of_memory": {"out_of_memory": "retry"},
+            }.items()
+        ),
     ],
 )
 def test_what_the_job_alone_shows_is_known_before_anything_is_rented(

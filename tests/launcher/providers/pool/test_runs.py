@@ -183,8 +183,8 @@ def test_a_slot_that_no_open_run_claims_is_reaped(house: House) -> None:
 
 @pytest.mark.slow
 def test_when_all_launchers_are_dead_leases_end_the_slot_and_then_the_machine(house: House) -> None:
-    short = replace(program(WAITS), limits=Limits(hours=0.004, stall_s=90, start_s=90, collect_s=1))
-    holder = house.hold(short, idle_s=2.0)
+    short = replace(program(WAITS), limits=Limits(hours=0.015, stall_s=90, start_s=90, collect_s=1))
+    holder = house.hold(short, idle_s=20.0)
     run_id, drive = house.launch(short)
     house.waits_for(run_id, "rank0 at work")
     drive.kill()

@@ -17,7 +17,7 @@ from tests.contract.markets import LEASE
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.jobs import train_job
-from tests.waiting import LONGEST_S, eventually
+from tests.waiting import eventually
 
 LABEL = "vastrun-calm-heron-3f1a"
 
@@ -56,15 +56,19 @@ def rent(provider: VastProvider) -> Instance:
 
 def eventually_refused(provider: VastProvider, machine: Instance) -> ProviderError:
     """The error with which the box is given up, once its row says so."""
-    deadline = time.monotonic() + LONGEST_S
-    while time.monotonic() < deadline:
+
+    def refused() -> ProviderError | None:
         try:
             provider.connect(machine).close()
         except UnreachableError:
-            continue
+            return None
         except ProviderError as error:
             return error
-    raise AssertionError("it was not given up")
+        return None
+
+    error = eventually(refused, what="it is given up")
+    assert error is not None
+    return error
 
 
 def show(vast: VastEmulator, machine: Instance, status: str) -> None:

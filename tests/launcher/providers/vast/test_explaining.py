@@ -66,6 +66,7 @@ def test_the_speed_of_an_earlier_run_of_the_job_is_what_the_next_is_planned_by(
     assert "1.0 h at 2 steps/s, measured (1 run)" in terminal.type(*explain).out
 
 
+@pytest.mark.slow
 def test_a_deadline_takes_the_cheapest_machine_that_is_expected_in_time_or_names_the_soonest(
     vast: VastEmulator, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from launcher.providers.vast import VastProvider
 from launcher.providers.vast.stops import OFFLINE_S
 from launcher.shipped import onstart_dir
 from tests.contract.markets import LEASE
+from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
@@ -149,13 +150,15 @@ def test_a_destroy_is_asked_for_again_after_a_fault_that_passes(
         ("pull_denied", Cause.USER_ERROR),
     ],
 )
-def test_a_box_that_never_comes_up_is_told_with_its_cause(
-    vast: VastEmulator, provider: VastProvider, fault: str, cause: Cause
-) -> None:
-    vast.faults.add(fault)
-    machine = rent(provider)
-    error = eventually_refused(provider, machine)
-    assert error.cause is cause
+def test_a_box_that_never_comes_up_is_told_with_its_cause(tmp_path: Path, fault: str, cause: Cause) -> None:
+    with VastEmulator(rate_limits=False, pace=Pace(created_s=60.0)) as vast:
+        provider = open_market(vast, tmp_path)
+        vast.faults.add(fault)
+        machine = rent(provider)
+        vast.advance(60.0)
+        with pytest.raises(ProviderError) as caught:
+            provider.connect(machine)
+    assert caught.value.cause is cause
 
 
 def test_a_box_that_loads_is_silent(vast: VastEmulator, provider: VastProvider) -> None:

@@ -1,4 +1,4 @@
-"""A page in Chromium without a screen, driven by the DevTools protocol over a pipe: standard library only."""
+"""A page in Chromium without a screen, driven by the DevTools protocol over a pipe."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import LONGEST_S
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-LONGEST_S = 60.0
 
 
 def program() -> str | None:
@@ -50,12 +51,22 @@ class Page:
         """Load the page and draw it all; return the seconds of a processor that it took."""
         self.requests.clear()
         self.complaints.clear()
-        self._loaded, deadline = False, time.monotonic() + LONGEST_S
+        self._loaded = False
         self.order("Page.navigate", url=address)
-        while not self._loaded:
-            self._take(deadline)
+        self._wait_until_loaded()
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         return float(next(one["value"] for one in self._figures() if one["name"] == "ThreadTime"))
+
+    def follow(self, script: str) -> None:
+        """Do what leads to another page; return when that is loaded: until then there may be none to ask."""
+        self._loaded = False
+        self.evaluate(script)
+        self._wait_until_loaded()
+
+    def _wait_until_loaded(self) -> None:
+        deadline = time.monotonic() + LONGEST_S
+        while not self._loaded:
+            self._take(deadline)
 
     def _figures(self) -> Any:
         """Of this page only: they begin anew with each."""

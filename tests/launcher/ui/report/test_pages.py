@@ -130,6 +130,7 @@ def test_pictures_that_the_page_has_no_room_for_are_named(tmp_path: Path) -> Non
     assert "c.png, d.png, in" in shown(read)
 
 
+@pytest.mark.slow
 def test_a_page_with_much_of_everything_is_not_larger_and_made_within_a_second(tmp_path: Path) -> None:
     def talkative(outcome: Outcome) -> Outcome:
         rank = RankEnd(rank=1, exit_code=1, exception="x" * 900, traceback=f"{'y' * 180}\n" * 100)

@@ -104,6 +104,7 @@ def test_a_batch_links_to_the_pages_of_its_runs(tmp_path: Path) -> None:
         assert ask(server, "run/" + ledger.runs()[0].id)[0] == 200
 
 
+@pytest.mark.slow
 def test_every_run_of_a_large_ledger_is_reached_page_by_page(tmp_path: Path) -> None:
     ledger = made_batch(tmp_path, 450, steps=2)
     with served(Site(lambda: ledger, lambda: NOW).page) as server:

@@ -1,0 +1,95 @@
+"""Meetings: the nodes of `diloco` meet before their first step, and then every `diloco.every` steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+import torch.distributed as torch_dist
+from torch import Tensor
+
+from trainer.distributed.replicas import Meeting, Replicas, State
+from trainer.engine.outer import Outer
+from trainer.engine.session import Session
+
+
+def _nobody() -> bool:
+    return False
+
+
+class Meetings:
+    """Those of one training. All ranks call each method at the same place."""
+
+    def __init__(self, session: Session, outer: Outer) -> None:
+        """Wait for all nodes. Raises DistNetworkError."""
+        self._session, self._outer, self._step = session, outer, session.start
+        rank = session.ranks.rank
+        self._was_behind = False
+        """At the last meeting this node took the state of another."""
+        self._replicas = None
+        if rank.is_first:
+            self._replicas = Replicas(
+                rank,
+                least=rank.nodes,
+                limit_s=session.job.longest_stage_s,
+                give=self._give,
+                take=self._take,
+            )
+
+    def begin(self) -> Session:
+        """Return the session as it begins: a node that is behind goes on like one that is further."""
+        if not self._outer.meetings:
+            # A training that begins, or the checkpoint of another strategy, which is further than nothing.
+            self._outer.begin(min(self._step, 1))
+        self._meet(trained=False)
+        if self._outer.is_due:
+            self._meet(trained=not self._was_behind)
+        return replace(self._session, start=self._step)
+
+    def after(self, step: int, asked: Callable[[], bool]) -> bool:
+        """Meet when this step is one after which the nodes do.
+
+        True: this node was `asked` to stop meanwhile; others may have stopped on their way here. They meet
+        when they begin again. Not after the last step: no other beginning follows.
+        """
+        config = self._session.config
+        self._step = step
+        if step % config.diloco.every:
+            return False
+        self._outer.is_due = True
+        return not self._meet(trained=True, asked=asked if step < config.steps else _nobody)
+
+    def _meet(self, *, trained: bool, asked: Callable[[], bool] = _nobody) -> bool:
+        """Meet, tell the other ranks of this node, and follow. False: asked to stop before."""
+        ranks, outer = self._session.ranks, self._outer
+        meeting: Meeting | None = None
+        if self._replicas is not None:
+            meeting = self._replicas.meet(
+                outer.meetings,
+                lambda behind: outer.way() if trained and not behind else outer.no_way(),
+                asked,
+            )
+        has_met, self._was_behind, self._step = ranks.told_by_first(
+            (meeting is not None, meeting is not None and meeting.was_behind, self._step)
+        )
+        if not has_met:
+            return False
+        if self._was_behind:
+            for tensor in self._session.tensors().values():
+                torch_dist.broadcast(tensor, 0, group=None if tensor.is_cuda else ranks.control)
+        total = outer.no_way() if meeting is None else meeting.total
+        torch_dist.broadcast(total, 0, group=ranks.control)
+        outer.follow(total)
+        return True
+
+    def _give(self) -> State:
+        tensors = {name: tensor.detach().cpu() for name, tensor in self._session.tensors().items()}
+        return {"step": self._step, "tensors": tensors}
+
+    @torch.no_grad()
+    def _take(self, state: State) -> None:
+        here: dict[str, Tensor] = self._session.tensors()
+        for name, tensor in state["tensors"].items():
+            here[name].copy_(tensor)
+        self._step = state["step"]

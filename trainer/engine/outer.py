@@ -1,0 +1,90 @@
+"""Outer: the outer optimiser of DiLoCo (Douillard et al. 2023), Nesterov's momentum along a mean way.
+
+A node's way is the difference between its weights when the nodes last met and its weights now. One vector of
+the size of the weights, in fp32, is all that the nodes exchange.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+
+from trainer.checkpoints.contents import OUTER
+from trainer.contract.config import DilocoConfig
+
+
+class Outer:
+    """What a node keeps between two meetings, in main memory: 2 vectors of N numbers for N parameters."""
+
+    def __init__(self, model: nn.Module, config: DilocoConfig, nodes: int) -> None:
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._nodes = nodes
+        self._weights = nn.Parameter(self._now())
+        self._momentum = torch.zeros_like(self._weights)
+        self._optimizer = torch.optim.SGD(
+            [self._weights],
+            lr=config.outer_lr,
+            momentum=config.outer_momentum,
+            nesterov=config.outer_momentum > 0,
+        )
+        self._optimizer.state[self._weights]["momentum_buffer"] = self._momentum
+        self._counts = torch.zeros(3, dtype=torch.int64)
+
+    @property
+    def meetings(self) -> int:
+        """How often the nodes have met; above 0 from the first step on."""
+        return int(self._counts[0])
+
+    @property
+    def missed(self) -> int:
+        """How many ways were missing at the meetings, of nodes that had died or come later."""
+        return int(self._counts[1])
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether this node has come to a meeting, and not met there yet."""
+        return bool(self._counts[2])
+
+    @is_due.setter
+    def is_due(self, is_due: bool) -> None:
+        self._counts[2] = is_due
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that it keeps, by its name in a checkpoint: the very tensors."""
+        kept = {"weights": self._weights.detach(), "momentum": self._momentum, "counts": self._counts}
+        return {f"{OUTER}{name}": tensor for name, tensor in kept.items()}
+
+    def begin(self, meetings: int) -> None:
+        """Take the weights of now for those of the last meeting, as a training does that begins."""
+        self._weights.data.copy_(self._now())
+        self._counts[0] = meetings
+
+    def way(self) -> Tensor:
+        """Return the way that this node went, (N + 1,), with the number of nodes that went it behind: 1."""
+        return torch.cat([self._weights.detach() - self._now(), torch.ones(1)])
+
+    def no_way(self) -> Tensor:
+        """Return what a node gives that has nothing to add, (N + 1,)."""
+        return torch.zeros(len(self._weights) + 1)
+
+    @torch.no_grad()
+    def follow(self, total: Tensor) -> None:
+        """Go the mean of the ways whose sum is `total`, (N + 1,); stay here when nobody went any."""
+        self._counts[0] += 1
+        went = round(float(total[-1]))
+        if not went:
+            return
+        self._counts[1] += self._nodes - went
+        self.is_due = False
+        self._weights.grad = total[:-1] / went
+        self._optimizer.step()
+        self._weights.grad = None
+        # Not `vector_to_parameters`, which would make the parameters parts of the vector itself.
+        parts = self._weights.detach().split([p.numel() for p in self._parameters])
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            parameter.copy_(part.view_as(parameter))
+
+    @torch.no_grad()
+    def _now(self) -> Tensor:
+        return parameters_to_vector(self._parameters).detach().float().cpu().clone()
