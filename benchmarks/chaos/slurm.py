@@ -167,7 +167,8 @@ def _left(terminal: Terminal, cluster: Slurm) -> str:
     # What was cancelled while its slurmd was away is ended by that a moment later.
     with contextlib.suppress(AssertionError):
         eventually(lambda: cluster.job_of("vastrun-") is None, within_s=_ENDS_S, what="the end of the job")
-    jobs = cluster.run("squeue", "-h", "-o", "%j %T %M %r")
+    listed = cluster.run("squeue", "-h", "-o", "%j %T %M %r").splitlines()
+    jobs = [job for job in listed if job.startswith("vastrun-")]
     boxes = list((terminal.state / "vastrun" / "slurm").glob("[!.]*"))
     processes = terminal.leftovers()
     return f"left: job {jobs}, {boxes}, {processes}" if jobs or boxes or processes else ""

@@ -1,6 +1,6 @@
 # Has the job of a box run a command, from any computer that has the shared disk; waits for its end.
 # In: TAKE_S LIMIT_S COMMAND; the box as the working folder. Out: a line: `ended CODE`, `late`, or `silent` when nobody
-#     took it in TAKE_S; the command's own output follows, and its errors on stderr.
+#     took it in TAKE_S, or who took it lives no more; the command's own output follows, and its errors on stderr.
 # shellcheck shell=bash
 export LC_ALL=C
 most=1200000
@@ -16,13 +16,18 @@ say() {
   exit 0
 }
 
+# Whoever has served the box was killed: its lock is free.
+is_forsaken() { [[ -e .asks/served ]] && flock -n .asks/served true; }
+
 # until_state PATTERN SECONDS
 until_state() {
-  local until=$((${EPOCHREALTIME/./} + $2 * 1000000))
+  local until=$((${EPOCHREALTIME/./} + $2 * 1000000)) looked_at=$SECONDS forsaken=''
   # shellcheck disable=SC2053
   until read -r state <"$ask/state" && [[ $state == $1 ]]; do
     ((${EPOCHREALTIME/./} < until)) || return 1
-    [[ -d $ask ]] || return 1
+    [[ -d $ask && ! $forsaken ]] || return 1
+    # What it wrote last is read once more.
+    if [[ $state == taken ]] && ((SECONDS > looked_at)); then looked_at=$SECONDS; is_forsaken && forsaken=1; fi
     read -rt 0.05 -u "$pause"
   done 2>/dev/null
   return 0
