@@ -16,8 +16,9 @@ say() {
   exit 0
 }
 
-# Whoever has served the box was killed: its lock is free.
-is_forsaken() { [[ -e .asks/served ]] && flock -n .asks/served true; }
+# Whoever serves the box holds this lock for as long as it lives. There are shared disks on which each computer has locks of
+# its own: one that was never seen to be held says nothing.
+is_held() { [[ -e .asks/served ]] && ! flock -n .asks/served true; }
 
 # until_state PATTERN SECONDS
 until_state() {
@@ -27,12 +28,17 @@ until_state() {
     ((${EPOCHREALTIME/./} < until)) || return 1
     [[ -d $ask && ! $forsaken ]] || return 1
     # What it wrote last is read once more.
-    if [[ $state == taken ]] && ((SECONDS > looked_at)); then looked_at=$SECONDS; is_forsaken && forsaken=1; fi
+    if [[ $was_held && $state == taken ]] && ((SECONDS > looked_at)); then
+      looked_at=$SECONDS
+      is_held || forsaken=1
+    fi
     read -rt 0.05 -u "$pause"
   done 2>/dev/null
   return 0
 }
 
+was_held=''
+is_held 2>/dev/null && was_held=1
 mkdir -p "$ask" || exit 1
 for file in state out err; do : >"$ask/$file"; done
 mkfifo "$ask/pause" && exec {pause}<>"$ask/pause" && rm "$ask/pause"
