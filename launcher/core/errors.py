@@ -157,9 +157,12 @@ class BoxError(ProviderError):
 class EndedError(ProviderError):
     """The provider has ended the machine, and nothing of the run is left on it."""
 
-    def __init__(self, end: MachineEnd) -> None:
-        super().__init__(end.text, cause=end.cause)
-        self.end = end
+    def __init__(
+        self, message: str, *, hint: str = "", cause: Cause | None = None, node: int | None = None
+    ) -> None:
+        """`node`: as in the MachineEnd that it tells of."""
+        super().__init__(message, hint=hint, cause=cause)
+        self.end = MachineEnd(cause=self.cause, text=message, node=node)
 
 
 class GoneError(ProviderError):

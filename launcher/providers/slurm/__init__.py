@@ -236,7 +236,8 @@ class SlurmProvider:
         if remote.run(f"[ -e {layout.RUN_LOCK} ]", timeout_s=_END_S).exit_code != 0:
             remote.close()
             text = "the job is over, and Slurm no longer says why"
-            raise EndedError(end or MachineEnd(cause=Cause.LOST, text=text))
+            said = end or MachineEnd(cause=Cause.LOST, text=text)
+            raise EndedError(said.text, cause=said.cause, node=said.node)
         remote.bury()
         return remote
 

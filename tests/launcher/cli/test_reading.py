@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -71,7 +72,7 @@ def test_a_run_is_found_by_the_start_of_its_id(terminal: Terminal) -> None:
     assert "no run is called 'nobody'" in end.stderr
 
 
-def test_an_error_tells_its_evidence_and_what_to_try(tmp_path: Path) -> None:
+def test_an_error_tells_its_evidence_once_and_what_to_try(tmp_path: Path) -> None:
     program = "import sys; from launcher.cli import main; sys.argv[0] = 'vastrun'; main()"
     (tmp_path / "vastrun").write_text("a file where a folder must be")
     done = subprocess.run(
@@ -83,9 +84,8 @@ def test_an_error_tells_its_evidence_and_what_to_try(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stdout == ""
-    error, cause, hint = done.stderr.splitlines()
-    assert error.startswith("error: cannot write ")
-    assert cause.startswith("cause: ")
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: cannot write ") and re.search(r": (File exists|Not a directory)$", error)
     assert hint.startswith("try:   XDG_STATE_HOME=")
 
 

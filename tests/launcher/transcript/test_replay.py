@@ -34,7 +34,7 @@ def shown_by_launch(stderr: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "training",
-    [Training(), CRASH, HANG, replace(CRASH, seconds=100.0)],
+    [Training(), CRASH, HANG, replace(CRASH, seconds=104.0)],
     ids=["good", "crash", "hang", "slow"],
 )
 def test_a_replay_shows_the_lines_that_the_launcher_showed(tmp_path: Path, training: Training) -> None:
