@@ -7,7 +7,6 @@ STAMPS := $(VENV)/stamps
 RUNS   ?= 40
 SEED   ?= 0
 SEEDS  ?= 2
-MINUTES ?= 10
 PART   ?= 1/1
 FUZZ   ?= 100000
 # What a user forbids Python to write down, thousands of processes would compile again.
@@ -71,7 +70,7 @@ bench: $(STAMPS)/dev ## Print every figure the README claims, or of a batch of P
 	$(BIN)/python -m benchmarks $(if $(POINTS),batch --points $(POINTS) --at-once $(or $(PARALLEL),50))
 
 gpu: ## Try all that only GPUs can show, with what is installed here, in MINUTES (10); PYTHON is one whose torch has CUDA
-	@$(GPU_PYTHON) -m tests.gpu --minutes $(MINUTES)
+	@$(GPU_PYTHON) -m tests.gpu --minutes $(or $(MINUTES),10)
 
 proof: $(STAMPS)/trainer ## Train what the README's table has, and write the table: SEEDS (2) times each
 	$(BIN)/python -m benchmarks.proof --seeds $(SEEDS)
