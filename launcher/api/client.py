@@ -27,7 +27,8 @@ from launcher.api.session import ApiSession
 from launcher.batch.pricing import price
 from launcher.batch.searching import first_points
 from launcher.commands.answering import answered
-from launcher.commands.queries import LaunchPlan, all_rows, plan_of
+from launcher.commands.planning import LaunchPlan, plan_of
+from launcher.commands.queries import all_rows
 from launcher.config import load_batch, load_sweep, read_job
 from launcher.core import NOTHING, Run, UserRequest
 from launcher.core.batch import MOST_POINTS, BatchSpec, sweep_name

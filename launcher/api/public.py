@@ -8,7 +8,7 @@ from launcher.api.batches import BatchHandle, BatchStatus, PointRow
 from launcher.api.client import Client
 from launcher.api.drivers import ProcessDriver
 from launcher.api.runs import RunHandle, RunResult, RunStatus
-from launcher.commands.queries import LaunchPlan
+from launcher.commands.planning import LaunchPlan
 from launcher.core import Cause, Phase, Verdict
 from launcher.core.job import JobSpec
 from launcher.environment import wire

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from launcher.batch.fleet_plan import FleetPlan, fleet_plan
-from launcher.commands.queries import plan_of
+from launcher.commands.planning import plan_of
 from launcher.commands.settings import refusals_of
 from launcher.config import dump_job, read_job
 from launcher.core import Offer

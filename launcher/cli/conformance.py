@@ -11,7 +11,7 @@ from launcher.cli.failures import concerns
 from launcher.cli.options import confirm
 from launcher.cli.output import say, show
 from launcher.commands.conformance import ConformanceRun, conformance_job, report_of, settled
-from launcher.commands.queries import plan_of
+from launcher.commands.planning import plan_of
 from launcher.core import Run, UserRequest
 from launcher.core.errors import NoOfferError, VastrunError
 from launcher.core.job import JobSpec

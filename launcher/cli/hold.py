@@ -24,7 +24,7 @@ from launcher.cli.output import say
 from launcher.cli.values import seconds
 from launcher.commands.attempts import Attempts
 from launcher.commands.holding import HoldRequest, begin_holding
-from launcher.commands.queries import plan_of
+from launcher.commands.planning import plan_of
 from launcher.core import Run, UserRequest
 from launcher.decisions.estimates import offer_text
 from launcher.wiring import Wiring

@@ -28,7 +28,7 @@ from launcher.cli.options import (
 )
 from launcher.cli.output import say, show, width
 from launcher.commands.attempts import Attempts
-from launcher.commands.queries import LaunchPlan, plan_of
+from launcher.commands.planning import LaunchPlan, plan_of
 from launcher.core import Run, UserRequest
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import offer_text

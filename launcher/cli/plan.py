@@ -19,7 +19,7 @@ from launcher.cli.options import (
     without_auto,
 )
 from launcher.cli.output import show, width
-from launcher.commands.queries import Foretold, market_report_of, plan_of
+from launcher.commands.planning import Foretold, market_report_of, plan_of
 from launcher.commands.settings import budgets_of
 from launcher.core.errors import NoOfferError
 from launcher.core.job import JobSpec

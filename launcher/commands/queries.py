@@ -1,4 +1,4 @@
-"""Read models: what the reading commands show, taken from the ledger, the outputs and the provider."""
+"""Read models of runs: what the reading commands show, from the ledger, the outputs and the provider."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from launcher.commands.settings import refusals_of
 from launcher.config import read_job
 from launcher.core import (
     BoxStatus,
     Cost,
     Driver,
     Event,
-    Lease,
-    Offer,
     Phase,
     Proof,
     Run,
@@ -23,42 +20,24 @@ from launcher.core import (
     UserRequest,
     Verdict,
 )
-from launcher.core.batch import Budget
 from launcher.core.bills import cost_of, cost_usd
-from launcher.core.errors import BudgetError, ProviderError, UsageError
+from launcher.core.errors import ProviderError
 from launcher.core.job import JobSpec
-from launcher.decisions.deadlines import (
-    deadline_text,
-    expected_end,
-    first_in_time,
-    moment_text,
-    must_be_ahead,
-)
-from launcher.decisions.estimates import enough_for
 from launcher.decisions.gang import joint_diary
-from launcher.decisions.host_history import HOSTS_CAUSES, avoided
-from launcher.decisions.market_report import MarketReport
 from launcher.decisions.policy import (
-    START_S,
-    deadline_of,
     lease_ends_at,
     lease_of,
-    reservation_usd,
     within_deadline,
-    worst_case_usd,
 )
 from launcher.decisions.reconciling import charges_by_run
 from launcher.flow.context import Services
-from launcher.flow.drive import is_paid_for
 from launcher.flow.machines import machines_of
 from launcher.flow.rearming import is_disarmed, rearm
-from launcher.flow.renting import choose, steps_before
 from launcher.gate.reading import look
 from launcher.outputs.folder import Outputs
 from launcher.ports import Ledger, Provider
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
-from trainer.contract.workload import Workloads
 
 
 class UsdSource(StrEnum):
@@ -157,37 +136,6 @@ class RunEnding:
     checkpoint: bool
     """One came home."""
     scores: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Foretold:
-    """What could be found out of a job's steps before anything is rented."""
-
-    workloads: Workloads | None = None
-    note: str = ""
-    """Why nothing was found; empty: it was, or nobody asked."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaunchPlan:
-    """What a job could run on, best first, and what it may cost."""
-
-    spec: JobSpec
-    provider: str
-    offers: Sequence[Offer]
-    worst_case_usd: float
-    """On the first offer."""
-    lease: Lease
-    refusals: Sequence[BudgetError] = ()
-    """Of budgets that have no room for it."""
-    time_limit: str = "limits.hours"
-    """What limits the lease's time, where money does not."""
-    deadline: str = ""
-    """Whether the job should be done in time on the first offer, in words; empty: it has no deadline."""
-    expected_end_at: float | None = None
-    """When it should be done there; None: it has no deadline, or nobody knows."""
-    foretold: Foretold = Foretold()
-    """What a step takes of a rank."""
 
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
@@ -331,60 +279,6 @@ def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> Run
         attempts=[row_of(ledger, attempt, now) for attempt in chain],
         scores=(outcome.scores if outcome else None) or {},
     )
-
-
-def plan_of(
-    spec: JobSpec,
-    provider: Provider,
-    ledger: Ledger,
-    now: float,
-    budgets: Sequence[Budget] = (),
-    parent: Run | None = None,
-) -> LaunchPlan:
-    """Return what `launch` would rent, to continue `parent`, and which budgets would refuse it.
-
-    Costs nothing. Raises as `choose`.
-    """
-    asked, spec = spec, within_deadline(spec, now)
-    done = steps_before(spec, None if parent is None else parent.id, ledger)
-    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
-    offers = choose(spec, provider, avoid, now=now, done=done)
-    return LaunchPlan(
-        spec=spec,
-        provider=provider.name,
-        offers=offers,
-        worst_case_usd=worst_case_usd(spec, offers[0]),
-        lease=lease_of(spec, offers[0]),
-        refusals=refusals_of(ledger, budgets, 0.0 if is_paid_for(provider) else reservation_usd(spec)),
-        time_limit="limits.hours" if spec is asked else "limits.deadline",
-        deadline=deadline_text(spec, offers[0], now, done),
-        expected_end_at=expected_end(spec, offers[0], now, done) if spec.limits.deadline else None,
-    )
-
-
-def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: float) -> MarketReport:
-    """Describe the market as the job sees it, without the hosts to avoid; what is in time comes first.
-
-    Raises UsageError where there is none, or where the job's limits leave no time to train on any offer.
-    """
-    market = provider.abilities.market
-    if market is None:
-        raise UsageError(
-            f"{provider.name} has no market to explain",
-            hint="vastrun plan JOB.yaml --explain --provider vast",
-        )
-    spec = within_deadline(spec, now)
-    must_be_ahead(spec, now, least_s=START_S)
-    market_report = market.market_report(spec).without(
-        avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
-    )
-    enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in market_report.quotes])}
-    market_report = market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
-    if spec.limits.deadline is None:
-        return market_report
-    ahead = [offer.id for offer in first_in_time(spec, [quote.offer for quote in market_report.quotes], now)]
-    by = f"expected to finish by {moment_text(spec, deadline_of(spec) or now)}"
-    return market_report.limited_to(ahead, "limits.deadline", by).in_order(ahead)
 
 
 def _lease_end(run: Run) -> float | None:

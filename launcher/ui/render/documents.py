@@ -9,7 +9,8 @@ from typing import Any
 
 from launcher.commands.accounting import CostReport, Reconciliation
 from launcher.commands.orphans import Orphan
-from launcher.commands.queries import Explanation, LaunchPlan, RunDetail, RunEnding, RunRow
+from launcher.commands.planning import LaunchPlan
+from launcher.commands.queries import Explanation, RunDetail, RunEnding, RunRow
 from launcher.core import Offer, Run, RunNetwork
 from launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
 from launcher.core.job import JobSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from launcher.commands.queries import LaunchPlan
+from launcher.commands.planning import LaunchPlan
 from launcher.config.shell import script_of
 from launcher.core import Cause, Offer
 from launcher.core.errors import BudgetError
