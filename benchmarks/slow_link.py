@@ -23,25 +23,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.trainer.distributed.networks import Machine
+
 _MTU = 1500
 _TUNSETIFF = 0x400454CA  # linux/if_tun.h
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 _CLONE_NEWNET = 0x40000000
 _BUFFER_S = 0.5
 _NEVER_S = 0.2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """A network of its own, with one interface besides loopback."""
-
-    namespace: str
-    interface: str
-    address: str
-
-    def command(self, *words: str) -> list[str]:
-        """Return the command that runs this one there."""
-        return ["ip", "netns", "exec", self.namespace, *words]
 
 
 @dataclass(kw_only=True)
@@ -94,10 +83,7 @@ def slow_link(*, bits_per_s: float, delay_s: float) -> Iterator[SlowLink]:
     Raises OSError, CalledProcessError where this computer does not let us.
     """
     mark = secrets.token_hex(3)
-    first, second = (
-        Machine(namespace=f"vr{mark}-{n}", interface=f"vr{mark}-{n}", address=f"10.213.8.{n + 1}")
-        for n in (0, 1)
-    )
+    first, second = (Machine(f"vr{mark}-{n}", f"vr{mark}-{n}", f"10.213.8.{n + 1}") for n in (0, 1))
     with ExitStack() as stack:
         here, there = (_device(stack, machine) for machine in (first, second))
         rates = {"bits_per_s": bits_per_s, "delay_s": delay_s}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from launcher.core import Cause, Instance, Phase
@@ -53,6 +54,25 @@ class Fault:
         return f"{self.trouble} {self.moment} {self.verb} #{self.nth}" + (
             f" x{self.times}" * (self.times > 1)
         )
+
+
+Strikes = Callable[[Fault, Path], bool]
+"""Drives a run with that fault in that folder, checks what it left, and tells whether the fault struck."""
+
+
+def check_first_call(strikes: Strikes, verb: str, moment: Moment, trouble: str, folder: Path) -> None:
+    """Check a run whose first call of the verb has that trouble."""
+    fault = Fault(verb=verb, nth=1, moment=moment, trouble=trouble)
+    assert strikes(fault, folder / "1"), "the fault of this row never struck: the row tests nothing"
+
+
+def check_later_calls(
+    strikes: Strikes, verb: str, moment: Moment, trouble: str, folder: Path, calls: int
+) -> None:
+    """Check a run for each later call of the verb, of so many, until a whole run makes no more of them."""
+    for nth in range(2, calls + 1):
+        if not strikes(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble), folder / str(nth)):
+            return
 
 
 def _outbid() -> ProviderError:

@@ -14,7 +14,7 @@ import pytest
 from launcher.core import Cause, Phase, Run, bills
 from launcher.core.errors import HeldError, StorageError
 from launcher.decisions import policy
-from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
+from tests.launcher.faults import KILL_IN, Fault, Killed, Moment, check_first_call, check_later_calls
 from tests.launcher.slow_world import long_job, slow_world
 from tests.launcher.world import World
 from tests.slow import slow
@@ -132,8 +132,7 @@ each_row = pytest.mark.parametrize(
 def test_one_fault_in_the_first_call_leaves_nothing_rented_and_no_false_verdict(
     verb: str, moment: Moment, trouble: str, tmp_path: Path
 ) -> None:
-    fault = Fault(verb=verb, nth=1, moment=moment, trouble=trouble)
-    assert strikes(fault, tmp_path / "1"), "the fault of this row never struck: the row tests nothing"
+    check_first_call(strikes, verb, moment, trouble, tmp_path)
 
 
 @pytest.mark.slow
@@ -141,10 +140,7 @@ def test_one_fault_in_the_first_call_leaves_nothing_rented_and_no_false_verdict(
 def test_one_fault_in_a_later_call_leaves_nothing_rented_and_no_false_verdict(
     verb: str, moment: Moment, trouble: str, tmp_path: Path
 ) -> None:
-    faults = (Fault(verb=verb, nth=nth, moment=moment, trouble=trouble) for nth in range(2, CALLS + 1))
-    all(
-        strikes(fault, tmp_path / str(fault.nth)) for fault in faults
-    )  # until a whole run makes no more of it
+    check_later_calls(strikes, verb, moment, trouble, tmp_path, CALLS)
 
 
 @pytest.mark.parametrize("seed", [*range(15), *slow(*((seed,) for seed in range(15, 60)))])

@@ -17,7 +17,7 @@ from launcher.core.errors import HeldError, StorageError, UnreachableError
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.flow.context import Services
 from launcher.providers.pool import PoolProvider
-from tests.launcher.faults import Fault, FaultyProvider, Killed, Moment
+from tests.launcher.faults import Fault, FaultyProvider, Killed, Moment, check_first_call, check_later_calls
 from tests.launcher.flow.test_fault_matrix import MOMENTS
 from tests.launcher.providers.pool.slotted import SlottedMarket
 from tests.launcher.world import World
@@ -107,8 +107,7 @@ each_row = pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS, ids=lamb
 def test_one_trouble_with_the_machine_at_the_first_call_leaves_no_slot_and_no_false_verdict(
     verb: str, moment: Moment, trouble: str, tmp_path: Path
 ) -> None:
-    fault = Fault(verb=verb, nth=1, moment=moment, trouble=trouble)
-    assert strikes(fault, tmp_path / "1"), "the fault of this row never struck: the row tests nothing"
+    check_first_call(strikes, verb, moment, trouble, tmp_path)
 
 
 @pytest.mark.slow
@@ -116,10 +115,7 @@ def test_one_trouble_with_the_machine_at_the_first_call_leaves_no_slot_and_no_fa
 def test_one_trouble_with_the_machine_at_a_later_call_leaves_no_slot_and_no_false_verdict(
     verb: str, moment: Moment, trouble: str, tmp_path: Path
 ) -> None:
-    faults = (Fault(verb=verb, nth=nth, moment=moment, trouble=trouble) for nth in range(2, CALLS + 1))
-    all(
-        strikes(fault, tmp_path / str(fault.nth)) for fault in faults
-    )  # until a whole run makes no more of it
+    check_later_calls(strikes, verb, moment, trouble, tmp_path, CALLS)
 
 
 def test_another_machine_that_is_silent_keeps_no_run_from_its_end(tmp_path: Path) -> None:
