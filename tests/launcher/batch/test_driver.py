@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.batch.driver import MOST_RENTING
+from launcher.batch.driver import MOST_RENTING, TICK_S
 from launcher.core import Cause, Phase, Verdict
 from launcher.core.batch import Budget, StopRules
 from launcher.ledger.sqlite import SqliteLedger
@@ -39,15 +39,27 @@ def test_the_runs_of_a_batch_lie_in_folders_of_their_own_by_number(world: BatchW
     assert folders == [str(world.folder / NAME / name) for name in ("0001-point00001", "0002-point00002")]
 
 
-def test_a_free_slot_waits_two_seconds_at_most(world: BatchWorld) -> None:
+@pytest.mark.parametrize("pages_s", [0.0, 100.0], ids=["", "the pages of a run take long"])
+def test_a_free_slot_waits_two_seconds_at_most(world: BatchWorld, pages_s: float) -> None:
+    world.pages_s = pages_s
     world.submit(6, usd=20.0, parallel=1)
     world.drive()
     runs = [state.runs[0] for state in world.states()]
     waits = [later.created_at - (former.ended_at or 0.0) for former, later in pairwise(runs)]
     assert max(waits) <= 2.0
+    assert world.time.now() >= (runs[-1].ended_at or 0.0) + pages_s, "the batch has ended without them"
 
 
 @pytest.mark.slow
+def test_the_next_run_chooses_its_machine_as_soon_as_one_before_has_its_own(world: BatchWorld) -> None:
+    count = MOST_RENTING + 2
+    world.submit(count, usd=10.0, parallel=count)
+    world.drive()
+    runs = sorted((run for state in world.states() for run in state.runs), key=lambda run: run.created_at)
+    had_theirs = min(run.rented_at or 0.0 for run in runs[:MOST_RENTING])
+    assert runs[MOST_RENTING].created_at - had_theirs <= 2 * TICK_S
+
+
 def test_while_few_choose_a_machine_the_others_of_a_big_batch_wait_and_hold_no_money(
     world: BatchWorld,
 ) -> None:

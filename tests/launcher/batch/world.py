@@ -77,6 +77,18 @@ class Mortal:
         return getattr(self._part, name)
 
 
+class SlowPages(FakeOutputStore):
+    """Takes so long to make the pages of a run."""
+
+    def __init__(self, time: VirtualTime, seconds: float) -> None:
+        super().__init__()
+        self._time, self._seconds = time, seconds
+
+    def describe(self, run: Run, now: float) -> None:
+        if self._seconds:
+            self._time.sleep(self._seconds)
+
+
 @dataclass
 class FakeBatchScreen:
     """Remembers what was shown."""
@@ -110,6 +122,8 @@ class BatchWorld:
         """Of the user at the launcher's terminal."""
         self.budgets: tuple[Budget, ...] = ()
         self.notifier: Notifier | None = None
+        self.pages_s = 0.0
+        """How long the pages of a run that has ended take to be made."""
         self.plan: Plan | None = None
         """Troubles with the market and its machines that are to come."""
         self.ledger = SqliteLedger(
@@ -247,7 +261,7 @@ class BatchWorld:
                     ledger=ledger,
                     clock=shared,
                     packer=FakePacker(self.folder),
-                    output_store=FakeOutputStore(),
+                    output_store=SlowPages(self.time, self.pages_s),
                     screen=FakeScreen(),
                     user_requests=shared,
                     who=who,
