@@ -109,3 +109,20 @@ def test_the_ranks_of_all_nodes_go_on_from_the_newest_checkpoint_when_one_was_ki
     assert "resumes after step" in done.err
     assert "the ranks were restarted once" in terminal.type("why", "last").out
     assert terminal.leftovers() == []
+
+
+@pytest.mark.slow
+@pytest.mark.needs("torchft")
+def test_nodes_that_train_apart_end_with_one_verdict_and_the_weights_of_all(terminal: Terminal) -> None:
+    apart = ("--set", "train.strategy=diloco", "--set", "train.diloco.every=4")
+    there = ("--set", "setup=[pip show torchft]")
+    done = train(terminal, *TWO_NODES, *apart, *there, "--out", "apart", steps=8)
+
+    assert done.exit_code == 0, done.err
+    assert len(losses(terminal, "apart")) == 8
+    for node in ("apart", "apart/node-1"):
+        log = (terminal.folder / node / "log.txt").read_text()
+        assert "training begins: 4 ranks on cpu, diloco" in log
+        assert "checkpoint step-000008 saved" in log
+    assert (terminal.folder / "apart" / "checkpoints" / "step-000008").is_dir()
+    assert terminal.leftovers() == []
