@@ -34,7 +34,7 @@ _NEVER_S = 0.2
 
 
 @dataclass(kw_only=True)
-class Way:
+class Direction:
     """One direction of the link."""
 
     source: int
@@ -68,12 +68,12 @@ class SlowLink:
     """Two machines, and both directions between them."""
 
     machines: tuple[Machine, Machine]
-    ways: tuple[Way, Way]
+    directions: tuple[Direction, Direction]
 
     @property
     def carried_mb(self) -> float:
         """What it carried so far, both directions together."""
-        return sum(way.carried for way in self.ways) / 1e6
+        return sum(direction.carried for direction in self.directions) / 1e6
 
 
 @contextmanager
@@ -87,20 +87,23 @@ def slow_link(*, bits_per_s: float, delay_s: float) -> Iterator[SlowLink]:
     with ExitStack() as stack:
         here, there = (_device(stack, machine) for machine in (first, second))
         rates = {"bits_per_s": bits_per_s, "delay_s": delay_s}
-        ways = Way(source=here, target=there, **rates), Way(source=there, target=here, **rates)
+        directions = (
+            Direction(source=here, target=there, **rates),
+            Direction(source=there, target=here, **rates),
+        )
         over = threading.Event()
-        relay = threading.Thread(target=_relay, args=(ways, over), daemon=True)
+        relay = threading.Thread(target=_relay, args=(directions, over), daemon=True)
         relay.start()
         stack.callback(relay.join)
         stack.callback(over.set)
-        yield SlowLink(machines=(first, second), ways=ways)
+        yield SlowLink(machines=(first, second), directions=directions)
 
 
-def _relay(ways: tuple[Way, Way], over: threading.Event) -> None:
-    of_source = {way.source: way for way in ways}
+def _relay(directions: tuple[Direction, Direction], over: threading.Event) -> None:
+    of_source = {direction.source: direction for direction in directions}
     while not over.is_set():
         now = time.monotonic()
-        wait_s = min(way.bring(now) for way in ways)
+        wait_s = min(direction.bring(now) for direction in directions)
         ready, _, _ = select.select([*of_source], [], [], max(0.0, min(wait_s, _NEVER_S)))
         for source in ready:
             of_source[source].take(time.monotonic())

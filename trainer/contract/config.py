@@ -155,7 +155,7 @@ class DilocoConfig:
     every: Count = 20
     """Steps between two meetings. `steps`, `checkpoint_every` and `evaluate_every` are multiples of it."""
     outer_lr: Positive = 0.7
-    """Learning rate of the outer optimiser, which follows the mean of the ways that the nodes went."""
+    """Learning rate of the outer optimiser, which follows the mean of the pseudo-gradients of the nodes."""
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     """Nesterov's; with 0 and an `outer_lr` of 1 the weights are averaged."""
 

@@ -10,7 +10,7 @@ import torch.distributed as torch_dist
 from torch import Tensor
 
 from trainer.distributed.replicas import Meeting, Replicas, State
-from trainer.engine.outer import Outer
+from trainer.engine.outer import OuterOptimizer
 from trainer.engine.session import Session
 
 
@@ -21,7 +21,7 @@ def _nobody() -> bool:
 class Meetings:
     """Those of one training. All ranks call each method at the same place."""
 
-    def __init__(self, session: Session, outer: Outer) -> None:
+    def __init__(self, session: Session, outer: OuterOptimizer) -> None:
         """Wait for all nodes. Raises DistNetworkError."""
         self._session, self._outer, self._step = session, outer, session.start
         rank = session.ranks.rank
@@ -67,7 +67,7 @@ class Meetings:
         if self._replicas is not None:
             meeting = self._replicas.meet(
                 outer.meetings,
-                lambda behind: outer.way() if trained and not behind else outer.no_way(),
+                lambda behind: outer.pseudo_gradient() if trained and not behind else outer.no_gradient(),
                 asked,
             )
         has_met, self._was_behind, self._step = ranks.told_by_first(
@@ -78,9 +78,9 @@ class Meetings:
         if self._was_behind:
             for tensor in self._session.tensors().values():
                 torch_dist.broadcast(tensor, 0, group=None if tensor.is_cuda else ranks.control)
-        total = outer.no_way() if meeting is None else meeting.total
+        total = outer.no_gradient() if meeting is None else meeting.total
         torch_dist.broadcast(total, 0, group=ranks.control)
-        outer.follow(total)
+        outer.step(total)
         return True
 
     def _give(self) -> State:

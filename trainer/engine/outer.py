@@ -1,6 +1,6 @@
-"""Outer: the outer optimiser of DiLoCo (Douillard et al. 2023), Nesterov's momentum along a mean way.
+"""The outer optimiser of DiLoCo (Douillard et al. 2023): SGD with Nesterov's momentum on pseudo-gradients.
 
-A node's way is the difference between its weights when the nodes last met and its weights now. One vector of
+A node's pseudo-gradient is its weights when the nodes last met, less its weights now. One vector of
 the size of the weights, in fp32, is all that the nodes exchange.
 """
 
@@ -14,7 +14,7 @@ from trainer.checkpoints.contents import OUTER
 from trainer.contract.config import DilocoConfig
 
 
-class Outer:
+class OuterOptimizer:
     """What a node keeps between two meetings, in main memory: 2 vectors of N numbers for N parameters."""
 
     def __init__(self, model: nn.Module, config: DilocoConfig, nodes: int) -> None:
@@ -38,7 +38,7 @@ class Outer:
 
     @property
     def missed(self) -> int:
-        """How many ways were missing at the meetings, of nodes that had died or come later."""
+        """How many pseudo-gradients were missing at the meetings, of nodes that had died or come later."""
         return int(self._counts[1])
 
     @property
@@ -60,24 +60,24 @@ class Outer:
         self._weights.data.copy_(self._now())
         self._counts[0] = meetings
 
-    def way(self) -> Tensor:
-        """Return the way that this node went, (N + 1,), with the number of nodes that went it behind: 1."""
+    def pseudo_gradient(self) -> Tensor:
+        """Return that of this node, (N + 1,): behind it the number of nodes that it is of, 1."""
         return torch.cat([self._weights.detach() - self._now(), torch.ones(1)])
 
-    def no_way(self) -> Tensor:
+    def no_gradient(self) -> Tensor:
         """Return what a node gives that has nothing to add, (N + 1,)."""
         return torch.zeros(len(self._weights) + 1)
 
     @torch.no_grad()
-    def follow(self, total: Tensor) -> None:
-        """Go the mean of the ways whose sum is `total`, (N + 1,); stay here when nobody went any."""
+    def step(self, total: Tensor) -> None:
+        """Take a step along the mean of those whose sum is `total`, (N + 1,); none when nobody gave any."""
         self._counts[0] += 1
-        went = round(float(total[-1]))
-        if not went:
+        given = round(float(total[-1]))
+        if not given:
             return
-        self._counts[1] += self._nodes - went
+        self._counts[1] += self._nodes - given
         self.is_due = False
-        self._weights.grad = total[:-1] / went
+        self._weights.grad = total[:-1] / given
         self._optimizer.step()
         self._weights.grad = None
         # Not `vector_to_parameters`, which would make the parameters parts of the vector itself.

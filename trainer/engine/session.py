@@ -25,7 +25,7 @@ from trainer.distributed.shards import reshard
 from trainer.engine.blocks import prepare
 from trainer.engine.ema import Ema
 from trainer.engine.optimiser import make_optimizer
-from trainer.engine.outer import Outer
+from trainer.engine.outer import OuterOptimizer
 from trainer.engine.plan import Facts, Plan, make_plan
 from trainer.engine.schedule import Schedule
 from trainer.heartbeat import Activity
@@ -61,7 +61,7 @@ class Session:
     schedule: Schedule
     scaler: torch.amp.GradScaler
     ema: Ema | None
-    outer: Outer | None = None
+    outer: OuterOptimizer | None = None
     """None: all nodes train together."""
     checkpoints: Checkpointer
     clock: StepClock
@@ -175,7 +175,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     session = assembled(ranks, job, config, plan, tasks, objective, _checkpoints(ranks, config, plan))
     if not session.strategy.by_node:
         return session
-    return replace(session, outer=Outer(session.objective, config.diloco, ranks.rank.nodes))
+    return replace(session, outer=OuterOptimizer(session.objective, config.diloco, ranks.rank.nodes))
 
 
 def assembled(

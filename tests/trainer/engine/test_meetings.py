@@ -101,16 +101,16 @@ def test_the_nodes_follow_nesterovs_momentum_along_their_mean_way(
     weights = parameters_to_vector(nodes[0].operator.parameters()).detach().clone()
     momentum = torch.zeros_like(weights)
     for first in range(0, STEPS, EVERY):
-        ways = []
+        gradients = []
         for session in nodes:
             sessions.learn(session, first, first + EVERY)
-            ways.append(weights - parameters_to_vector(session.operator.parameters()).detach())
-        way = (ways[0] + ways[1]) / 2
-        momentum = MOMENTUM * momentum + way
-        weights = weights - LR * (way + MOMENTUM * momentum)
+            gradients.append(weights - parameters_to_vector(session.operator.parameters()).detach())
+        gradient = (gradients[0] + gradients[1]) / 2
+        momentum = MOMENTUM * momentum + gradient
+        weights = weights - LR * (gradient + MOMENTUM * momentum)
         for session in nodes:
             vector_to_parameters(weights.clone(), session.operator.parameters())
-    assert not torch.equal(ways[0], ways[1])  # each has a share of its own
+    assert not torch.equal(gradients[0], gradients[1])  # each has a share of its own
     like = nodes[0].tensors()
     for session in nodes:
         session.loader.close()
