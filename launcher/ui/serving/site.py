@@ -25,7 +25,9 @@ from launcher.ui.report.wanted import Wanted, wanted_in
 REFRESH_S = 3
 """Between two looks of a browser; more where a page takes long to make."""
 _SHARE = 20
-"""A page is made no more often than takes a part in so many of the time."""
+"""A page is made no more often than takes a part in so many of the time,"""
+_LONGEST_S = 60.0
+"""but is never older than this: a busy computer makes it slowly once."""
 _FRESH_S = 1.0
 """So long a page is shown again as it was made: several tabs cost no more than one."""
 _KEPT = 50
@@ -73,7 +75,8 @@ class Site:
             if known is not None and 0 <= self._now() - known.at < _FRESH_S:
                 return known.text
             began = time.perf_counter()
-            refresh_s = max(self._refresh_s, round(_SHARE * self._took_s.get(kind, 0.0), 1))
+            spared_s = min(_LONGEST_S, round(_SHARE * self._took_s.get(kind, 0.0), 1))
+            refresh_s = max(self._refresh_s, spared_s)
             try:
                 text = maker(self, asked, refresh_s)
             except (NoSuchRunError, UsageError):

@@ -8,6 +8,8 @@
   const known = new Map([...partsOf(document)].map(([name, part]) => [name, part.outerHTML]));
   let refresh = Number(document.body.dataset.refresh) * 1000;
   let wait = refresh;
+  let timer = 0;
+  let isLooking = false;
 
   const sign = (words, kind) => {
     const place = document.querySelector(".live");
@@ -80,9 +82,13 @@
   }
 
   async function look() {
+    if (isLooking) return;
     if (document.hidden) return later(refresh);
+    isLooking = true;
     try {
-      const answer = await fetch(location.href, { cache: "no-store", credentials: "omit", redirect: "error" });
+      const answer = await fetch(location.href, {
+        cache: "no-store", credentials: "omit", redirect: "error", signal: AbortSignal.timeout(LONGEST_MS),
+      });
       if (!answer.ok) throw new Error(String(answer.status));
       take(await answer.text());
       wait = refresh;
@@ -90,10 +96,15 @@
       sign("not connected: vastrun ui does not answer", "lost");
       wait = Math.min(LONGEST_MS, wait * 2);
     }
+    isLooking = false;
     if (refresh) later(wait);
   }
 
-  const later = (after) => setTimeout(look, after);
+  // One look is due at a time, however often its reader comes back to the page.
+  const later = (after) => {
+    clearTimeout(timer);
+    timer = setTimeout(look, after);
+  };
   document.addEventListener("visibilitychange", () => { if (!document.hidden && refresh) look(); });
   later(refresh);
 })();

@@ -69,6 +69,7 @@ def test_a_page_keeps_up_without_being_loaded_again_and_keeps_what_its_reader_op
     assert "train (detached)" in browser.evaluate(TEXT)
     terminal.clock.sleep(10)
     terminal.type("attach", "last")
+    terminal.clock.sleep(10)  # a page that was made in the last second is shown again, and this clock stands
     becomes(browser, lambda text: "SUCCEEDED" in text and "Proofs" in text)
     assert browser.evaluate("window.loaded") == "once"
     assert browser.evaluate("document.querySelector('#job details').open")
@@ -77,6 +78,17 @@ def test_a_page_keeps_up_without_being_loaded_again_and_keeps_what_its_reader_op
     becomes(browser, lambda text: "final" in text)
     assert_asked_only(browser, server)
     assert browser.evaluate("document.scripts.length - document.querySelectorAll('script[type]').length") == 3
+
+
+def test_a_page_that_its_reader_comes_back_to_again_and_again_asks_once_at_a_time(
+    browser: Page, server: Server, terminal: Terminal
+) -> None:
+    browser.visit(f"{server.address}run/{terminal.ledger.runs()[0].id}")
+    browser.evaluate(
+        "window.asked = 0; window.fetch = () => { window.asked++; return new Promise(() => {}); };"
+        "for (let n = 0; n < 5; n++) document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    assert browser.evaluate("window.asked") == 1
 
 
 def test_the_list_keeps_the_order_that_its_reader_chose(
