@@ -30,9 +30,9 @@ from tests.emulators.machines import Machine, here_mb
 
 SETS = (
     *("train=null", "command=python -c 'print(\"all is well\")'", "success.log=all is well"),
-    f"env.PYTHONPATH={STUB_TORCH}",
+    *(f"env.PYTHONPATH={STUB_TORCH}", "resources.down_mbps=2"),
 )
-"""The job is a program that needs no torch."""
+"""The job is a program that needs no torch, on a box that no busy computer makes too slow a one."""
 USD = 0.25
 SETTLES_S = 10.0
 """Later all charges are there."""
