@@ -110,8 +110,24 @@ def choose_for(context: RunContext) -> list[Offer]:
     network = network_of(context.run, others)
     offers = choose(context.spec, provider, avoid, now=now, done=done, network=network)
     # What another node has comes last: a market has each machine once, this computer may be had again.
-    taken = {other.offer.id for other in others if other.offer is not None}
+    taken = {other.offer.id for other in others if other.offer is not None} | _ordered_by_others(context)
     return sorted(offers, key=lambda offer: offer.id in taken)
+
+
+def _ordered_by_others(context: RunContext) -> set[str]:
+    """Return what other open runs have ordered of a market by now.
+
+    Its turn for an order comes after minutes where many wait: an offer is gone by then, but for whoever noted
+    it first, and the turn is lost.
+    """
+    if context.services.provider.abilities.market is None:
+        return set()
+    runs = context.services.ledger.runs(open_only=True, members=True)
+    return {
+        run.offer.id
+        for run in runs
+        if run.offer is not None and run.rented_at is not None and run.id != context.run.id
+    }
 
 
 def steps_before(spec: JobSpec, parent: str | None, ledger: Ledger) -> int:
@@ -132,7 +148,8 @@ def rent_anew(context: RunContext) -> Instance:
     tried: set[str] = set()
     offers = [context.run.offer] if context.run.offer and _is_on_the_network(context) else []
     for _ in range(policy.RENT_TRIES):
-        offer = next((o for o in offers if o.id not in tried), None)
+        had = tried | _ordered_by_others(context)
+        offer = next((o for o in offers if o.id not in had), None)
         if offer is None:
             offers = choose_for(context)
             offer = next((o for o in offers if o.id not in tried), None)
