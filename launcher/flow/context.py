@@ -76,6 +76,7 @@ class RunContext:
         """The key was seen to be of the run's account."""
         self._remote: GuardedRemote | None = None
         self._progress_in = (run.phase, Progress())
+        self._shown = (run.phase, -math.inf)
         self._told_of_room_in: Phase | None = None
         self._held_at = 0.0
         self.gang = Gang(run, spec.nodes, services.ledger, self.now)
@@ -189,9 +190,16 @@ class RunContext:
         self.must_go_on()
 
     def show(self, progress: Progress | None = None) -> None:
-        """Show where the run stands: time and dollars go on where nothing else does."""
+        """Show where the run stands: time and dollars go on where nothing else does.
+
+        Without `progress` it does nothing right after the last time: a box is asked many things a second.
+        """
+        phase_shown, shown_at = self._shown
         if progress is not None:
             self._progress_in = (self.run.phase, progress)
+        elif phase_shown is self.run.phase and 0 <= self.now() - shown_at < _SHOWN_EACH_S / 2:
+            return
+        self._shown = (self.run.phase, self.now())
         phase, progress = self._progress_in
         known = progress if phase is self.run.phase else Progress()
         shown = priced_together(self.run, self.gang.others())

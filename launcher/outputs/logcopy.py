@@ -30,8 +30,8 @@ def pump(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
             new = new[:end]
         if new:
             need_space(out, len(new))
-        write(log.fileno(), new)
-        os.fsync(log.fileno())
+            write(log.fileno(), new)
+            os.fsync(log.fileno())
     return new
 
 
@@ -45,7 +45,7 @@ def _grown(remote: Remote, log: Path, held: int) -> bytes:
         shutil.copyfile(log, _unused(log))
         os.truncate(log, 0)
         return _grown(remote, log, 0)
-    if held + len(found.new) + _set_aside_bytes(log) > LOG_BYTES:
+    if found.new and held + len(found.new) + _set_aside_bytes(log) > LOG_BYTES:
         raise BoxError(f"the log is larger than {LOG_BYTES >> 30} GB")
     return found.new
 
@@ -85,17 +85,19 @@ def log_tail(remote: Remote, path: str, *, held: int, last: bytes, limit: int) -
 
     A file that is not there has not grown: what became of the box is for others to say.
     """
-    seen = _read(remote, path, held - len(last), len(last) + limit)
+    seen = _read(remote, path, held - len(last), len(last), len(last) + limit)
     if seen.startswith(last):
         return LogTail(new=seen[len(last) :], replaced=False)
     return LogTail(new=b"", replaced=bool(seen or remote.read(path, limit=1)))
 
 
-def _read(remote: Remote, path: str, offset: int, limit: int) -> bytes:
+def _read(remote: Remote, path: str, offset: int, least: int, limit: int) -> bytes:
+    """At least `least` bytes, where there are so many; a chunk that is not full is likely to be the last."""
     content = bytearray()
     while len(content) < limit:
-        chunk = remote.read(path, offset=offset + len(content), limit=min(1 << 20, limit - len(content)))
-        if not chunk:
-            break
+        size = min(1 << 20, limit - len(content))
+        chunk = remote.read(path, offset=offset + len(content), limit=size)
         content += chunk
+        if not chunk or (len(chunk) < size and len(content) >= least):
+            break
     return bytes(content)

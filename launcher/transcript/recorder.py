@@ -116,9 +116,10 @@ class Recorder:
         *,
         is_routine: bool = False,
     ) -> None:
-        asked, ended = plain(about, self.mask), plain(end, self.mask)
+        asked = plain(about, self.mask)
         key = f"{verb} {json.dumps(asked)}"
-        same = "" if is_routine else json.dumps(ended)
+        # Most calls are routine: what they were answered is not looked at before it is to be written.
+        same = "" if is_routine else json.dumps(plain(end, self.mask))
         former = self._alike.get(key)
         if former is not None and former[0] == same and began - former[1] < _ALIKE_S:
             self._counted[key] += 1
@@ -127,8 +128,9 @@ class Recorder:
             self._alike.clear()
         self._alike[key] = (same, began)
         alike = self._counted.pop(key, 0)
-        values = {"verb": verb, "about": asked, "took_s": round(self.now() - began, 4), **ended}
-        self._put("call", began, values | ({"alike": alike} if alike else {}), is_chatter=is_routine)
+        values = {"verb": verb, "about": asked, "took_s": round(self.now() - began, 4)}
+        values |= plain(end, self.mask) | ({"alike": alike} if alike else {})
+        self._put("call", began, values, is_chatter=is_routine)
 
     def _put(self, kind: str, at: float, values: Mapping[str, Any], is_chatter: bool) -> None:
         if self._begin is not None:
