@@ -158,6 +158,8 @@ class DilocoConfig:
     """Learning rate of the outer optimiser, which follows the mean of the pseudo-gradients of the nodes."""
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     """Nesterov's; with 0 and an `outer_lr` of 1 the weights are averaged."""
+    least_nodes: Count | None = None
+    """The others go on without a node that left while so many are there, node 0 among them; None: none may leave."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ _REFUSED: tuple[_Row, ...] = (
         "has no effect with strategy: {c.strategy}; expected fsdp2",
     ),
     (
-        "diloco.every diloco.outer_lr diloco.outer_momentum",
+        "diloco.every diloco.outer_lr diloco.outer_momentum diloco.least_nodes",
         lambda c: c.strategy == "diloco",
         "has no effect with strategy: {c.strategy}; expected diloco",
     ),

@@ -70,6 +70,7 @@ class Replicas:
             self._store = _store(host, port, is_host=rank.node == 0, limit=limit)
             if rank.node == 0:
                 self._store.set(_LIGHTHOUSE, self._open(address, least, limit))
+            lighthouse = self._store.get(_LIGHTHOUSE).decode()
             self._own = TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=limit)
             group = ProcessGroupGloo(timeout=limit)
             with _without_recorder():
@@ -87,7 +88,7 @@ class Replicas:
                     world_size=1,
                     store_addr=address,
                     store_port=self._own.port,
-                    lighthouse_addr=self._store.get(_LIGHTHOUSE).decode(),
+                    lighthouse_addr=lighthouse,
                     replica_id=f"node-{rank.node}",
                     hostname=address,
                     # Over the nodes' own network, and no server for others to ask.
@@ -99,7 +100,9 @@ class Replicas:
             self._was_behind = False
             # A meeting is waited for there, so that a stop need not wait for it.
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="meeting")
-            self._await_all(rank.nodes, limit)
+            _tell_alive(lighthouse, self._own, limit)
+            self.train_already = self._await_all(rank.nodes, limit)
+            """This node comes while the others train."""
 
     def meet(
         self, meetings: int, share: Callable[[bool], Tensor], asked: Callable[[], bool]
@@ -144,11 +147,22 @@ class Replicas:
         port = self._lighthouse.address().rpartition(":")[2]
         return f"http://{address}:{port}"
 
-    def _await_all(self, nodes: int, limit: timedelta) -> None:
-        """Wait until as many nodes have come as the job has; a later one finds them counted."""
-        if self._store.add(_THERE, 1) == nodes:
+    def _await_all(self, nodes: int, limit: timedelta) -> bool:
+        """Wait until as many nodes have come as the job has; a later one finds them counted: then True."""
+        come = self._store.add(_THERE, 1)
+        if come == nodes:
             self._store.set(f"{_THERE} there", "")
         self._store.wait([f"{_THERE} there"], limit)
+        return come > nodes
+
+
+def _tell_alive(lighthouse: str, own: TCPStore, limit: timedelta) -> None:
+    """Return when the lighthouse has heard of this node: from then on a meeting waits for it."""
+    from torchft.coordination import LighthouseClient
+    from torchft.manager import REPLICA_ID_KEY
+
+    client = LighthouseClient(lighthouse, connect_timeout=limit)
+    client.heartbeat(own.get(REPLICA_ID_KEY).decode(), timeout=limit)
 
 
 def _store(host: str, port: int, *, is_host: bool, limit: timedelta) -> TCPStore:

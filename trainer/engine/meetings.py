@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -18,6 +18,10 @@ def _nobody() -> bool:
     return False
 
 
+def _named(nodes: Sequence[int]) -> str:
+    return f"node {', '.join(map(str, nodes))}"
+
+
 class Meetings:
     """Those of one training. All ranks call each method at the same place."""
 
@@ -31,7 +35,7 @@ class Meetings:
         if rank.is_first:
             self._replicas = Replicas(
                 rank,
-                least=rank.nodes,
+                least=session.config.diloco.least_nodes or rank.nodes,
                 limit_s=session.job.longest_stage_s,
                 give=self._give,
                 take=self._take,
@@ -42,6 +46,8 @@ class Meetings:
         if not self._outer.meetings:
             # A training that begins, or the checkpoint of another strategy, which is further than nothing.
             self._outer.begin(min(self._step, 1))
+        if self._replicas is not None and self._replicas.train_already:
+            print("this node waits for the nodes that train, and goes on like them", flush=True)
         self._meet(trained=False)
         if self._outer.is_due:
             self._meet(trained=not self._was_behind)
@@ -80,8 +86,16 @@ class Meetings:
                 torch_dist.broadcast(tensor, 0, group=None if tensor.is_cuda else ranks.control)
         total = outer.no_gradient() if meeting is None else meeting.total
         torch_dist.broadcast(total, 0, group=ranks.control)
-        outer.step(total)
+        self._tell(outer.step(total))
         return True
+
+    def _tell(self, given: Sequence[int]) -> None:
+        """Name those that took part in an outer step; that is told once, by node 0."""
+        rank = self._session.ranks.rank
+        if given and rank.number == 0:
+            absent = [node for node in range(rank.nodes) if node not in given]
+            without = f"; without {_named(absent)}" if absent else ""
+            print(f"outer step after step {self._step}: {_named(given)}{without}", flush=True)
 
     def _give(self) -> State:
         tensors = {name: tensor.detach().cpu() for name, tensor in self._session.tensors().items()}

@@ -1,7 +1,7 @@
 """The outer optimiser of DiLoCo (Douillard et al. 2023): SGD with Nesterov's momentum on pseudo-gradients.
 
-A node's pseudo-gradient is its weights when the nodes last met, less its weights now. One vector of
-the size of the weights, in fp32, is all that the nodes exchange.
+A node's pseudo-gradient is its weights when the nodes last met, less its weights now. One vector in fp32, of
+the size of the weights and a number for each node, is all that the nodes exchange.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from trainer.contract.config import DilocoConfig
 class OuterOptimizer:
     """What a node keeps between two meetings, in main memory: 2 vectors of N numbers for N parameters."""
 
-    def __init__(self, model: nn.Module, config: DilocoConfig, nodes: int) -> None:
+    def __init__(self, model: nn.Module, config: DilocoConfig, *, node: int, nodes: int) -> None:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._nodes = nodes
+        self._node, self._nodes = node, nodes
         self._weights = nn.Parameter(self._now())
         self._momentum = torch.zeros_like(self._weights)
         self._optimizer = torch.optim.SGD(
@@ -61,29 +61,36 @@ class OuterOptimizer:
         self._counts[0] = meetings
 
     def pseudo_gradient(self) -> Tensor:
-        """Return that of this node, (N + 1,): behind it the number of nodes that it is of, 1."""
-        return torch.cat([self._weights.detach() - self._now(), torch.ones(1)])
+        """Return that of this node, (N + nodes,): behind it a 1 in the place of this node."""
+        given = self.no_gradient()
+        given[: -self._nodes] = self._weights.detach() - self._now()
+        given[self._node - self._nodes] = 1
+        return given
 
     def no_gradient(self) -> Tensor:
-        """Return what a node gives that has nothing to add, (N + 1,)."""
-        return torch.zeros(len(self._weights) + 1)
+        """Return what a node gives that has nothing to add, (N + nodes,)."""
+        return torch.zeros(len(self._weights) + self._nodes)
 
     @torch.no_grad()
-    def step(self, total: Tensor) -> None:
-        """Take a step along the mean of those whose sum is `total`, (N + 1,); none when nobody gave any."""
+    def step(self, total: Tensor) -> list[int]:
+        """Take a step along the mean of those whose sum is `total`, (N + nodes,); none when nobody gave any.
+
+        Returns the numbers of the nodes that gave one.
+        """
         self._counts[0] += 1
-        given = round(float(total[-1]))
+        given = [node for node, share in enumerate(total[-self._nodes :].tolist()) if share]
         if not given:
-            return
-        self._counts[1] += self._nodes - given
+            return given
+        self._counts[1] += self._nodes - len(given)
         self.is_due = False
-        self._weights.grad = total[:-1] / given
+        self._weights.grad = total[: -self._nodes] / len(given)
         self._optimizer.step()
         self._weights.grad = None
         # Not `vector_to_parameters`, which would make the parameters parts of the vector itself.
         parts = self._weights.detach().split([p.numel() for p in self._parameters])
         for parameter, part in zip(self._parameters, parts, strict=True):
             parameter.copy_(part.view_as(parameter))
+        return given
 
     @torch.no_grad()
     def _now(self) -> Tensor:

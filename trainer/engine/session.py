@@ -175,7 +175,11 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     session = assembled(ranks, job, config, plan, tasks, objective, _checkpoints(ranks, config, plan))
     if not session.strategy.by_node:
         return session
-    return replace(session, outer=OuterOptimizer(session.objective, config.diloco, ranks.rank.nodes))
+    return replace(session, outer=_outer(session, ranks.rank))
+
+
+def _outer(session: Session, rank: Rank) -> OuterOptimizer:
+    return OuterOptimizer(session.objective, session.config.diloco, node=rank.node or 0, nodes=rank.nodes)
 
 
 def assembled(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -47,6 +49,30 @@ def make(config, folder):
 generate = advection.generate
 """
 """A task with which node 1 does not come to the first meeting."""
+
+LEAVES = """
+import os
+from pathlib import Path
+from tests.waiting import eventually
+from trainer.data import advection
+from trainer.data.trajectories import TrajectoryTask
+
+GATES = {"node-0": (13, "go-on"), "node-1": (6, "never")}
+
+class Gated(TrajectoryTask):
+    def batch(self, step, indices):
+        box = Path(os.environ["VASTRUN_BOX"])
+        gate, name = GATES[box.name]
+        if step == gate and not (box / "comes-back").exists():
+            eventually((box / name).exists)
+        return super().batch(step, indices)
+
+def make(config, folder):
+    return Gated(*advection.load(config, folder))
+
+generate = advection.generate
+"""
+"""A task with which node 1 stands still before the second meeting, and node 0 after the third."""
 
 EVERY, STEPS = 4, 8
 LR, MOMENTUM = 0.6, 0.8
@@ -195,3 +221,52 @@ def test_a_node_that_waits_for_another_saves_when_it_is_stopped_and_they_meet_la
     for prefix in ("model.", "outer."):
         assert same(saved(boxes[0], STEPS, prefix, like), saved(boxes[1], STEPS, prefix, like))
     assert saved(boxes[0], STEPS, "outer.counts", like)["outer.counts"].tolist() == [4, 1, 0]
+
+
+def took_part(box: Box) -> dict[int, str]:
+    """Who gave a pseudo-gradient, by the step after which the nodes met."""
+    if not (box.path / "rank-0.log").exists():
+        return {}
+    said = re.findall(r"^outer step after step (\d+): (.*)$", box.log(0), re.MULTILINE)
+    return {int(step): who for step, who in said}
+
+
+@pytest.mark.slow
+def test_a_node_leaves_and_comes_back_while_the_other_trains(
+    tmp_path: Path, alone: Ranks, fresh: Box
+) -> None:
+    steps = 40
+    averaged = {"every": EVERY, "outer_lr": 1.0, "outer_momentum": 0.0}
+    job = {**JOB, "steps": steps, "diloco": {**averaged, "least_nodes": 1}}
+    boxes = boxes_of(tmp_path, 2, **job, data={**SMALL["data"], "task": "gated:make"})
+    for box in boxes:
+        (box.path / layout.CODE).mkdir()
+        (box.path / layout.CODE / "gated.py").write_text(LEAVES)
+        make_data(box)
+    with RunningNodes(boxes) as running:
+        eventually(lambda: 4 in took_part(boxes[0]))
+        running.processes[1].kill()
+        eventually(lambda: 12 in took_part(boxes[0]))
+        shutil.rmtree(boxes[1].path / layout.CHECKPOINTS)  # as on another machine
+        (boxes[1].path / "comes-back").touch()
+        running.processes[1] = running.start(1)
+        eventually(lambda: "this node waits for" in boxes[1].log(0))
+        (boxes[0].path / "go-on").touch()
+        assert running.wait() == [0, 0], boxes[1].log(0)
+    who = took_part(boxes[0])
+    assert [who[step] for step in (4, 8, 12, steps)] == [
+        "node 0, 1",
+        "node 0; without node 1",
+        "node 0; without node 1",
+        "node 0, 1",
+    ]
+    losses = [boxes[0].losses()[step] for step in sorted(boxes[0].losses())]
+    assert mean(losses[-8:]) < mean(losses[8:16]) < mean(losses[:8]), losses
+    session = begun(alone, 0, fresh)
+    like = session.tensors()
+    session.loader.close()
+    for prefix in ("model.", "outer."):
+        assert same(saved(boxes[0], steps, prefix, like), saved(boxes[1], steps, prefix, like))
+    missed = sum("without" in each for each in who.values())
+    state = state_of(boxes[0].path / layout.CHECKPOINTS / f"step-{steps:06d}")
+    assert state.samples == steps * 8 - missed * EVERY * 4
