@@ -60,7 +60,8 @@ def main(begin: Begin | None = None) -> int:
     reserve = _reserve(box)
     try:
         job = Job.read(box)
-        with Peers(this_node=this_node_of(job.nodes, os.environ), run_id=job.run_id) as peers:
+        this_node = this_node_of(job.nodes, os.environ)
+        with Peers(this_node=this_node, run_id=job.run_id, least=job.least_nodes) as peers:
             outcome = _supervise(box, job, stop, begin or agents.begin, peers)
     except BaseException as error:
         kill_descendants(within_s=_KILL_S)
@@ -189,7 +190,7 @@ def conclude(
         started_at=starts[0].started_at if starts else watched.started_at,
         ended_at=time.time(),
         world_size=watched.world_size,
-        ranks=diagnosis.ranks,
+        ranks=(*diagnosis.ranks, *(dated.end for dated in watched.departed)),
         first_failure=diagnosis.first_failure,
         hang=watched.hang,
         stop_cause=watched.stop_cause,

@@ -118,6 +118,10 @@ def _diloco(spec: JobSpec) -> Iterator[Clash]:
         return
     if spec.nodes == 1:
         yield Clash(strategy, "diloco is for several nodes, got nodes: 1", (("nodes",),))
+    least = spec.train.diloco.least_nodes
+    if least is not None and least > spec.nodes:
+        key: KeyPath = ("train", "diloco", "least_nodes")
+        yield Clash(key, f"expected at most the {spec.nodes} nodes, got {least}", (("nodes",),))
     if spec.image is None and not any("torchft" in line for line in spec.setup):
         yield Clash(
             strategy,

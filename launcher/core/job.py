@@ -192,6 +192,13 @@ class JobSpec:
         return self.ranks or max(1, self.resources.gpus)
 
     @property
+    def least_nodes(self) -> int:
+        """How many nodes must be there for a training to go on without those that left."""
+        if self.train is None or self.train.strategy != "diloco":
+            return self.nodes
+        return min(self.nodes, self.train.diloco.least_nodes or self.nodes)
+
+    @property
     def world_size(self) -> int:
         """How many ranks train together."""
         return self.nodes * self.ranks_per_node

@@ -72,6 +72,20 @@ def first_failed(others: Sequence[Run]) -> Run | None:
     return min(failed, key=lambda other: (other.cause is Cause.COMMUNICATION, other.node), default=None)
 
 
+def needed(others: Sequence[Run], least: int) -> list[Run]:
+    """Return the rows of the other nodes without which this one does not go on.
+
+    Nodes that train apart go on without one that has trained and left, while `least` of them are there.
+    Node 0, where they meet, is always needed.
+    """
+    still_there = [other for other in others if not _has_left(other)]
+    return still_there if 1 + len(still_there) >= least else list(others)
+
+
+def _has_left(row: Run) -> bool:
+    return row.node > 0 and row.cause is not None and row.cause not in _OF_ALL and row.step > 0
+
+
 def named(detail: str, cause: Cause | None, node: int | None) -> str:
     """Return the detail with the node that it is about; `node` is None where the run has one only."""
     return detail if node is None or cause in _OF_ALL or not detail else f"node {node}: {detail}"

@@ -148,8 +148,16 @@ def _ranks(outcome: Outcome, spec: JobSpec) -> Proof:
     others = ", ".join(f"rank {r.rank} by {_how(r)}" for r in outcome.ranks if r.exit_code != 0)
     # Started again, it may have gone on with the GPUs that were left.
     expected = outcome.world_size if len(outcome.starts) > 1 else spec.world_size
-    holds = good == expected == len(outcome.ranks)
+    holds = good == expected == len(outcome.ranks) or _enough_nodes(outcome, spec)
     return Proof(name="ranks", holds=holds, text=f"{text}; ended: {others}" if others else text)
+
+
+def _enough_nodes(outcome: Outcome, spec: JobSpec) -> bool:
+    """Tell whether the ranks of node 0 and of the fewest nodes that the job needs exited 0."""
+    good = {rank.rank for rank in outcome.ranks if rank.exit_code == 0}
+    each = spec.ranks_per_node
+    whole = [node for node in range(spec.nodes) if good.issuperset(range(node * each, (node + 1) * each))]
+    return spec.least_nodes < spec.nodes and 0 in whole and len(whole) >= spec.least_nodes
 
 
 def _held(outcome: Outcome) -> Proof:

@@ -79,7 +79,7 @@ class RunContext:
         self._shown = (run.phase, -math.inf)
         self._told_of_room_in: Phase | None = None
         self._held_at = 0.0
-        self.gang = Gang(run, spec.nodes, services.ledger, self.now)
+        self.gang = Gang(run, spec.nodes, services.ledger, self.now, least=spec.least_nodes)
         self._notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
         self.arrive()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from launcher.core import Run
 from launcher.core.labels import label_of, member_id
-from launcher.decisions.gang import first_failed
+from launcher.decisions.gang import first_failed, needed
 from launcher.flow.phase_end import PhaseEnd, ended_by
 from launcher.ports import Ledger
 
@@ -18,8 +18,10 @@ _LOOK_S = 0.5
 class Gang:
     """The other nodes of a run; none where it has one."""
 
-    def __init__(self, run: Run, nodes: int, ledger: Ledger, now: Callable[[], float]) -> None:
+    def __init__(self, run: Run, nodes: int, ledger: Ledger, now: Callable[[], float], *, least: int) -> None:
+        """`least`: how many nodes a training needs to go on without those that left."""
         self._run, self._nodes, self._ledger, self._now = run, nodes, ledger, now
+        self._least = least
         self._others: Sequence[Run] = ()
         self._looked_at = -math.inf
 
@@ -49,5 +51,5 @@ class Gang:
 
     def end(self, *, anew: bool = False) -> PhaseEnd | None:
         """Return the end of all of them because one has failed; None: none has."""
-        failed = first_failed(self.others(anew=anew))
+        failed = first_failed(needed(self.others(anew=anew), self._least))
         return None if failed is None else ended_by(failed)

@@ -122,6 +122,9 @@ def conclude(context: RunContext) -> PhaseEnd | None:
     if context.run.cause is None and end is not None:
         context.tell(f"{end.result}: {end.detail}")
         context.save(cause=end.cause, detail=end.detail, failed_in=end.failed_in, failed_node=end.node)
+    for other in context.gang.others() if context.run.cause is None else ():
+        if other.cause is not None:
+            context.tell(f"the others went on without node {other.node}: {other.cause}: {other.detail}")
     return None
 
 

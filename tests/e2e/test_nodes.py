@@ -126,3 +126,27 @@ def test_nodes_that_train_apart_end_with_one_verdict_and_the_weights_of_all(term
         assert "checkpoint step-000008 saved" in log
     assert (terminal.folder / "apart" / "checkpoints" / "step-000008").is_dir()
     assert terminal.leftovers() == []
+
+
+@pytest.mark.slow
+@pytest.mark.needs("torchft")
+def test_nodes_that_train_apart_go_on_without_one_whose_rank_was_killed(terminal: Terminal) -> None:
+    steps = 80
+    apart = ("--set", "train.strategy=diloco", "--set", "train.diloco.every=4")
+    there = ("--set", "setup=[pip show torchft]", "--set", "train.diloco.least_nodes=1")
+    launch = terminal.start(
+        *JOB, *TWO_NODES, *apart, *there, "--set", f"train.steps={steps}", "--out", "apart"
+    )
+    launch.shows("[n1] training: ")
+    os.kill(step_of(terminal, node=1)["pid"], signal.SIGKILL)
+    done = launch.end()
+
+    assert done.exit_code == 0, done.err
+    log = (terminal.folder / "apart" / "log.txt").read_text()
+    assert "outer step after step 4: node 0, 1" in log
+    assert f"outer step after step {steps}: node 0; without node 1" in log
+    assert len(losses(terminal, "apart")) == steps
+    assert "the others went on without node 1: signal: node 1: rank 2 was killed by SIGKILL" in done.err
+    nodes = terminal.type("status", "last", "--json").json()["run"]["nodes"]
+    assert [node["phase"] for node in nodes] == ["ended", "ended"]
+    assert terminal.leftovers() == []

@@ -105,6 +105,13 @@ class GangMarket(FakeProvider):
                 box.end_as(outcome)
 
 
+class ApartMarket(GangMarket):
+    """Its boxes train apart: they go on without one that left."""
+
+    def _hear(self, box: FakeBox, others: Sequence[FakeBox]) -> None:
+        pass
+
+
 class NetworkedMarket(GangMarket):
     """Its machines reach each other only on a network that is made for their run, in one of two places."""
 

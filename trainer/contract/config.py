@@ -159,7 +159,7 @@ class DilocoConfig:
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     """Nesterov's; with 0 and an `outer_lr` of 1 the weights are averaged."""
     least_nodes: Count | None = None
-    """The others go on without a node that left while so many are there, node 0 among them; None: none may leave."""
+    """A node may leave while so many train on, node 0 among them; None: none may."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,14 @@ class JobActivityLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobDiloco:
+    """How nodes train apart."""
+
+    least_nodes: int | None = None
+    """The others go on without a node that left while so many are there; None: none may leave."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """The part of the `train:` section that matters outside the ranks."""
 
@@ -41,6 +49,8 @@ class Training:
     threads: int = 1
     out_of_memory: str = "restart"
     limits: JobActivityLimits = field(default_factory=JobActivityLimits)
+    strategy: str = "auto"
+    diloco: JobDiloco = field(default_factory=JobDiloco)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +126,13 @@ class Job:
         if self.restarts is not None:
             return self.restarts
         return USUAL_RESTARTS if self.train is not None else {}
+
+    @property
+    def least_nodes(self) -> int:
+        """Return how many nodes have to be there for the others to go on without those that left."""
+        if self.train is None or self.train.strategy != "diloco":
+            return self.nodes
+        return min(self.nodes, self.train.diloco.least_nodes or self.nodes)
 
     @property
     def threads(self) -> int | None:

@@ -27,6 +27,8 @@ Healthy = tuple[str, ...] | None
 
 def what_follows(job: Job, history: Sequence[StartRecord], last: Start, peers: Peers) -> Restart | NoRestart:
     """Return what follows on the last start, which began as `last`, as the nodes have agreed."""
+    if job.nodes > 1 and history[-1].reason != "finished" and peers.can_do_without_this:
+        return NoRestart(why="the other nodes go on without this one")
     healthy = _healthy(job, history[-1], peers)
     if job.nodes == 1:
         return next_start(job, history, last, healthy)

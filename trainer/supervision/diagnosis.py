@@ -75,6 +75,8 @@ class Watched:
     this_node: ThisNode = field(default_factory=ThisNode)
     elsewhere: tuple[DatedEnd, ...] = ()
     """How the ranks of the other nodes ended."""
+    departed: tuple[DatedEnd, ...] = ()
+    """The same of nodes that left, and that the others could do without."""
     lost: tuple[int, ...] = ()
     """Nodes that could not be reached any more."""
 

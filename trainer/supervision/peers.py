@@ -69,6 +69,8 @@ class Peers:
 
     this_node: ThisNode
     run_id: str
+    least: int | None = None
+    """While so many nodes are there, those that left are not needed, but for node 0; None: all are."""
     silent_s: float = SILENT_S
     others: dict[int, NodeState] = field(default_factory=dict)
     """The last word of each other node."""
@@ -110,6 +112,26 @@ class Peers:
         return all(node in self.lost or self._has_ended(node) for node in self.others)
 
     @property
+    def needed(self) -> Set[int]:
+        """The other nodes without which the ranks of this one cannot go on."""
+        there = self.this_node.nodes - sum(map(self._has_left, self._elsewhere))
+        enough = self.least is not None and self.least < self.this_node.nodes and there >= self.least
+        return {0} - {self.this_node.node} if enough else set(self._elsewhere)
+
+    @property
+    def can_do_without_this(self) -> bool:
+        """Whether the others go on when the ranks of this node end."""
+        first = self.others.get(0)
+        there = self.this_node.nodes - 1 - sum(map(self._has_left, self._elsewhere))
+        return (
+            self.least is not None
+            and self.least <= there
+            and first is not None
+            and first.ends is None
+            and not self._has_left(0)
+        )
+
+    @property
     def in_this_start(self) -> list[NodeState]:
         """The last words of the other nodes, of those that speak of the same start as this one."""
         return [state for state in self.others.values() if state.start == self.state.start]
@@ -117,13 +139,20 @@ class Peers:
     @property
     def failing(self) -> bool:
         """A rank of another node has failed, or nobody knows: those of this one cannot go on."""
-        left_out = any(state.is_over and state.start < self.state.start for state in self.others.values())
-        return bool(self.lost) or left_out or any(state.failing for state in self.in_this_start)
+        needed = self.needed
+        others = [state for state in self.others.values() if state.node in needed]
+        left_out = any(state.is_over and state.start < self.state.start for state in others)
+        return bool(self.lost & needed) or left_out or any(state.failing for state in self._needed_now)
 
     @property
     def stalled(self) -> bool:
         """The ranks of another node make no progress."""
-        return any(state.stalled for state in self.in_this_start)
+        return any(state.stalled for state in self._needed_now)
+
+    @property
+    def _needed_now(self) -> list[NodeState]:
+        needed = self.needed
+        return [state for state in self.in_this_start if state.node in needed]
 
     @property
     def away(self) -> Set[int]:
@@ -135,7 +164,9 @@ class Peers:
     @property
     def stop_cause(self) -> str | None:
         """Why another node was asked to stop; None: none was."""
-        return next((state.stop_cause for state in self.others.values() if state.stop_cause), None)
+        needed = self.needed
+        asked = (state.stop_cause for state in self.others.values() if state.node in needed)
+        return next(filter(None, asked), None)
 
     def meet(self, *, within_s: float, given_up: Callable[[], bool]) -> None:
         """Wait until every node is here, or `given_up` says that it does not matter any more.
@@ -268,6 +299,13 @@ class Peers:
                 line.send([state for state in states if state.node != line.node])
             except OSError:
                 self._drop(line)
+
+    def _has_left(self, node: int) -> bool:
+        """Tell whether it is not there any more, though its ranks have not finished."""
+        state = self.others.get(node)
+        if node in self.lost or state is None:
+            return node in self.lost
+        return state.failing or state.stalled or state.stop_cause is not None
 
     def _has_ended(self, node: int) -> bool:
         """Tell whether its ranks of this start have ended, or will never begin."""

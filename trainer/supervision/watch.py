@@ -263,8 +263,10 @@ def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
         killed=tuple(sorted(watched.killed)),
         memory_killed=watched.memory_killed,
     )
-    peers.wait_until_ended()
-    states = [peers.state, *peers.in_this_start]
+    if not peers.can_do_without_this or not (watched.hang or peers.state.failing or watched.stop_cause):
+        peers.wait_until_ended()
+    needed = peers.needed
+    states = [peers.state, *(s for s in peers.in_this_start if s.node in needed or not s.failing)]
     stops = [
         peers.by_own_clock(state.node, state.stopped_at) for state in states if state.stopped_at is not None
     ]
@@ -277,10 +279,13 @@ def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
         ),
         killed=frozenset(rank for state in states for rank in state.killed),
         memory_killed=any(state.memory_killed for state in states),
+        departed=tuple(
+            dated for s in peers.in_this_start if s.node not in needed and s.failing for dated in s.ends or ()
+        ),
         stop_cause=watched.stop_cause or peers.stop_cause,
         stopped_at=min(stops, default=None),
         hang=hang_of(states),
-        lost=tuple(sorted(peers.lost)),
+        lost=tuple(sorted(peers.lost & needed)),
     )
 
 

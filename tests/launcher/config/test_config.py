@@ -391,3 +391,6 @@ def test_diloco_is_for_several_nodes() -> None:
     assert faults(DILOCO + TORCHFT, "nodes=1") == (
         "job.yaml:4: train.strategy: diloco is for several nodes, got nodes: 1",
     )
+    assert faults(DILOCO + TORCHFT, "train.diloco.least_nodes=3") == (
+        "--set train.diloco.least_nodes: expected at most the 2 nodes, got 3",
+    )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from launcher.core import Cause, Event, Phase, Run
-from launcher.decisions.gang import first_failed, have_reached, joint_diary, may_rent, named
+from launcher.decisions.gang import first_failed, have_reached, joint_diary, may_rent, named, needed
 from launcher.decisions.host_history import blames_host
 from launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
 from tests.fakes import FakeClock, FakeProvider
@@ -47,6 +47,18 @@ def test_a_node_that_lost_its_peers_knows_less_than_the_one_that_was_lost() -> N
     assert first_failed([node(0), silent, gone]) == gone
     assert first_failed([node(0), silent]) == silent
     assert first_failed([node(0)]) is None
+
+
+def test_nodes_that_train_apart_need_node_0_and_enough_others() -> None:
+    trained = [replace(each, step=5) for each in (node(0), node(1, cause=Cause.LOST), node(2))]
+    assert needed(trained[1:], least=2) == trained[2:]
+    assert needed(trained[1:], least=3) == trained[1:]
+    without_0 = [replace(node(0, cause=Cause.LOST), step=5), trained[2]]
+    assert needed(without_0, least=2) == without_0
+    never_trained = [node(1, cause=Cause.DATA), trained[2]]
+    assert needed(never_trained, least=1) == never_trained
+    stopped = [replace(node(1, cause=Cause.MONEY_LIMIT), step=5), trained[2]]
+    assert needed(stopped, least=1) == stopped
 
 
 @pytest.mark.parametrize(

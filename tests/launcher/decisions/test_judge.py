@@ -13,6 +13,7 @@ from launcher.decisions.pooling import hold_spec
 from launcher.gate.evidence import evidence_of, step_ends_of
 from launcher.shipped import onstart_dir
 from tests.jobs import command_job, train_job
+from trainer.contract.config import DilocoConfig
 from trainer.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StartRecord
 from trainer.supervision.stop import STOPPED_BY
 
@@ -297,3 +298,15 @@ def test_a_machine_that_was_held_until_nobody_wanted_it_is_a_success() -> None:
 )
 def test_a_machine_that_was_held_otherwise_is_not(found: Evidence, cause: Cause) -> None:
     assert judge(found, HOLD).cause is cause
+
+
+@pytest.mark.parametrize(
+    ("good", "holds"), [((0, 1), True), ((0, 1, 2), True), ((2, 3), False), ((0,), False)]
+)
+def test_nodes_that_train_apart_prove_enough_with_node_0_and_the_least(
+    good: tuple[int, ...], holds: bool
+) -> None:
+    train = replace(train_job().train, strategy="diloco", diloco=DilocoConfig(least_nodes=1))
+    outcome = replace(GOOD, world_size=4, ranks=tuple(RankEnd(rank=rank, exit_code=0) for rank in good))
+    judgement = judge(evidence(outcome), train_job(nodes=2, train=train))
+    assert (judgement.cause is None) == holds, judgement

@@ -14,9 +14,11 @@ from launcher.core.errors import BudgetError
 from launcher.core.phases import BEFORE_TRAINING
 from tests.fakebox import Loading
 from tests.hostile.lies import PLACES
+from tests.jobs import train_job
 from tests.launcher.gang_checks import check_nothing_leaked
-from tests.launcher.gang_world import RUN_ID, GangMarket, GangWorld, Life
+from tests.launcher.gang_world import RUN_ID, ApartMarket, GangMarket, GangWorld, Life
 from trainer.contract import layout
+from trainer.contract.config import DilocoConfig, TrainConfig
 
 GONE_S = 60.0
 """So long after a node was lost the others may live."""
@@ -161,6 +163,32 @@ def test_one_lost_node_ends_the_others_within_a_minute_and_the_verdict_names_it(
     ends = [row.released_at or 0.0 for row in world.rows()]
     assert max(ends) - lost_at[0] < GONE_S, world.told
     assert (last.cause is None) == (phase in BEFORE_TRAINING), "other machines are taken, as for one node"
+    check_nothing_leaked(world)
+
+
+def apart(least_nodes: int) -> TrainConfig:
+    train = train_job().train
+    assert train is not None
+    return replace(train, strategy="diloco", diloco=DilocoConfig(least_nodes=least_nodes))
+
+
+@pytest.mark.parametrize(
+    ("least", "node", "cause", "failed"),
+    [(1, 1, None, None), (2, 1, Cause.LOST, 1), (1, 0, Cause.LOST, 0)],
+    ids=["enough are left", "too few are left", "node 0"],
+)
+def test_nodes_that_train_apart_go_on_without_one_that_was_lost(
+    least: int, node: int, cause: Cause | None, failed: int | None, tmp_path: Path
+) -> None:
+    world = GangWorld(tmp_path, market=ApartMarket, train=apart(least))
+    world.at(10.0, lambda: world.market.lose(node))
+
+    world.launch()
+
+    run, other = world.rows()
+    assert (run.phase, run.cause, run.failed_node) == (Phase.ENDED, cause, failed), world.told
+    assert other.phase is Phase.ENDED
+    assert ("the others went on without node 1: lost" in str(world.told)) == (cause is None), world.told
     check_nothing_leaked(world)
 
 

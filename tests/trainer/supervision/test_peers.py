@@ -33,9 +33,17 @@ def join(port: int) -> Iterator[Join]:
     """Makes a node's side of the link."""
     with ExitStack() as stack:
 
-        def side(node: int, nodes: int = 3, *, run_id: str = "calm-heron", silent_s: float = 30.0) -> Peers:
+        def side(
+            node: int,
+            nodes: int = 3,
+            *,
+            run_id: str = "calm-heron",
+            silent_s: float = 30.0,
+            least: int | None = None,
+        ) -> Peers:
             this_node = ThisNode(node=node, nodes=nodes, host="127.0.0.1", port=port)
-            return stack.enter_context(Peers(this_node=this_node, run_id=run_id, silent_s=silent_s))
+            peers = Peers(this_node=this_node, run_id=run_id, silent_s=silent_s, least=least)
+            return stack.enter_context(peers)
 
         yield side
 
@@ -51,8 +59,8 @@ def listening(sides: list[Peers], holds: Callable[[], bool]) -> None:
     eventually(look)
 
 
-def together(join: Join, nodes: int = 3) -> list[Peers]:
-    sides = [join(node, nodes) for node in reversed(range(nodes))][::-1]  # the host comes last
+def together(join: Join, nodes: int = 3, least: int | None = None) -> list[Peers]:
+    sides = [join(node, nodes, least=least) for node in reversed(range(nodes))][::-1]  # the host comes last
     listening(sides, lambda: all(peers.complete for peers in sides))
     return sides
 
@@ -123,3 +131,37 @@ def test_one_node_has_nobody_to_wait_for() -> None:
         peers.tell(failing=True)
         peers.wait_until_ended()
         assert peers.complete and peers.ended and not peers.failing
+
+
+FAILED = {"failing": True, "ends": (end(2, -9),)}
+
+
+def test_nodes_that_train_apart_go_on_without_one_while_enough_are_left(join: Join) -> None:
+    first, second, third = sides = together(join, least=2)
+    assert third.can_do_without_this
+    assert not first.can_do_without_this, "there they meet"
+    third.tell(**FAILED)
+    listening(sides, lambda: first.others[2].failing and second.others[2].failing)
+    assert not (first.failing or first.stop_cause or second.failing or second.can_do_without_this)
+    second.tell(stop_cause="preempted")
+    listening(sides, lambda: first.failing and first.stop_cause == "preempted")
+    assert first.needed == {1, 2}
+
+
+def test_nodes_that_train_apart_go_on_without_one_that_is_gone_and_end_with_node_0(join: Join) -> None:
+    first, second, third = sides = together(join, least=1)
+    third.__exit__()
+    listening(sides[:2], lambda: first.lost == second.lost == {2})
+    assert not first.failing
+    assert not second.failing
+    assert second.can_do_without_this
+    first.tell(failing=True, ends=(end(0, -9),))
+    listening(sides[:2], lambda: second.failing)
+    assert not second.can_do_without_this
+
+
+def test_all_nodes_that_train_together_are_needed(join: Join) -> None:
+    sides = together(join, least=3)
+    assert not sides[2].can_do_without_this
+    sides[2].tell(**FAILED)
+    listening(sides, lambda: sides[0].failing and sides[1].failing)
