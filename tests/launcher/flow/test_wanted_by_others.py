@@ -1,4 +1,4 @@
-"""What another run has ordered by then is not ordered as well: a refusal costs a turn of the market's pace."""
+"""What another open run has ordered is not ordered as well: a refusal costs a turn of the market's pace."""
 
 from __future__ import annotations
 
