@@ -140,3 +140,16 @@ def test_a_rank_that_failed_before_the_stop_of_another_node_was_asked_for_failed
         stopped = replace(watched(sides[1], -15, at=asked_at), stop_cause="time_limit", stopped_at=asked_at)
         seen = together(sides, boxes, [watched(sides[0], -9, at=sides[0].clock() - 2.0), stopped])
     assert [diagnose(box, each).reason for box, each in zip(boxes, seen, strict=True)] == ["signal"] * 2
+
+
+def test_a_node_that_the_others_can_do_without_concludes_alone_and_is_evidence_of_them(
+    sides: list[Peers], boxes: list[Path]
+) -> None:
+    for peers in sides:
+        peers.least = 1
+    left = diagnose(boxes[1], joint(boxes[1], watched(sides[1], -9, at=10.0), sides[1]))
+    seen = joint(boxes[0], watched(sides[0], 0, at=12.0), sides[0])
+    stayed = diagnose(boxes[0], seen)
+    assert (left.reason, left.detail) == ("signal", "rank 1 was killed by SIGKILL")
+    assert (stayed.reason, [end.rank for end in stayed.ranks]) == ("finished", [0])
+    assert [(dated.end.rank, dated.end.exit_code) for dated in seen.departed] == [(1, -9)]
