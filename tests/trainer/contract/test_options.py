@@ -210,7 +210,8 @@ ELSEWHERE = {
     "cuda_graphs": "tests/trainer/engine/test_plan.py",
     "fsdp2.cpu_offload": "tests/trainer/engine/test_plan.py",
     **dict.fromkeys(
-        ("diloco.every", "diloco.outer_lr", "diloco.outer_momentum"), "tests/trainer/engine/test_meetings.py"
+        ("diloco.every", "diloco.outer_lr", "diloco.outer_momentum", "diloco.least_nodes"),
+        "tests/trainer/engine/test_meetings.py",
     ),
     "loader.pin": "tests/trainer/contract/test_options.py",
 }
