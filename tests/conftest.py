@@ -50,7 +50,7 @@ def pytest_configure() -> None:
     settings.register_profile(
         "patient",
         settings(),
-        max_examples=100 if "CI" in os.environ else 25,
+        max_examples=50 if "CI" in os.environ else 25,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )

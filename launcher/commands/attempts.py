@@ -198,6 +198,8 @@ class Attempts:
 
         Raises HeldError when another launcher is at it.
         """
+        if former.phase is not Phase.ENDED or former.cause is None:
+            return None  # most runs end well: a free slot must not wait until this was held and released
         services = self.services_for(former.provider, NOTHING)
         ledger, now = services.ledger, services.clock.now()
         request = max(

@@ -26,6 +26,7 @@ _LOOK_AGAIN_S = 2.0
 _LOOK_AGAIN_AT_ONCE_S = 0.2
 """Where the provider's list is never late."""
 _SHOWN_EACH_S = 1.0
+_HEARS_EACH_S = 0.1
 _FOR_NOTHING = (Phase.BOOT, Phase.SHIP)
 """What is done there is of no use once another node has failed. A training has still its outputs."""
 _T = TypeVar("_T")
@@ -77,6 +78,8 @@ class RunContext:
         self._remote: GuardedRemote | None = None
         self._progress_in = (run.phase, Progress())
         self._shown = (run.phase, -math.inf)
+        self._elsewhere = (UserRequest.NONE, -math.inf)
+        """What was asked of the run in the ledger, and when that was read."""
         self._told_of_room_in: Phase | None = None
         self._held_at = 0.0
         self.gang = Gang(run, spec.nodes, services.ledger, self.now)
@@ -139,11 +142,15 @@ class RunContext:
         self._told_of_room_in = self.run.phase
 
     def user_request(self) -> UserRequest:
-        """Return the strongest request of the user here or elsewhere. It is of all nodes of a run."""
-        here, elsewhere = (
-            self.services.user_requests.current(),
-            self.services.ledger.user_request(self.run.leader or self.run.id),
-        )
+        """Return the strongest request of the user here or elsewhere. It is of all nodes of a run.
+
+        It is asked for many times a second: a ledger on another computer is read now and then.
+        """
+        here, now = self.services.user_requests.current(), self.now()
+        elsewhere, read_at = self._elsewhere
+        if not 0 <= now - read_at < _HEARS_EACH_S:
+            elsewhere = self.services.ledger.user_request(self.run.leader or self.run.id)
+            self._elsewhere = (elsewhere, now)
         return max(here, elsewhere, key=lambda request: request.strength)
 
     def is_stopping(self) -> bool:

@@ -48,6 +48,7 @@ def pushed(bucket: Any, name: str) -> bytes:
     return content
 
 
+@pytest.mark.slow
 def test_a_training_continues_from_a_bucket_when_nothing_came_home(terminal: Terminal, bucket: Any) -> None:
     terminal.variables |= {name: os.environ[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
     launch = ("launch", str(JOBS / "learn.yaml"), "--set", "checkpoints.push=s3://models/demo")

@@ -6,12 +6,12 @@ import pytest
 
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.vast import VastEmulator
-from tests.slow import slow
 
 pytestmark = pytest.mark.torch
 
 
-@pytest.mark.parametrize("fault", ["wrong_gpu", *slow(("oci_failure",))])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["wrong_gpu", "oci_failure"])
 def test_the_job_is_trained_on_the_next_machine(rented: Terminal, vast: VastEmulator, fault: str) -> None:
     vast.faults.add(fault)
     done = rented.type(

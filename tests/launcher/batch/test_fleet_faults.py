@@ -61,7 +61,7 @@ def drive_to_the_end(world: BatchWorld) -> None:
         world.ledger.batches.reopen(NAME)
 
 
-QUICK = [row for row in ROWS if row[2] in ("killed", "unreachable")]
+QUICK = [row for row in ROWS if row[1:] == ("after", "killed")]
 """The matrix of a single run has the other troubles."""
 
 

@@ -177,7 +177,7 @@ ROWS = [
 ]
 
 
-QUICK = [row for row in ROWS if row[1] == "after" or row[2] == "killed"]
+QUICK = [row for row in ROWS if row[1] == "after"]
 """What took effect, and nobody heard of it; the matrix of one machine has the others."""
 
 

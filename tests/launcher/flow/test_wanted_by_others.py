@@ -1,4 +1,4 @@
-"""What another run has ordered by then is not ordered as well: a refusal costs a turn of the market's pace."""
+"""What another open run has ordered is not ordered as well: a refusal costs a turn of the market's pace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CrowdedMarket(Market):
     """At its first order something else is done before it answers."""
 
     def __init__(self, terminal: Terminal) -> None:
-        super().__init__(terminal.clock, [Training(seconds=300)], usd_per_hour=0.8)
+        super().__init__(terminal.clock, [Training()], usd_per_hour=0.8)
         self.orders: list[str] = []
         self.meanwhile: Callable[[], object] = lambda: None
 

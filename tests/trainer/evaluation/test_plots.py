@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.slow import slow
 from tests.trainer.conftest import ended, forking
 from trainer.evaluation import report
 from trainer.evaluation.evaluation import WHOLE, Evaluation, Example
@@ -43,8 +44,10 @@ def evaluation(grid: tuple[int, ...], *, steady: bool = False, rolled: float = 1
     ("seen", "kinds"),
     [
         (evaluation((8, 8)), ["fields", "rollouts", "error", "spectra"]),
-        (evaluation((8, 8), steady=True), ["fields", "spectra"]),
-        (evaluation((16,), rolled=math.inf), ["fields", "rollouts", "error", "spectra"]),
+        *slow(
+            (evaluation((8, 8), steady=True), ["fields", "spectra"]),
+            (evaluation((16,), rolled=math.inf), ["fields", "rollouts", "error", "spectra"]),
+        ),
     ],
     ids=["square", "steady", "line, ran away"],
 )

@@ -101,6 +101,7 @@ def test_more_ranks_than_this_computer_has_hold_less_each() -> None:
     assert found.parameters * 4 < ddp.peak.parameters + ddp.peak.gradients
 
 
+@pytest.mark.slow
 def test_a_task_of_the_users_own_has_no_size_before_it_is_read() -> None:
     asked = ask(TrainConfig(data=(DataConfig(task="mine:make"),)), 1)
     assert asked.returncode == 1
