@@ -101,10 +101,17 @@ class OutOfReachError(AuthError):
 
 
 class NoOfferError(VastrunError):
-    """Nothing on offer fits the job."""
+    """Nothing on offer fits the job.
+
+    `ended` is the id of a machine that a refusal left behind all the same: it was ended, and is billed.
+    """
 
     exit_code = 8
     cause = Cause.NO_OFFER
+
+    def __init__(self, message: str, *, hint: str = "", cause: Cause | None = None, ended: str = "") -> None:
+        super().__init__(message, hint=hint, cause=cause)
+        self.ended = ended
 
 
 class BudgetError(VastrunError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from launcher.config import read_job
-from launcher.core import Instance, Meter, Offer, RentalOrder
+from launcher.core import Instance, Meter, Offer, Rental, RentalOrder, bills
 from launcher.core.errors import (
     BusyError,
     NoOfferError,
@@ -159,8 +159,10 @@ def rent_anew(context: RunContext) -> Instance:
         _note_order(context, offer)
         try:
             return _rent(context, offer)
-        except NoOfferError:
+        except NoOfferError as error:
             context.was_refused = True
+            if error.ended:
+                _note_ended(context, offer, error.ended)
             context.tell(f"offer {offer.id} was taken")
         except UncertainError:
             # Whether there is a machine is not known. If there is, it bears our label.
@@ -184,6 +186,19 @@ def _rent(context: RunContext, offer: Offer) -> Instance:
         return context.services.provider.rent(_order(context, offer))
     finally:
         context.last_order_at = context.now()
+
+
+def _note_ended(context: RunContext, offer: Offer, instance_id: str) -> None:
+    """Its bill is known by its id. It never ran: only its disk was charged."""
+    rented_at = context.run.rented_at or context.now()
+    rental = Rental(
+        instance_id=instance_id,
+        usd_per_hour=offer.usd_per_hour,
+        rented_at=rented_at,
+        released_at=context.now(),
+        meter=Meter(extras=offer.extras, idle_at=rented_at),
+    )
+    context.save(rentals=bills.with_rental(context.run, rental))
 
 
 def _is_on_the_network(context: RunContext) -> bool:

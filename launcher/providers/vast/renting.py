@@ -94,7 +94,7 @@ def _refused(api: VastApi, instance_id: str, answer: Mapping[str, Any]) -> Vastr
     if not instance_id:
         return error
     _end(api, instance_id)
-    return NoOfferError(f"the machine did not start: {error}")
+    return NoOfferError(f"the machine did not start: {error}", ended=instance_id)
 
 
 def _looked_at(api: VastApi, instance_id: str, order: RentalOrder, now: float, look: Look) -> Instance:
@@ -121,7 +121,7 @@ def _looked_at(api: VastApi, instance_id: str, order: RentalOrder, now: float, l
     # `cancel_unavail` should prevent this. Where it does not, the stopped machine would bill its disk.
     if row.is_stopped:
         _end(api, instance_id)
-        raise NoOfferError("another user rented it first; the machine is stopped")
+        raise NoOfferError("another user rented it first; the machine is stopped", ended=instance_id)
     listed = instance_of(row, asked_at)
     priced = listed if listed.usd_per_hour else ordered
     return replace(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Instance, RentalOrder
-from launcher.core.errors import ProviderError, UncertainError
+from launcher.core import ExtraRates, Instance, RentalOrder
+from launcher.core.errors import NoOfferError, ProviderError, UncertainError
 from tests.fakebox import Training
 from tests.launcher.terminal import Market, Terminal
 
@@ -135,3 +135,26 @@ def test_one_that_is_made_after_the_end_is_reaped_and_paid_for(terminal: Termina
     assert [rental.instance_id for rental in run.rentals] == ["2"]
     assert terminal.document("cost")["usd"] == pytest.approx(terminal.market.bill_usd, rel=0.1)
     assert terminal.document("cost")["usd"] > before_usd
+
+
+class RefusingMarket(Market):
+    """Refuses the first order, which leaves a machine all the same: it ended that one by itself."""
+
+    def rent(self, order: RentalOrder) -> Instance:
+        if self.left:
+            raise NoOfferError("the machine did not start", ended=self.left.pop())
+        return super().rent(order)
+
+    left: list[str]
+
+
+def test_one_that_a_refusal_left_is_known_by_its_id_when_its_bill_comes(terminal: Terminal) -> None:
+    terminal.market = market = RefusingMarket(terminal.clock, [Training(seconds=30)], usd_per_hour=3.6)
+    market.left = ["left"]
+    market.extras = ExtraRates(storage_usd_per_hour=0.36)
+
+    assert terminal.launch().exit_code == 0
+
+    (rental,) = terminal.ledger.runs()[0].rentals
+    assert rental.instance_id == "left"
+    assert rental.released_at is not None

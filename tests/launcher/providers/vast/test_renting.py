@@ -52,6 +52,7 @@ def test_a_refused_request_leaves_nothing_behind(
         provider.rent(ordered)
     assert type(caught.value) is error
     assert not provider.instances()
+    assert [getattr(caught.value, "ended", "")] == ([str(id_) for id_ in vast.billing.meters] or [""])
 
 
 @pytest.mark.parametrize(
