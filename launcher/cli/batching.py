@@ -20,6 +20,7 @@ from launcher.core.batch import Batch
 from launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.estimates import usd
 from launcher.decisions.schedule import BatchProgress, PointState
+from launcher.ui.render.amounts import how_many
 from launcher.ui.render.batch import (
     ended_text,
     open_runs_lines,
@@ -162,5 +163,5 @@ class BatchLines:
 
 
 def _question(plan: BatchPlan) -> str:
-    points = f"{plan.count:,} point{'' if plan.count == 1 else 's'}"
+    points = how_many(plan.count, "point")
     return f"run {points} on {plan.provider} for at most {usd(plan.spec.limits.usd or 0.0)}"

@@ -42,6 +42,8 @@ def follow(run: Run, services: Services) -> Run:
 
 
 def _progress(run: Run) -> Progress:
-    """As its row has it: whoever drives the run looks at its box."""
+    """As its row has it: whoever drives the run looks at its box. Once it trains no more, nothing is left."""
+    if run.phase is not Phase.TRAIN:
+        return Progress()
     left_s = (run.steps - run.step) / run.steps_per_s if run.steps_per_s and run.steps > run.step else None
     return Progress(step=run.step or None, steps=run.steps or None, left_s=left_s)

@@ -57,3 +57,8 @@ def _mills(amount: float) -> int:
 def moment(at: float) -> str:
     """Write the local time, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def how_many(number: int, noun: str) -> str:
+    """Return how many there are of something: `1 run`, `1,000 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -13,7 +13,7 @@ from launcher.core import Run, UserRequest
 from launcher.core.batch import Batch, BudgetUse
 from launcher.core.bills import cost_usd
 from launcher.decisions.schedule import BatchProgress, PointState
-from launcher.ui.render.amounts import duration, rough, usd, usd_sum
+from launcher.ui.render.amounts import duration, how_many, rough, usd, usd_sum
 from launcher.ui.render.plan import refusal_text
 from launcher.ui.render.table import facts, table
 
@@ -38,7 +38,7 @@ def plan_text(plan: BatchPlan) -> str:
     more = count - len(shown)
     free = not plan.offer.usd_per_hour
     pairs = [
-        ("batch", f"{plan.spec.name}: {_count(count, 'point')}, {min(limits.parallel, count)} at once"),
+        ("batch", f"{plan.spec.name}: {how_many(count, 'point')}, {min(limits.parallel, count)} at once"),
         ("points", "\n".join([*shown, *([f"… and {more:,} more"] if more else [])])),
         ("provider", f"{plan.provider}: {plan.offer.description}{'' if free else ' for the first point'}"),
         ("price", "" if free else f"{usd(plan.offer.usd_per_hour)}/h"),
@@ -78,8 +78,8 @@ def plan_document(plan: BatchPlan) -> Document:
 
 def _fleet(fleet: FleetPlan) -> str:
     """Return what is held: how many machines, for what, at which of two prices."""
-    at_once = f"{_count(fleet.slots, 'point')} at once" if fleet.slots > 1 else "one point at a time"
-    lines = [f"{_count(fleet.machines, 'machine')} held: {at_once}, {fleet.rounds} in turn"]
+    at_once = f"{how_many(fleet.slots, 'point')} at once" if fleet.slots > 1 else "one point at a time"
+    lines = [f"{how_many(fleet.machines, 'machine')} held: {at_once}, {fleet.rounds} in turn"]
     if fleet.offer.usd_per_hour:
         lines.append(f"expected {usd(fleet.expected_usd)}, at most {usd(fleet.worst_case_usd)}")
     if fleet.slots > 1:
@@ -113,7 +113,7 @@ def progress_line(progress: BatchProgress, budget_usd: float | None) -> str:
         f"{progress.failed} failed" if progress.failed else "",
         f"{progress.pruned} pruned" if progress.pruned else "",
         f"{progress.running} running",
-        f"{_count(progress.machines, 'machine')} held" if progress.machines else "",
+        f"{how_many(progress.machines, 'machine')} held" if progress.machines else "",
     ]
     text = ", ".join(part for part in counts if part)
     if not progress.spent_usd and not progress.reserved_usd:
@@ -284,17 +284,13 @@ def _budget(plan: BatchPlan) -> str:
         return ""
     if limit >= plan.worst_case_usd:
         return f"{usd(limit)}, enough for all points in the worst case"
-    runs = int(limit / plan.share_usd + 1e-9)
-    return f"{usd(limit)}, enough for {_count(runs, 'run')} at once; what a run does not spend is free again"
+    runs = how_many(int(limit / plan.share_usd + 1e-9), "run")
+    return f"{usd(limit)}, enough for {runs} at once; what a run does not spend is free again"
 
 
 def _by_what(plan: BatchPlan) -> str:
     at_once = min(plan.spec.limits.parallel, plan.count)
-    return f"with {_count(at_once, 'run')} at once, and not more rents than {plan.provider} allows"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"with {how_many(at_once, 'run')} at once, and not more rents than {plan.provider} allows"
 
 
 def value_text(value: Any) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.gate.series import Series
+from launcher.ui.render.amounts import how_many
 from launcher.ui.render.axes import count_text, wants_logarithm
+from launcher.ui.report.gpus import each_gpu, is_of_one_gpu
 from launcher.ui.report.markup import Html, data_block, element, joined
 from launcher.ui.report.page import folded, note
 
@@ -42,8 +44,8 @@ CHARTS: Sequence[Chart] = (
 
 
 def charts(series: Sequence[Series]) -> Html:
-    """Draw every series: the known quantities first, all others below a fold."""
-    by_name = {one.name: one for one in series}
+    """Draw every series: the known quantities first, then each GPU, all others below a fold."""
+    by_name = {one.name: one for one in series if not is_of_one_gpu(one.name)}
     known: list[Html] = []
     others: list[Html] = []
     for number, (chart, drawn) in enumerate(_grouped(by_name)):
@@ -51,12 +53,16 @@ def charts(series: Sequence[Series]) -> Html:
         (known if number < _known(by_name) else others).append(figure)
     if not known:
         known, others = others, []
-    rest = folded(f"{len(others)} more metrics", element("div", *others, class_="charts")) if others else ""
+    rest = (
+        folded(how_many(len(others), "more metric"), element("div", *others, class_="charts"))
+        if others
+        else ""
+    )
     if not known:
-        return joined()
+        return joined(each_gpu(series))
     # Without scripts: the words above each curve say what it shows.
     unseen = element("noscript", note("The curves need JavaScript; their numbers are in metrics.jsonl."))
-    return joined(unseen, element("div", *known, class_="charts"), rest)
+    return joined(unseen, element("div", *known, class_="charts"), each_gpu(series), rest)
 
 
 def _known(by_name: Mapping[str, Series]) -> int:

@@ -10,7 +10,7 @@ from launcher.core.bills import gpu_seconds
 from launcher.decisions.advice import advice_for
 from launcher.decisions.comparing import Difference, chosen_values, job_values
 from launcher.ports import Ledger
-from launcher.ui.render.amounts import duration, moment, usd
+from launcher.ui.render.amounts import duration, how_many, moment, usd
 from launcher.ui.render.runs import progress_of
 from launcher.ui.render.summary import cause_line, on_machines, state_of
 from launcher.ui.report.charts import charts
@@ -161,7 +161,7 @@ def _scores(report: RunReport) -> Html | str:
         element("div", element("dt", shortened(name)), element("dd", f"{value:.4g}"))
         for name, value in sorted(scores.items())[:_SCORES]
     ]
-    return folded(f"{len(scores)} scores", element("dl", *cells, class_="scores"))
+    return folded(how_many(len(scores), "score"), element("dl", *cells, class_="scores"))
 
 
 def _pictures(report: RunReport, room: int) -> Html | str:
@@ -265,4 +265,4 @@ def _diary(report: RunReport) -> Html | str:
     names = ("When", "Phase", "What", "Spent")
     header = element("tr", *(element("th", name, scope="col") for name in names))
     table = element("table", element("thead", header), element("tbody", *rows))
-    return folded(f"{len(report.events)} events", scrolled("Diary", table))
+    return folded(how_many(len(report.events), "event"), scrolled("Diary", table))

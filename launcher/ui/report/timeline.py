@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from launcher.core import Phase, StepEnd
 from launcher.decisions.timeline import PhaseSpan
-from launcher.ui.render.amounts import duration, usd_parts
+from launcher.ui.render.amounts import duration, how_many, usd_parts
 from launcher.ui.report.markup import Html, element
 from launcher.ui.report.page import folded, scrolled
 
@@ -86,4 +86,4 @@ def _steps(ends: Sequence[StepEnd]) -> Html | str:
     names = ("Step", "Time", "End", "Last line")
     header = element("tr", *(element("th", name, scope="col") for name in names))
     table = element("table", element("thead", header), element("tbody", *rows))
-    return folded(f"{len(ends)} steps on the machine", scrolled("Steps on the machine", table))
+    return folded(f"{how_many(len(ends), 'step')} on the machine", scrolled("Steps on the machine", table))

@@ -3,7 +3,11 @@
 // a page are replaced (live.js), it is told so, and does the same to the new ones.
 (() => {
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const number = (value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());
+  const number = (value) => {
+    if (value == null) return "–";
+    const short = Number(value.toPrecision(4));
+    return short && Math.abs(short) < 1e-4 ? short.toExponential() : short.toString();
+  };
   const units = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]];
   const count = (value) => {
     const unit = units.find(([least]) => value >= least);

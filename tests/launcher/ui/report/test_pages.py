@@ -30,9 +30,10 @@ UPLOT = {  # npm pack uplot@1.6.32: dist/uPlot.iife.min.js, dist/uPlot.min.css, 
     "uplot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
     "uplot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
 }
+EACH_GPU = {"gpu0_load": 0.97, "gpu0_power_w": 1312.4, "gpu1_load": 0.25, "gpu1_temperature_c": 71.0}
 METRICS = b"".join(
     json.dumps(
-        {"step": step, "loss": 2 / (step + 1), "lr": 0.01, "gpu_power_w": 300.0, "mine": step}
+        {"step": step, "loss": 2 / (step + 1), "lr": 0.01, "gpu_power_w": 300.0, "mine": step, **EACH_GPU}
     ).encode()
     + b"\n"
     for step in range(0, 1000, 2)
@@ -99,6 +100,16 @@ def test_curves_are_drawn_from_data_in_the_page(tmp_path: Path) -> None:
     figures = [attributes["data-chart"] for attributes in read.of("figure") if "data-chart" in attributes]
     assert set(figures) == set(read.data)
     assert all(label["aria-label"] for label in read.of("div") if label.get("role") == "img")
+
+
+def test_each_gpu_has_a_row_of_curves_those_of_a_column_on_one_scale(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, RICH)
+    terminal.launch()
+    read = page(terminal)
+    assert "GPU Load Power Temperature 0 97% 1,312 W 1 25% 71 °C" in shown(read)
+    ends = [line["points"].rpartition(",")[2] for line in read.of("polyline")]
+    assert ends == ["2.1", "1.0", "29.5", "1.0"], "a quarter of the load is a quarter of the height"
+    assert not any("gpu0" in attributes.get("data-chart", "") for attributes in read.of("figure"))
 
 
 def test_the_page_of_a_failure_marks_the_error_in_the_log(tmp_path: Path) -> None:
