@@ -39,7 +39,7 @@ COLUMNS: Mapping[str, Column] = {
 
 
 def is_of_one_gpu(name: str) -> bool:
-    """Whether a quantity of the metrics is of one of several GPUs."""
+    """Return whether a quantity of the metrics is of one of several GPUs."""
     return _NAME.fullmatch(name) is not None
 
 
