@@ -27,6 +27,7 @@ _LOOK_AGAIN_AT_ONCE_S = 0.2
 """Where the provider's list is never late."""
 _SHOWN_EACH_S = 1.0
 _HEARS_EACH_S = 0.1
+"""Between two looks at what the user asks for in the ledger."""
 _FOR_NOTHING = (Phase.BOOT, Phase.SHIP)
 """What is done there is of no use once another node has failed. A training has still its outputs."""
 _T = TypeVar("_T")
@@ -144,7 +145,7 @@ class RunContext:
     def user_request(self) -> UserRequest:
         """Return the strongest request of the user here or elsewhere. It is of all nodes of a run.
 
-        It is asked for many times a second: a ledger on another computer is read now and then.
+        This is asked with each question to the box: the ledger, which may be on another computer, less often.
         """
         here, now = self.services.user_requests.current(), self.now()
         elsewhere, read_at = self._elsewhere

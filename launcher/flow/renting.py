@@ -115,10 +115,9 @@ def choose_for(context: RunContext) -> list[Offer]:
 
 
 def _ordered_by_others(context: RunContext) -> set[str]:
-    """Return what other open runs have ordered of a market by now.
+    """Return the ids of the offers of a market that other open runs have ordered by now.
 
-    Its turn for an order comes after minutes where many wait: an offer is gone by then, but for whoever noted
-    it first, and the turn is lost.
+    Where many wait for their turn to order, an offer is gone when it comes, and the turn is lost.
     """
     if context.services.provider.abilities.market is None:
         return set()
@@ -148,8 +147,8 @@ def rent_anew(context: RunContext) -> Instance:
     tried: set[str] = set()
     offers = [context.run.offer] if context.run.offer and _is_on_the_network(context) else []
     for _ in range(policy.RENT_TRIES):
-        had = tried | _ordered_by_others(context)
-        offer = next((o for o in offers if o.id not in had), None)
+        taken = _ordered_by_others(context) if offers else set()
+        offer = next((o for o in offers if o.id not in tried | taken), None)
         if offer is None:
             offers = choose_for(context)
             offer = next((o for o in offers if o.id not in tried), None)
