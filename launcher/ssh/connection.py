@@ -116,20 +116,18 @@ class Connection:
 
         logging.getLogger("paramiko").addHandler(_SILENT)
         limit_s = self._login.timeouts.connect_s
-        with _in_words(limit_s):
+        with _in_words(limit_s), contextlib.ExitStack() as until_open:
             transport = paramiko.Transport(_plugged(address, limit_s))
-            try:
-                transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = limit_s
-                transport.start_client(timeout=2 * limit_s)
-                # The host key is checked before our key is offered: a stranger learns nothing of us.
-                self._login.hosts.check(address, transport.get_remote_server_key())
-                self._identify(transport, key)
             # Also on Ctrl-C: the socket and the transport's thread would stay.
-            except BaseException:
-                transport.close()
-                raise
+            until_open.callback(transport.close)
+            transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = limit_s
+            transport.start_client(timeout=2 * limit_s)
+            # The host key is checked before our key is offered: a stranger learns nothing of us.
+            self._login.hosts.check(address, transport.get_remote_server_key())
+            self._identify(transport, key)
             transport.set_keepalive(_KEEP_ALIVE_S)
-            return transport
+            until_open.pop_all()
+        return transport
 
     def _identify(self, transport: Transport, key: PKey) -> None:
         """Raises KeyRefusedError only when the machine said so. Paramiko says it of a broken line, too."""
