@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
 from trainer.contract.config import Auto, TrainConfig
+from trainer.contract.job import least_nodes
 
 Positive = Annotated[float, Gt(0)]
 RetryCause = Literal[
@@ -194,9 +195,10 @@ class JobSpec:
     @property
     def least_nodes(self) -> int:
         """How many nodes must be there for a training to go on without those that left."""
-        if self.train is None or self.train.strategy != "diloco":
-            return self.nodes
-        return min(self.nodes, self.train.diloco.least_nodes or self.nodes)
+        train = self.train
+        return (
+            self.nodes if train is None else least_nodes(self.nodes, train.strategy, train.diloco.least_nodes)
+        )
 
     @property
     def world_size(self) -> int:

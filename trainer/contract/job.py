@@ -130,9 +130,10 @@ class Job:
     @property
     def least_nodes(self) -> int:
         """Return how many nodes have to be there for the others to go on without those that left."""
-        if self.train is None or self.train.strategy != "diloco":
-            return self.nodes
-        return min(self.nodes, self.train.diloco.least_nodes or self.nodes)
+        train = self.train
+        return (
+            self.nodes if train is None else least_nodes(self.nodes, train.strategy, train.diloco.least_nodes)
+        )
 
     @property
     def threads(self) -> int | None:
@@ -155,3 +156,8 @@ def working_folder(box: Path) -> Path:
 def matching_files(box: Path, pattern: str) -> list[Path]:
     """Return the files that match a glob relative to the ranks' working folder, sorted."""
     return sorted(path for path in working_folder(box).glob(pattern.lstrip("/")) if path.is_file())
+
+
+def least_nodes(nodes: int, strategy: str, least: int | None) -> int:
+    """Return how many of the nodes a training needs: all, unless they train apart and `least` is less."""
+    return min(nodes, least or nodes) if strategy == "diloco" else nodes

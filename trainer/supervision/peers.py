@@ -114,18 +114,16 @@ class Peers:
     @property
     def needed(self) -> Set[int]:
         """The other nodes without which the ranks of this one cannot go on."""
-        there = self.this_node.nodes - sum(map(self._has_left, self._elsewhere))
-        enough = self.least is not None and self.least < self.this_node.nodes and there >= self.least
+        enough = self.least is not None and self.least < self.this_node.nodes and self._there >= self.least
         return {0} - {self.this_node.node} if enough else set(self._elsewhere)
 
     @property
     def can_do_without_this(self) -> bool:
         """Whether the others go on when the ranks of this node end."""
         first = self.others.get(0)
-        there = self.this_node.nodes - 1 - sum(map(self._has_left, self._elsewhere))
         return (
             self.least is not None
-            and self.least <= there
+            and self.least < self._there
             and first is not None
             and first.ends is None
             and not self._has_left(0)
@@ -299,6 +297,11 @@ class Peers:
                 line.send([state for state in states if state.node != line.node])
             except OSError:
                 self._drop(line)
+
+    @property
+    def _there(self) -> int:
+        """How many nodes have not left, this one among them."""
+        return self.this_node.nodes - sum(map(self._has_left, self._elsewhere))
 
     def _has_left(self, node: int) -> bool:
         """Tell whether it is not there any more, though its ranks have not finished."""
