@@ -30,9 +30,10 @@ from tests.emulators.machines import Machine, here_mb
 
 SETS = (
     *("train=null", "command=python -c 'print(\"all is well\")'", "success.log=all is well"),
-    *(f"env.PYTHONPATH={STUB_TORCH}", "resources.down_mbps=2"),
+    f"env.PYTHONPATH={STUB_TORCH}",
+    "resources.down_mbps=2",
 )
-"""The job is a program that needs no torch, on a box that no busy computer makes too slow a one."""
+"""The job is a program that needs no torch, and content with a box that a busy computer makes slow."""
 USD = 0.25
 SETTLES_S = 10.0
 """Later all charges are there."""
