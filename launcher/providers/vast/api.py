@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from launcher.core.addresses import is_private
-from launcher.core.errors import AuthError, GoneError, ProviderError, UncertainError, UsageError
+from launcher.core.errors import (
+    AuthError,
+    GoneError,
+    ProviderError,
+    UncertainError,
+    UnreachableError,
+    UsageError,
+)
 from launcher.ports import Clock
 from launcher.providers.vast.limits import Limiter
 from launcher.providers.vast.refusals import Answer, error_of, list_of, object_of, silent
@@ -131,7 +138,7 @@ class VastApi:
                 query=dict(query), type=kind, order=order, storage=disk_gb, no_default=True
             )
 
-        return list_of(self._repeat("search", search))
+        return self._repeat("search", search, list_of)
 
     def create(self, offer_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Rent. Raises UncertainError when a machine may exist: this call alone is not safe to repeat."""
@@ -193,7 +200,7 @@ class VastApi:
             return answer.json()
 
         try:
-            answer = object_of(self._repeat("show", show))
+            answer = self._repeat("show", show, object_of)
         except GoneError:
             return None
         if "instances" not in answer:
@@ -202,7 +209,11 @@ class VastApi:
 
     def destroy(self, instance_id: str) -> None:
         """Ask Vast to end the instance. Returns when it agreed. Raises GoneError when there is none."""
-        answer = object_of(self._repeat("destroy", lambda: self._sdk().destroy_instance(id=int(instance_id))))
+
+        def end() -> Any:
+            return self._sdk().destroy_instance(id=int(instance_id))
+
+        answer = self._repeat("destroy", end, object_of)
         if answer.get("success") is False:
             said = answer.get("msg") or answer.get("error")
             raise ProviderError(f"Vast does not destroy {instance_id}: {said}")
@@ -220,12 +231,11 @@ class VastApi:
             answer.raise_for_status()
             return answer.json(), answer.headers.get("Date")
 
-        user, date = self._repeat("account", show)
-        return object_of(user), date
+        return self._repeat("account", show, lambda answer: (object_of(answer[0]), answer[1]))
 
     def hosted_machines(self) -> None:
         """Check that the key may read the machines that the account lets; raises AuthError when not."""
-        self._repeat("account", lambda: self._sdk().show_machines())
+        self._repeat("account", lambda: self._sdk().show_machines(), _any_answer)
 
     def attach_key(self, instance_id: str, public_key: str) -> None:
         """Let the owner of that SSH key into the instance."""
@@ -233,11 +243,11 @@ class VastApi:
         def attach() -> Any:
             return self._sdk().attach_ssh(instance_id=int(instance_id), ssh_key=public_key)
 
-        self._repeat("attach key", attach)
+        self._repeat("attach key", attach, _any_answer)
 
     def overlays(self) -> list[Any]:
         """List every overlay network of the account."""
-        return list_of(self._repeat("overlay", lambda: self._sdk().show_overlays()))
+        return self._repeat("overlay", lambda: self._sdk().show_overlays(), list_of)
 
     def create_overlay(self, name: str, cluster: str) -> None:
         """Make an overlay network on a cluster. Asked once: the list tells what came of it."""
@@ -273,7 +283,7 @@ class VastApi:
         """Every page of a list, each with its rows under that name."""
         token: str | None = None
         for _ in range(_PAGES):
-            answer = object_of(self._repeat(endpoint, partial(list_from, token)))
+            answer = self._repeat(endpoint, partial(list_from, token), object_of)
             if answer.get("success") is False or not isinstance(answer.get(rows), list):
                 raise silent(f"a list of {rows} without its rows")
             yield answer
@@ -285,18 +295,26 @@ class VastApi:
                 break
         raise silent(f"a list of {rows} without an end")
 
-    def _repeat(self, endpoint: str, call: Callable[[], _T]) -> _T:
-        """The answer to a call that is safe to repeat; asked again after a fault that passes."""
+    def _repeat(self, endpoint: str, call: Callable[[], Any], kind: Callable[[Any], _T]) -> _T:
+        """The answer to a call that is safe to repeat; asked again after a fault that passes.
+
+        `kind` returns the answer as what it should be, or raises UnreachableError: that is such a fault, too.
+        """
         pauses = iter(_PAUSES_S)
         while True:
             try:
-                return self._answer(endpoint, call)
+                answer = self._answer(endpoint, call)
             except RefusedError as refused:
                 error = error_of(refused.answer)
                 if not refused.answer.transient:
                     raise error from refused
             except NoAnswerError as missing:
                 error = silent(str(missing))
+            else:
+                try:
+                    return kind(answer)
+                except UnreachableError as other:
+                    error = other
             # Out of pauses: what is down for longer is for the flow to wait for, which looks at the limits
             # meanwhile.
             pause = next(pauses, None)
@@ -328,6 +346,11 @@ class VastApi:
 
                     record_answers(self._made.client, self._record, self._clock.now)
             return self._made
+
+
+def _any_answer(answer: Any) -> Any:
+    """Nothing is asked of it but that there is one."""
+    return answer
 
 
 def credit_of(user: Mapping[str, Any]) -> float:

@@ -72,6 +72,24 @@ def test_an_answer_of_another_type_is_none(vast: VastEmulator, provider: VastPro
         vast.faults.clear()
 
 
+@pytest.mark.parametrize("fault", ["null_answer", "list_answer", "text_answer"])
+def test_one_answer_of_another_type_is_a_fault_that_passes(
+    vast: VastEmulator, provider: VastProvider, fault: str
+) -> None:
+    machine, wanted = rent(provider), order(provider)
+    calls = (
+        lambda: provider.search(job()),
+        provider.instances,
+        lambda: provider.machine(machine.id),
+        provider.account_status,
+        lambda: provider.rent(wanted),
+    )
+    for call in calls:
+        vast.faults.add(fault)
+        assert call()
+        assert vast.faults.struck[-1] == fault
+
+
 def test_a_row_that_is_null_hides_no_machine(vast: VastEmulator, provider: VastProvider) -> None:
     rent(provider)
     vast.faults.add("null_row", times=99)
