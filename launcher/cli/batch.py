@@ -26,7 +26,7 @@ from launcher.cli.options import confirm, json_option, plain_option, provider_op
 from launcher.cli.output import say, show, width
 from launcher.config import load_batch
 from launcher.core import Cause, UserRequest
-from launcher.core.errors import UsageError
+from launcher.core.errors import HeldError, UsageError
 from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.ui.render.batch import (
     BatchRow,
@@ -180,8 +180,12 @@ def stop_command(ctx: click.Context, name: str) -> None:
     say(f"asked {asked} runs of {name} to stop", err=True)
     if asked and not ledger.batches.is_driven(name):
         say("no launcher drives the batch; ending its machines", err=True)
-        code = drive(wiring, name, as_json=False)
-        ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
+        try:
+            code = drive(wiring, name, as_json=False)
+        except HeldError as held:  # another launcher has come since, and does what was asked
+            say(f"{held}; it ends them", err=True)
+        else:
+            ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
 
 
 @command.command("results")

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from launcher.bundle.checkout import worktree
+from launcher.core import Driver, UserRequest
+from launcher.ledger.sqlite import SqliteLedger
 from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import VirtualTime
@@ -178,6 +180,20 @@ def test_a_stop_of_a_batch_that_nobody_drives_ends_its_machines_and_starts_no_ot
     assert "asked 3 runs of widths to stop" in stop.stderr and "3 of 6 points were not started" in stop.stderr
     assert desk.machines() == 0 and desk.market.rentals == 3
     assert desk.type("batch", "stop", "widths").exit_code == 0
+
+
+def test_a_stop_leaves_the_end_to_a_launcher_that_comes_at_the_same_moment(desk: Desk) -> None:
+    seen = iter([False])  # it is not there yet when it is looked for, and then it is
+    desk.ledger = SqliteLedger(Path(":memory:"), now=desk.time.now, alive=lambda who: next(seen, True))
+    desk.time.happens.append((desk.time.now() + 8.0, lambda: signal.raise_signal(signal.SIGHUP)))
+    assert desk.submit()[0] == 0
+    desk.ledger.batches.hold("widths", Driver(who="desk:2:2.0", until=desk.time.now() + 60.0))
+
+    stop = desk.type("batch", "stop", "widths")
+
+    assert stop.exit_code == 0, stop.stderr
+    assert "driven by another launcher" in stop.stderr
+    assert desk.ledger.batches.get("widths").request is UserRequest.STOP
 
 
 def test_a_machine_that_could_not_be_given_back_is_told_and_makes_the_exit_code_11(desk: Desk) -> None:
