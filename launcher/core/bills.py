@@ -82,7 +82,9 @@ def gpu_seconds(run: Run, now: float) -> float:
     """Return the seconds for which the GPUs are billed: those rented, less those seen to be free."""
     meter = run.meter
     free_s = meter.idle_s
-    if meter.idle_at is not None:
+    # One that was never seen to run may have begun after the last look, and was ended before the next.
+    may_have_run = run.released_at is not None and meter.began_at is None
+    if meter.idle_at is not None and not may_have_run:
         free_s += _lately(meter.idle_at, run.released_at or now)
     return max(0.0, rented_seconds(run, now) - free_s)
 

@@ -56,9 +56,9 @@ def runs_for(seconds: float | None) -> Instance:
     ("statuses", "ended_s", "gpu_s"),
     [
         pytest.param([], 100, 100, id="nothing was seen: all of it"),
-        pytest.param([(50, LOADS)], 80, 0, id="it loads, and did a moment ago"),
+        pytest.param([(50, LOADS)], 80, 30, id="it loaded, and may have run before it was ended"),
         pytest.param([(50, LOADS)], 200, 150, id="it loaded, and then nobody looked"),
-        pytest.param([(900, LOADS)], 910, 0, id="it loads still, whoever looked before"),
+        pytest.param([(900, LOADS)], 901, 1, id="it loaded to its end, whoever looked before"),
         pytest.param([(50, LOADS), (54, runs_for(3))], 100, 49, id="since when it runs, its provider says"),
         pytest.param([(50, LOADS), (54, runs_for(None))], 100, 50, id="since it loaded, when nobody says"),
         pytest.param([(50, LOADS), (54, runs_for(0))], 100, 46, id="no later than it was seen"),
@@ -85,6 +85,10 @@ def test_gpus_are_charged_unless_they_were_seen_to_be_free(
     assert cost.gpu_usd == pytest.approx(gpu_s * 0.001)
     assert cost.storage_usd == pytest.approx(ended_s * 0.0001)
     assert cost.traffic_usd == 0
+
+
+def test_gpus_that_loaded_a_moment_ago_are_free_as_long_as_the_machine_is_held() -> None:
+    assert bills.gpu_seconds(seen((50, LOADS)), RENTED + 80) == 0
 
 
 @pytest.mark.parametrize("factor", [2.0, 0.5])
