@@ -205,11 +205,19 @@ class Wiring:
                 ),
             )
             states = driver.drive()
+            if interrupts.current() is UserRequest.NONE:
+                self.settle(self.ledger().batches.get(name).provider)
             from launcher.ui.report.batch_file import leave_report  # when a batch has ended
 
             if told := leave_report(self.ledger(), name, self.now()):
                 screen.note(told)
             return states
+
+    def settle(self, provider: str) -> None:
+        """Have earlier runs cost what that provider charged for them, where their bill is due by now."""
+        from launcher.commands.settling import settle_due  # at the end of a command
+
+        settle_due(self.ledger(), provider, self.provider(provider), self.who(), self.now())
 
     def attempts_of_many(
         self, shared: SharedRequests, screen: RunScreen, runs_at_once: Callable[[], int]

@@ -25,7 +25,7 @@ from launcher.core import (
     Run,
     UserRequest,
 )
-from launcher.core.errors import GoneError, NoOfferError, UnreachableError
+from launcher.core.errors import GoneError, NoOfferError, UnreachableError, VastrunError
 from launcher.core.job import JobSpec
 from launcher.decisions import offer_check
 from launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation, Term
@@ -90,6 +90,8 @@ class FakeProvider:
         """What each machine has fetched, as it is listed."""
         self.charges: dict[str, float] = {}
         """What it says that it charged, by label."""
+        self.charge_error: VastrunError | None = None
+        """What it answers to who asks what it charged."""
         self.bills = True
         """It says what it charged."""
         self.image: str | None = None
@@ -182,6 +184,8 @@ class FakeProvider:
         self.forgotten.add(run_id)
 
     def charged(self, since: float, until: float) -> Sequence[Charge]:
+        if self.charge_error is not None:
+            raise self.charge_error
         return [
             Charge(instance_id=self.machine_of.get(label, ""), label=label, usd=usd)
             for label, usd in self.charges.items()

@@ -44,6 +44,7 @@ def drive(wiring: Wiring, interrupts: Interrupts, target: Target) -> None:
     run = wiring.ledger().get(target.name)
     with wiring.attempts(interrupts, began=run.created_at) as attempts:
         attempts.resume(run, None)
+        wiring.settle(run.provider)
 
 
 class _NoScreen:

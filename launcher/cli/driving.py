@@ -30,12 +30,16 @@ def drive_to_end(
 ) -> int:
     """Do `work` while signals are requests, show how the run ended, and return the exit code that says so.
 
+    Earlier runs are settled on the way: their provider has just been talked to.
+
     `first` is what the first Ctrl-C means (NONE: ask), `request` holds from the start, `until` ends the wait.
     `views`: no signal stops the run.
     """
     interrupts = wiring.interrupts(first, request, until, views)
     with interrupts.listening(), wiring.attempts(interrupts, began=began) as attempts:
         run = work(attempts)
+        if run.phase is Phase.ENDED:
+            wiring.settle(run.provider)
     concerns(run)
     show_end(wiring, run, as_json=as_json)
     return _exit_code(run, interrupts)

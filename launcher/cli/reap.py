@@ -40,6 +40,7 @@ def command(
     """
     wiring: Wiring = ctx.obj
     market = wiring.provider(provider)
+    wiring.settle(provider)
     found = orphans(wiring.ledger(), market, wiring.now())
     chosen = of_ledger(found, from_ledger)
     networks = _networks(wiring, market) if from_ledger is None else []

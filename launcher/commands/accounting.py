@@ -122,15 +122,36 @@ def reconciliation(
         if provider.abilities.bills is None:
             without_bill[name] = len(meant)
             continue
-        charges = provider.abilities.bills.charged(min(map(_began_at, meant)), now)
-        found = charges_by_run((run for run in every if run.provider == name), charges)
-        us = provider.abilities.account.identity() if provider.abilities.account else _NOBODY
-        for run in meant:
-            then = by_clock_of(run, now, us.clock_ahead_s)
-            bill = bill_of(run, found.get(run.id, ()), ledger.events(run.id), then, us.account)
-            runs.append(reconciled(bill))
+        of_provider = [run for run in every if run.provider == name]
+        bills, found = reconciled_bills(ledger, provider, meant, of_provider, now)
+        runs += bills
         strangers += _strangers(name, found.get(NOBODY, ()), ledger.id, since)
     return Reconciliation(since=since, runs=runs, strangers=strangers, without_bill=without_bill)
+
+
+def reconciled_bills(
+    ledger: Ledger, provider: Provider, meant: Sequence[Run], known: Iterable[Run], now: float
+) -> tuple[Sequence[ReconciledBill], Mapping[str, Sequence[Charge]]]:
+    """Ask a provider what it charged for the runs meant; return their bills, and all charges by their runs.
+
+    `known`: all of its runs whose charges may be among them. Raises AuthError, ProviderError.
+    """
+    if provider.abilities.bills is None:
+        return (), {}
+    charges = provider.abilities.bills.charged(min(map(_began_at, meant)), now)
+    found = charges_by_run(known, charges)
+    us = provider.abilities.account.identity() if provider.abilities.account else _NOBODY
+    bills = [
+        bill_of(
+            run,
+            found.get(run.id, ()),
+            ledger.events(run.id),
+            by_clock_of(run, now, us.clock_ahead_s),
+            us.account,
+        )
+        for run in meant
+    ]
+    return [reconciled(bill) for bill in bills], found
 
 
 def with_nodes(ledger: Ledger, run: Run) -> list[Run]:

@@ -1,16 +1,24 @@
-"""Settling: runs that have ended cost what their provider charged, once their bill is whole."""
+"""Settling: runs that have ended cost what their provider charged, once their bill is whole.
+
+`cost reconcile` is asked to; whoever talks to the provider anyway does it unbidden.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
+from launcher.commands.accounting import reconciled_bills
 from launcher.core import Cost, Driver, Run
-from launcher.core.errors import HeldError
+from launcher.core.errors import AuthError, HeldError, ProviderError, StorageError
 from launcher.decisions.policy import HOLD_S
 from launcher.decisions.reconciling import ReconciledBill
-from launcher.decisions.settling import settled
-from launcher.ports import Ledger
+from launcher.decisions.settling import is_due, settled
+from launcher.ports import Ledger, Provider
+
+_NEWEST = 1000
+"""Runs among which bills that are due are looked for."""
 
 
 def settle(bills: Iterable[ReconciledBill], ledger: Ledger, who: str, now: float) -> frozenset[str]:
@@ -21,6 +29,20 @@ def settle(bills: Iterable[ReconciledBill], ledger: Ledger, who: str, now: float
     known = [(one.bill.run, cost) for one in bills if (cost := settled(one)) is not None]
     driver = Driver(who=who, until=now + HOLD_S)
     return frozenset(run.id for run, cost in known if run.charged == cost or _note(run, cost, ledger, driver))
+
+
+def settle_due(ledger: Ledger, name: str, provider: Provider, who: str, now: float) -> None:
+    """Settle the provider's runs of the last days whose bill is due.
+
+    What cannot be asked or noted now is left to the next time.
+    """
+    if provider.abilities.bills is None:
+        return
+    with suppress(AuthError, ProviderError, StorageError):
+        runs = [run for run in ledger.runs(members=True, newest=_NEWEST) if run.provider == name]
+        if due := [run for run in runs if is_due(run, now)]:
+            bills, _ = reconciled_bills(ledger, provider, due, runs, now)
+            settle(bills, ledger, who, now)
 
 
 def _note(run: Run, cost: Cost, ledger: Ledger, driver: Driver) -> bool:

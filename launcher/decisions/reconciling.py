@@ -86,8 +86,7 @@ class Bill:
     @property
     def settles_at(self) -> float:
         """When all of it is charged, at the latest; inf: a machine of it is still there."""
-        ends = [machine.released_at for machine in self.machines] or [None]
-        return math.inf if None in ends else max(end for end in ends if end is not None) + SETTLES_S
+        return settles_at(self.run)
 
     @property
     def usd_per_s(self) -> float:
@@ -186,6 +185,12 @@ def machines_of(run: Run) -> Sequence[Run]:
     """Return the run as if each machine that it had were its own, and the only one."""
     every = (run, *(with_machine(run, rental) for rental in run.rentals))
     return [one for one in every if one.rented_at is not None]
+
+
+def settles_at(run: Run) -> float:
+    """Return when all that the run cost is charged, at the latest; inf: a machine of it is still there."""
+    ends = [machine.released_at for machine in machines_of(run)] or [None]
+    return math.inf if None in ends else max(end for end in ends if end is not None) + SETTLES_S
 
 
 def _silence_s(begin: float, told: Sequence[float], end: float) -> float:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from launcher.core import Charge, Cost, Phase
-from launcher.decisions.reconciling import Bill, ReconciledBill
+from launcher.core import Charge, Cost, Phase, Run
+from launcher.decisions.reconciling import Bill, ReconciledBill, settles_at
+
+ASKED_FOR_S = 7 * 86_400.0
+"""For so long a bill that should be whole is asked for unbidden: one that is not by then hardly will be."""
 
 
 def settled(one: ReconciledBill) -> Cost | None:
@@ -17,6 +20,11 @@ def settled(one: ReconciledBill) -> Cost | None:
     cost = charged_cost(one.bill.charges)
     is_low = cost.usd <= 0 or (one.bill.difference_usd < 0 and not one.explained)
     return None if is_low or not is_whole(one.bill) else cost
+
+
+def is_due(run: Run, now: float) -> bool:
+    """Return whether the bill of the run should be whole by now, and was not seen whole yet."""
+    return run.charged is None and run.phase is Phase.ENDED and 0 <= now - settles_at(run) <= ASKED_FOR_S
 
 
 def is_whole(bill: Bill) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from launcher.core import Driver, Run
+from launcher.core.errors import ProviderError
 from launcher.decisions.grouping import GroupBy
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, Terminal
@@ -312,6 +313,35 @@ def test_a_run_costs_what_was_charged_once_that_is_settled_and_explained(termina
     assert "settled: 1 of 3 runs cost what was charged" in terminal.type("cost", "reconcile").stdout
     assert "as charged: the cost of 1 of 3 runs" in terminal.type("cost").stdout
     assert f"${charged_usd:.3f} charged, at " in terminal.type("status", good.id).stdout
+
+
+@pytest.mark.parametrize("words", [["launch"], ["reap"]], ids=" ".join)
+def test_who_talks_to_the_provider_later_settles_what_is_due_unbidden(
+    terminal: Terminal, words: list[str]
+) -> None:
+    good, bad, open_run = runs(terminal)
+    counted = {run.id: terminal.document("cost", run.id)["usd"] for run in runs(terminal)}
+    terminal.market.charges = {good.label: counted[good.id] - 0.0005, open_run.label: 0.1}
+    talk(terminal, *words)
+    shown = {run["id"]: run for run in terminal.document("cost")["runs"]}
+    assert shown[good.id]["usd_source"] == "charged"
+    assert shown[good.id]["usd"] == pytest.approx(counted[good.id] - 0.0005)
+    assert {shown[run.id]["usd_source"] for run in (bad, open_run)} == {"counted"}
+
+
+@pytest.mark.parametrize("words", [["launch"], ["reap"]], ids=" ".join)
+def test_a_provider_that_does_not_say_what_it_charged_hurts_no_other_command(
+    terminal: Terminal, words: list[str]
+) -> None:
+    terminal.market.charges = {runs(terminal)[0].label: 0.1}
+    terminal.market.charge_error = ProviderError("the charges cannot be read")
+    talk(terminal, *words)
+    assert {run["usd_source"] for run in terminal.document("cost")["runs"]} == {"counted"}
+
+
+def talk(terminal: Terminal, *words: str) -> None:
+    end = terminal.launch() if words == ("launch",) else terminal.type(*words, "--provider", "fake")
+    assert end.exit_code == 0, end.output
 
 
 def test_a_bill_that_is_corrected_corrects_the_cost(terminal: Terminal) -> None:

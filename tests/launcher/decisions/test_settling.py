@@ -11,7 +11,7 @@ import pytest
 from launcher.core import Charge, Cost, Phase, Rental, Run
 from launcher.core.bills import WATCHED_S, cost_of, counted_of, held_usd, with_machine
 from launcher.decisions.reconciling import SETTLES_S, bill_of, reconciled
-from launcher.decisions.settling import charged_cost, settled
+from launcher.decisions.settling import ASKED_FOR_S, charged_cost, is_due, settled
 from launcher.decisions.spending import spending_of
 from tests.launcher.decisions.spent import BEGAN, HOUR_S, USD_PER_HOUR, line, run
 
@@ -95,3 +95,21 @@ def test_what_a_run_trained_for_keeps_its_share_of_the_cost() -> None:
     paid = spending_of(run(charged=Cost(gpu_usd=COUNTED_USD / 2)), LATER, events)
     assert counted.idle_usd == pytest.approx(COUNTED_USD - 18.0)
     assert paid.idle_usd == pytest.approx(counted.idle_usd / 2)
+
+
+@pytest.mark.parametrize(
+    ("after_s", "changes", "due"),
+    [
+        pytest.param(-1, {}, False, id="not settled yet"),
+        pytest.param(0, {}, True, id="from the moment that it is"),
+        pytest.param(ASKED_FOR_S, {}, True, id="for a week"),
+        pytest.param(ASKED_FOR_S + 1, {}, False, id="it will hardly come any more"),
+        pytest.param(0, {"charged": Cost(gpu_usd=1.0)}, False, id="seen whole already"),
+        pytest.param(0, {"phase": Phase.DESTROY}, False, id="a machine may be left"),
+        pytest.param(0, {"rented_at": None, "instance_id": None}, False, id="it never had a machine"),
+    ],
+)
+def test_a_bill_is_asked_for_unbidden_once_it_should_be_whole(
+    after_s: float, changes: dict[str, Any], due: bool
+) -> None:
+    assert is_due(run(**changes), LATER + after_s) is due
