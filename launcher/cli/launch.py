@@ -13,8 +13,9 @@ from launcher.cli.failures import concerns
 from launcher.cli.options import (
     by_option,
     confirm,
-    job_argument,
+    job_of,
     json_option,
+    maybe_job_argument,
     must_ship,
     name_option,
     plain_option,
@@ -39,14 +40,14 @@ from launcher.wiring import Wiring
 
 
 @click.command("launch")
-@job_argument
+@maybe_job_argument
 @set_option
 @by_option
 @name_option
 @tag_option
 @provider_option
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [runs/RUN].")
-@click.option("--from", "from_name", metavar="RUN", help="Continue from the checkpoint of that run.")
+@click.option("--from", "from_name", metavar="RUN", help="Continue from that run's checkpoint; its job, if none is named.")
 @click.option("--from-url", metavar="URL", help="Continue from the checkpoints that were pushed there.")
 @click.option("-d", "--detach", is_flag=True, help="Return once it trains; its lease limits how long.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and what it may cost. Costs nothing.")
@@ -56,7 +57,7 @@ from launcher.wiring import Wiring
 @click.pass_context
 def command(
     ctx: click.Context,
-    job_file: Path,
+    job_file: Path | None,
     sets: tuple[str, ...],
     by: str | None,
     name: str | None,
@@ -80,8 +81,7 @@ def command(
         if from_name is not None:
             raise click.UsageError("--from and --from-url exclude each other")
         sets = (*sets, f"checkpoints.start_from={from_url}")
-    say(f"reading {job_file}", err=True)
-    spec = with_tags(read_job_file(job_file, sets, name, by), tags)
+    spec = with_tags(_job(ctx, job_file, from_name, sets, name, by), tags)
     must_ship(wiring, spec, job_file)
     ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen
     market = wiring.provider(provider)
@@ -97,6 +97,26 @@ def command(
     work = _work(wiring, spec, provider=provider, out=out, parent=parent)
     request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
     ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=request))
+
+
+def _job(
+    ctx: click.Context,
+    job_file: Path | None,
+    from_name: str | None,
+    sets: tuple[str, ...],
+    name: str | None,
+    by: str | None,
+) -> JobSpec:
+    """The job that is named, else that of the run that is continued."""
+    if job_file is not None:
+        say(f"reading {job_file}", err=True)
+        return read_job_file(job_file, sets, name, by)
+    if from_name is None:
+        raise click.MissingParameter(param_type="argument", param_hint="'JOB.yaml'", ctx=ctx)
+    wiring: Wiring = ctx.obj
+    run = find_run(wiring.ledger(), from_name)
+    say(f"the job of {run.id} again: {run.job}", err=True)
+    return job_of(run, sets, name, by)
 
 
 def _must_be_agreed(plan: LaunchPlan, *, free: bool, yes: bool) -> None:

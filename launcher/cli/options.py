@@ -12,8 +12,9 @@ import click
 from launcher.api import jobs
 from launcher.cli.failures import concerns, reads
 from launcher.cli.output import say
+from launcher.commands.chains import chain_of
 from launcher.commands.settings import sound
-from launcher.config import load_job
+from launcher.config import load_job, read_job
 from launcher.config.tags import tag_fault, tag_faults
 from launcher.core import NOTHING, Run
 from launcher.core.errors import UsageError, VastrunError
@@ -45,6 +46,9 @@ def _tags(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tup
 run_argument = click.argument("run_name", metavar="RUN", shell_complete=_complete_run)
 maybe_run_argument = click.argument("run_name", metavar="[RUN]", required=False, shell_complete=_complete_run)
 job_argument = click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+maybe_job_argument = click.argument(
+    "job_file", metavar="[JOB.yaml]", required=False, type=click.Path(path_type=Path)
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
@@ -124,10 +128,26 @@ def read_job_file(path: Path, sets: tuple[str, ...], name: str | None, by: str |
     """
     path = example_or(path)
     reads(path)
-    text = jobs.text_in(path)
+    return _job(jobs.text_in(path), str(path), path.resolve().parent, sets, name, by)
+
+
+def job_of(run: Run, sets: tuple[str, ...], name: str | None, by: str | None) -> JobSpec:
+    """Return the job of a run, as it was before any attempt at it, with what is typed changed.
+
+    Raises JobFileError.
+    """
+    wiring: Wiring = click.get_current_context().obj
+    first = chain_of(wiring.ledger(), run)[0]
+    text = jobs.source_of(read_job(first.spec_json)).text
+    return _job(text, f"the job of {run.id}", Path.cwd(), sets, name, by)
+
+
+def _job(
+    text: str, source: str, folder: Path, sets: tuple[str, ...], name: str | None, by: str | None
+) -> JobSpec:
     overrides = [*sets, *([f"name={name}"] if name else []), *([f"limits.deadline='{by}'"] if by else [])]
     wiring: Wiring = click.get_current_context().obj
-    return load_job(text, str(path), overrides, str(path.resolve().parent), wiring.local_now())
+    return load_job(text, source, overrides, str(folder), wiring.local_now())
 
 
 def with_tags(spec: JobSpec, tags: tuple[str, ...]) -> JobSpec:
@@ -149,13 +169,16 @@ def without_auto(wiring: Wiring, spec: JobSpec, market: Provider, parent: Run | 
     return found.spec
 
 
-def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path) -> None:
-    """Check what the job ships from this computer, before anything is asked for. Raises UsageError."""
+def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path | None) -> None:
+    """Check what the job ships from this computer, before anything is asked for. Raises UsageError.
+
+    `job_file`: None: the job is one of a former run.
+    """
     jobs.must_ship(
         wiring.packer(NOTHING),
         spec,
-        job_file.resolve().parent,
-        lambda: say(f"{job_file} has no code: nothing is shipped besides the command", err=True),
+        Path.cwd() if job_file is None else job_file.resolve().parent,
+        lambda: say(f"{job_file or 'the job'} has no code: nothing is shipped besides the command", err=True),
     )
 
 

@@ -290,7 +290,7 @@ def _nothing_to_resume(run: Run) -> UsageError:
         return UsageError(f"{run.id} has ended and left no checkpoint; nothing can be resumed", hint=_AFRESH)
     return UsageError(
         f"{run.id} has ended; a new run can continue from its checkpoint",
-        hint=f"vastrun launch JOB.yaml --from {run.id}",
+        hint=f"vastrun launch --from {run.id}",
     )
 
 

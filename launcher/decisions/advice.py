@@ -11,13 +11,13 @@ _DEFAULT = "local"
 AFTER_SUCCESS = "nothing to do"
 
 ADVICE: Mapping[Cause, str] = {
-    Cause.USER_ERROR: "fix the program or the job file, then: {again}",
+    Cause.USER_ERROR: "fix the program or the job file, then: {edited}",
     Cause.SETUP: "read what the step that failed wrote: vastrun logs {run} --first-error",
     Cause.OUT_OF_MEMORY: "halve train.batch, or ask for more with resources.gpu_memory_gb",
     Cause.SIGNAL: "read the rank's last lines: vastrun logs {run} --first-error",
     Cause.COMMUNICATION: "set nccl_debug: INFO to see which rank failed first, or try another machine",
     Cause.DATA: "read which data it failed on: vastrun logs {run} --first-error",
-    Cause.DIVERGED: "lower train.optim.lr or train.optim.clip, or raise train.optim.warmup; then: {again}",
+    Cause.DIVERGED: "lower train.optim.lr or train.optim.clip, or raise train.optim.warmup; then: {edited}",
     Cause.DISK: "ask for more with resources.disk_gb, or keep fewer checkpoints",
     Cause.HOST: "launch again on another machine; `retry: {{host: 2}}` does this automatically",
     Cause.SLOW: "{resume} on another machine, its host is avoided now: {again}",
@@ -46,6 +46,8 @@ def advice_for(run: Run, *, checkpoint: bool) -> str:
     if run.cause is None:
         return AFTER_SUCCESS
     where = "" if run.provider == _DEFAULT else f" --provider {run.provider}"
-    again = f"vastrun launch JOB.yaml{where}{f' --from {run.id}' if checkpoint else ''}"
+    edited = f"vastrun launch JOB.yaml{where}{f' --from {run.id}' if checkpoint else ''}"
+    # A run that is continued has its job with it.
+    again = edited.replace(" JOB.yaml", "") if checkpoint else edited
     resume = "continue it" if checkpoint else "start it again"
-    return ADVICE[run.cause].format(run=run.id, again=again, where=where, resume=resume)
+    return ADVICE[run.cause].format(run=run.id, again=again, edited=edited, where=where, resume=resume)

@@ -50,8 +50,8 @@ LOSS = 1e30
 """The largest loss that is drawn: what is larger has diverged."""
 LEAST_LOSS = 1e-30
 """What is smaller is 0."""
-SERIES = 64
-"""Names of one file of metrics that are drawn."""
+SERIES = 96
+"""Names of one file of metrics that are drawn: of 16 GPUs there are 64."""
 SERIES_LINES = 20_000
 """Of the metrics, as they are read for a report; of more, every second or third."""
 PICTURE_BYTES = 1 << 20

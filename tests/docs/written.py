@@ -60,7 +60,11 @@ def with_advice(text: str) -> str:
 def _section(cause: Cause) -> str:
     verdict = VERDICT_OF[cause]
     advice = ADVICE[cause].format(
-        run="RUN", again="vastrun launch JOB.yaml --from RUN", where="", resume="continue it"
+        run="RUN",
+        again="vastrun launch --from RUN",
+        edited="vastrun launch JOB.yaml --from RUN",
+        where="",
+        resume="continue it",
     )
     return f"## `{cause}`\n\n```text\n{verdict}, exit code {EXIT_CODE_OF[verdict]}\ntry   {advice}\n```\n\n"
 

@@ -49,7 +49,7 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
             ("outputs", best.out_dir),
             ("report", f"vastrun report {spec.name} --open"),
             ("why", f"vastrun why {best.id}"),
-            ("continue", f"vastrun launch JOB.yaml --from {best.id}" if _has_checkpoints(rows[0]) else ""),
+            ("continue", f"vastrun launch --from {best.id}" if _has_checkpoints(rows[0]) else ""),
         ]
     )
     return f"{text}\n\n{told}"

@@ -102,6 +102,6 @@ def _commands(run: Run, contents: Contents) -> Iterator[tuple[str, str]]:
         yield "This run has not ended", f"vastrun attach {run.id}"
     yield "Read the log with times", f"vastrun logs {run.id} --timestamps"
     if contents.newest:
-        yield "Continue from the newest checkpoint", f"vastrun launch JOB.yaml --from {run.id}"
+        yield "Continue from the newest checkpoint", f"vastrun launch --from {run.id}"
     if contents.newest and contents.is_training:
         yield "Write the weights to one file", f"vastrun export {run.id} --to weights.safetensors"

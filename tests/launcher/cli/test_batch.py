@@ -302,7 +302,7 @@ def test_only_a_point_that_has_checkpoints_is_offered_to_be_continued(tmp_path: 
     desk = Desk(tmp_path / "trainer")
     words = ("--usd", "9", "-y", "--out")
     trained = desk.type("sweep", str(desk.job), "train.seed=1,2", *words, str(desk.folder / "out"))
-    assert "continue  vastrun launch JOB.yaml --from" in trained.stdout
+    assert "continue  vastrun launch --from" in trained.stdout
     own = Desk(tmp_path / "own", Training(outcome=lambda told: replace(told, checks=(DONE,))))
     own.job.write_text(OWN)
     swept = own.type("sweep", str(own.job), "lr=1,2", *words, str(own.folder / "out"))

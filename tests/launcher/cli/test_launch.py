@@ -288,6 +288,38 @@ def test_a_run_continues_from_the_checkpoint_of_another(terminal: Terminal) -> N
     assert terminal.ledger.runs()[0].parent == first.id
 
 
+def test_a_run_continues_with_its_own_job_where_none_is_named(terminal: Terminal) -> None:
+    terminal.launch("--set", "limits.usd=3", "--tag", "lr")
+    terminal.job.unlink()
+    end = terminal.type("launch", "--from", "last", "-y", "--set", "limits.hours=2", "--name", "longer")
+    assert end.exit_code == 0, end.output
+    second, first = terminal.ledger.runs()
+    assert f"the job of {first.id} again: {first.job}" in end.stderr
+    assert (second.parent, second.job) == (first.id, "longer")
+    job, former = read_job(second.spec_json), read_job(first.spec_json)
+    assert replace(job, name=former.name, limits=former.limits) == former
+    assert (job.limits.usd, job.limits.hours) == (3.0, 2.0)
+
+
+def test_it_has_the_limits_that_were_set_before_its_attempts_shared_them(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    terminal.launch("--set", "retry.signal=1")
+    terminal.type("launch", "--from", "last", "-y", "--set", "retry.signal=0")
+    third, second, first = terminal.ledger.runs()
+    usd = [read_job(run.spec_json).limits.usd or 0.0 for run in (first, second, third)]
+    assert usd[1] < usd[0] == usd[2]
+
+
+def test_a_fault_in_what_is_changed_of_a_run_s_job_names_the_run(terminal: Terminal) -> None:
+    terminal.launch()
+    (first,) = terminal.ledger.runs()
+    end = terminal.type("launch", "--from", "last", "-y", "--set", "limits.hour=2")
+    assert end.exit_code == 2
+    assert f"the job of {first.id}" in end.stderr
+    assert "limits.hour" in end.stderr
+    assert len(terminal.ledger.runs()) == 1
+
+
 def test_a_traceback_is_shown_with_debug_only(terminal: Terminal) -> None:
     terminal.job.write_text("name: [")
     plain = terminal.launch()

@@ -64,7 +64,7 @@ def test_the_page_says_how_it_ended_what_is_there_and_what_to_type(tmp_path: Pat
     assert told.startswith(f"# Run {run.id}: SUCCEEDED\n\n    job       demo\n    verdict   SUCCEEDED\n")
     assert "![Loss over the steps](loss.svg)" in told
     assert "newest: `step-000010`" in told
-    assert f"`vastrun launch JOB.yaml --from {run.id}`" in told
+    assert f"`vastrun launch --from {run.id}`" in told
     assert f"`vastrun export {run.id} --to weights.safetensors`" in told
 
 
