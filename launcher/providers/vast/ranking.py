@@ -126,7 +126,7 @@ def _estimate(
 
 
 def _speed_text(row: OfferRow, forecast: Forecast, spec: JobSpec) -> str:
-    if spec.resources.gpus == 0:
+    if spec.resources.gpus == 0 and not forecast.steps_per_s:
         return "the most it may take"
     pace = f"{forecast.steps_per_s:.3g} steps/s" if forecast.steps_per_s else f"dlperf {row.dlperf:.0f}"
     return f"{pace}, {basis_text(forecast)}"

@@ -41,10 +41,10 @@ class Speeds:
         """Say how long the job takes on that offer, which is ready to train `ready_s` after its rent.
 
         A job that says no last step takes its whole time limit where the typical machine is had, and so does
-        one of whose speed nothing is known. One without GPUs gains nothing by a faster one.
+        one of whose speed nothing is known. One without GPUs is as fast with any of them.
         """
         limit_s, steps = self.spec.limits.hours * 3600, steps_of(self.spec)
-        if self.spec.resources.gpus == 0:
+        if self.spec.resources.gpus == 0 and (steps is None or not self.learned):
             return Forecast(ready_s=ready_s, train_s=limit_s, basis="guess")
         pace = self._pace(row)
         if pace is None or steps is None:
@@ -66,6 +66,10 @@ class Speeds:
     def _pace(self, row: OfferRow) -> _Pace | None:
         """As measured, else scaled from the same GPU in another number, else from another by Vast's score."""
         kind = (row.gpu_name, row.gpus)
+        if self.spec.resources.gpus == 0:
+            known = self.learned.values()
+            seen = median(speed.steps_per_s for speed in known)
+            return _Pace(steps_per_s=seen, basis="measured", runs=sum(speed.runs for speed in known))
         if kind in self.learned:
             speed = self.learned[kind]
             return _Pace(steps_per_s=speed.steps_per_s, basis="measured", runs=speed.runs)

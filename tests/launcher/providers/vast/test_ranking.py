@@ -175,6 +175,24 @@ def test_of_a_job_that_says_no_last_step_only_the_speed_is_known() -> None:
     assert (made.basis, made.steps_per_s, made.train_s) == ("guess", 2.0, pytest.approx(3600.0))
 
 
+def test_a_job_without_gpus_takes_anywhere_as_long_as_its_runs_took_wherever_they_were() -> None:
+    speeds = {
+        ("RTX 4090", 1): Speed(steps_per_s=2.0, runs=1),
+        ("RTX 3090", 1): Speed(steps_per_s=4.0, runs=2),
+    }
+    spec = train_job(resources=Resources(gpus=0), train=TrainConfig(steps=7200, batch=8))
+    rows = [offer_row(), offer_row(machine_id=7, id=7, gpu_name="RTX 5090", dlperf=200.0)]
+    for one in ranked(rows, spec, LOCK, SpeedHistory(speeds=speeds)):
+        made = one.offer.forecast
+        assert made is not None
+        assert (made.basis, made.runs, made.steps_per_s) == ("measured", 3, 3.0)
+        assert made.train_s == pytest.approx(2400.0)
+        assert one.terms[0].text == "0.7 h at 3 steps/s, measured (3 runs)"
+    (made,) = [one.offer.forecast for one in ranked([offer_row()], spec, LOCK, NEW)]
+    assert made is not None
+    assert (made.basis, made.train_s) == ("guess", pytest.approx(3600.0))
+
+
 def test_a_host_that_was_used_before_takes_as_long_as_it_took() -> None:
     slow = SpeedHistory(boot_s={offer_row().machine_id: 1200.0})
     assert only(job(), slow).terms[2].text == "20 min as it took before"
