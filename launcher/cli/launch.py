@@ -47,7 +47,12 @@ from launcher.wiring import Wiring
 @tag_option
 @provider_option
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [runs/RUN].")
-@click.option("--from", "from_name", metavar="RUN", help="Continue from that run's checkpoint; its job, if none is named.")
+@click.option(
+    "--from",
+    "from_name",
+    metavar="RUN",
+    help="Continue from that run's checkpoint; JOB.yaml may be left out.",
+)
 @click.option("--from-url", metavar="URL", help="Continue from the checkpoints that were pushed there.")
 @click.option("-d", "--detach", is_flag=True, help="Return once it trains; its lease limits how long.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and what it may cost. Costs nothing.")

@@ -171,9 +171,7 @@ def test_why_tells_in_words_that_it_was_pruned_and_why(tmp_path: Path) -> None:
     why = " ".join(terminal.type("why", "last").stdout.split())
 
     assert f"PRUNED: {REASON}; stopped after a checkpoint" in why
-    assert (
-        f"continue it: vastrun launch --provider fake --from {terminal.ledger.runs()[0].id}" in why
-    )
+    assert f"continue it: vastrun launch --provider fake --from {terminal.ledger.runs()[0].id}" in why
     assert terminal.document("why", "last")["run"]["verdict"] == "PRUNED"
     assert "pruned by its batch" in EXIT_CODES[3]
 
