@@ -93,10 +93,12 @@ class BatchDriver:
             while self._go_on():
                 self._services.sleep(TICK_S)
             open_here = any(state.is_open for state in self._table.states)
+            if self._error is not None:
+                self._services.screen.note(str(self._error))
             self._notify(self._progress(), is_over=self._error is None and not open_here)
         finally:
             self._batches.release(self._name, self._services.who)
-        if self._error is not None:
+        if self._error is not None and self._is_undone():
             raise self._error
         return self._table.states
 
@@ -118,6 +120,11 @@ class BatchDriver:
         self._tend(now)
         self._show(now)
         return bool(self._threads or self._pages) or self._fleet.is_open
+
+    def _is_undone(self) -> bool:
+        """Whether a run is open or a point waits: what was left here, another launcher may have ended."""
+        states = [self._table.refresh(state.point) for state in self._table.states]
+        return self._fleet.is_open or any(state.is_open or state.is_waiting for state in states)
 
     def _hold(self) -> None:
         renews, now = self._held_at > 0, self._services.now()

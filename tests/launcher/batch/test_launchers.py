@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from launcher.core import Phase, UserRequest
+from launcher.core import AccountStatus, Identity, Phase, UserRequest, Verdict
 from launcher.core.batch import StopRules
-from launcher.core.errors import HeldError
+from launcher.core.errors import AuthError, HeldError
+from launcher.ports import Abilities
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import Killed
-from tests.launcher.batch.world import NAME, BatchWorld
+from tests.launcher.batch.world import NAME, BatchMarket, BatchWorld
 from tests.launcher.terminal import CRASH
 
 
@@ -90,6 +92,57 @@ def test_a_launcher_that_is_refused_takes_no_stop_back(world: BatchWorld) -> Non
     world.drive()
     assert world.ledger.batches.get(NAME).request is UserRequest.STOP
     assert len(refusals) == 1 and world.verdicts() == {"STOPPED": 2, "None": 7}
+
+
+class PickyMarket(BatchMarket):
+    """Has accounts, and refuses the key so many times."""
+
+    refusals = 0
+
+    @property
+    def abilities(self) -> Abilities:
+        return replace(super().abilities, account=self)
+
+    def account_status(self) -> AccountStatus:
+        raise AuthError("HTTP 401")
+
+    def identity(self) -> Identity:
+        if self.refusals:
+            self.refusals -= 1
+            raise AuthError("HTTP 401")
+        return Identity(account="mine", clock_ahead_s=None)
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> BatchWorld:
+    """Two runs whose launcher was killed; the key of the next one is refused once."""
+    world = BatchWorld(tmp_path)
+    world.market = market = PickyMarket(world.time, lambda _: None)
+    market.usual = Training(seconds=60)
+    world.submit(2, usd=20.0, parallel=2)
+    world.time.kill_at = world.time.now() + 15.0
+    with pytest.raises(Killed):
+        world.drive()
+    world.time.kill_at = float("inf")
+    market.refusals = 1
+    return world
+
+
+def test_a_run_for_which_the_key_was_refused_is_left_and_is_the_batch_s_error(left: BatchWorld) -> None:
+    with pytest.raises(AuthError, match="HTTP 401"):
+        left.drive()
+    assert left.verdicts() == {"None": 1, "SUCCEEDED": 1}
+
+
+def test_it_is_no_error_any_more_once_another_launcher_has_ended_the_run(left: BatchWorld) -> None:
+    def resume_beside() -> None:
+        (undriven,) = [run.id for run in left.ledger.runs(open_only=True) if not left.ledger.driver(run.id)]
+        left.time.submit(lambda: left.resume(undriven))
+
+    left.at(10.0, resume_beside)
+    states = left.drive()
+    assert [state.verdict for state in states] == [Verdict.SUCCEEDED] * 2
+    assert any("HTTP 401" in note for note in left.screen.notes)
 
 
 def test_a_stop_of_a_batch_whose_launcher_was_killed_ends_its_machines_and_starts_nothing(
