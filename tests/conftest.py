@@ -29,6 +29,11 @@ _WAITING_ENDS = 0.9
 """Of a worker's tests: the last one of all should not be one that waits, while the others have ended."""
 
 
+# Tests that train in this process share the cores with others, whose threads would spin while they wait.
+# It is read when torch is first imported: by whichever test module comes first.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Four more than there are cores: many tests wait, for a box, a server or a rank."""

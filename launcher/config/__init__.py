@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from launcher.core.job import JobSpec
@@ -36,11 +36,12 @@ def load_job(
 
 def dump_job(spec: JobSpec) -> str:
     """Return the job as JSON, for the ledger."""
-    return json.dumps(asdict(spec))
+    return json.dumps(spec, default=vars)
 
 
+@lru_cache(maxsize=1024)
 def read_job(text: str) -> JobSpec:
-    """Return the job that `dump_job` wrote."""
+    """Return the job that `dump_job` wrote. A batch reads those of its open runs again and again."""
     spec = read_json(JobSpec, text)
     assert isinstance(spec, JobSpec)
     return spec

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -206,7 +206,9 @@ def _jobs_of(
         except JobFaults as error:
             faults += error.faults
         else:
-            point = BatchPoint(id=_id_of(own, values), values=values, spec_json=json.dumps(asdict(spec)))
+            point = BatchPoint(
+                id=_id_of(own, values), values=values, spec_json=json.dumps(spec, default=vars)
+            )
             found.setdefault(point.id, point)
     return list(found.values())
 

@@ -46,7 +46,10 @@ def cost_of(run: Run, now: float) -> Cost:
 
 def counted_of(run: Run, now: float) -> Cost:
     """Return what the run's machines cost so far: never less than is billed, as far as it was seen."""
-    costs = [_cost_of_one(part, now) for part in (run, *(with_machine(run, one) for one in run.rentals))]
+    cost = _cost_of_one(run, now)
+    if not run.rentals:
+        return cost
+    costs = [cost, *(_cost_of_one(with_machine(run, one), now) for one in run.rentals)]
     return Cost(
         gpu_usd=sum(cost.gpu_usd for cost in costs),
         storage_usd=sum(cost.storage_usd for cost in costs),

@@ -96,9 +96,9 @@ def total_usd(runs: Iterable[Run], now: float) -> float:
     return sum(cost_usd(run, now) for run in runs)
 
 
-def priced_together(run: Run, others: Iterable[Run]) -> Run:
+def priced_together(run: Run, others: Sequence[Run]) -> Run:
     """Return the run as it is shown: at the price of all of its machines together."""
-    return replace(run, usd_per_hour=sum(one.usd_per_hour for one in (run, *others)))
+    return run if not others else replace(run, usd_per_hour=sum(one.usd_per_hour for one in (run, *others)))
 
 
 def joint_diary(events: Sequence[Event], others: Iterable[Sequence[Event]]) -> list[Event]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -49,8 +49,8 @@ class SqlBatches:
                 )
             values = {
                 "name": batch.name,
-                "spec": json.dumps(asdict(batch.spec)),
-                "search": None if batch.search is None else json.dumps(asdict(batch.search)),
+                "spec": json.dumps(batch.spec, default=vars),
+                "search": None if batch.search is None else json.dumps(batch.search, default=vars),
                 "provider": batch.provider,
                 "folder": batch.folder,
                 "created_at": batch.created_at,
@@ -295,11 +295,9 @@ def sum_of(db: Database, budget: Budget, *, ended_only: bool = False) -> float:
 
 
 def _batch_of(row: Row) -> Batch:
-    spec = read_json(BatchSpec, row["spec"])
-    assert isinstance(spec, BatchSpec)
     return Batch(
         name=row["name"],
-        spec=spec,
+        spec=_spec_of(row["spec"]),
         provider=row["provider"],
         folder=row["folder"],
         created_at=row["created_at"],
@@ -313,6 +311,15 @@ def _batch_of(row: Row) -> Batch:
     )
 
 
+@lru_cache(maxsize=64)
+def _spec_of(text: str) -> BatchSpec:
+    """A launcher looks at its batch again and again: it is read once."""
+    spec = read_json(BatchSpec, text)
+    assert isinstance(spec, BatchSpec)
+    return spec
+
+
+@lru_cache(maxsize=64)
 def _search_of(text: str) -> Search:
     search = read_json(Search, text)
     assert isinstance(search, Search)

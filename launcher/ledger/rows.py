@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 from launcher.core import (
@@ -24,7 +24,8 @@ from launcher.core import (
 from launcher.ledger.database import Row
 from trainer.contract.records import whole_unicode
 
-COLUMNS = (*(field.name for field in fields(Run)), "held_usd", "wish")
+_FIELDS = tuple(field.name for field in fields(Run))
+COLUMNS = (*_FIELDS, "held_usd", "wish")
 """Of the table `runs`: a new field of Run is a column as soon as a migration has added it. `held_usd`: as
 `bills.held_usd` when it was written, for the sums of budgets. `wish` is of the first schema and always
 "none": what users ask for stands in the table `wishes`."""
@@ -34,14 +35,18 @@ _MOST_CHARACTERS = 4000
 
 def row_of(run: Run) -> dict[str, Any]:
     """Return the run's columns, but for what it holds of budgets."""
-    row = {field.name: getattr(run, field.name) for field in fields(Run)} | {"wish": UserRequest.NONE}
+    row = {**vars(run), "wish": UserRequest.NONE}
     row["detail"] = storable(run.detail)
-    row["offer"] = None if run.offer is None else json.dumps(asdict(run.offer))
-    row["proofs"] = json.dumps([asdict(proof) for proof in run.proofs])
-    row["meter"] = json.dumps(asdict(run.meter))
-    row["charged"] = None if run.charged is None else json.dumps(asdict(run.charged))
-    row["rentals"] = json.dumps([asdict(rental) for rental in run.rentals])
+    row["offer"] = None if run.offer is None else _json(run.offer)
+    row["proofs"] = _json(run.proofs)
+    row["meter"] = _json(run.meter)
+    row["charged"] = None if run.charged is None else _json(run.charged)
+    row["rentals"] = _json(run.rentals)
     return row
+
+
+def _json(nouns: Any) -> str:
+    return json.dumps(nouns, default=vars)
 
 
 def storable(text: str) -> str:
@@ -51,7 +56,7 @@ def storable(text: str) -> str:
 
 def run_of(row: Row) -> Run:
     """Read a run from its row."""
-    values = {field.name: row[field.name] for field in fields(Run)}
+    values = {name: row[name] for name in _FIELDS}
     values["phase"] = Phase(row["phase"])
     values["cause"] = None if row["cause"] is None else Cause(row["cause"])
     values["failed_in"] = None if row["failed_in"] is None else Phase(row["failed_in"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from launcher.core import Cause, Driver, Event, MeasuredRun, Phase, Run, UserRequest
@@ -159,7 +158,7 @@ class SqlLedger:
     @retried
     def tell(self, event: Event) -> None:
         with self._db.writing(_of_run(event.run_id)):
-            self._db.execute(_TELL, {**asdict(event), "text": storable(event.text)})
+            self._db.execute(_TELL, {**vars(event), "text": storable(event.text)})
 
     @retried
     def events(self, run_id: str) -> Sequence[Event]:

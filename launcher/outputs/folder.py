@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from launcher.core import Run, StepEnd
@@ -41,6 +42,7 @@ def place_of(folder: Path, box_path: str) -> Path:
     return folder / name_of(box_path)
 
 
+@lru_cache(maxsize=1024)
 def name_of(box_path: str) -> PurePosixPath:
     """Return the path below a run's folder: what the user wants on top, the rest in `details`.
 

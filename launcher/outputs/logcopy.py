@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from launcher.core.errors import BoxError
@@ -22,9 +23,9 @@ LIMIT = 2 << 20
 def pump(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
     """Append what is new of the box's log to the copy here; return it."""
     out.mkdir(parents=True, exist_ok=True)
-    with place_of(out, layout.LOG).open("ab", buffering=0) as log:
+    with place_of(out, layout.LOG).open("ab+", buffering=0) as log:
         fcntl.flock(log, fcntl.LOCK_EX)  # another process may show the same log
-        new = _grown(remote, Path(log.name), os.fstat(log.fileno()).st_size)
+        new = _grown(remote, log, os.fstat(log.fileno()).st_size)
         end = new.rfind(b"\n") + 1
         if whole_lines and (end or len(new) < LINE_CHARACTERS):
             new = new[:end]
@@ -35,16 +36,15 @@ def pump(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
     return new
 
 
-def _grown(remote: Remote, log: Path, held: int) -> bytes:
+def _grown(remote: Remote, copy: FileIO, held: int) -> bytes:
     """What follows the `held` bytes of the local copy. The copy of another log is set aside, not lost."""
-    with log.open("rb") as copy:
-        copy.seek(max(0, held - OVERLAP))
-        last = copy.read(OVERLAP)
+    last = os.pread(copy.fileno(), OVERLAP, max(0, held - OVERLAP))
     found = log_tail(remote, layout.LOG, held=held, last=last, limit=LIMIT)
+    log = Path(copy.name)
     if found.replaced:
         shutil.copyfile(log, _unused(log))
-        os.truncate(log, 0)
-        return _grown(remote, log, 0)
+        copy.truncate(0)
+        return _grown(remote, copy, 0)
     if found.new and held + len(found.new) + _set_aside_bytes(log) > LOG_BYTES:
         raise BoxError(f"the log is larger than {LOG_BYTES >> 30} GB")
     return found.new

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 TEXT_CHARACTERS = 1000
@@ -58,7 +58,7 @@ def secrets_in(content: bytes) -> list[str]:
 
 def plain(value: Any, mask: Mask, depth: int = 0) -> Any:
     """Return the value as numbers, texts, lists and objects: bounded, its secrets hidden."""
-    if value is None or isinstance(value, bool | int):
+    if value is None or isinstance(value, int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
@@ -67,7 +67,7 @@ def plain(value: Any, mask: Mask, depth: int = 0) -> Any:
     if depth >= _DEPTH:
         return "..."
     if is_dataclass(value):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
+        value = vars(value)
     if isinstance(value, Mapping):
         some = list(value.items())[:_MEMBERS]
         return {str(key)[:TEXT_CHARACTERS]: plain(each, mask, depth + 1) for key, each in some}

@@ -232,14 +232,13 @@ class RecordedLedger(_Through):
 
     def __init__(self, real: Ledger, recorder: Recorder, run: Run) -> None:
         super().__init__(real, recorder)
-        self._row = run
+        self._row = row_of(run)
         self._asked = UserRequest.NONE
 
     def save(self, run: Run, *, who: str) -> None:
         self._real.save(run, who=who)
-        former, now = row_of(self._row), row_of(run)
-        self._row = run
-        changes = {key: value for key, value in now.items() if value != former[key]}
+        former, self._row = self._row, row_of(run)
+        changes = {key: value for key, value in self._row.items() if value != former[key]}
         if changes:
             self._recorder.note("row", changes=changes)
 

@@ -66,10 +66,10 @@ class Recorder:
         self._log_room = float(_LOG_BURST)
         self._written: int | None = None
         """Bytes of the file; None: the folder was not the run's own yet."""
-        self._alike: dict[str, tuple[str, float]] = {}
-        """By what is asked: the answer that was written last, and when."""
+        self._alike: dict[tuple[Any, ...], tuple[str, float, str]] = {}
+        """By what is asked: the answer that was written last, when, and the name of the question."""
         self._counted: Counter[str] = Counter()
-        """By what is asked: calls since then that went alike."""
+        """By the name of the question: calls since then that went alike."""
 
     def note(self, kind: str, *, is_chatter: bool = False, **values: Any) -> None:
         """Write one line, of this moment."""
@@ -116,18 +116,19 @@ class Recorder:
         *,
         is_routine: bool = False,
     ) -> None:
-        asked = plain(about, self.mask)
-        key = f"{verb} {json.dumps(asked)}"
+        question = (verb, *about.values())
         # Most calls are routine: what they were answered is not looked at before it is to be written.
         same = "" if is_routine else json.dumps(plain(end, self.mask))
-        former = self._alike.get(key)
+        former = self._alike.get(question)
         if former is not None and former[0] == same and began - former[1] < _ALIKE_S:
-            self._counted[key] += 1
+            self._counted[former[2]] += 1
             return
+        asked = plain(about, self.mask)
+        name = f"{verb} {json.dumps(asked)}"
         if len(self._alike) >= _KEPT_CALLS:
             self._alike.clear()
-        self._alike[key] = (same, began)
-        alike = self._counted.pop(key, 0)
+        self._alike[question] = (same, began, name)
+        alike = self._counted.pop(name, 0)
         values = {"verb": verb, "about": asked, "took_s": round(self.now() - began, 4)}
         values |= plain(end, self.mask) | ({"alike": alike} if alike else {})
         self._put("call", began, values, is_chatter=is_routine)

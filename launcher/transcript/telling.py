@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from launcher.core import Completed, Instance, Offer, Run
@@ -20,7 +20,7 @@ _NOT_TOLD = ("spec_json", "account")
 
 def row_of(run: Run) -> dict[str, Any]:
     """Return the run's row by its keys."""
-    return {field.name: getattr(run, field.name) for field in fields(run) if field.name not in _NOT_TOLD}
+    return {name: value for name, value in vars(run).items() if name not in _NOT_TOLD}
 
 
 def masked_job(spec: JobSpec) -> JobSpec:

@@ -43,9 +43,6 @@ SMALL: dict[str, Any] = {
 
 _PRELOADED = "tests.trainer.preloaded"
 
-# Tests that train in this process share the cores with others; read when torch is first imported.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 
 def forking() -> ForkServerContext:
     """Make processes from a server that has imported all of a rank, once: one then starts in milliseconds."""

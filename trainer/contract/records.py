@@ -153,13 +153,19 @@ def _record_reader(kind: Any) -> Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _expected("an object", value)
-        # Where a record has both names of a field, the present one wins.
-        keys = {name: name if name in value else former.get(name, name) for name in readers}
         for name in needed:
-            if keys[name] not in value:
+            if name not in value and former.get(name, name) not in value:
                 raise RecordError("is missing", name)
-        present = {name: key for name, key in keys.items() if key in value}
-        return kind(**{name: _below(key, readers[name], value[key]) for name, key in present.items()})
+        found = {}
+        for name, read_field in readers.items():
+            # Where a record has both names of a field, the present one wins.
+            key = name if name in value else former.get(name, name)
+            if key in value:
+                try:
+                    found[name] = read_field(value[key])
+                except RecordError as error:
+                    raise error.below(key) from None
+        return kind(**found)
 
     return read
 
@@ -213,13 +219,6 @@ The names are those of annotated_types, so that its marks work here without impo
 """
 
 
-def _below(key: str, read: Reader, value: Any) -> Any:
-    try:
-        return read(value)
-    except RecordError as error:
-        raise error.below(key) from None
-
-
 def _optional(read: Reader, value: Any) -> Any:
     return None if value is None else read(value)
 
@@ -229,23 +228,36 @@ def _or_word(words: tuple[Any, ...], read: Reader, value: Any) -> Any:
 
 
 def _one_of(known: tuple[Any, ...], value: Any) -> Any:
-    # 0 and False are equal, and not the same.
-    if not any(type(value) is type(one) and value == one for one in known):
-        raise _expected("one of " + ", ".join(map(str, known)), value)
-    return value
+    for one in known:
+        if type(value) is type(one) and value == one:  # 0 and False are equal, and not the same
+            return value
+    raise _expected("one of " + ", ".join(map(str, known)), value)
 
 
 def _list(read: Reader, value: Any) -> tuple[Any, ...]:
     values = [value] if isinstance(value, dict) else value
     if not isinstance(values, list):
         raise _expected("a list", value)
-    return tuple(_below(f"[{number}]", read, v) for number, v in enumerate(values))
+    found: list[Any] = []
+    try:
+        for each in values:
+            found.append(read(each))
+    except RecordError as error:
+        raise error.below(f"[{len(found)}]") from None
+    return tuple(found)
 
 
 def _mapping(read_key: Reader, read: Reader, value: Any) -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise _expected("an object", value)
-    return {read_key(key): _below(key[:_SHOWN], read, v) for key, v in value.items()}
+    found = {}
+    for key, each in value.items():
+        name = read_key(key)
+        try:
+            found[name] = read(each)
+        except RecordError as error:
+            raise error.below(key[:_SHOWN]) from None
+    return found
 
 
 def _whole_number(value: Any) -> int:

@@ -289,13 +289,13 @@ def test_values_that_all_points_of_a_sweep_have_are_set_as_for_a_launch(desk: De
     assert "--set nothing: expected key=value" in wrong.stderr
 
 
-@pytest.mark.parametrize("name", ["wid", "width", "withs"])
-def test_a_batch_that_is_not_there_is_answered_with_the_one_that_was_meant(desk: Desk, name: str) -> None:
+def test_a_batch_that_is_not_there_is_answered_with_the_one_that_was_meant(desk: Desk) -> None:
     desk.type("batch", "submit", str(desk.file), "-y", "--out", str(desk.folder / "out"))
-    results, report = desk.type("batch", "results", name), desk.type("report", name)
-    assert (results.exit_code, report.exit_code) == (2, 2)
-    assert f"no batch is called '{name}'; did you mean widths?" in results.stderr
-    assert f"no run or batch is called '{name}'; did you mean widths?" in report.stderr
+    for name in ("wid", "width", "withs"):
+        results, report = desk.type("batch", "results", name), desk.type("report", name)
+        assert (results.exit_code, report.exit_code) == (2, 2)
+        assert f"no batch is called '{name}'; did you mean widths?" in results.stderr
+        assert f"no run or batch is called '{name}'; did you mean widths?" in report.stderr
 
 
 def test_only_a_point_that_has_checkpoints_is_offered_to_be_continued(tmp_path: Path) -> None:

@@ -29,15 +29,25 @@ def scored(outcome: Outcome) -> Outcome:
 GOOD = Training(outcome=scored)
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
+def three_runs(folder: Path) -> Terminal:
     """A run that succeeded, one that crashed and one that trains, from the newest to the oldest."""
-    terminal = Terminal(tmp_path, GOOD, CRASH, GOOD)
+    terminal = Terminal(folder, GOOD, CRASH, GOOD)
     terminal.launch("--tag", "lr", "--tag", "new")
     terminal.launch("--tag", "lr", "--name", "other")
     terminal.launch("--detach")
     terminal.clock.sleep(3600)
     return terminal
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    return three_runs(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
+    """For all tests of this file that only read."""
+    return three_runs(tmp_path_factory.mktemp("runs"))
 
 
 def changed(terminal: Terminal, run: Run, **changes: Any) -> Run:
@@ -55,22 +65,22 @@ def runs(terminal: Terminal) -> Sequence[Run]:
 
 
 @pytest.mark.parametrize("by", GroupBy)
-def test_what_is_added_up_is_what_the_runs_cost(terminal: Terminal, by: GroupBy) -> None:
-    document = terminal.document("cost", "--by", by.value)
+def test_what_is_added_up_is_what_the_runs_cost(read: Terminal, by: GroupBy) -> None:
+    document = read.document("cost", "--by", by.value)
     total = document["total"]
     assert document["by"] == by
-    assert total["usd"] == pytest.approx(terminal.document("cost")["usd"])
+    assert total["usd"] == pytest.approx(read.document("cost")["usd"])
     assert (total["runs"], total["finished"]) == (3, 1)
     for parts in (("gpu_usd", "storage_usd", "traffic_usd"), ("training_usd", "idle_usd", "failed_usd")):
         assert sum(total[part] for part in parts) == pytest.approx(total["usd"])
     summed = sum(group["usd"] for group in document["groups"])
-    twice = terminal.document("cost", runs(terminal)[0].id)["usd"] if by is GroupBy.TAG else 0.0
+    twice = read.document("cost", runs(read)[0].id)["usd"] if by is GroupBy.TAG else 0.0
     assert summed == pytest.approx(total["usd"] + twice)
 
 
 @pytest.mark.parametrize("by", GroupBy)
-def test_its_tables_add_up_as_they_are_shown_and_fit_a_terminal(terminal: Terminal, by: GroupBy) -> None:
-    said = terminal.type("cost", "--by", by.value, "--metric", "rollout_nrmse").stdout
+def test_its_tables_add_up_as_they_are_shown_and_fit_a_terminal(read: Terminal, by: GroupBy) -> None:
+    said = read.type("cost", "--by", by.value, "--metric", "rollout_nrmse").stdout
     assert max(map(len, said.splitlines())) <= 80
     charged, used, scores, *notes = said.split("\n\n")
     for text, parts, whole in ((charged, (3, 6), 6), (used, (1, 4), None)):
@@ -96,35 +106,33 @@ def numbers(line: str) -> list[Decimal]:
     return [Decimal(word.lstrip("$").replace("-", "0")) for word in re.split(r"\s{2,}", line.strip())[1:]]
 
 
-def test_a_failed_run_and_idle_time_are_told_apart(terminal: Terminal) -> None:
-    good, bad, open_run = (
-        terminal.document("cost", "--by", "run", run.id)["total"] for run in runs(terminal)
-    )
+def test_a_failed_run_and_idle_time_are_told_apart(read: Terminal) -> None:
+    good, bad, open_run = (read.document("cost", "--by", "run", run.id)["total"] for run in runs(read))
     assert bad["failed_usd"] == pytest.approx(bad["usd"])
     assert bad["idle_usd"] == bad["training_usd"] == 0.0
     assert 0 < good["idle_usd"] < good["usd"]
     assert good["failed_usd"] == 0.0
     assert open_run["training_usd"] > 3.5  # it trains for an hour at $3.60
-    together = terminal.document("cost", "--by", "job")["total"]
+    together = read.document("cost", "--by", "job")["total"]
     assert together["usd_per_run"] == pytest.approx(together["usd"])
     assert together["usd_per_1000_steps"] == pytest.approx(together["usd"] / together["steps"] * 1000)
 
 
-def test_what_was_spent_lately_leaves_out_what_was_spent_before(terminal: Terminal) -> None:
-    lately = terminal.document("cost", "--since", "30m")
-    assert [group["key"] for group in lately["groups"]] == [runs(terminal)[2].id]
+def test_what_was_spent_lately_leaves_out_what_was_spent_before(read: Terminal) -> None:
+    lately = read.document("cost", "--since", "30m")
+    assert [group["key"] for group in lately["groups"]] == [runs(read)[2].id]
     assert lately["total"]["usd"] == pytest.approx(1.8)
-    before = terminal.document("cost", "--until", "30m")
-    everything = terminal.document("cost", "--by", "run")
+    before = read.document("cost", "--until", "30m")
+    everything = read.document("cost", "--by", "run")
     assert lately["total"]["usd"] + before["total"]["usd"] == pytest.approx(everything["total"]["usd"])
-    assert (lately["since"], lately["until"]) == (terminal.clock.now() - 1800, None)
-    assert terminal.type("cost", "--until", "2020-01").stdout == "no runs in that time\n"
+    assert (lately["since"], lately["until"]) == (read.clock.now() - 1800, None)
+    assert read.type("cost", "--until", "2020-01").stdout == "no runs in that time\n"
 
 
-def test_a_month_is_itself_from_its_first_day_to_its_last(terminal: Terminal) -> None:
-    month = terminal.document("cost", "--by", "month")["groups"][0]["key"]
-    whole = terminal.document("cost", "--since", month, "--until", month)["total"]
-    assert whole["usd"] == pytest.approx(terminal.document("cost")["usd"])
+def test_a_month_is_itself_from_its_first_day_to_its_last(read: Terminal) -> None:
+    month = read.document("cost", "--by", "month")["groups"][0]["key"]
+    whole = read.document("cost", "--since", month, "--until", month)["total"]
+    assert whole["usd"] == pytest.approx(read.document("cost")["usd"])
 
 
 @pytest.mark.parametrize(
@@ -143,17 +151,17 @@ def test_a_month_is_itself_from_its_first_day_to_its_last(terminal: Terminal) ->
     ],
 )
 def test_what_cannot_be_answered_is_one_clear_error(
-    terminal: Terminal, options: Sequence[str], said: str
+    read: Terminal, options: Sequence[str], said: str
 ) -> None:
-    end = terminal.type("cost", *options)
+    end = read.type("cost", *options)
     assert (end.exit_code, end.stdout) == (2, "")
     assert end.stderr.startswith(f"error: {said}")
     assert end.stderr.count("error:") == 1
 
 
-def test_the_numbers_for_a_spreadsheet_are_those_of_the_document(terminal: Terminal) -> None:
-    rows = list(csv.DictReader(io.StringIO(terminal.type("cost", "--by", "job", "--csv").stdout)))
-    groups = terminal.document("cost", "--by", "job")["groups"]
+def test_the_numbers_for_a_spreadsheet_are_those_of_the_document(read: Terminal) -> None:
+    rows = list(csv.DictReader(io.StringIO(read.type("cost", "--by", "job", "--csv").stdout)))
+    groups = read.document("cost", "--by", "job")["groups"]
     assert [row["job"] for row in rows] == [group["key"] for group in groups] == ["demo", "other"]
     for row, group in zip(rows, groups, strict=True):
         for name in ("usd", "idle_usd", "failed_usd", "gpu_hours", "runs", "finished"):
@@ -173,13 +181,13 @@ def test_no_cell_of_a_spreadsheet_is_a_formula_or_ends_its_line(terminal: Termin
     assert set(names) == {"RTX 4090", '\'=HYPERLINK("http://x")', "RTX 4090,1"}
 
 
-def test_scores_stand_beside_what_a_finished_run_cost(terminal: Terminal) -> None:
-    document = terminal.document("cost", "--by", "job", "--metric", "scores.rollout_nrmse")
+def test_scores_stand_beside_what_a_finished_run_cost(read: Terminal) -> None:
+    document = read.document("cost", "--by", "job", "--metric", "scores.rollout_nrmse")
     assert [group["scored"] for group in document["groups"]] == [
         {"runs": 1, "lowest": 0.25, "median": 0.25, "highest": 0.25},
         None,
     ]
-    said = terminal.type("cost", "--by", "job", "--metric", "rollout_nrmse").stdout
+    said = read.type("cost", "--by", "job", "--metric", "rollout_nrmse").stdout
     assert re.search(r"^demo +1 +0.25 +0.25 +0.25 +\$\d", said, re.MULTILINE)
 
 

@@ -125,7 +125,7 @@ def assert_sound(text: str, most_bytes: int = MOST_BYTES, *, served: bool = Fals
     `served`: it is one of `vastrun ui`, and may ask that for itself.
     """
     assert len(text.encode()) < most_bytes
-    assert not {c for c in text if not (c.isprintable() or c in "\n\t")}
+    assert not {c for c in set(text) if not (c.isprintable() or c in "\n\t")}
     read = ReadPage(text)
     tags, attributes_known = (
         (TAGS | SERVED_TAGS, ATTRIBUTES | SERVED_ATTRIBUTES) if served else (TAGS, ATTRIBUTES)

@@ -30,15 +30,21 @@ Answer = tuple[int, dict[str, str], str]
 Asked = Callable[..., Answer]
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    terminal = Terminal(tmp_path, CRASH)
+def two_runs(folder: Path) -> Terminal:
+    """One that crashed, and one that trains."""
+    terminal = Terminal(folder, CRASH)
     terminal.launch()
     terminal.launch("--detach", "--name", "still-at-it")
     return terminal
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
+    """For all tests of this file that only read."""
+    return two_runs(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
 def server(terminal: Terminal) -> Iterator[Server]:
     with served(Site(lambda: terminal.ledger, terminal.clock.now).page) as server:
         yield server
@@ -149,12 +155,14 @@ def test_what_is_looked_for_is_no_markup(server: Server) -> None:
     assert read.of("input")[0]["value"] and "None fits." in " ".join(read.shown)
 
 
-def test_a_page_shows_what_has_come_meanwhile(server: Server, terminal: Terminal) -> None:
+def test_a_page_shows_what_has_come_meanwhile(tmp_path: Path) -> None:
+    terminal = two_runs(tmp_path)
     run = terminal.ledger.runs()[0]
-    before = ask(server, f"run/{run.id}")[2]
-    terminal.clock.sleep(10)
-    terminal.type("attach", "last")
-    after = ask(server, f"run/{run.id}")[2]
+    with served(Site(lambda: terminal.ledger, terminal.clock.now).page) as server:
+        before = ask(server, f"run/{run.id}")[2]
+        terminal.clock.sleep(10)
+        terminal.type("attach", "last")
+        after = ask(server, f"run/{run.id}")[2]
     assert "FAILED" in after and "FAILED" not in before
 
 

@@ -70,19 +70,18 @@ def test_what_was_not_seen_is_said_to_be_so_and_what_deviates_too(name: str) -> 
 
 
 @pytest.mark.parametrize("content", NONSENSE, ids=range(len(NONSENSE)))
-@pytest.mark.parametrize("name", ASSUMPTIONS)
-def test_no_answer_of_a_service_breaks_a_look(name: str, content: Any) -> None:
+def test_no_answer_of_a_service_breaks_a_look(content: Any) -> None:
     tape = Tape()
     tape.begin(MACHINE, 10.0)
     tape.rented_at = 10.0
     for method, path in PATHS:
         tape.record(exchange(method, path, content, date="yesterday"))
         tape.record(exchange(method, path, content, status=0))
-    row = ASSUMPTIONS[name]
-    seen = row.look(tape)
-    if seen is not None:
-        assert row.assumed.read(seen) == pytest.approx(seen, nan_ok=True)
-        assert compare(name, row, seen).seen_text.isprintable()
+    for name, row in ASSUMPTIONS.items():
+        seen = row.look(tape)
+        if seen is not None:
+            assert row.assumed.read(seen) == pytest.approx(seen, nan_ok=True), name
+            assert compare(name, row, seen).seen_text.isprintable(), name
 
 
 @pytest.mark.parametrize(
