@@ -12,10 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.figures import Claim, at_most, rounds_of, tell
+from launcher.config import dump_job
 from launcher.core import Offer, Phase, Run
 from launcher.environment import wire
 from launcher.ledger.rows import COLUMNS, row_of
 from launcher.ledger.sql import SqlLedger
+from tests.jobs import train_job
 from tests.launcher.ledger.postgres import served
 
 RUNS, OPEN, ROUNDS = 10_000, 20, 5
@@ -23,7 +25,7 @@ LIMIT_S = 0.3
 RUN = Run(
     id="run",
     job="grid",
-    spec_json="{}" + " " * 2000,
+    spec_json=dump_job(train_job()),
     provider="vast",
     phase=Phase.ENDED,
     out_dir="/home/ada/runs/run",
