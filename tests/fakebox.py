@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import posixpath
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
@@ -91,7 +92,7 @@ class FakeBox:
         self._env = order.env
         self._clock = clock
         self.nodes = max(1, len(order.nodes))
-        self.node = order.nodes.index(order.label) if order.nodes else 0
+        self.node = _node_of(order)
         self.gang: tuple[str, ...] = order.nodes
 
     @property
@@ -234,6 +235,11 @@ class FakeBox:
             self.ended_at = self._clock.now()
             self._leave(outcome, 1)
 
+    def finish(self) -> None:
+        """Its training is over: the others that it joined are done."""
+        if self.started_at is not None and self.ended_at is None:
+            self._finish(self._clock.now())
+
     def outcome_of(self, reason: str, detail: str, rank: int | None = None) -> Outcome:
         """How its training ended for that reason, by that rank."""
         failed = None if rank is None else RankEnd(rank=rank, exit_code=1, reason="error")
@@ -302,6 +308,12 @@ class FakeBox:
     def _log(self, text: str) -> None:
         line = f"{self._clock.now():.3f} rank0 {self.training.says(text)}\n".encode()
         self.files[layout.LOG] = self.files.get(layout.LOG, b"") + line
+
+
+def _node_of(order: RentalOrder) -> int:
+    """Which node it is for: one in place of a machine that left has a label of its own, `...-n1-2`."""
+    label = re.sub(r"(-n\d+)-\d+(?=\.|$)", r"\1", order.label)
+    return order.nodes.index(label) if order.nodes else 0
 
 
 def _sum(path: str, content: bytes) -> FileSum:

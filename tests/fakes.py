@@ -108,7 +108,7 @@ class FakeProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(bills=self if self.bills else None, keys=self, market=self)
+        return Abilities(bills=self if self.bills else None, keys=self, market=self, replaces_nodes=True)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         return [

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from trainer.contract import layout
 from trainer.contract.job import Job
-from trainer.contract.outcome import REASONS, Outcome, StartRecord
+from trainer.contract.outcome import REASONS, Outcome, Reason, StartRecord
 from trainer.contract.records import write_atomically
 from trainer.distributed.nodes import this_node_of, torchrun_line
 from trainer.supervision.agents import Agents
-from trainer.supervision.agreement import unreachable, what_follows
+from trainer.supervision.agreement import first_start, unreachable, what_follows
 from trainer.supervision.diagnosis import Diagnosis, Watched, diagnose
 from trainer.supervision.evidence import (
     NOTHING,
@@ -34,7 +34,7 @@ from trainer.supervision.evidence import (
     stamps,
 )
 from trainer.supervision.launch import put_aside
-from trainer.supervision.peers import Peers, PeersError
+from trainer.supervision.peers import Peers, PeersError, TooLateError
 from trainer.supervision.processes import adopt_orphans, kill_descendants
 from trainer.supervision.progress import last_loss
 from trainer.supervision.pushing import push_last
@@ -99,7 +99,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
     # What lies there already proves nothing of this training.
     before = stamps(job.success, box)
     peers.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
-    start, history = Start(world_size=job.ranks), list[StartRecord]()
+    start, history = first_start(job, peers), list[StartRecord]()
     while True:
         watched = run_ranks(box, job, start, begin, stop, log, peers)
         diagnosis = diagnose(box, watched)
@@ -217,9 +217,10 @@ def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
 def nothing_started(error: BaseException, job: Job | None, started_at: float) -> Outcome:
     """Return the evidence when the supervisor itself could not do its work."""
     alone = isinstance(error, PeersError)
+    why: Reason = "communication" if alone else "error"
     return Outcome(
         kind="train" if job and job.train else "command",
-        reason="communication" if alone else "error",
+        reason="stopped" if isinstance(error, TooLateError) else why,
         detail=str(error) if alone else f"the supervisor failed: {type(error).__name__}: {error}",
         started_at=started_at,
         ended_at=time.time(),

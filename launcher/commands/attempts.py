@@ -18,6 +18,7 @@ from launcher.commands.chains import (
 )
 from launcher.commands.following import follow
 from launcher.commands.gang import drive_nodes, threads
+from launcher.commands.replacing import replacement_of
 from launcher.commands.takeover import ServicesFor, bring_nodes, folder_here, must_be_reachable, spoken
 from launcher.config import dump_job, read_job
 from launcher.core import NOTHING, Driver, Event, Origin, Phase, Run, UserRequest
@@ -256,19 +257,21 @@ class Attempts:
         ledger = self.services_for(run.provider, NOTHING).ledger
         services = self.services_for(run.provider, origin_of(ledger, run))
 
-        nodes = {one.node: one for one in ledger.runs(leader=run.id)}
         with ExitStack() as transcripts:
             recorded = transcripts.enter_context(self.recorded(run, services))
 
-            def services_of(node: int) -> Services:
-                if not node:
+            def services_of(row: Run) -> Services:
+                if not row.leader:
                     return recorded
                 # What it continues from goes to node 0 alone. Each packs for itself: bundles are different.
                 # All that is shown is in the transcript of node 0, what each asks and decides in its own.
                 own = replace(self.services_for(run.provider, NOTHING), screen=recorded.screen)
-                return transcripts.enter_context(self.recorded(nodes[node], own))
+                return transcripts.enter_context(self.recorded(row, own))
 
-            ended = drive_nodes(run, read_job(run.spec_json), services_of, self.workers)
+            def replacement(former: Run, tell: Callable[[str], None]) -> Run | None:
+                return replacement_of(former, self.services_for(run.provider, NOTHING), tell)
+
+            ended = drive_nodes(run, services_of, self.workers, replacement)
         self.aside(lambda: _describe(ended, services))
         return ended
 

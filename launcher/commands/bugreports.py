@@ -18,6 +18,7 @@ from launcher.commands.queries import explain
 from launcher.config import read_job
 from launcher.core import Run
 from launcher.core.errors import UsageError
+from launcher.core.labels import member_folder
 from launcher.gate.caps import LINE_CHARACTERS
 from launcher.outputs.folder import GrowingFile, Outputs
 from launcher.outputs.storing import need_space, stored, storing
@@ -123,7 +124,7 @@ def _texts(
 ) -> Mapping[str, str]:
     outputs, explained = Outputs(run), explain(ledger, run, now)
     nodes = {
-        f"node-{one.node}.{TRANSCRIPT_NAME}": _transcript(Outputs(one), one.id)
+        f"{member_folder(run.id, one.id)}.{TRANSCRIPT_NAME}": _transcript(Outputs(one), one.id)
         for one in ledger.runs(leader=run.id)
     }
     cost = {"verdict": run.verdict, "usd": explained.row.usd}

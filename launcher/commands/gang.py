@@ -10,15 +10,20 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
+from launcher.config import read_job
 from launcher.core import Event, Phase, Progress, Run
-from launcher.core.job import JobSpec
+from launcher.core.bills import cost_usd
+from launcher.decisions.gang import machines_now, total_usd
 from launcher.flow import drive
 from launcher.flow.context import Services
 from launcher.ports import RunThreads, Screen
 
 MOST_NODES = 64
+_T = TypeVar("_T")
 
 
 def threads() -> AbstractContextManager[RunThreads]:
@@ -37,46 +42,78 @@ class Halt:
         if self.error is not None:
             raise self.error
 
-    def drive(self, run: Run, spec: JobSpec, services: Services) -> Run:
-        """Drive one of them; what it raises, the others will."""
+    def doing(self, work: Callable[[], _T]) -> _T:
+        """Do it for one of them; what it raises, the others will."""
         try:
-            return drive(run, spec, services)
+            return work()
         except BaseException as error:
             self.error = self.error or error
             raise
 
 
+@dataclass(frozen=True, kw_only=True)
+class NodeDriver:
+    """Drives the rows of one run, each with services of its own."""
+
+    services_of: Callable[[Run], Services]
+    replacement_of: Callable[[Run, Callable[[str], None]], Run | None]
+    """The row of a machine in place of one that left, or None. What there is to say of it is told."""
+    halt: Halt = field(default_factory=Halt)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def drive(self, row: Run, services: Services) -> Run:
+        """Drive one row as far as it goes."""
+        screen = NodeScreen(services.screen, row.node, self.lock)
+        notifier = None if row.leader else services.notifier
+        own = replace(services, screen=screen, notifier=notifier, may_go_on=self.halt.check)
+        return self.halt.doing(lambda: drive(row, read_job(row.spec_json), own))
+
+    def drive_node(self, row: Run, leader: Services) -> None:
+        """Drive the machine of a further node, and those that come in its place."""
+        following: Run | None = row
+        while following is not None:
+            row = following
+            if row.phase is not Phase.ENDED:
+                row = self.drive(row, self.services_of(row))
+            self.halt.check()
+            following = self.halt.doing(partial(self.replacement_of, row, partial(self._tell, row, leader)))
+
+    def _tell(self, row: Run, services: Services, text: str) -> None:
+        """Write a line to the diary of the run, and to the screen: once, whoever else drives it later."""
+        ledger, now = services.ledger, services.clock.now()
+        run = ledger.get(row.leader)
+        if any(event.text == text for event in ledger.events(run.id)):
+            return
+        event = Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now))
+        ledger.tell(event)
+        shown = replace(event, usd=total_usd((run, *ledger.runs(leader=run.id)), now))
+        NodeScreen(services.screen, row.node, self.lock).event(shown)
+
+
 def drive_nodes(
     run: Run,
-    spec: JobSpec,
-    services_of: Callable[[int], Services],
+    services_of: Callable[[Run], Services],
     workers: Callable[[], AbstractContextManager[RunThreads]],
+    replacement_of: Callable[[Run, Callable[[str], None]], Run | None],
 ) -> Run:
     """Drive the run and its further nodes as far as they go; return the run, which has the verdict of all.
 
-    `services_of` makes those of a node. Raises as `drive`, for whichever node that was.
+    `services_of` makes those of a row, `replacement_of` that of another machine for a node that left.
+    Raises as `drive`, for whichever node that was.
     """
-    services = services_of(0)
+    services, spec = services_of(run), read_job(run.spec_json)
     if spec.nodes == 1:
         return drive(run, spec, services)
-    halt, lock = Halt(), threading.Lock()
-    left = [one for one in services.ledger.runs(leader=run.id) if one.phase is not Phase.ENDED]
+    driver = NodeDriver(services_of=services_of, replacement_of=replacement_of)
+    rows = machines_now(services.ledger.runs(leader=run.id))
+    if spec.least_nodes == spec.nodes:
+        rows = [row for row in rows if row.phase is not Phase.ENDED]
     with workers() as pool:
-        for one in left:
-            pool.submit(_driving(one, spec, _shared(services_of(one.node), one, halt, lock), halt))
-        run = halt.drive(run, spec, _shared(services, run, halt, lock))
-    halt.check()
+        for row in rows:
+            pool.submit(partial(driver.drive_node, row, services))
+        run = driver.drive(run, services)
+    driver.halt.check()
     return run
-
-
-def _driving(run: Run, spec: JobSpec, services: Services, halt: Halt) -> Callable[[], Run]:
-    return lambda: halt.drive(run, spec, services)
-
-
-def _shared(services: Services, run: Run, halt: Halt, lock: threading.Lock) -> Services:
-    screen = NodeScreen(services.screen, run.node, lock)
-    notifier = None if run.leader else services.notifier
-    return replace(services, screen=screen, notifier=notifier, may_go_on=halt.check)
 
 
 class NodeScreen:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Protocol
 
@@ -39,45 +40,66 @@ class Feed(Protocol):
 def feed_of(run: Run, ledger: Ledger, provider: Provider, node: int | None = None) -> Feed:
     """Return the log of the run: of all its nodes, or of one. Raises UsageError where it has no such node."""
     rows = [run, *ledger.runs(leader=run.id)]
-    if node is not None and node >= len(rows):
-        has = f"nodes 0 to {len(rows) - 1}" if len(rows) > 1 else "one node, 0"
+    nodes = {row.node for row in rows}
+    if node is not None and node not in nodes:
+        has = f"nodes 0 to {max(nodes)}" if len(nodes) > 1 else "one node, 0"
         raise UsageError(f"--node {node}: {run.id} has {has}", hint=f"vastrun logs {run.id}")
-    feeds = [LogFeed(row, ledger, provider) for row in rows]
-    if node is not None or len(feeds) == 1:
-        return feeds[node or 0]
-    return MergedFeed(feeds)
+    meant = [row for row in rows if node in (None, row.node)]
+    if len(meant) == 1:
+        return LogFeed(meant[0], ledger, provider)
+
+    def come() -> Sequence[Run]:
+        return [row for row in ledger.runs(leader=run.id) if node in (None, row.node)]
+
+    return MergedFeed(meant, come, lambda row: LogFeed(row, ledger, provider))
 
 
 class MergedFeed:
-    """The logs of several nodes as one, by time, each line with the name of its node."""
+    """The logs of several machines as one, by time, each line with the name of its node."""
 
-    def __init__(self, feeds: Sequence[LogFeed]) -> None:
-        self._feeds = feeds
-        self._waiting: list[list[tuple[float, str]]] = [[] for _ in feeds]
+    def __init__(
+        self, rows: Sequence[Run], come: Callable[[], Sequence[Run]], feed_of: Callable[[Run], LogFeed]
+    ) -> None:
+        """`come` returns the rows of further nodes, as they are now: some came in place of others."""
+        self._come, self._feed_of = come, feed_of
+        self._machines = {row.id: _Machine(feed=feed_of(row), node=row.node) for row in rows}
 
     @property
     def over(self) -> bool:
         """No more lines will come."""
-        return all(feed.over for feed in self._feeds) and not any(self._waiting)
+        return all(machine.feed.over and not machine.waiting for machine in self._machines.values())
 
     @property
     def note(self) -> str:
         """What stands in the way of more lines."""
-        return next((feed.note for feed in self._feeds if feed.note), "")
+        return next((machine.feed.note for machine in self._machines.values() if machine.feed.note), "")
 
     def more(self) -> str:
         """Return whole lines that are new since the last call."""
-        for node, feed in enumerate(self._feeds):
-            if not self._waiting[node]:
-                self._waiting[node] = _dated(feed.more(), node)
+        for row in self._come():
+            if row.id not in self._machines:
+                self._machines[row.id] = _Machine(feed=self._feed_of(row), node=row.node)
+        machines = self._machines.values()
+        for machine in machines:
+            if not machine.waiting:
+                machine.waiting = _dated(machine.feed.more(), machine.node)
         # As far as every node that said something has been read: nothing earlier of these will follow.
-        until = min((lines[-1][0] for lines in self._waiting if lines), default=-math.inf)
+        until = min((one.waiting[-1][0] for one in machines if one.waiting), default=-math.inf)
         found: list[tuple[float, str]] = []
-        for node, lines in enumerate(self._waiting):
-            count = sum(at <= until for at, _ in lines)
-            found += lines[:count]
-            self._waiting[node] = lines[count:]
+        for machine in machines:
+            count = sum(at <= until for at, _ in machine.waiting)
+            found += machine.waiting[:count]
+            machine.waiting = machine.waiting[count:]
         return "".join(text for _, text in sorted(found, key=itemgetter(0)))
+
+
+@dataclass(kw_only=True)
+class _Machine:
+    """One of a run's machines: its log, and the lines of it that later ones of others may precede."""
+
+    feed: LogFeed
+    node: int
+    waiting: list[tuple[float, str]] = field(default_factory=list)
 
 
 def _dated(text: str, node: int) -> list[tuple[float, str]]:

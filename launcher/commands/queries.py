@@ -23,7 +23,7 @@ from launcher.core import (
 from launcher.core.bills import cost_of, cost_usd
 from launcher.core.errors import ProviderError
 from launcher.core.job import JobSpec
-from launcher.decisions.gang import joint_diary
+from launcher.decisions.gang import joint_diary, machines_now
 from launcher.decisions.policy import (
     lease_ends_at,
     lease_of,
@@ -82,7 +82,7 @@ class RunRow:
     @property
     def usd_per_hour(self) -> float:
         """Of all its machines together."""
-        return sum(one.usd_per_hour for one in self.machines)
+        return sum(one.usd_per_hour for one in machines_now(self.machines))
 
     @property
     def verdict(self) -> Verdict | None:
@@ -196,7 +196,7 @@ def _has_nodes(run: Run) -> bool:
 
 
 def _by_node(runs: Sequence[Run]) -> Sequence[Run]:
-    return sorted(runs, key=lambda run: run.node)
+    return sorted(runs, key=lambda run: (run.node, run.created_at))
 
 
 def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], now: float) -> list[RunRow]:

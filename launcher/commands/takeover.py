@@ -9,6 +9,7 @@ from pathlib import Path
 
 from launcher.core import NOTHING, Driver, Origin, Phase, Run
 from launcher.core.errors import UsageError
+from launcher.core.labels import member_folder
 from launcher.core.slots import POOL
 from launcher.decisions.policy import HOLD_S
 from launcher.decisions.pooling import holder_of
@@ -43,7 +44,7 @@ def bring_nodes(run: Run, services: Services) -> None:
     for node in ledger.runs(leader=run.id):
         if node.phase is not Phase.ENDED:
             ledger.hold(node.id, Driver(who=services.who, until=services.clock.now() + HOLD_S))
-            folder = f"{run.out_dir}/node-{node.node}"
+            folder = f"{run.out_dir}/{member_folder(run.id, node.id)}"
             ledger.save(replace(node, out_dir=folder, computer=run.computer), who=services.who)
             ledger.release(node.id, services.who)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 LABEL_PREFIX = "vastrun-"
-_OF_A_NODE = re.compile(r"(?<=-[0-9a-f]{4})-n[0-9]{1,2}$", re.ASCII)
+_OF_A_NODE = re.compile(r"(?<=-[0-9a-f]{4})-n[0-9]{1,2}(-[0-9]{1,3})?$", re.ASCII)
 _WITH_LEDGER = re.compile(re.escape(LABEL_PREFIX) + r"[^.]+\.([0-9a-f]{8})")
 
 
@@ -14,9 +14,18 @@ def label_of(run_id: str, ledger: str) -> str:
     return f"{LABEL_PREFIX}{run_id}.{ledger}" if ledger else LABEL_PREFIX + run_id
 
 
-def member_id(run_id: str, node: int) -> str:
-    """Return the id of the row of that node, as in `calm-heron-3f1a-n1`; node 0 is the run itself."""
-    return f"{run_id}-n{node}" if node else run_id
+def member_id(run_id: str, node: int, machine: int = 1) -> str:
+    """Return the id of the row of that node, as in `calm-heron-3f1a-n1`; node 0 is the run itself.
+
+    `machine`: its second one, in place of one that left, has a row of its own, as `calm-heron-3f1a-n1-2`.
+    """
+    own = f"{run_id}-n{node}" if node else run_id
+    return own if machine == 1 else f"{own}-{machine}"
+
+
+def member_folder(run_id: str, member: str) -> str:
+    """Return the folder of a node in that of its run, as `node-1`; of its second machine `node-1-2`."""
+    return f"node-{member.removeprefix(f'{run_id}-n')}"
 
 
 def leader_id(name: str) -> str:

@@ -76,14 +76,44 @@ def needed(others: Sequence[Run], least: int) -> list[Run]:
     """Return the rows of the other nodes without which this one does not go on.
 
     Nodes that train apart go on without one that has trained and left, while `least` of them are there.
-    Node 0, where they meet, is always needed.
+    Node 0, where they meet, is always needed. A machine in place of one that left counts once it trains.
     """
-    still_there = [other for other in others if not _has_left(other)]
-    return still_there if 1 + len(still_there) >= least else list(others)
+    nodes = list(_by_node(others).values())
+    still_there = [other for other in nodes if not _has_left(other)]
+    return still_there if 1 + len(still_there) >= least else nodes
+
+
+def needs_node_0(run: Run, spec: JobSpec) -> bool:
+    """Tell whether the run ended with its node 0, where another node could have left."""
+    left = run.cause is not None and run.cause not in _OF_ALL and run.failed_node == 0 and run.step > 0
+    return left and spec.least_nodes < spec.nodes
+
+
+def _by_node(rows: Iterable[Run]) -> Mapping[int, Run]:
+    """The row of each node: that of its last machine, of those that came to train."""
+    found: dict[int, Run] = {}
+    for row in sorted(rows, key=lambda row: row.created_at):
+        if row.step > 0 or not is_replacement(row):
+            found[row.node] = row
+    return found
+
+
+def is_replacement(row: Run) -> bool:
+    """Tell whether its machine was rented in place of one that left, whose row is its parent."""
+    return bool(row.leader and row.parent)
+
+
+def machines_now(rows: Iterable[Run]) -> list[Run]:
+    """Return the rows without those of machines in whose place others were rented."""
+    rows = list(rows)
+    replaced = {row.parent for row in rows if is_replacement(row)}
+    return [row for row in rows if row.id not in replaced]
 
 
 def _has_left(row: Run) -> bool:
-    return row.node > 0 and row.cause is not None and row.cause not in _OF_ALL and row.step > 0
+    if row.node == 0 or row.cause is None:
+        return False
+    return is_replacement(row) or (row.cause not in _OF_ALL and row.step > 0)
 
 
 def named(detail: str, cause: Cause | None, node: int | None) -> str:
@@ -98,7 +128,9 @@ def total_usd(runs: Iterable[Run], now: float) -> float:
 
 def priced_together(run: Run, others: Sequence[Run]) -> Run:
     """Return the run as it is shown: at the price of all of its machines together."""
-    return run if not others else replace(run, usd_per_hour=sum(one.usd_per_hour for one in (run, *others)))
+    if not others:
+        return run
+    return replace(run, usd_per_hour=sum(one.usd_per_hour for one in machines_now((run, *others))))
 
 
 def joint_diary(events: Sequence[Event], others: Iterable[Sequence[Event]]) -> list[Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from launcher.core import Cause, Phase, Run, UserRequest
+from launcher.core import Cause, Driver, Phase, Run, UserRequest
 from launcher.core.errors import (
     AuthError,
     BusyError,
@@ -17,7 +17,7 @@ from launcher.core.errors import (
     VastrunError,
 )
 from launcher.core.job import JobSpec
-from launcher.core.labels import member_id
+from launcher.core.labels import member_folder, member_id
 from launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from launcher.core.slots import POOL
 from launcher.decisions import policy
@@ -83,11 +83,47 @@ def _members(run: Run, nodes: int) -> list[Run]:
             id=member_id(run.id, node),
             leader=run.id,
             node=node,
-            out_dir=f"{run.out_dir}/node-{node}",
+            out_dir=f"{run.out_dir}/{member_folder(run.id, member_id(run.id, node))}",
             parent=None,
         )
         for node in range(1, nodes)
     ]
+
+
+def begin_replacement(
+    spec: JobSpec, spec_json: str, run: Run, former: Run, machines: int, services: Services
+) -> Run:
+    """Make the row of a machine in place of `former`, whose machine is gone, in phase `plan`.
+
+    `run`: node 0. `machines`: how many the node had. Raises BudgetError when a budget has no room for what it
+    may cost, HeldError when another launcher drives the run now. No row is written then.
+    """
+    now, ledger = services.clock.now(), services.ledger
+    # Who was taken over adds no row: the launcher that drives the run now decides by what it sees.
+    ledger.hold(run.id, Driver(who=services.who, until=now + policy.HOLD_S), renews=True)
+    row_id = member_id(run.id, former.node, machines + 1)
+    row = Run(
+        id=row_id,
+        job=run.job,
+        spec_json=spec_json,
+        provider=run.provider,
+        phase=Phase.PLAN,
+        out_dir=f"{run.out_dir}/{member_folder(run.id, row_id)}",
+        created_at=now,
+        phase_at=now,
+        parent=former.id,
+        ledger=run.ledger,
+        batch=run.batch,
+        point=run.point,
+        started_by=run.started_by,
+        computer=run.computer,
+        home=run.home,
+        leader=run.id,
+        node=former.node,
+        reserved_usd=0.0 if is_paid_for(services.provider) else policy.reservation_usd(spec) / spec.nodes,
+    )
+    ledger.add(row, services.budgets(now))
+    return row
 
 
 def is_paid_for(provider: Provider) -> bool:

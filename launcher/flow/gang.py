@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from launcher.core import Run
+from launcher.core import Cause, Phase, Run
 from launcher.core.labels import label_of, member_id
-from launcher.decisions.gang import first_failed, needed
+from launcher.core.phases import Result
+from launcher.decisions.gang import first_failed, have_reached, is_replacement, needed
 from launcher.flow.phase_end import PhaseEnd, ended_by
 from launcher.ports import Ledger
 
+TOO_LATE = PhaseEnd(
+    result=Result.FAILED, cause=Cause.STOPPED, detail="the training was over before this machine joined it"
+)
 _LOOK_S = 0.5
 """A look at the rows holds for so long."""
 
@@ -29,6 +33,11 @@ class Gang:
     def is_alone(self) -> bool:
         """The run has one node."""
         return self._nodes == 1
+
+    @property
+    def replaces(self) -> bool:
+        """This machine came in place of one that left, while the others train."""
+        return is_replacement(self._run)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -50,6 +59,16 @@ class Gang:
         return self._others
 
     def end(self, *, anew: bool = False) -> PhaseEnd | None:
-        """Return the end of all of them because one has failed; None: none has."""
-        failed = first_failed(needed(self.others(anew=anew), self._least))
-        return None if failed is None else ended_by(failed)
+        """Return the end of all of them because one has failed; None: none has.
+
+        Of a machine in place of one that left also when the others are done before it trains.
+        """
+        others = [other for other in self.others(anew=anew) if other.node != self._run.node]
+        failed = first_failed(needed(others, self._least))
+        if failed is not None:
+            return ended_by(failed)
+        return TOO_LATE if self.replaces and self._is_too_late(others) else None
+
+    def _is_too_late(self, others: Sequence[Run]) -> bool:
+        first = next(other for other in others if not other.leader)
+        return have_reached([first], Phase.COLLECT) and self._ledger.get(self._run.id).step == 0

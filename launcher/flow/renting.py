@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from launcher.config import read_job
-from launcher.core import Instance, Meter, Offer, Rental, RentalOrder, bills
+from launcher.core import Instance, Meter, Offer, Phase, Rental, RentalOrder, bills
 from launcher.core.errors import (
     BusyError,
     NoOfferError,
@@ -110,7 +110,8 @@ def choose_for(context: RunContext) -> list[Offer]:
     network = network_of(context.run, others)
     offers = choose(context.spec, provider, avoid, now=now, done=done, network=network)
     # What another node has comes last: a market has each machine once, this computer may be had again.
-    taken = {other.offer.id for other in others if other.offer is not None} | _ordered_by_others(context)
+    theirs = (other for other in others if other.offer is not None and other.phase is not Phase.ENDED)
+    taken = {other.offer.id for other in theirs if other.offer is not None} | _ordered_by_others(context)
     return sorted(offers, key=lambda offer: offer.id in taken)
 
 

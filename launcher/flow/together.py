@@ -12,7 +12,7 @@ from dataclasses import replace
 from launcher.core import Cause, Phase, Run
 from launcher.core.errors import AuthError, ProviderError, UnreachableError
 from launcher.core.phases import Result
-from launcher.decisions.gang import EXPLAIN_S, have_reached, may_rent
+from launcher.decisions.gang import EXPLAIN_S, have_reached, is_replacement, may_rent, needs_node_0
 from launcher.decisions.policy import DESTROY_TRIES, link_mbps
 from launcher.flow.context import RunContext
 from launcher.flow.phase_end import PhaseEnd
@@ -38,8 +38,8 @@ def await_turn_to_rent(context: RunContext) -> PhaseEnd | None:
 
 
 def is_awaited(context: RunContext) -> bool:
-    """Tell whether another node is not ready to train yet."""
-    return not have_reached(context.gang.others(), Phase.TRAIN)
+    """Tell whether another node is not ready to train yet. Who joins a training waits for none."""
+    return not context.gang.replaces and not have_reached(context.gang.others(), Phase.TRAIN)
 
 
 def explained(context: RunContext, end: PhaseEnd) -> PhaseEnd:
@@ -96,7 +96,9 @@ def tell_place(context: RunContext, remote: Remote) -> None:
         return
     first = context.run if not context.run.leader else context.services.ledger.get(context.run.leader)
     place = {"VASTRUN_NODE": str(context.run.node), "VASTRUN_RENDEZVOUS": _rendezvous(context, first, remote)}
-    if least_mbps := link_mbps(context.spec, free=context.services.provider.free):
+    if context.gang.replaces:  # nobody is there to measure the link with: the others train
+        place["VASTRUN_JOINS"] = "1"
+    elif least_mbps := link_mbps(context.spec, free=context.services.provider.free):
         place["VASTRUN_LINK_MBPS"] = f"{least_mbps:g}"
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in place.items())
     remote.write(layout.NODE_ENV, text.encode())
@@ -122,9 +124,17 @@ def conclude(context: RunContext) -> PhaseEnd | None:
     if context.run.cause is None and end is not None:
         context.tell(f"{end.result}: {end.detail}")
         context.save(cause=end.cause, detail=end.detail, failed_in=end.failed_in, failed_node=end.node)
+    if needs_node_0(context.run, context.spec):
+        context.tell(
+            "all nodes ended with node 0: they meet on it, and the checkpoints that come home are its own; "
+            f"`retry: {{{context.run.cause}: 1}}` begins anew from the newest"
+        )
     for other in context.gang.others() if context.run.cause is None else ():
         if other.cause is not None:
-            context.tell(f"the others went on without node {other.node}: {other.cause}: {other.detail}")
+            which = "another machine of " if is_replacement(other) else ""
+            context.tell(
+                f"the others went on without {which}node {other.node}: {other.cause}: {other.detail}"
+            )
     return None
 
 

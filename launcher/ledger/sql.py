@@ -138,7 +138,7 @@ class SqlLedger:
         asked = {text: values for text, values in conditions.items() if values is not None}
         where = f"WHERE {' AND '.join(asked)}" if asked else ""
         most = "" if newest is None else f"LIMIT {newest:d}"
-        order = "created_at DESC, rowid DESC" if leader is None else "node"
+        order = "created_at DESC, rowid DESC" if leader is None else "node, created_at, rowid"
         query = f"SELECT * FROM runs {where} ORDER BY {order} {most}"
         with self._db.reading():
             rows = self._db.rows(query, [one for values in asked.values() for one in values])

@@ -130,5 +130,7 @@ class Abilities:
     ends: TellsEnds | None = None
     networks: HasNetworks | None = None
     """None: the machines of a run reach each other without."""
+    replaces_nodes: bool = False
+    """It rents a machine for a node of a run whose other nodes train already."""
     why_one_node: str = ""
     """Why a run can have no more than one machine there, or only on few hosts, where that is so."""

@@ -106,10 +106,13 @@ class GangMarket(FakeProvider):
 
 
 class ApartMarket(GangMarket):
-    """Its boxes train apart: they go on without one that left."""
+    """Its boxes train apart: they go on without one that left, and one that joins them ends with them."""
 
     def _hear(self, box: FakeBox, others: Sequence[FakeBox]) -> None:
-        pass
+        first = next((other for other in others if other.node == 0), None)
+        joins = b"VASTRUN_JOINS=1" in box.files.get(layout.NODE_ENV, b"")
+        if joins and first is not None and first.ended_at is not None:
+            box.finish()
 
 
 class NetworkedMarket(GangMarket):

@@ -160,6 +160,8 @@ class DilocoConfig:
     """Nesterov's; with 0 and an `outer_lr` of 1 the weights are averaged."""
     least_nodes: Count | None = None
     """A node may leave while so many train on, node 0 among them; None: none may."""
+    replacements: Annotated[int, Ge(0)] = 2
+    """With `least_nodes`: how many machines are rented, in all, in place of nodes that left."""
 
 
 @dataclass(frozen=True, kw_only=True)

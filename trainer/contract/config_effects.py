@@ -44,6 +44,11 @@ _REFUSED: tuple[_Row, ...] = (
         "has no effect with strategy: {c.strategy}; expected diloco",
     ),
     (
+        "diloco.replacements",
+        lambda c: c.strategy == "diloco" and c.diloco.least_nodes is not None,
+        "has no effect without strategy: diloco and diloco.least_nodes: no node may leave",
+    ),
+    (
         "loader.prefetch loader.pin",
         lambda c: not {"host", "disk"}.isdisjoint(_kept(c)),
         "has no effect with data.keep: device; host and disk read it",

@@ -128,6 +128,11 @@ class Job:
         return USUAL_RESTARTS if self.train is not None else {}
 
     @property
+    def trains_apart(self) -> bool:
+        """Return whether the ranks of each node train by themselves, and the nodes meet now and then."""
+        return self.nodes > 1 and self.train is not None and self.train.strategy == "diloco"
+
+    @property
     def least_nodes(self) -> int:
         """Return how many nodes have to be there for the others to go on without those that left."""
         train = self.train

@@ -33,6 +33,8 @@ class ThisNode:
     """This machine's own address, on the route to the host."""
     interface: str | None = None
     """The network interface that has this address; None: unknown, or one node only."""
+    joins: bool = False
+    """It comes while the others train, in place of a machine that left."""
 
     @property
     def is_host(self) -> bool:
@@ -52,7 +54,7 @@ class ThisNode:
 def this_node_of(nodes: int, environ: Mapping[str, str]) -> ThisNode:
     """Read which node this is from VASTRUN_NODE and VASTRUN_RENDEZVOUS, which a single node does not need.
 
-    Raises ValueError; OSError when the host is unknown.
+    With VASTRUN_JOINS=1 the others train already. Raises ValueError; OSError when the host is unknown.
     """
     if nodes == 1:
         return ThisNode()
@@ -60,7 +62,13 @@ def this_node_of(nodes: int, environ: Mapping[str, str]) -> ThisNode:
     host, port = _endpoint(environ.get("VASTRUN_RENDEZVOUS", ""))
     address = own_address(host, port)
     return ThisNode(
-        node=node, nodes=nodes, host=host, port=port, address=address, interface=_interface_of(address)
+        node=node,
+        nodes=nodes,
+        host=host,
+        port=port,
+        address=address,
+        interface=_interface_of(address),
+        joins=environ.get("VASTRUN_JOINS") == "1",
     )
 
 

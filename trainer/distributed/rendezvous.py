@@ -74,18 +74,19 @@ def create(parameters: RendezvousParameters) -> RendezvousHandler:
 
 
 class Alone(RendezvousHandler):
-    """The rendezvous of a single node, which waits for nobody.
+    """The rendezvous of a single node, which waits for nobody, or of one whose ranks train by themselves.
 
     c10d's opens a server, a thread and a random pause of up to 0.3 s for nodes that do not come.
     """
 
-    def __init__(self, run_id: str, address: str) -> None:
+    def __init__(self, run_id: str, address: str, port: int | None) -> None:
+        """`address`, `port`: where the ranks meet; None: a port that is free here."""
         self._run_id = run_id
-        self._address = address
+        self._address, self._port = address, port
 
     def next_rendezvous(self) -> RendezvousInfo:
         store = HashStore()
-        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo.build(0, store, self._address))
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo.build(0, store, self._address, self._port))
 
     def num_nodes_waiting(self) -> int:
         return 0
@@ -113,7 +114,10 @@ class Alone(RendezvousHandler):
 def create_alone(parameters: RendezvousParameters) -> RendezvousHandler:
     """Make the rendezvous of a LaunchConfig with one node."""
     assert parameters.local_addr is not None
-    return Alone(parameters.run_id, parameters.local_addr)
+    host, _, port = parameters.endpoint.rpartition(":")
+    if not parameters.get_as_bool("apart"):
+        return Alone(parameters.run_id, parameters.local_addr, None)
+    return Alone(parameters.run_id, host.strip("[]"), int(port) + RANKS_PORT)
 
 
 rendezvous_handler_registry.register(IN_ORDER, create)

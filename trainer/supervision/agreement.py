@@ -44,6 +44,14 @@ def what_follows(job: Job, history: Sequence[StartRecord], last: Start, peers: P
     return replace(decided, start=start)
 
 
+def first_start(job: Job, peers: Peers) -> Start:
+    """Return how the ranks begin here: as the job says, or as those of the others did that this one joins."""
+    first, number = peers.others.get(0), peers.state.start
+    if first is None or first.restart is None or first.restart.start.number != number:
+        return Start(number=number, world_size=job.ranks)
+    return replace(first.restart.start, gpus=())  # of the first node; here all answer
+
+
 def unreachable(peers: Peers) -> str:
     """Say which nodes can no longer be reached."""
     return f"node {', '.join(map(str, sorted(peers.away)))} can no longer be reached"
@@ -81,6 +89,7 @@ def _when_all_concluded(
 def _still_ending(job: Job, peers: Peers) -> list[str]:
     """Return the other nodes that have not concluded on this start."""
     concluded = {state.node for state in peers.in_this_start if state.has_concluded}
+    concluded |= {state.node for state in peers.others.values() if state.joins}  # no rank of its runs yet
     return [str(node) for node in range(1, job.nodes) if node not in concluded]
 
 

@@ -79,6 +79,8 @@ class Watched:
     """The same of nodes that left, and that the others could do without."""
     lost: tuple[int, ...] = ()
     """Nodes that could not be reached any more."""
+    too_late: bool = False
+    """This node came to join the others, and those were done before its ranks had a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,7 @@ def ends_here(box: Path, watched: Watched) -> tuple[DatedEnd, ...]:
 
 def _blamed(first: DatedEnd, watched: Watched) -> bool:
     """Tell whether a rank failed by itself: not because it hung, or was asked to stop."""
-    if watched.hang is not None or first.end.exit_code is None:
+    if watched.hang is not None or watched.too_late or first.end.exit_code is None:
         return False
     if watched.lost and _brought_down(first.end, watched.killed):  # it would have gone on
         return False
@@ -133,6 +135,8 @@ def _reason(
     """Return the class of what happened, and one line about it."""
     if watched.hang is not None:
         return "hang", _hang_line(watched.hang)
+    if watched.too_late:
+        return "stopped", "the training was over before this node joined it"
     if watched.lost and (first is None or _follows_from_loss(first, watched)):
         return "communication", f"node {', '.join(map(str, watched.lost))} can no longer be reached"
     if first is None:

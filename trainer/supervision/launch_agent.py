@@ -136,9 +136,13 @@ def _run_ranks(job: Job, count: int, box: Path) -> tuple[AgentFailure, ...]:
     try:
         elastic_launch(config, sys.executable)(*program)
     except ChildFailedError as error:
+        before = this_node.ranks(count).start if job.trains_apart else 0
         return tuple(
             AgentFailure(
-                rank=rank, exit_code=f.exitcode, at=float(f.timestamp), message=str(f.message)[-2000:]
+                rank=before + rank,
+                exit_code=f.exitcode,
+                at=float(f.timestamp),
+                message=str(f.message)[-2000:],
             )
             for rank, f in sorted(error.failures.items())
         )
@@ -152,15 +156,22 @@ def launch_config(job: Job, this_node: ThisNode, count: int, *, log_dir: str) ->
 
     from trainer.distributed.rendezvous import ALONE, IN_ORDER
 
+    # Agents of nodes that train apart do not meet: one may come while the others train.
+    nodes = 1 if job.trains_apart else this_node.nodes
     return LaunchConfig(
-        min_nodes=this_node.nodes,
-        max_nodes=this_node.nodes,
+        min_nodes=nodes,
+        max_nodes=nodes,
         nproc_per_node=count,
         run_id=job.run_id,
         role="rank",
-        rdzv_backend=ALONE if this_node.nodes == 1 else IN_ORDER,
+        rdzv_backend=ALONE if nodes == 1 else IN_ORDER,
         rdzv_endpoint=this_node.endpoint,
-        rdzv_configs={"join_timeout": _RENDEZVOUS_S, "is_host": this_node.is_host, "node": this_node.node},
+        rdzv_configs={
+            "join_timeout": _RENDEZVOUS_S,
+            "is_host": this_node.is_host,
+            "node": this_node.node,
+            "apart": job.trains_apart,
+        },
         local_addr=this_node.address,
         max_restarts=0,  # the supervisor starts another agent: ranks that meet again need another store
         logs_specs=DefaultLogsSpecs(log_dir=log_dir),

@@ -18,6 +18,8 @@ class NodeState:
     node: int
     start: int = 0
     """The start of the ranks that the rest is about; 0: the first."""
+    joins: bool = False
+    """It came while the others train, has no ranks yet, and begins them in the start of the others."""
     stop_cause: str | None = None
     """It was asked to stop."""
     stopped_at: float | None = None

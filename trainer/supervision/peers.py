@@ -36,6 +36,10 @@ class PeersError(ConnectionError):
     """The nodes did not come together."""
 
 
+class TooLateError(PeersError):
+    """The others had ended before this node could join them."""
+
+
 @dataclass(kw_only=True)
 class _Line:
     """A connection that carries words, each a line of JSON."""
@@ -86,7 +90,7 @@ class Peers:
     )
 
     def __post_init__(self) -> None:
-        self.state = NodeState(run_id=self.run_id, node=self.this_node.node)
+        self.state = NodeState(run_id=self.run_id, node=self.this_node.node, joins=self.this_node.joins)
 
     def __enter__(self) -> Self:
         return self
@@ -108,14 +112,21 @@ class Peers:
 
     @property
     def ended(self) -> bool:
-        """The ranks of every other node that ever came have ended, or nobody can know."""
-        return all(node in self.lost or self._has_ended(node) for node in self.others)
+        """The ranks of every other node that ever began any have ended, or nobody can know."""
+        return all(
+            node in self.lost or state.joins or self._has_ended(node) for node, state in self.others.items()
+        )
 
     @property
     def needed(self) -> Set[int]:
         """The other nodes without which the ranks of this one cannot go on."""
-        enough = self.least is not None and self.least < self.this_node.nodes and self._there >= self.least
+        enough = self._may_leave and self._there >= (self.least or 0)
         return {0} - {self.this_node.node} if enough else set(self._elsewhere)
+
+    @property
+    def _may_leave(self) -> bool:
+        """Whether a node may leave, and come back on another machine."""
+        return self.least is not None and self.least < self.this_node.nodes
 
     @property
     def can_do_without_this(self) -> bool:
@@ -140,7 +151,9 @@ class Peers:
         needed = self.needed
         others = [state for state in self.others.values() if state.node in needed]
         left_out = any(state.is_over and state.start < self.state.start for state in others)
-        return bool(self.lost & needed) or left_out or any(state.failing for state in self._needed_now)
+        is_behind = 0 in self.others and self.others[0].start > self.state.start
+        failing = any(state.failing for state in self._needed_now)
+        return bool(self.lost & needed) or left_out or is_behind or failing
 
     @property
     def stalled(self) -> bool:
@@ -169,15 +182,36 @@ class Peers:
     def meet(self, *, within_s: float, given_up: Callable[[], bool]) -> None:
         """Wait until every node is here, or `given_up` says that it does not matter any more.
 
-        Raises PeersError.
+        One that joins the others waits until their ranks run, and is in their start then. Raises PeersError.
         """
         deadline = time.monotonic() + within_s
-        while not self.complete and not given_up():
+        while not (self.complete and self._is_met) and not given_up():
             self.listen()
-            if self.lost or time.monotonic() > deadline:
+            if self.this_node.joins and 0 in self.others and self.others[0].is_over:
+                raise TooLateError("the training was over before this node joined it")
+            if self.lost & self.needed or time.monotonic() > deadline:
                 missing = [str(n) for n in self._elsewhere if n in self.lost or n not in self.others]
-                raise PeersError(f"node {', '.join(missing)} did not come within {within_s:g} s")
+                raise PeersError(f"node {', '.join(missing or '0')} did not come within {within_s:g} s")
             time.sleep(_LOOK_EVERY_S)
+        if self.this_node.joins and 0 in self.others:
+            self.tell(joins=False, start=self.others[0].start)
+
+    @property
+    def _is_met(self) -> bool:
+        """Whether the ranks of this node can begin: at once, or beside those of the first node, which run."""
+        return not self.this_node.joins or self._first_trains
+
+    @property
+    def _first_trains(self) -> bool:
+        first = self.others.get(0)
+        return first is not None and first.ends is None and not first.is_over and first.stop_cause is None
+
+    @property
+    def too_late(self) -> bool:
+        """Whether this node came to join the others, and those of the first have ended in this start."""
+        first = self.others.get(0)
+        same = first is not None and first.start == self.state.start
+        return self.this_node.joins and same and first is not None and first.ends is not None
 
     def tell(self, **changes: Any) -> None:
         """Tell the others how this node stands now."""
@@ -267,13 +301,27 @@ class Peers:
         if state.run_id != self.run_id or state.node not in self._elsewhere:
             raise ValueError(f"a word of node {state.node} of {state.run_id}")
         if line.node is None:
-            if self.this_node.is_host and any(other.node == state.node for other in self._lines):
-                raise ValueError(f"node {state.node} is here already")
-            line.node = state.node
+            self._welcome(line, state)
         if self.this_node.is_host:
             self._ahead[state.node].append(state.said_at - self.clock())
+        elif state.node == 0:  # only the first node has a line to each: one that it lost may be back
+            self.lost = {node for node in state.lost if node != self.this_node.node}
         self.others[state.node] = state
-        self.lost.update(node for node in state.lost if node != self.this_node.node)
+
+    def _welcome(self, line: _Line, state: NodeState) -> None:
+        """Note whose line this is. Raises ValueError where that node is here, or may not come back."""
+        node = state.node
+        if self.this_node.is_host:
+            if any(other.node == node for other in self._lines):
+                raise ValueError(f"node {node} is here already")
+            if state.joins:
+                if not self._may_leave:
+                    raise ValueError(f"node {node} cannot join a training that needs all nodes")
+                self.lost.discard(node)
+                self._ahead[node].clear()  # another machine has another clock
+            elif node in self.lost:
+                raise ValueError(f"node {node} was lost")
+        line.node = node
 
     def _drop(self, line: _Line) -> None:
         """Note who is lost, unless its ranks have ended; before all are here it may return."""
@@ -292,7 +340,8 @@ class Peers:
         states = [replace(self.state, said_at=self.clock())]
         if self.this_node.is_host:
             states = [replace(states[0], clocks=self._clocks), *self.others.values()]
-        for line in list(self._lines):
+        # To whom a line leads is not known before its first word; who opened it speaks first.
+        for line in [one for one in self._lines if one.node is not None or not self.this_node.is_host]:
             try:
                 line.send([state for state in states if state.node != line.node])
             except OSError:

@@ -73,9 +73,17 @@ def main() -> NoReturn:
     die_with_parent(int(sys.argv[1]))
     box = Path(os.environ["VASTRUN_BOX"])
     server, job = os.environ.pop(ADDRESS, None), Job.read(box)
+    if job.trains_apart:
+        os.environ.update(among_all(job.nodes, os.environ))
     environment = dict(os.environ) if job.train is not None else without_ours(os.environ)
     own = partial(Child.start, partial(_become, job.program, environment))
     run(box, int(os.environ["RANK"]), own if server is None else partial(_copy_or, own, server, box))
+
+
+def among_all(nodes: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the number of a rank among those of all nodes: to its agent only those of its node are known."""
+    here, node = int(environ["WORLD_SIZE"]), int(environ["VASTRUN_NODE"])
+    return {"RANK": str(node * here + int(environ["RANK"])), "WORLD_SIZE": str(nodes * here)}
 
 
 def run(box: Path, rank: int, start: Callable[[], Program]) -> NoReturn:

@@ -90,6 +90,7 @@ def run_ranks(
         stopped_at=watch.stopped_at,
         memory_killed=memory_kills(box) > memory_kills_before,
         disk_full=shutil.disk_usage(box).free < RESERVE,
+        too_late=watch.too_late,
     )
     return joint(box, watched, peers)
 
@@ -108,6 +109,7 @@ class Watch:
     hang: Hang | None = None
     stopped_at: float | None = None
     """When the ranks were first asked to stop; epoch seconds."""
+    too_late: bool = False
     _since: dict[str, float] = field(default_factory=dict)
     _told: set[int] = field(default_factory=set)
 
@@ -147,6 +149,9 @@ class Watch:
             return not ranks_progress or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
         if not ranks_progress:
             return self._without_ranks(processes)
+        if self.peers.too_late and not any(rank_progress.step for rank_progress in ranks_progress):
+            self.too_late = True
+            return self._kill()
         # Last of all: ranks that wait for one which has failed do not hang.
         return self._stalled(ranks_progress) and self._hangs(ranks_progress)
 

@@ -85,7 +85,7 @@ class DockerProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(keys=self, description=self)
+        return Abilities(keys=self, description=self, replaces_nodes=True)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return the daemon's computer; with GPUs and several nodes, a part of it for each.

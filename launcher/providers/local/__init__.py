@@ -86,7 +86,7 @@ class LocalProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities()
+        return Abilities(replaces_nodes=True)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return this computer; with GPUs and several nodes, a part of it for each.

@@ -118,6 +118,7 @@ class VastProvider:
             market=self,
             rents_every_s=LIMITS["create"].seconds,
             networks=self._overlays,
+            replaces_nodes=True,
             why_one_node=WHY_ONE_NODE,
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from launcher.commands.queries import RunEnding, RunRow
 from launcher.core import Cause, Phase, Proof, Run
 from launcher.decisions.advice import advice_for
+from launcher.decisions.gang import machines_now
 from launcher.ui.render.amounts import duration, moment, usd, usd_sum
 from launcher.ui.render.table import facts
 from trainer.contract.scores import lines_of
@@ -62,7 +63,7 @@ def proof_lines(proofs: Sequence[Proof]) -> str:
 
 def on_machines(row: RunRow) -> str:
     """Say on how many machines the run is, where dollars are of several; else nothing."""
-    return f" on {len(row.machines)} machines" if row.nodes else ""
+    return f" on {len(machines_now(row.machines))} machines" if row.nodes else ""
 
 
 def _cost(ending: RunEnding) -> str:

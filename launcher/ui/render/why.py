@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from launcher.commands.queries import Explanation
-from launcher.core import Cause, Phase, Proof, Run, StepEnd
+from launcher.commands.queries import Explanation, RunRow
+from launcher.core import Cause, Phase, Proof, StepEnd
 from launcher.decisions.advice import advice_for
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import duration, moment
@@ -24,7 +24,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("run", f"{run.id} ({run.job})"),
                 ("verdict", verdict_line(explanation.row)),
                 ("first", _first_failure(outcome)),
-                ("node", _node(run)),
+                ("node", _node(explanation.row)),
                 ("hang", _hang(explanation)),
                 ("starts", _starts(outcome)),
                 ("last", _last(explanation)),
@@ -52,12 +52,15 @@ def _first_failure(outcome: Outcome | None) -> str:
     return f"rank {rank.rank}: {how}{_where(rank.step, rank.activity)}"
 
 
-def _node(run: Run) -> str:
+def _node(row: RunRow) -> str:
     """Which machine of several it came from, and where its evidence lies."""
+    run = row.run
     if run.failed_node is None:
         return ""
-    folder = run.out_dir if not run.failed_node else f"{run.out_dir}/node-{run.failed_node}"
-    return f"{run.failed_node}; its log and evidence: {folder}"
+    # Of the machines that a node had one after the other, the one whose end it was.
+    theirs = [one for one in row.machines if one.node == run.failed_node]
+    of_it = next((one for one in theirs if one.detail == run.detail), run)
+    return f"{run.failed_node}; its log and evidence: {of_it.out_dir}"
 
 
 def _where(step: int, activity: str) -> str:

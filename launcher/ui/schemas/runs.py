@@ -44,7 +44,7 @@ class ShownRun(JsonShape, of=Run, without=["spec_json", "started_by"]):
     driver: str | None
     """Who drives it now."""
     nodes: list[ShownNode]
-    """Of a run that has several machines: all of them."""
+    """Of a run that has several machines: all of them, by node; a node that left may have had several."""
 
 
 class Runs(JsonShape):
@@ -69,7 +69,7 @@ class RunInDetail(JsonShape):
     """Null when its box was not seen; `note` says why."""
     note: str
     boxes: list[ShownBox | None]
-    """Of a run that has several machines: what was seen of each, by its node."""
+    """Of a run that has several machines: what was seen of each, in the order of `run.nodes`."""
 
 
 class Attempt(JsonShape):

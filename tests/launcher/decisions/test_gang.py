@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from launcher.core import Cause, Event, Phase, Run
-from launcher.decisions.gang import first_failed, have_reached, joint_diary, may_rent, named, needed
+from launcher.decisions.gang import (
+    first_failed,
+    have_reached,
+    joint_diary,
+    machines_now,
+    may_rent,
+    named,
+    needed,
+    priced_together,
+)
 from launcher.decisions.host_history import blames_host
 from launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
 from tests.fakes import FakeClock, FakeProvider
@@ -59,6 +69,40 @@ def test_nodes_that_train_apart_need_node_0_and_enough_others() -> None:
     assert needed(never_trained, least=1) == never_trained
     stopped = [replace(node(1, cause=Cause.MONEY_LIMIT), step=5), trained[2]]
     assert needed(stopped, least=1) == stopped
+
+
+def in_place_of(former: Run, **changes: Any) -> Run:
+    """The row of another machine for that node."""
+    return replace(
+        former, **{"id": "later", "parent": former.id, "cause": None, "created_at": 1.0, "step": 0, **changes}
+    )
+
+
+def test_a_machine_in_place_of_one_that_left_counts_once_it_trains() -> None:
+    first, gone, third = (
+        replace(each, id=f"row-{each.node}", step=5) for each in (node(0), node(1, cause=Cause.LOST), node(2))
+    )
+    coming = in_place_of(gone)
+    assert needed([gone, third, coming], least=2) == [third]
+    assert needed([gone, replace(third, cause=Cause.LOST), coming], least=2)[0] == gone
+    trains = in_place_of(gone, step=7)
+    assert needed([gone, third, trains], least=3) == [trains, third]
+    assert needed([first, gone, trains], least=3) == [first, trains], "as the third sees them"
+
+
+@pytest.mark.parametrize("cause", [Cause.MONEY_LIMIT, Cause.STOPPED, Cause.DATA, Cause.NO_OFFER])
+@pytest.mark.parametrize("step", [0, 7])
+def test_whatever_ends_a_machine_in_place_of_another_the_others_go_on(cause: Cause, step: int) -> None:
+    gone = replace(node(1, cause=Cause.LOST), id="row-1", step=5)
+    third = replace(node(2), step=5)
+    assert needed([gone, third, in_place_of(gone, cause=cause, step=step)], least=2) == [third]
+
+
+def test_the_price_of_a_run_is_that_of_the_machines_in_whose_place_none_came() -> None:
+    gone = replace(node(1), id="row-1", usd_per_hour=1.0)
+    rows = [gone, in_place_of(gone, usd_per_hour=2.0)]
+    assert priced_together(replace(FIRST, usd_per_hour=4.0), rows).usd_per_hour == 6.0
+    assert machines_now(rows) == rows[1:]
 
 
 @pytest.mark.parametrize(

@@ -213,6 +213,7 @@ ELSEWHERE = {
         ("diloco.every", "diloco.outer_lr", "diloco.outer_momentum", "diloco.least_nodes"),
         "tests/trainer/engine/test_meetings.py",
     ),
+    "diloco.replacements": "tests/launcher/flow/test_replacing.py",
     "loader.pin": "tests/trainer/contract/test_options.py",
 }
 """Keys that need a former training, several ranks or a GPU, and where they are shown; without a GPU they are
@@ -350,6 +351,10 @@ def test_the_supervisor_waits_as_long_as_the_job_says(key: str, seconds: float) 
         ({"fsdp2.reshard_after_forward": False, "strategy": "single"}, ["fsdp2.reshard_after_forward"]),
         ({"fsdp2.reshard_after_forward": False, "strategy": "fsdp2"}, []),
         ({"diloco.every": 10}, ["diloco.every"]),
+        (
+            {"diloco.replacements": 1, "strategy": "diloco", "steps": 20, "checkpoint_every": 20},
+            ["diloco.replacements"],
+        ),
         ({"diloco.outer_lr": 1.0, "strategy": "diloco", "steps": 20, "checkpoint_every": 20}, []),
         (FNO | {"data.patch": 8}, ["data.patch"]),
         ({"data.patch": 8, "model.patch": 8}, ["model.patch"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.trainer.supervision.meeting import at_once, meeting, watched
 from trainer.contract.job import Job
 from trainer.contract.outcome import Reason, StartRecord
 from trainer.contract.records import read_as
-from trainer.supervision.agreement import what_follows
+from trainer.supervision.agreement import first_start, what_follows
 from trainer.supervision.peers import Peers
 from trainer.supervision.restarts import WITHOUT_PROGRESS, NoRestart, Restart, Start, next_start
 from trainer.supervision.watch import joint
@@ -144,3 +145,11 @@ def test_where_a_node_has_no_gpu_left_the_nodes_are_named() -> None:
     job = training(ranks=4, gpus=4)
     found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), None, (4, 0))
     assert found == NoRestart(why="0 GPU(s) answer, too few for this job's 4 ranks on each node")
+
+
+def test_ranks_begin_as_the_job_says_or_as_those_did_that_their_node_joins(sides: list[Peers]) -> None:
+    assert first_start(training(), sides[1]) == Start(world_size=2)
+    start = Start(number=3, world_size=1, micro_batch=4, gpus=("GPU-of-node-0",))
+    sides[1].others[0] = replace(sides[1].others[0], start=3, restart=Restart(start=start, after_s=0.0))
+    sides[1].state = replace(sides[1].state, start=3)
+    assert first_start(training(), sides[1]) == replace(start, gpus=())

@@ -9,11 +9,12 @@ from contextlib import ExitStack
 import pytest
 
 from tests.trainer.supervision.meeting import free_port
-from tests.waiting import eventually
+from tests.waiting import LONGEST_S, eventually
 from trainer.contract.outcome import RankEnd
 from trainer.distributed.nodes import ThisNode
 from trainer.supervision.diagnosis import DatedEnd
-from trainer.supervision.peers import Peers, PeersError
+from trainer.supervision.peers import Peers, PeersError, TooLateError
+from trainer.supervision.restarts import Restart, Start
 
 Join = Callable[..., Peers]
 
@@ -40,8 +41,9 @@ def join(port: int) -> Iterator[Join]:
             run_id: str = "calm-heron",
             silent_s: float = 30.0,
             least: int | None = None,
+            joins: bool = False,
         ) -> Peers:
-            this_node = ThisNode(node=node, nodes=nodes, host="127.0.0.1", port=port)
+            this_node = ThisNode(node=node, nodes=nodes, host="127.0.0.1", port=port, joins=joins)
             peers = Peers(this_node=this_node, run_id=run_id, silent_s=silent_s, least=least)
             return stack.enter_context(peers)
 
@@ -165,3 +167,97 @@ def test_all_nodes_that_train_together_are_needed(join: Join) -> None:
     assert not sides[2].can_do_without_this
     sides[2].tell(**FAILED)
     listening(sides, lambda: sides[0].failing and sides[1].failing)
+
+
+def joined(late: Peers, sides: list[Peers]) -> None:
+    """It waits for the others, which listen meanwhile. Raises PeersError."""
+
+    def look() -> bool:
+        for peers in sides:
+            peers.listen()
+        return False
+
+    late.meet(within_s=LONGEST_S, given_up=look)
+
+
+def without_the_third(join: Join) -> list[Peers]:
+    """Three nodes of which one may leave, and has."""
+    sides = together(join, least=1)
+    sides[2].__exit__()
+    listening(sides[:2], lambda: sides[0].lost == sides[1].lost == {2})
+    return sides[:2]
+
+
+def test_a_node_that_left_comes_back_on_another_machine_and_is_heard_by_all(join: Join) -> None:
+    sides = without_the_third(join)
+    late = join(2, least=1, joins=True)
+    joined(late, sides)
+    everybody = [*sides, late]
+    listening(everybody, lambda: not any(peers.lost or peers.others[2].joins for peers in sides))
+    assert late.can_do_without_this and not sides[0].away
+    late.tell(ends=(end(2),))
+    sides[1].tell(ends=(end(1),))
+    listening(everybody, lambda: sides[0].ended)
+    late.__exit__()
+    listening(sides, lambda: sides[0].away == {2})
+    assert not any(peers.lost or peers.failing for peers in sides)
+
+
+def test_a_node_that_joins_begins_in_the_start_that_the_others_are_in(join: Join) -> None:
+    sides = without_the_third(join)
+    start = Start(number=4, world_size=3, micro_batch=2)
+    for peers in sides:
+        peers.tell(
+            ends=(end(peers.this_node.node, 1),), has_concluded=True, restart=Restart(start=start, after_s=0)
+        )
+    late = join(2, least=1, joins=True)
+    listening([*sides, late], lambda: late.complete and sides[0].others[2].joins)
+    assert sides[0].ended, "nobody waits for ranks that were not started"
+    for peers in sides:
+        peers.begin(4)
+    joined(late, sides)
+    assert (late.state.start, late.state.joins) == (4, False)
+
+
+def test_a_node_that_joins_is_lost_again_when_it_goes_before_its_ranks_began(join: Join) -> None:
+    sides = without_the_third(join)
+    late = join(2, least=1, joins=True)
+    listening([*sides, late], lambda: not sides[0].lost)
+    late.__exit__()
+    listening(sides, lambda: sides[0].lost == sides[1].lost == {2})
+
+
+def test_a_node_comes_too_late_when_the_training_is_over(join: Join) -> None:
+    sides = without_the_third(join)
+    for peers in sides:
+        peers.tell(ends=(end(peers.this_node.node),), is_over=True)
+    with pytest.raises(TooLateError, match="over before this node joined"):
+        joined(join(2, least=1, joins=True), sides)
+
+
+def test_a_node_whose_ranks_have_not_begun_comes_too_late_when_the_first_has_ended(join: Join) -> None:
+    sides = without_the_third(join)
+    late = join(2, least=1, joins=True)
+    joined(late, sides)
+    assert not late.too_late
+    sides[0].tell(ends=(end(0),))
+    listening([*sides, late], lambda: late.too_late)
+    assert not sides[1].too_late
+
+
+def test_a_node_that_was_lost_does_not_come_back_uninvited(join: Join) -> None:
+    sides = without_the_third(join)
+    again = join(2, least=1)
+    began = time.monotonic()
+    listening([*sides, again], lambda: time.monotonic() - began > 0.5)
+    assert sides[0].lost == {2}
+
+
+def test_nobody_joins_nodes_that_all_need_each_other(join: Join) -> None:
+    sides = together(join)
+    sides[2].__exit__()
+    listening(sides[:2], lambda: sides[0].lost == {2})
+    late = join(2, joins=True)
+    began = time.monotonic()
+    listening([*sides[:2], late], lambda: time.monotonic() - began > 0.5)
+    assert sides[0].lost == {2} and sides[0].failing

@@ -15,6 +15,10 @@ def leaving(config, folder):
     return _make("Leaving", config, folder)
 
 
+def gated(config, folder):
+    return _make("Gated", config, folder)
+
+
 def _make(name, config, folder):
     import faults
 

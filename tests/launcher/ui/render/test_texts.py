@@ -12,10 +12,11 @@ import sys
 import termios
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from launcher.commands.queries import RunRow
+from launcher.commands.queries import Explanation, RunRow
 from launcher.core import Cause, Cost, Phase, Run
 from launcher.core.verdict import EXIT_INTERRUPTED, EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.advice import ADVICE, advice_for
@@ -24,6 +25,7 @@ from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.costs import costs_table
 from launcher.ui.render.loglines import first_error, parse_line
 from launcher.ui.render.table import facts, table
+from launcher.ui.render.why import explanation_text
 from tests.waiting import LONGEST_S
 
 RUN = Run(
@@ -36,6 +38,25 @@ RUN = Run(
     created_at=0.0,
     phase_at=0.0,
 )
+
+
+@pytest.mark.parametrize(
+    ("failed", "detail", "folder"),
+    [(0, "node 0: gone", "/o"), (1, "node 1: gone", "/o/node-1"), (1, "node 1: broke", "/o/node-1-2")],
+)
+def test_why_says_where_the_evidence_of_the_machine_lies_whose_end_it_was(
+    failed: int, detail: str, folder: str
+) -> None:
+    def row(**changes: Any) -> Run:
+        return replace(RUN, cause=Cause.LOST, failed_node=failed, **changes)
+
+    nodes = [
+        row(id="n1", node=1, leader=RUN.id, detail="node 1: gone", out_dir="/o/node-1"),
+        row(id="n1-2", node=1, leader=RUN.id, detail="node 1: broke", out_dir="/o/node-1-2"),
+    ]
+    shown = RunRow(run=row(detail=detail), cost=Cost(), nodes=nodes)
+    said = explanation_text(Explanation(row=shown, outcome=None, checkpoint=False, stacks=()))
+    assert f"{failed}; its log and evidence: {folder}\n" in said
 
 
 @pytest.mark.parametrize(

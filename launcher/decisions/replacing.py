@@ -1,0 +1,80 @@
+"""Replacing: whether a machine is rented in place of one that left its run, and within which limits. Pure.
+
+Only nodes that train apart go on without one; the new machine is sent the state of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from launcher.core import Cause, Phase, Run
+from launcher.core.job import JobSpec
+from launcher.decisions import policy
+from launcher.decisions.estimates import usd
+from launcher.decisions.gang import first_failed, is_replacement, needed, total_usd
+
+CURED: frozenset[Cause] = frozenset(
+    (Cause.LOST, Cause.PREEMPTED, Cause.HOST, Cause.SIGNAL, Cause.COMMUNICATION, Cause.HANG)
+)
+"""What another machine may not do again. An error of the program's own, or a full disk, it would."""
+_HOUR_S = 3600.0
+_LEAST_USD = 0.01
+
+
+def job_of_replacement(
+    spec: JobSpec, run: Run, others: Sequence[Run], former: Run, now: float, *, free: bool
+) -> JobSpec | str:
+    """Return the job of a machine in place of `former`: with what is left of its node's money and time.
+
+    Else why there is none; empty: nothing is to be said, since none is due. `run`: node 0, which trains;
+    `others`: the rows of all further nodes, `former` among them, whose machine is gone. `free`: machines cost
+    nothing, and are there at once.
+    """
+    if not _is_due(spec, run, others, former):
+        return ""
+    train = spec.train
+    most = train.diloco.replacements if train is not None else 0
+    if sum(map(is_replacement, others)) >= most:
+        return f"train.diloco.replacements allows {most} in all"
+    if former.cause not in CURED:
+        return f"another one does not cure {former.cause}"
+    least_s = 0.0 if free else policy.START_S + policy.LEAST_S
+    left_s = _left_s(spec, run, now)
+    if left_s < least_s:
+        return f"{max(0.0, left_s):.0f} s are left; a machine and one minute of training need {least_s:.0f} s"
+    hours = spec.limits.hours - (now - (run.rented_at or now)) / _HOUR_S
+    return _within_share(replace(spec, limits=replace(spec.limits, hours=hours)), others, former, now)
+
+
+def _is_due(spec: JobSpec, run: Run, others: Sequence[Run], former: Run) -> bool:
+    """Whether the others train on without that node, which has no machine any more."""
+    if spec.least_nodes >= spec.nodes or any(row.parent == former.id for row in others):
+        return False
+    trains = run.phase is Phase.TRAIN and run.cause is None and run.step > 0
+    left = former.phase is Phase.ENDED and former.cause is not None
+    return trains and left and first_failed(needed(others, spec.least_nodes)) is None
+
+
+def _left_s(spec: JobSpec, run: Run, now: float) -> float:
+    """Until the last step at the run's pace, where that is known, or until its hours or its deadline end."""
+    ends = [(run.rented_at or now) + spec.limits.hours * _HOUR_S, policy.deadline_of(spec)]
+    left = [end - now for end in ends if end is not None]
+    if run.steps_per_s and run.steps:
+        left.append((run.steps - run.step) / run.steps_per_s)
+    return min(left)
+
+
+def _within_share(spec: JobSpec, others: Iterable[Run], former: Run, now: float) -> JobSpec | str:
+    """The job with what the machines of the node before left of its share of the money."""
+    share_usd = policy.share_usd(spec)
+    if share_usd is None:
+        return spec
+    left_usd = share_usd - total_usd((row for row in others if row.node == former.node), now)
+    least_usd = _LEAST_USD if former.offer is None else max(_LEAST_USD, policy.least_usd(former.offer))
+    if left_usd < least_usd:
+        return (
+            f"{usd(max(0.0, left_usd))} of the node's share of limits.usd is left; loading a machine and one "
+            f"minute of training cost {usd(least_usd)}"
+        )
+    return replace(spec, limits=replace(spec.limits, usd=left_usd * spec.nodes))
