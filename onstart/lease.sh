@@ -18,9 +18,9 @@ find_all() {
   for dir in /proc/[0-9]*; do
     pid=${dir#/proc/} stat='' env=()
     { read -rd '' stat <"$dir/stat"; mapfile -td '' env <"$dir/environ"; } 2>/dev/null
-    IFS=' ' read -ra stat <<<"${stat##*) }"
-    [[ $pid == "$BASHPID" || ${stat[0]:-Z} == Z ]] && continue
-    parent[pid]=${stat[1]}
+    stat=${stat##*) }
+    [[ $pid == "$BASHPID" || ${stat:-Z} == Z* ]] && continue
+    stat=${stat#* } parent[pid]=${stat%% *}
     [[ $'\n'${env[*]}$'\n' == *$'\n'VASTRUN_@(INSTANCE|HELD|RUN)="$1"$'\n'* ]] && found[pid]=1
   done
   while ((grown)); do

@@ -17,6 +17,8 @@ from trainer.contract.outcome import CheckpointEnd, FileSum, Outcome, RankEnd
 
 RANKS = 2
 """On each box."""
+_LEASE = ("LIFE", "SHIP", "COLLECT", "GRACE")
+"""What its lease counts in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +89,11 @@ class FakeBox:
         self.ends_at = math.inf
         """The job's deadline, as the box was told."""
         self._told_step: int | None = None
+        self._saved_step = 0
         self._lease_from = self.up_at
         self._rearmed = False
-        self._env = order.env
+        self._lease_s = {name: float(order.env[f"LEASE_{name}_S"]) for name in _LEASE}
+        self._life_cause = order.env["LEASE_LIFE_CAUSE"].encode()
         self._clock = clock
         self.nodes = max(1, len(order.nodes))
         self.node = _node_of(order)
@@ -102,7 +106,7 @@ class FakeBox:
     @property
     def _life_s(self) -> float:
         """As the lease counts, or until the deadline that the launcher set."""
-        return min(float(self._env["LEASE_LIFE_S"]), self.ends_at - self._lease_from)
+        return min(self._lease_s["LIFE"], self.ends_at - self._lease_from)
 
     def listed(self) -> Instance:
         """The machine as its provider lists it."""
@@ -123,18 +127,18 @@ class FakeBox:
             return None
         ends = [born + self._life_s]
         if self.started_at is None:
-            ends.append(born + float(self._env["LEASE_SHIP_S"]))
+            ends.append(born + self._lease_s["SHIP"])
         if self.ended_at is not None:
-            ends.append(self.ended_at + float(self._env["LEASE_COLLECT_S"]))
+            ends.append(self.ended_at + self._lease_s["COLLECT"])
         return min(ends) if min(ends) <= now else None
 
     def advance(self) -> None:
         """Everything that should have happened by now has."""
         now = self._clock.now()
         self.files[layout.LEASE_STATE] = b"state=armed\n"
-        stop_from = self._lease_from + self._life_s - float(self._env["LEASE_GRACE_S"])
+        stop_from = self._lease_from + self._life_s - self._lease_s["GRACE"]
         if now >= stop_from and not self._is_disarmed:
-            self.files.setdefault(layout.STOP, self._env["LEASE_LIFE_CAUSE"].encode())
+            self.files.setdefault(layout.STOP, self._life_cause)
         if self.started_at is None or self.ended_at is not None:
             return
         if layout.STOP in self.files and self.stop_at is None and self.training.obeys:
@@ -148,7 +152,10 @@ class FakeBox:
             self._told_step = self.step()
             self._log(f"step {self.step()}")
             self._tell(self.step())
-            self._save(self.step() // self.training.checkpoint_every * self.training.checkpoint_every)
+            newest = self.step() // self.training.checkpoint_every * self.training.checkpoint_every
+            if newest != self._saved_step:
+                self._saved_step = newest
+                self._save(newest)
 
     def rearm(self, age_s: float) -> None:
         """The lease is at work, and counts from `age_s` ago."""

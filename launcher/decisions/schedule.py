@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from launcher.core import Cause, Phase, Run, Verdict
 from launcher.core.batch import BatchLimits, BatchPoint
@@ -35,7 +36,7 @@ class PointState:
         """Its newest run; None before the first."""
         return self.runs[-1] if self.runs else None
 
-    @property
+    @cached_property
     def is_open(self) -> bool:
         """Whether one of its runs has not ended."""
         return any(run.phase is not Phase.ENDED for run in self.runs)
@@ -51,7 +52,7 @@ class PointState:
         """Whether its last run found no machine: that says nothing of the point, which is started again."""
         return self.last is not None and not self.is_open and self.last.cause is Cause.NO_OFFER
 
-    @property
+    @cached_property
     def is_waiting(self) -> bool:
         """Whether it is still to be started."""
         due = self.starts < self.point.starts or self.lacks_offer

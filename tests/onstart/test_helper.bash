@@ -6,8 +6,8 @@ make_box() {
   box_id=bats-$BATS_TEST_NUMBER-$$-$RANDOM
   export PATH=$BATS_TEST_TMPDIR/bin:$PATH
   mkdir -p "$VASTRUN_BOX/pkg/trainer" "$VASTRUN_BOX/inbox" "$BATS_TEST_TMPDIR/bin"
-  cp -r "$repo/onstart" "$VASTRUN_BOX/"
-  cp -r "$repo"/trainer/{__init__.py,boot,contract} "$VASTRUN_BOX/pkg/trainer/"
+  cp -rp "$repo/onstart" "$VASTRUN_BOX/"
+  cp -rp "$repo"/trainer/{__init__.py,boot,contract} "$VASTRUN_BOX/pkg/trainer/"
   stub_module transfer/manifest 'open("run/manifest.json", "w").write("{}")'
   job '{"ranks": 2, "gpus": 0, "train": null, "command": ["x"]}'
   cd "$VASTRUN_BOX" || return

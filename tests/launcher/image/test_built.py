@@ -67,6 +67,12 @@ def repository(client: Any) -> Iterator[str]:
 _numbers = itertools.count()
 
 
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where what the recipe pins, which is nothing, is fetched once."""
+    return tmp_path_factory.mktemp("wheels")
+
+
 @pytest.fixture
 def recipe(tmp_path: Path, repository: str) -> Recipe:
     """A checkout that is quickly built, for an image with no torch."""
@@ -100,15 +106,15 @@ def vastrun(*words: str) -> Result:
 
 
 def test_the_same_files_make_the_same_tag_and_are_built_once(
-    client: Any, recipe: Recipe, tmp_path: Path
+    client: Any, recipe: Recipe, wheels: Path
 ) -> None:
     first, second, third = Watcher(), Watcher(), Watcher()
-    made = build(client, recipe, tmp_path / "wheels", first)
-    assert build(client, replace(recipe, revision="b"), tmp_path / "wheels", second) == made
+    made = build(client, recipe, wheels, first)
+    assert build(client, replace(recipe, revision="b"), wheels, second) == made
     assert any(text.startswith("1/") or " FROM " in text for _, text in first.steps)
     assert second.steps == [("build", f"{made} is here already, of the same files")]
     (recipe.root / "launcher/shipped.py").write_text("x = 2\n")
-    assert build(client, recipe, tmp_path / "wheels", third) != made
+    assert build(client, recipe, wheels, third) != made
 
 
 def test_no_secret_of_the_computer_that_builds_gets_into_the_image(
@@ -127,19 +133,17 @@ def test_no_secret_of_the_computer_that_builds_gets_into_the_image(
     assert SECRET not in kept
 
 
-def test_a_build_that_fails_shows_what_its_command_printed(
-    client: Any, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_a_build_that_fails_shows_what_its_command_printed(client: Any, recipe: Recipe, wheels: Path) -> None:
     (recipe.root / "Dockerfile").write_text(DOCKERFILE.replace("! ls /missing", "ls /missing"))
     with pytest.raises(ImageError, match="a command of the Dockerfile failed") as caught:
-        build(client, recipe, tmp_path / "wheels", Watcher())
+        build(client, recipe, wheels, Watcher())
     assert "cannot access '/missing'" in str(caught.value)
 
 
 def test_an_image_that_was_changed_behind_its_tag_is_refused_with_both_digests(
-    client: Any, recipe: Recipe, repository: str, lock: Path, tmp_path: Path
+    client: Any, recipe: Recipe, repository: str, lock: Path, wheels: Path
 ) -> None:
-    made = build(client, recipe, tmp_path / "wheels", Watcher())
+    made = build(client, recipe, wheels, Watcher())
     pushed = vastrun("push", made).stdout.strip()
     assert vastrun("lock", made).exit_code == 0
     locked = read_lock(lock).images["cpu"]
