@@ -47,6 +47,11 @@ def job_of_replacement(
     return _within_share(replace(spec, limits=replace(spec.limits, hours=hours)), others, former, now)
 
 
+def of_one_machine(spec: JobSpec) -> JobSpec:
+    """Return the job of one of its machines, with that one's share of the money: so its offer is told."""
+    return replace(spec, nodes=1, limits=replace(spec.limits, usd=policy.share_usd(spec)))
+
+
 def _is_due(spec: JobSpec, run: Run, others: Sequence[Run], former: Run) -> bool:
     """Whether the others train on without that node, which has no machine any more."""
     if spec.least_nodes >= spec.nodes or any(row.parent == former.id for row in others):

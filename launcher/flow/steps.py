@@ -14,6 +14,7 @@ from launcher.decisions import policy
 from launcher.decisions.deadlines import deadline_text
 from launcher.decisions.estimates import offer_text
 from launcher.decisions.judge import judge
+from launcher.decisions.replacing import of_one_machine
 from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.context import RunContext
 from launcher.flow.phase_end import OverError, PhaseEnd
@@ -42,7 +43,8 @@ def plan(context: RunContext) -> PhaseEnd:
     bundle = services.packer.pack(context.run, context.spec)
     offer = choose_for(context)[0]
     context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
-    context.tell(f"{offer_text(context.spec, offer)}; {bundle.size / 1e6:.1f} MB to ship")
+    told = of_one_machine(context.spec) if context.gang.replaces else context.spec
+    context.tell(f"{offer_text(told, offer)}; {bundle.size / 1e6:.1f} MB to ship")
     done = steps_before(context.spec, context.run.parent, services.ledger)
     if in_time := deadline_text(context.spec, offer, context.now(), done):
         context.tell(in_time)

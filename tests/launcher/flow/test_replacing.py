@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +84,9 @@ def test_another_machine_is_rented_for_a_node_that_was_lost_and_joins_the_others
     assert told == ["VASTRUN_NODE=1\nVASTRUN_RENDEZVOUS=10.0.0.1:29400\nVASTRUN_JOINS=1\n"]
     assert "node 1 left (lost); a machine is rented in its place (1 of 2)" in world.told
     assert "the others went on without node 1: lost" in world.told
+    assert re.search(
+        r"plan: \[n1\] 2 x RTX 4090 at \$3.60/h; expected (\$0.9\d*), at most \1 and", world.told
+    )
     assert len({row.host for row in world.rows()}) == 4, "not the host that was lost"
     check_one_machine_a_node(world)
 

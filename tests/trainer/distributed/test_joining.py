@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,14 +32,14 @@ from tests.waiting import eventually
 from trainer.data import advection
 from trainer.data.trajectories import TrajectoryTask
 
-GATES = {"node-0": (13, "go-on"), "node-1": (6, "never")}
+GATES = {("node-0", 13): "go-on", ("node-1", 6): "never", ("node-0", 25): "ends"}
 
 class Gated(TrajectoryTask):
     def batch(self, step, indices):
         box = Path(os.environ["VASTRUN_BOX"])
-        gate, name = GATES.get(box.name, (None, ""))
-        if step == gate:
-            eventually((box / name).exists)
+        gate = GATES.get((box.name, step))
+        if gate is not None:
+            eventually((box / gate).exists)
         return super().batch(step, indices)
 
 def make(config, folder):
@@ -50,7 +51,8 @@ def make(config, folder):
 
 generate = advection.generate
 """
-"""A task that holds node 1 before the second meeting, node 0 after the third, a late machine at once."""
+"""A task that holds node 1 before the second meeting, node 0 after the third and the sixth, a late machine at
+once."""
 NODES, STEPS = 3, 32
 
 
@@ -78,6 +80,11 @@ class Cluster:
         environ = os.environ | place | {"VASTRUN_BOX": str(box.path), "PYTHONPATH": root}
         command = [sys.executable, "-P", "-m", "trainer.supervise"]
         self.supervisors[name] = subprocess.Popen(command, env=environ)
+
+    def open(self, *gates: str) -> None:
+        """Let node 0 go on there."""
+        for gate in gates:
+            (self.boxes["node-0"].path / gate).touch()
 
     def log(self, name: str) -> str:
         path = self.boxes[name].path / layout.LOG
@@ -119,7 +126,7 @@ def test_a_new_machine_joins_a_training_under_way_and_ends_with_the_weights_of_a
     eventually(lambda: "outer step after step 12: node 0, 2; without node 1" in cluster.log("node-0"))
     cluster.rent("another-1", 1, VASTRUN_JOINS="1")
     eventually(lambda: "this node waits for the nodes that train" in cluster.log("another-1"))
-    (cluster.boxes["node-0"].path / "go-on").touch()
+    cluster.open("go-on", "ends")
 
     for name in ("node-0", "node-2", "another-1"):
         outcome = cluster.outcome(name)
@@ -142,9 +149,31 @@ def test_a_machine_whose_ranks_are_not_ready_when_the_others_are_done_ends_at_on
     eventually(lambda: "outer step after step 12: node 0, 2; without node 1" in cluster.log("node-0"))
     cluster.rent("late-1", 1, VASTRUN_JOINS="1")
     eventually((cluster.boxes["late-1"].path / "is-late").exists)
-    (cluster.boxes["node-0"].path / "go-on").touch()
+    cluster.open("go-on", "ends")
 
     late, first = cluster.outcome("late-1"), cluster.outcome("node-0")
     assert (late.reason, late.detail) == ("stopped", "the training was over before this node joined it")
     assert (first.reason, first.detail) == ("finished", "all 2 ranks exited 0"), cluster.log("node-0")
     assert [end.rank for end in first.ranks] == [0, 2, 1]
+
+
+def test_ranks_of_a_machine_that_joined_are_started_again_with_those_of_the_others(cluster: Cluster) -> None:
+    for node in range(NODES):
+        cluster.rent(f"node-{node}", node)
+    eventually(lambda: "outer step after step 4: node 0, 1, 2" in cluster.log("node-0"))
+    cluster.supervisors["node-1"].kill()
+    eventually(lambda: "outer step after step 12: node 0, 2; without node 1" in cluster.log("node-0"))
+    cluster.rent("another-1", 1, VASTRUN_JOINS="1")
+    eventually(lambda: "this node waits for the nodes that train" in cluster.log("another-1"))
+    cluster.open("go-on")
+    eventually(lambda: "outer step after step 24: node 0, 1, 2" in cluster.log("node-0"))
+    status = json.loads((cluster.boxes["node-0"].path / layout.STATUS).read_text())
+    os.kill(status["ranks"][0]["pid"], signal.SIGKILL)
+    cluster.open("ends")
+
+    for name in ("node-0", "node-2", "another-1"):
+        outcome = cluster.outcome(name)
+        assert [start.reason for start in outcome.starts] == ["signal", "finished"], cluster.log(name)
+        assert outcome.detail == "all 3 ranks exited 0"
+        assert "starting again (restart 1) on 1 rank(s) on each of 3 nodes" in cluster.log(name)
+    assert f"outer step after step {STEPS}: node 0, 1, 2" in cluster.log("node-0")
