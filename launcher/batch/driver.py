@@ -93,13 +93,15 @@ class BatchDriver:
             while self._go_on():
                 self._services.sleep(TICK_S)
             open_here = any(state.is_open for state in self._table.states)
-            if self._error is not None:
-                self._services.screen.note(str(self._error))
-            self._notify(self._progress(), is_over=self._error is None and not open_here)
+            # What an error left undone, another launcher may have brought to its end meanwhile.
+            has_failed = self._error is not None and self._is_undone()
+            self._notify(self._progress(), is_over=not has_failed and not open_here)
         finally:
             self._batches.release(self._name, self._services.who)
-        if self._error is not None and self._is_undone():
-            raise self._error
+        if self._error is not None:
+            if has_failed:
+                raise self._error
+            self._services.screen.note(str(self._error))
         return self._table.states
 
     def runs_at_once(self) -> int:
@@ -122,7 +124,7 @@ class BatchDriver:
         return bool(self._threads or self._pages) or self._fleet.is_open
 
     def _is_undone(self) -> bool:
-        """Whether a run is open or a point waits: what was left here, another launcher may have ended."""
+        """Whether a run is open or a point waits, as the ledger says now."""
         states = [self._table.refresh(state.point) for state in self._table.states]
         return self._fleet.is_open or any(state.is_open or state.is_waiting for state in states)
 
@@ -153,7 +155,7 @@ class BatchDriver:
     def _heed(self) -> None:
         """What the user asks for here, or asked of the batch elsewhere, is asked of every run."""
         here, elsewhere = self._services.requests(), self._batch.request
-        self._shared.ask(max(here, elsewhere, key=lambda request: request.strength))
+        self._shared.ask(here.or_stronger(elsewhere))
 
     def _resume(self) -> None:
         """Take up runs that a launcher before left open, and attempts that it did not live to begin.

@@ -134,10 +134,10 @@ def reconciled_bills(
 ) -> tuple[Sequence[ReconciledBill], Mapping[str, Sequence[Charge]]]:
     """Ask a provider what it charged for the runs meant; return their bills, and all charges by their runs.
 
-    `known`: all of its runs whose charges may be among them. Raises AuthError, ProviderError.
+    `provider`: one that sends bills. `known`: all of its runs whose charges may be among them. Raises
+    AuthError, ProviderError.
     """
-    if provider.abilities.bills is None:
-        return (), {}
+    assert provider.abilities.bills is not None
     charges = provider.abilities.bills.charged(min(map(_began_at, meant)), now)
     found = charges_by_run(known, charges)
     us = provider.abilities.account.identity() if provider.abilities.account else _NOBODY

@@ -203,11 +203,7 @@ class Attempts:
             return None  # most runs end well: a free slot must not wait until this was held and released
         services = self.services_for(former.provider, NOTHING)
         ledger, now = services.ledger, services.clock.now()
-        request = max(
-            services.user_requests.current(),
-            ledger.user_request(former.id),
-            key=lambda request: request.strength,
-        )
+        request = services.user_requests.current().or_stronger(ledger.user_request(former.id))
         ledger.hold(former.id, Driver(who=services.who, until=now + HOLD_S))
         try:
             chain = chain_of(ledger, former)

@@ -8,7 +8,7 @@ from launcher.config import dump_job, read_job
 from launcher.core import Run, UserRequest
 from launcher.core.errors import BudgetError, HeldError
 from launcher.decisions.gang import is_replacement
-from launcher.decisions.replacing import job_of_replacement
+from launcher.decisions.replacing import is_due, job_of_replacement, most_replacements
 from launcher.flow.context import Services
 from launcher.flow.drive import begin_replacement
 
@@ -23,18 +23,15 @@ def replacement_of(former: Run, services: Services, tell: Callable[[str], None])
     """
     ledger, now = services.ledger, services.clock.now()
     run, others = ledger.get(former.leader), ledger.runs(leader=former.leader)
-    request = max(
-        services.user_requests.current(), ledger.user_request(run.id), key=lambda request: request.strength
-    )
-    if request not in _STAY:
-        return None
+    request = services.user_requests.current().or_stronger(ledger.user_request(run.id))
     spec = read_job(run.spec_json)
+    if request not in _STAY or not is_due(spec, run, others, former):
+        return None
     job = job_of_replacement(spec, run, others, former, now, free=services.provider.free)
     if not isinstance(job, str) and not services.provider.abilities.replaces_nodes:
         job = f"{services.provider.name} gives a run all of its machines at once"
     if isinstance(job, str):
-        if job:
-            tell(f"no machine in place of node {former.node}: {job}")
+        tell(f"no machine in place of node {former.node}: {job}")
         return None
     machines = sum(row.node == former.node for row in others)
     try:
@@ -44,7 +41,6 @@ def replacement_of(former: Run, services: Services, tell: Callable[[str], None])
         return None
     except HeldError:  # the run has just ended, or its own thread is about to find out who drives it now
         return None
-    most = spec.train.diloco.replacements if spec.train is not None else 0
-    count = 1 + sum(map(is_replacement, others))
-    tell(f"node {former.node} left ({former.cause}); a machine is rented in its place ({count} of {most})")
+    of = f"{1 + sum(map(is_replacement, others))} of {most_replacements(spec)}"
+    tell(f"node {former.node} left ({former.cause}); a machine is rented in its place ({of})")
     return row

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from launcher.core.job import JobSpec
-from trainer.contract.records import read_json
+from trainer.contract.records import as_json, read_json
 
 if TYPE_CHECKING:
     from launcher.config.batch_file import LoadedBatch
@@ -36,10 +35,10 @@ def load_job(
 
 def dump_job(spec: JobSpec) -> str:
     """Return the job as JSON, for the ledger."""
-    return json.dumps(spec, default=vars)
+    return as_json(spec)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def read_job(text: str) -> JobSpec:
     """Return the job that `dump_job` wrote. A batch reads those of its open runs again and again."""
     spec = read_json(JobSpec, text)

@@ -32,6 +32,7 @@ from launcher.config.source import Fault, SyntaxFault, fault_at, grafted, parse
 from launcher.core.batch import BatchPoint, BatchSpec, Search
 from launcher.core.errors import JobFileError
 from launcher.core.job import JobSpec
+from trainer.contract.records import as_json
 
 _MOST_FAULTS = 40
 _JOB_KEYS = frozenset(field.name for field in fields(JobSpec))
@@ -206,9 +207,7 @@ def _jobs_of(
         except JobFaults as error:
             faults += error.faults
         else:
-            point = BatchPoint(
-                id=_id_of(own, values), values=values, spec_json=json.dumps(spec, default=vars)
-            )
+            point = BatchPoint(id=_id_of(own, values), values=values, spec_json=as_json(spec))
             found.setdefault(point.id, point)
     return list(found.values())
 

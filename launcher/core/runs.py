@@ -259,6 +259,10 @@ class UserRequest(StrEnum):
         """Of several requests the strongest holds."""
         return _STRENGTH[self]
 
+    def or_stronger(self, other: UserRequest) -> UserRequest:
+        """Return this request, or the other one where that is stronger."""
+        return self if self.strength >= other.strength else other
+
     @property
     def cause(self) -> Cause | None:
         """Return what a run ends with that is ended for this; None: it is not ended for it."""

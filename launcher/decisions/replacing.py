@@ -25,16 +25,11 @@ _LEAST_USD = 0.01
 def job_of_replacement(
     spec: JobSpec, run: Run, others: Sequence[Run], former: Run, now: float, *, free: bool
 ) -> JobSpec | str:
-    """Return the job of a machine in place of `former`: with what is left of its node's money and time.
+    """Return the job of a machine that is due: with what is left of its node's money and time.
 
-    Else why there is none; empty: nothing is to be said, since none is due. `run`: node 0, which trains;
-    `others`: the rows of all further nodes, `former` among them, whose machine is gone. `free`: machines cost
-    nothing, and are there at once.
+    Else why there is none. For the runs see `is_due`. `free`: machines cost nothing, and are there at once.
     """
-    if not _is_due(spec, run, others, former):
-        return ""
-    train = spec.train
-    most = train.diloco.replacements if train is not None else 0
+    most = most_replacements(spec)
     if sum(map(is_replacement, others)) >= most:
         return f"train.diloco.replacements allows {most} in all"
     if former.cause not in CURED:
@@ -52,8 +47,16 @@ def of_one_machine(spec: JobSpec) -> JobSpec:
     return replace(spec, nodes=1, limits=replace(spec.limits, usd=policy.share_usd(spec)))
 
 
-def _is_due(spec: JobSpec, run: Run, others: Sequence[Run], former: Run) -> bool:
-    """Whether the others train on without that node, which has no machine any more."""
+def most_replacements(spec: JobSpec) -> int:
+    """Return how many machines may come in place of others, of all nodes together."""
+    return 0 if spec.train is None else spec.train.diloco.replacements
+
+
+def is_due(spec: JobSpec, run: Run, others: Sequence[Run], former: Run) -> bool:
+    """Tell whether the others train on without the node of `former`, whose machine is gone.
+
+    `run`: node 0; `others`: the rows of all further nodes, `former` among them.
+    """
     if spec.least_nodes >= spec.nodes or any(row.parent == former.id for row in others):
         return False
     trains = run.phase is Phase.TRAIN and run.cause is None and run.step > 0

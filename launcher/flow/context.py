@@ -152,7 +152,7 @@ class RunContext:
         if not 0 <= now - read_at < _HEARS_EACH_S:
             elsewhere = self.services.ledger.user_request(self.run.leader or self.run.id)
             self._elsewhere = (elsewhere, now)
-        return here if here.strength >= elsewhere.strength else elsewhere
+        return here.or_stronger(elsewhere)
 
     def is_stopping(self) -> bool:
         """Return whether the user, or the run's batch, wants it to end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from launcher.core import Cause, Driver, Phase, Run, UserRequest
 from launcher.core.errors import (
@@ -50,16 +51,13 @@ def begin(
     anything of others, BudgetError when a budget has no room for what the run may cost. No row is written
     then.
     """
-    now = services.clock.now()
-    run = Run(
+    run = _row(
+        spec,
+        spec_json,
+        services,
         id=run_id,
         job=spec.name,
-        spec_json=spec_json,
-        provider=services.provider.name,
-        phase=Phase.PLAN,
         out_dir=out_dir,
-        created_at=now,
-        phase_at=now,
         parent=parent,
         # Where other computers' launchers list the same machines, the label must say whose this one is.
         ledger=services.ledger.id if services.provider.shared else "",
@@ -68,26 +66,36 @@ def begin(
         started_by=services.user,
         computer=services.computer,
         home=services.computer if home is None else home,
-        reserved_usd=0.0 if is_paid_for(services.provider) else policy.reservation_usd(spec) / spec.nodes,
     )
     services.output_store.must_be_free(run)
-    services.ledger.add(run, services.budgets(now), _members(run, spec.nodes))
+    services.ledger.add(run, services.budgets(run.created_at), _members(run, spec.nodes))
     return run
+
+
+def _row(spec: JobSpec, spec_json: str, services: Services, **own: Any) -> Run:
+    """A row in phase `plan`, which reserves what one machine of the job may cost."""
+    now = services.clock.now()
+    return Run(
+        spec_json=spec_json,
+        provider=services.provider.name,
+        phase=Phase.PLAN,
+        created_at=now,
+        phase_at=now,
+        reserved_usd=0.0 if is_paid_for(services.provider) else policy.reservation_usd(spec) / spec.nodes,
+        **own,
+    )
 
 
 def _members(run: Run, nodes: int) -> list[Run]:
     """The rows of its further nodes."""
-    return [
-        replace(
-            run,
-            id=member_id(run.id, node),
-            leader=run.id,
-            node=node,
-            out_dir=f"{run.out_dir}/{member_folder(run.id, member_id(run.id, node))}",
-            parent=None,
-        )
-        for node in range(1, nodes)
-    ]
+    return [replace(run, parent=None, **_place(run, node, 1)) for node in range(1, nodes)]
+
+
+def _place(run: Run, node: int, machine: int) -> dict[str, Any]:
+    """What tells the row of that machine of a node from others, and where its outputs come to."""
+    row_id = member_id(run.id, node, machine)
+    out_dir = f"{run.out_dir}/{member_folder(run.id, row_id)}"
+    return {"id": row_id, "leader": run.id, "node": node, "out_dir": out_dir}
 
 
 def begin_replacement(
@@ -98,19 +106,11 @@ def begin_replacement(
     `run`: node 0. `machines`: how many the node had. Raises BudgetError when a budget has no room for what it
     may cost, HeldError when another launcher drives the run now. No row is written then.
     """
-    now, ledger = services.clock.now(), services.ledger
-    # Who was taken over adds no row: the launcher that drives the run now decides by what it sees.
-    ledger.hold(run.id, Driver(who=services.who, until=now + policy.HOLD_S), renews=True)
-    row_id = member_id(run.id, former.node, machines + 1)
-    row = Run(
-        id=row_id,
+    row = _row(
+        spec,
+        spec_json,
+        services,
         job=run.job,
-        spec_json=spec_json,
-        provider=run.provider,
-        phase=Phase.PLAN,
-        out_dir=f"{run.out_dir}/{member_folder(run.id, row_id)}",
-        created_at=now,
-        phase_at=now,
         parent=former.id,
         ledger=run.ledger,
         batch=run.batch,
@@ -118,11 +118,12 @@ def begin_replacement(
         started_by=run.started_by,
         computer=run.computer,
         home=run.home,
-        leader=run.id,
-        node=former.node,
-        reserved_usd=0.0 if is_paid_for(services.provider) else policy.reservation_usd(spec) / spec.nodes,
+        **_place(run, former.node, machines + 1),
     )
-    ledger.add(row, services.budgets(now))
+    # Who was taken over adds no row: the launcher that drives the run now decides by what it sees.
+    until = row.created_at + policy.HOLD_S
+    services.ledger.hold(run.id, Driver(who=services.who, until=until), renews=True)
+    services.ledger.add(row, services.budgets(row.created_at))
     return row
 
 

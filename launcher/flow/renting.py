@@ -110,8 +110,8 @@ def choose_for(context: RunContext) -> list[Offer]:
     network = network_of(context.run, others)
     offers = choose(context.spec, provider, avoid, now=now, done=done, network=network)
     # What another node has comes last: a market has each machine once, this computer may be had again.
-    theirs = (other for other in others if other.offer is not None and other.phase is not Phase.ENDED)
-    taken = {other.offer.id for other in theirs if other.offer is not None} | _ordered_by_others(context)
+    held = {other.offer.id for other in others if other.offer and other.phase is not Phase.ENDED}
+    taken = held | _ordered_by_others(context)
     return sorted(offers, key=lambda offer: offer.id in taken)
 
 

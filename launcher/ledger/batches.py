@@ -13,7 +13,7 @@ from launcher.core.batch import Batch, BatchPoint, BatchSpec, Budget, Search
 from launcher.core.errors import HeldError, UsageError
 from launcher.ledger.database import Database, Row, retried
 from launcher.ledger.run_ids import did_you_mean
-from trainer.contract.records import read_json
+from trainer.contract.records import as_json, read_json
 
 
 class SqlBatches:
@@ -49,8 +49,8 @@ class SqlBatches:
                 )
             values = {
                 "name": batch.name,
-                "spec": json.dumps(batch.spec, default=vars),
-                "search": None if batch.search is None else json.dumps(batch.search, default=vars),
+                "spec": as_json(batch.spec),
+                "search": None if batch.search is None else as_json(batch.search),
                 "provider": batch.provider,
                 "folder": batch.folder,
                 "created_at": batch.created_at,

@@ -22,7 +22,7 @@ from launcher.core import (
     UserRequest,
 )
 from launcher.ledger.database import Row
-from trainer.contract.records import whole_unicode
+from trainer.contract.records import as_json, whole_unicode
 
 _FIELDS = tuple(field.name for field in fields(Run))
 COLUMNS = (*_FIELDS, "held_usd", "wish")
@@ -37,16 +37,12 @@ def row_of(run: Run) -> dict[str, Any]:
     """Return the run's columns, but for what it holds of budgets."""
     row = {**vars(run), "wish": UserRequest.NONE}
     row["detail"] = storable(run.detail)
-    row["offer"] = None if run.offer is None else _json(run.offer)
-    row["proofs"] = _json(run.proofs)
-    row["meter"] = _json(run.meter)
-    row["charged"] = None if run.charged is None else _json(run.charged)
-    row["rentals"] = _json(run.rentals)
+    row["offer"] = None if run.offer is None else as_json(run.offer)
+    row["proofs"] = as_json(run.proofs)
+    row["meter"] = as_json(run.meter)
+    row["charged"] = None if run.charged is None else as_json(run.charged)
+    row["rentals"] = as_json(run.rentals)
     return row
-
-
-def _json(nouns: Any) -> str:
-    return json.dumps(nouns, default=vars)
 
 
 def storable(text: str) -> str:

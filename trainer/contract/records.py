@@ -92,6 +92,11 @@ def read_json(kind: Any, text: str | bytes) -> Any:
     return read_as(kind, parse_json(text))
 
 
+def as_json(record: Any) -> str:
+    """Return a record, a dataclass whose parts are JSON or records, or a list of them, for `read_json`."""
+    return json.dumps(record, default=vars)
+
+
 def parse_json(text: str | bytes) -> Any:
     """Parse JSON of any origin, and refuse NaN, endless nesting and more values than fit into memory.
 

@@ -114,9 +114,9 @@ class Alone(RendezvousHandler):
 def create_alone(parameters: RendezvousParameters) -> RendezvousHandler:
     """Make the rendezvous of a LaunchConfig with one node."""
     assert parameters.local_addr is not None
-    host, _, port = parameters.endpoint.rpartition(":")
     if not parameters.get_as_bool("apart"):
         return Alone(parameters.run_id, parameters.local_addr, None)
+    host, _, port = parameters.endpoint.rpartition(":")
     return Alone(parameters.run_id, host.strip("[]"), int(port) + RANKS_PORT)
 
 

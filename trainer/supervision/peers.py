@@ -210,8 +210,9 @@ class Peers:
     def too_late(self) -> bool:
         """Whether this node came to join the others, and those of the first have ended in this start."""
         first = self.others.get(0)
-        same = first is not None and first.start == self.state.start
-        return self.this_node.joins and same and first is not None and first.ends is not None
+        if first is None or not self.this_node.joins:
+            return False
+        return first.start == self.state.start and first.ends is not None
 
     def tell(self, **changes: Any) -> None:
         """Tell the others how this node stands now."""

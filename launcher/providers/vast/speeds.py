@@ -44,9 +44,7 @@ class Speeds:
         one of whose speed nothing is known. One without GPUs is as fast with any of them.
         """
         limit_s, steps = self.spec.limits.hours * 3600, steps_of(self.spec)
-        if self.spec.resources.gpus == 0 and (steps is None or not self.learned):
-            return Forecast(ready_s=ready_s, train_s=limit_s, basis="guess")
-        pace = self._pace(row)
+        pace = self._pace(row) if self.spec.resources.gpus else self._pace_anywhere()
         if pace is None or steps is None:
             return Forecast(
                 ready_s=ready_s,
@@ -66,10 +64,6 @@ class Speeds:
     def _pace(self, row: OfferRow) -> _Pace | None:
         """As measured, else scaled from the same GPU in another number, else from another by Vast's score."""
         kind = (row.gpu_name, row.gpus)
-        if self.spec.resources.gpus == 0:
-            known = self.learned.values()
-            seen = median(speed.steps_per_s for speed in known)
-            return _Pace(steps_per_s=seen, basis="measured", runs=sum(speed.runs for speed in known))
         if kind in self.learned:
             speed = self.learned[kind]
             return _Pace(steps_per_s=speed.steps_per_s, basis="measured", runs=speed.runs)
@@ -82,6 +76,14 @@ class Speeds:
             nearest = min(scored, key=lambda other: _apart(self.dlperf[other], row.dlperf))
             return self._scaled(nearest, row.dlperf / self.dlperf[nearest])
         return self._estimated(row)
+
+    def _pace_anywhere(self) -> _Pace | None:
+        """As measured on machines of all kinds; None before that."""
+        known = self.learned.values()
+        if not known:
+            return None
+        seen = median(speed.steps_per_s for speed in known)
+        return _Pace(steps_per_s=seen, basis="measured", runs=sum(speed.runs for speed in known))
 
     def _estimated(self, row: OfferRow) -> _Pace | None:
         """By what a step was foretold to take, and what the GPU could do at best."""
@@ -103,6 +105,8 @@ class Speeds:
 
     def _share_of_typical(self, row: OfferRow, pace: _Pace | None) -> float:
         """How fast the offer is against the typical one: by its pace if that is known, else by its score."""
+        if self.spec.resources.gpus == 0:
+            return 1.0
         ratios = [
             self.learned[kind].steps_per_s / score
             for kind, score in self.dlperf.items()

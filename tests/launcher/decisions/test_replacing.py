@@ -10,7 +10,7 @@ import pytest
 from launcher.core import Cause, Phase, Run
 from launcher.core.job import JobSpec, Limits
 from launcher.core.labels import leader_id, member_folder, member_id
-from launcher.decisions.replacing import CURED, job_of_replacement
+from launcher.decisions.replacing import CURED, is_due, job_of_replacement
 from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import train_job
 from trainer.contract.config import DilocoConfig
@@ -65,6 +65,7 @@ def job(
     free: bool = False,
 ) -> JobSpec | str:
     rows = others or (LEFT, row(2))
+    assert is_due(spec, run, rows, former)
     return job_of_replacement(spec, run, rows, former, now, free=free)
 
 
@@ -91,13 +92,13 @@ def test_it_has_what_the_machines_before_it_left_of_the_share_and_of_the_hours()
 )
 def test_none_is_due(run: Run, others: tuple[Run, ...]) -> None:
     former = next((one for one in others if one.id == LEFT.id), LEFT)
-    assert job(run, *others, former=former) == ""
+    assert not is_due(SPEC, run, others or (LEFT, row(2)), former)
 
 
 def test_none_is_due_where_no_node_may_leave() -> None:
     assert SPEC.train is not None
     together = replace(SPEC, train=replace(SPEC.train, diloco=DilocoConfig()))
-    assert job(spec=together) == ""
+    assert not is_due(together, FIRST, (LEFT, row(2)), LEFT)
 
 
 @pytest.mark.parametrize("cause", sorted(set(Cause) - CURED - {Cause.STOPPED, Cause.PRUNED}))
