@@ -124,15 +124,18 @@ def example_or(path: Path, note: Callable[[str], None]) -> Path:
     return example
 
 
-def must_ship(packer: Packer, spec: JobSpec, folder: Path, note: Callable[[], None]) -> None:
+def must_ship(packer: Packer, spec: JobSpec, folder: Path | None, note: Callable[[], None]) -> None:
     """Check what the job ships from this computer, before anything is asked for. Raises UsageError.
 
-    `folder`: where the job lies. `note` is called where nothing is shipped besides the command.
+    `folder`: where the job lies; None: it is one of a former run, and lies nowhere. `note` is called where
+    nothing is shipped besides the command.
     """
     packer.check(spec)
     if spec.command is None or spec.code is not None:
         return
     note()
+    if folder is None:
+        return
     words = (script_of(spec.command) or " ".join(spec.command)).split()
     beside = next((word for word in words if _is_in(folder, word)), None)
     if beside is not None:

@@ -86,11 +86,11 @@ def command(
         if from_name is not None:
             raise click.UsageError("--from and --from-url exclude each other")
         sets = (*sets, f"checkpoints.start_from={from_url}")
-    spec = with_tags(_job(ctx, job_file, from_name, sets, name, by), tags)
-    must_ship(wiring, spec, job_file)
     ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen
-    market = wiring.provider(provider)
     parent = find_run(ledger, from_name) if from_name else None
+    spec = with_tags(_job(job_file, parent, sets, name, by), tags)
+    must_ship(wiring, spec, job_file)
+    market = wiring.provider(provider)
     spec = without_auto(wiring, spec, market, parent)
     plan = plan_of(spec, market, ledger, began, wiring.budgets(began), parent)
     if dry_run:
@@ -105,23 +105,16 @@ def command(
 
 
 def _job(
-    ctx: click.Context,
-    job_file: Path | None,
-    from_name: str | None,
-    sets: tuple[str, ...],
-    name: str | None,
-    by: str | None,
+    job_file: Path | None, parent: Run | None, sets: tuple[str, ...], name: str | None, by: str | None
 ) -> JobSpec:
     """The job that is named, else that of the run that is continued."""
     if job_file is not None:
         say(f"reading {job_file}", err=True)
         return read_job_file(job_file, sets, name, by)
-    if from_name is None:
-        raise click.MissingParameter(param_type="argument", param_hint="'JOB.yaml'", ctx=ctx)
-    wiring: Wiring = ctx.obj
-    run = find_run(wiring.ledger(), from_name)
-    say(f"the job of {run.id} again: {run.job}", err=True)
-    return job_of(run, sets, name, by)
+    if parent is None:
+        raise click.MissingParameter(param_type="argument", param_hint="'JOB.yaml'")
+    say(f"the job of {parent.id} again: {parent.job}", err=True)
+    return job_of(parent, sets, name, by)
 
 
 def _must_be_agreed(plan: LaunchPlan, *, free: bool, yes: bool) -> None:

@@ -128,7 +128,7 @@ def read_job_file(path: Path, sets: tuple[str, ...], name: str | None, by: str |
     """
     path = example_or(path)
     reads(path)
-    return _job(jobs.text_in(path), str(path), path.resolve().parent, sets, name, by)
+    return _changed(jobs.text_in(path), str(path), path.resolve().parent, sets, name, by)
 
 
 def job_of(run: Run, sets: tuple[str, ...], name: str | None, by: str | None) -> JobSpec:
@@ -137,12 +137,11 @@ def job_of(run: Run, sets: tuple[str, ...], name: str | None, by: str | None) ->
     Raises JobFileError.
     """
     wiring: Wiring = click.get_current_context().obj
-    first = chain_of(wiring.ledger(), run)[0]
-    text = jobs.source_of(read_job(first.spec_json)).text
-    return _job(text, f"the job of {run.id}", Path.cwd(), sets, name, by)
+    source = jobs.source_of(read_job(chain_of(wiring.ledger(), run)[0].spec_json))
+    return _changed(source.text, f"the job of {run.id}", source.folder, sets, name, by)
 
 
-def _job(
+def _changed(
     text: str, source: str, folder: Path, sets: tuple[str, ...], name: str | None, by: str | None
 ) -> JobSpec:
     overrides = [*sets, *([f"name={name}"] if name else []), *([f"limits.deadline='{by}'"] if by else [])]
@@ -177,7 +176,7 @@ def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path | None) -> None:
     jobs.must_ship(
         wiring.packer(NOTHING),
         spec,
-        Path.cwd() if job_file is None else job_file.resolve().parent,
+        None if job_file is None else job_file.resolve().parent,
         lambda: say(f"{job_file or 'the job'} has no code: nothing is shipped besides the command", err=True),
     )
 

@@ -310,6 +310,20 @@ def test_it_has_the_limits_that_were_set_before_its_attempts_shared_them(tmp_pat
     assert usd[1] < usd[0] == usd[2]
 
 
+def test_what_lies_where_it_is_typed_has_nothing_to_do_with_the_job_of_a_run(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.job.write_text(PROGRAM)
+    terminal.launch()
+    elsewhere = terminal.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "train.py").touch()
+    monkeypatch.chdir(elsewhere)
+    end = terminal.type("launch", "--from", "last", "-y")
+    assert len(terminal.ledger.runs()) == 2, end.output
+    assert "has no code: nothing is shipped besides the command" in end.stderr
+
+
 def test_a_fault_in_what_is_changed_of_a_run_s_job_names_the_run(terminal: Terminal) -> None:
     terminal.launch()
     (first,) = terminal.ledger.runs()
