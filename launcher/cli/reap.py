@@ -36,18 +36,28 @@ def command(
     """List the machines of ours that no open run claims, and end them once confirmed.
 
     Those of another computer with the same account are listed, and are ended only with --from-ledger. A
-    network that was made for a run of several nodes is removed with its machines.
+    network that was made for a run of several nodes is removed with its machines. Then earlier runs are
+    settled, as by `vastrun cost reconcile`.
     """
     wiring: Wiring = ctx.obj
+    code = _reap(wiring, provider, yes=yes, dry_run=dry_run, from_ledger=from_ledger, as_json=as_json)
+    if not dry_run:
+        wiring.settle(provider)
+    ctx.exit(code)
+
+
+def _reap(
+    wiring: Wiring, provider: str, *, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
+) -> int:
+    """End them, and return the exit code."""
     market = wiring.provider(provider)
-    wiring.settle(provider)
     found = orphans(wiring.ledger(), market, wiring.now())
     chosen = of_ledger(found, from_ledger)
     networks = _networks(wiring, market) if from_ledger is None else []
     text = orphans_text(found, networks, wiring.now())
     if dry_run or not (chosen or networks):
         show(orphans_document(found, networks, []), text, as_json=as_json)
-        return
+        return 0
     say(text, err=True)
     if from_ledger is not None:
         say(warning_text(chosen), err=True)
@@ -68,8 +78,7 @@ def command(
         again = "vastrun reap" if from_ledger is None else f"vastrun reap --from-ledger {from_ledger}"
         say(f"error: still there: {', '.join(left)}\ntry:   {again}", err=True)
     # A network costs nothing: that one is left is no machine that may be paid for.
-    if set(left) & set(ids):
-        ctx.exit(EXIT_TEARDOWN_NOT_CONFIRMED)
+    return EXIT_TEARDOWN_NOT_CONFIRMED if set(left) & set(ids) else 0
 
 
 def _networks(wiring: Wiring, market: Provider) -> list[RunNetwork]:
