@@ -73,7 +73,8 @@ def test_only_the_user_can_look_into_a_box(market: Market, boxes: Path) -> None:
 
 
 def test_a_box_whose_time_is_up_is_gone_without_a_launcher(market: Market) -> None:
-    instance = rented(market, LEASE_LIFE_S="1", LEASE_GRACE_S="0")
+    # Longer than it takes to rent it and to connect, however busy the computer is.
+    instance = rented(market, LEASE_LIFE_S="6", LEASE_GRACE_S="0")
     remote = market.provider.connect(instance)
     eventually(lambda: not market.provider.instances())
     with pytest.raises(GoneError):
