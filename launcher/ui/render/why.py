@@ -57,9 +57,9 @@ def _node(row: RunRow) -> str:
     run = row.run
     if run.failed_node is None:
         return ""
-    # Of the machines that a node had one after the other, the one whose end it was.
     theirs = [one for one in row.machines if one.node == run.failed_node]
-    of_it = next((one for one in theirs if one.detail == run.detail), run)
+    # Of the machines that a node had one after the other: that which ended so, else its last.
+    of_it = next((one for one in theirs if one.detail == run.detail), theirs[-1])
     return f"{run.failed_node}; its log and evidence: {of_it.out_dir}"
 
 

@@ -7,30 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Phase, Run
-from launcher.core.errors import HeldError, NoSuchRunError, StorageError, UsageError
+from launcher.core import Phase
+from launcher.core.errors import HeldError, NoSuchRunError, StorageError
 from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
-from tests.launcher.gang_checks import check_nothing_leaked, networked
+from tests.launcher.gang_checks import TROUBLES, check_nothing_leaked, drive_to_the_end, networked, rows_of
 from tests.launcher.gang_world import RUN_ID, GangWorld
 from tests.launcher.ledger.postgres import PostgresServer
 from tests.launcher.team_world import TeamWorld
 from tests.slow import slow
-
-
-def drive_to_the_end(world: GangWorld) -> Run:
-    """As a patient user would: launch, and resume whatever was interrupted."""
-    drive = world.launch
-    for _ in range(12):
-        try:
-            run = drive()
-        except (Killed, StorageError, HeldError):
-            drive = world.resume
-            continue
-        except UsageError:  # it has ended, and nothing follows
-            break
-        if run.phase is Phase.ENDED:
-            return run
-    return world.ledger.get(RUN_ID)
 
 
 def test_rows_of_nodes_that_a_killed_launcher_left_open_are_closed_by_the_next(tmp_path: Path) -> None:
@@ -159,28 +143,13 @@ def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Ph
     assert world.market.rented == 0
 
 
-ROWS = [
-    (verb, moment, trouble)
-    for verb, troubles in {
-        "provider.search": ("error", "denied"),
-        "provider.rent": ("error", "uncertain", "unreachable", "busy", "killed"),
-        "provider.instances": ("error", "unreachable", "killed"),
-        "provider.connect": ("unreachable", "gone", "killed"),
-        "provider.destroy": ("error", "unreachable", "killed"),
-        "remote.run": ("error", "unreachable", "killed"),
-        "remote.put": ("error", "unreachable", "killed"),
-        "remote.write": ("error", "killed"),
+ROWS = rows_of(
+    {
+        **TROUBLES,
         "networks.rendezvous": ("error", "unreachable", "killed"),
         "networks.remove_network": ("error", "unreachable", "denied", "killed"),
-        "output_store.collect": ("no space", "bug", "killed"),
-        "ledger.save": ("no space", "killed"),
-        "ledger.hold": ("no space", "killed"),
-        "ledger.add": ("no space", "killed"),
-        "packer.pack": ("no space", "bug"),
-    }.items()
-    for moment in ("before", "after")
-    for trouble in troubles
-]
+    }
+)
 
 
 ONCE = ("provider.search", "networks.remove_network", "ledger.add", "packer.pack")

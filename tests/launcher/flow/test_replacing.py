@@ -18,8 +18,7 @@ from launcher.ports import Abilities
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed, Moment
-from tests.launcher.flow.test_gang_killed import drive_to_the_end
-from tests.launcher.gang_checks import check_nothing_leaked
+from tests.launcher.gang_checks import TROUBLES, check_nothing_leaked, drive_to_the_end, rows_of
 from tests.launcher.gang_world import RUN_ID, ApartMarket, GangWorld
 from tests.slow import slow
 from trainer.contract import layout
@@ -311,26 +310,7 @@ def test_a_run_that_was_left_alone_gets_another_machine_once_a_launcher_comes_ba
     check_one_machine_a_node(world)
 
 
-ROWS: list[tuple[str, Moment, str]] = [
-    (verb, moment, trouble)
-    for verb, troubles in {
-        "provider.search": ("error", "denied"),
-        "provider.rent": ("error", "uncertain", "unreachable", "busy", "killed"),
-        "provider.instances": ("error", "unreachable", "killed"),
-        "provider.connect": ("unreachable", "gone", "killed"),
-        "provider.destroy": ("error", "unreachable", "killed"),
-        "remote.run": ("error", "unreachable", "killed"),
-        "remote.put": ("error", "unreachable", "killed"),
-        "remote.write": ("error", "killed"),
-        "output_store.collect": ("no space", "bug", "killed"),
-        "ledger.save": ("no space", "killed"),
-        "ledger.hold": ("no space", "killed"),
-        "ledger.add": ("no space", "killed"),
-        "packer.pack": ("no space", "bug"),
-    }.items()
-    for moment in ("before", "after")
-    for trouble in troubles
-]
+ROWS = rows_of(TROUBLES)
 QUICK = [row for row in ROWS if row[2] == "killed" and row[0].startswith(("ledger", "provider"))]
 
 

@@ -110,20 +110,22 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """What still runs at the end is killed."""
+    """Nodes of which one has left, and the others train on. What still runs at the end is killed."""
     made = Cluster(tmp_path)
-    yield made
-    for supervisor in made.supervisors.values():
-        supervisor.kill()
-        supervisor.wait()
+    try:
+        for node in range(NODES):
+            made.rent(f"node-{node}", node)
+        eventually(lambda: "outer step after step 4: node 0, 1, 2" in made.log("node-0"))
+        made.supervisors["node-1"].kill()
+        eventually(lambda: "outer step after step 12: node 0, 2; without node 1" in made.log("node-0"))
+        yield made
+    finally:
+        for supervisor in made.supervisors.values():
+            supervisor.kill()
+            supervisor.wait()
 
 
 def test_a_new_machine_joins_a_training_under_way_and_ends_with_the_weights_of_all(cluster: Cluster) -> None:
-    for node in range(NODES):
-        cluster.rent(f"node-{node}", node)
-    eventually(lambda: "outer step after step 4: node 0, 1, 2" in cluster.log("node-0"))
-    cluster.supervisors["node-1"].kill()
-    eventually(lambda: "outer step after step 12: node 0, 2; without node 1" in cluster.log("node-0"))
     cluster.rent("another-1", 1, VASTRUN_JOINS="1")
     eventually(lambda: "this node waits for the nodes that train" in cluster.log("another-1"))
     cluster.open("go-on", "ends")
@@ -142,11 +144,6 @@ def test_a_new_machine_joins_a_training_under_way_and_ends_with_the_weights_of_a
 
 
 def test_a_machine_whose_ranks_are_not_ready_when_the_others_are_done_ends_at_once(cluster: Cluster) -> None:
-    for node in range(NODES):
-        cluster.rent(f"node-{node}", node)
-    eventually(lambda: "outer step after step 4: node 0, 1, 2" in cluster.log("node-0"))
-    cluster.supervisors["node-1"].kill()
-    eventually(lambda: "outer step after step 12: node 0, 2; without node 1" in cluster.log("node-0"))
     cluster.rent("late-1", 1, VASTRUN_JOINS="1")
     eventually((cluster.boxes["late-1"].path / "is-late").exists)
     cluster.open("go-on", "ends")
@@ -158,11 +155,6 @@ def test_a_machine_whose_ranks_are_not_ready_when_the_others_are_done_ends_at_on
 
 
 def test_ranks_of_a_machine_that_joined_are_started_again_with_those_of_the_others(cluster: Cluster) -> None:
-    for node in range(NODES):
-        cluster.rent(f"node-{node}", node)
-    eventually(lambda: "outer step after step 4: node 0, 1, 2" in cluster.log("node-0"))
-    cluster.supervisors["node-1"].kill()
-    eventually(lambda: "outer step after step 12: node 0, 2; without node 1" in cluster.log("node-0"))
     cluster.rent("another-1", 1, VASTRUN_JOINS="1")
     eventually(lambda: "this node waits for the nodes that train" in cluster.log("another-1"))
     cluster.open("go-on")
