@@ -28,10 +28,11 @@ make_boxes() {
 
 is_free() { ! { : <"/dev/tcp/127.0.0.1/$1"; } 2>/dev/null; }
 
-# Where the other nodes reach this one: a port that is free, as is the one after it.
+# Where the other nodes reach this one: a port that is free, as are the two after it. None is one that the kernel hands
+# out: such a one may be taken until the nodes are there.
 choose_rendezvous() {
   local port
-  until port=$((20000 + RANDOM % 20000)) && is_free $port && is_free $((port + 1)); do :; done
+  until port=$((20000 + RANDOM % 4000 * 3)) && is_free $port && is_free $((port + 1)) && is_free $((port + 2)); do :; done
   echo "$(hostname):$port" >"$folder/${instances[0]}/.rendezvous"
 }
 
