@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 LONGEST_S = 240.0
@@ -21,3 +22,14 @@ def eventually(look: Callable[[], _T], *, within_s: float = LONGEST_S, what: str
             raise AssertionError(f"{what} did not happen within {within_s:.0f} s; last seen: {value!r}")
         time.sleep(_LOOK_EVERY_S)
     return value
+
+
+def has_ended(pid: int | str) -> bool:
+    """True once the process is gone, or waits for its parent to ask how it ended.
+
+    One that was killed stands in /proc without its environment for a moment before either.
+    """
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

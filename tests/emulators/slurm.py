@@ -133,7 +133,7 @@ class Slurm:
         if jobs:
             self.run("scancel", "--batch", "--signal=USR1", *jobs)
             self.run("scancel", *jobs)
-            eventually(lambda: not self.run("squeue", "-h"), within_s=30, what="the end of all jobs")
+            eventually(lambda: not self.run("squeue", "-h"), what="the end of all jobs")
         for name in list(self._daemons):
             self._end(name, signal.SIGTERM)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.emulators import ssh_servers
-from tests.waiting import LONGEST_S, eventually
+from tests.waiting import LONGEST_S, eventually, has_ended
 
 _CONFIG = """\
 ListenAddress 127.0.0.1
@@ -114,7 +114,7 @@ class Sshd:
         below = _below(self._process.pid)
         for pid in below:
             _kill(pid)
-        eventually(lambda: all(_has_ended(pid) for pid in below), what="the end of the server's processes")
+        eventually(lambda: all(has_ended(pid) for pid in below), what="the end of the server's processes")
         self._process.kill()
         self._process.wait()
         self._process = None
@@ -178,10 +178,3 @@ def _name(pid: int) -> str:
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-
-
-def _has_ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True

@@ -15,7 +15,7 @@ from tests.gpu.check import Broken, Check, Figure, Place, Result, Seen, State
 from tests.gpu.checks import CHECKS
 from tests.gpu.ranks import together
 from tests.gpu.running import run_all, run_one
-from tests.waiting import eventually
+from tests.waiting import eventually, has_ended
 from trainer.boot.preflight.torch_build import torch_cuda
 
 CPU = Place(gpus=0)
@@ -90,7 +90,7 @@ def test_a_check_that_does_not_end_is_ended_and_nothing_of_it_is_left(tmp_path: 
     result = run_one("one", check, CPU, within_s=5.0, log=tmp_path / "log.txt")
     assert (result.state, result.why) == (State.FAILED, "it was not done within 5 s")
     for pid in pids.read_text().split():
-        eventually(lambda pid=pid: not _runs(int(pid)), what="its end")
+        eventually(lambda pid=pid: has_ended(pid), what="its end")
 
 
 class _Waits:
@@ -104,13 +104,6 @@ class _Waits:
         self._pids.write_text(f"{os.getpid()} {child.pid}")
         while True:
             time.sleep(1)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_checks_for_which_no_time_is_left_or_no_gpu_are_not_run(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,16 +15,9 @@ from launcher.ssh.noise import NoiseFilter
 from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine
-from tests.waiting import LONGEST_S, eventually
+from tests.waiting import LONGEST_S, eventually, has_ended
 
 SECRET = "64-hex-chars-of-a-key"
-
-
-def is_over(pid: str) -> bool:
-    try:
-        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return True
 
 
 @pytest.fixture
@@ -107,7 +99,7 @@ def test_a_command_and_its_children_end_at_the_limit_even_when_the_line_is_silen
         # Time enough for a busy computer to begin it.
         wired.run("sleep 60 & echo $! >child; head -c 100000 /dev/zero; wait", timeout_s=4)
     pid = (machine.box / "child").read_text().strip()
-    assert eventually(lambda: is_over(pid))
+    assert eventually(lambda: has_ended(pid))
 
 
 def test_a_connection_that_was_cut_is_made_again_for_the_next_command(wired: SshRemote, cable: Cable) -> None:

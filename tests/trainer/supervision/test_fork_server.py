@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import LONGEST_S, eventually
+from tests.waiting import LONGEST_S, eventually, has_ended
 from trainer.supervision.fork_server import Copy
 
 _SERVER = """
@@ -80,13 +80,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.close()
 
 
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_a_copy_has_the_environment_the_folder_and_the_output_of_its_watcher(server: Server) -> None:
     program = "print(os.environ['GRID'], os.getcwd(), 'VAST' in os.environ, flush=True)"
     out, _ = server.watch(program, GRID="x" * 100_000).communicate(timeout=LONGEST_S)
@@ -110,7 +103,7 @@ def test_a_copy_ends_with_its_watcher_and_others_go_on(server: Server) -> None:
     watcher = server.watch(_WAITS)
     copy = server.copy()
     watcher.kill()
-    eventually(lambda: not lives(copy))
+    eventually(lambda: has_ended(copy))
     assert server.watch("pass").communicate(timeout=LONGEST_S)[0] == "ended with 0\n"
 
 
@@ -118,7 +111,7 @@ def test_a_copy_ends_with_the_process_of_the_server(server: Server) -> None:
     watcher = server.watch(_WAITS)
     copy = server.copy()
     server.process.kill()
-    eventually(lambda: not lives(copy))
+    eventually(lambda: has_ended(copy))
     assert watcher.communicate(timeout=LONGEST_S)[0].endswith(f"ended with {-signal.SIGKILL}\n")
 
 

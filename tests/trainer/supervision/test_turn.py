@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.supervision.launches import Launched
-from tests.waiting import LONGEST_S, eventually
+from tests.waiting import LONGEST_S, eventually, has_ended
 from trainer.contract import layout
 
 Early = Callable[[str], "EarlyLaunch"]
@@ -90,7 +90,7 @@ def test_an_agent_that_died_before_the_turn_is_replaced(early: Early) -> None:
     run = early(SAYS_WHO_STARTED_IT)
     agent = run.loading()
     os.kill(agent, signal.SIGKILL)
-    eventually(lambda: agent not in run.processes())
+    eventually(lambda: has_ended(agent))
     run.take_turn()
     assert run.outcome().reason == "finished"
 
