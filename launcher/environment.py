@@ -15,8 +15,6 @@ from launcher.commands.computer import private_words
 from launcher.commands.settings import read_settings
 from launcher.core import Origin, Run, UserRequest
 from launcher.core.job import JobSpec
-from launcher.decisions.speed_history import SpeedHistory, speed_history_of
-from launcher.decisions.workload import efficiency_of
 from launcher.ledger.joining import TeamLedger, name_of_computer
 from launcher.ledger.presence import Presence
 from launcher.ledger.run_ids import new_id
@@ -44,6 +42,8 @@ if TYPE_CHECKING:
     from launcher.commands.exporting import Exporter
     from launcher.commands.foretelling import Foreteller
     from launcher.commands.rehearsing import Rehearsal
+    from launcher.decisions.speed_history import SpeedHistory
+    from launcher.image.lock import Lock
     from launcher.ui.notify import UrlNotifier
 
 
@@ -114,7 +114,6 @@ class _Shared:
 
     def _provider(self, name: str, *, crowd: bool = False) -> Provider:
         """The provider of that name. Raises UsageError when there is none."""
-        from launcher.image.lock import read_lock
         from launcher.providers import ProviderContext, provider_class
 
         environ, team = self.environ, self.team
@@ -126,7 +125,7 @@ class _Shared:
             ),
             uptime=elapsed,
             python=_python(environ),
-            image_lock=lambda: read_lock(_image_lock(environ)),
+            image_lock=partial(_read_lock, environ),
             speeds=partial(_speeds, environ, self.ledger),
             runs=lambda: self.ledger().runs(open_only=True),
             provider=self.crowd if crowd else self.provider,
@@ -152,12 +151,21 @@ def _speeds(
     environ: Mapping[str, str], ledger: Callable[[], Ledger], provider: str, spec: JobSpec
 ) -> SpeedHistory:
     """What is known of the job's speed: measured, and foretold where `plan` did so before."""
+    from launcher.decisions.speed_history import speed_history_of
+    from launcher.decisions.workload import efficiency_of
+
     runs, foreteller = ledger().measured(), _foreteller(environ)
     history = speed_history_of(runs, provider, spec)
     workloads = foreteller.known(spec)
     if workloads is None or history.speeds:
         return replace(history, workloads=workloads)
     return replace(history, workloads=workloads, efficiency=efficiency_of(runs, foreteller.known))
+
+
+def _read_lock(environ: Mapping[str, str]) -> Lock:
+    from launcher.image.lock import read_lock
+
+    return read_lock(_image_lock(environ))
 
 
 def _foreteller(environ: Mapping[str, str]) -> Foreteller:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from launcher.batch.sharing import Bell, ThreadBell
 from launcher.clocks import LocalZone
-from launcher.commands.attempts import Attempts
 from launcher.commands.settings import budgets_of, read_settings, sound
 from launcher.core import NOTHING, Origin, Run, UserRequest
 from launcher.core.batch import MOST_PARALLEL, Budget
 from launcher.core.settings import LoadedSettings
-from launcher.flow.context import Services
+from launcher.flow.services import Services
 from launcher.ports import (
     Clock,
     Ledger,
@@ -31,8 +29,6 @@ from launcher.ports import (
     Screen,
 )
 from launcher.ui.interrupts import Interrupts
-from launcher.ui.list_screen import Listed
-from launcher.ui.screen import StreamScreen
 from launcher.ui.screens import (
     plain_replay_screen,
 )
@@ -40,16 +36,21 @@ from launcher.ui.screens import (
 if TYPE_CHECKING:
     from launcher.batch.services import BatchScreen
     from launcher.batch.sharing import RunScreen, SharedRequests
+    from launcher.commands.attempts import Attempts
     from launcher.commands.exporting import Exporter
     from launcher.commands.foretelling import Foreteller
     from launcher.commands.rehearsing import Rehearsal
     from launcher.decisions.schedule import PointState
+    from launcher.ui.list_screen import Listed
     from launcher.ui.notify import UrlNotifier
+    from launcher.ui.screen import StreamScreen
 
 DEFAULT_PROVIDER = "local"
 
 
 def _threads() -> AbstractContextManager[RunThreads]:
+    from concurrent.futures import ThreadPoolExecutor  # when runs are driven
+
     # Each run may have a machine of the batch below it, whose run is driven, too.
     return ThreadPoolExecutor(max_workers=2 * MOST_PARALLEL, thread_name_prefix="run")
 
@@ -169,8 +170,7 @@ class Wiring:
             return self.services(provider, interrupts, screen, origin, notifier)
 
         try:
-            recorded = partial(self._recorded, began)
-            yield Attempts(services_for=services_for, new_id=self.new_id, recorded=recorded)
+            yield self._attempts(services_for, shown_since=began)
         finally:
             notifier.close()
             screen.close()
@@ -240,7 +240,15 @@ class Wiring:
                 runs_at_once=runs_at_once,
             )
 
-        return Attempts(services_for=services_for, new_id=self.new_id, recorded=partial(self._recorded, None))
+        return self._attempts(services_for, shown_since=None)
+
+    def _attempts(
+        self, services_for: Callable[[str, Origin], Services], *, shown_since: float | None
+    ) -> Attempts:
+        from launcher.commands.attempts import Attempts  # when a run is driven
+
+        recorded = partial(self._recorded, shown_since)
+        return Attempts(services_for=services_for, new_id=self.new_id, recorded=recorded)
 
     def _recorded(
         self, shown_since: float | None, run: Run, services: Services

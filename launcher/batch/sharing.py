@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from launcher.core import Event, Progress, Run, UserRequest
 from launcher.core.batch import Batch
-from launcher.decisions.schedule import BatchProgress, PointState
+
+if TYPE_CHECKING:
+    from launcher.decisions.schedule import BatchProgress, PointState
 
 _T = TypeVar("_T")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from launcher.cli.output import say
-from launcher.commands.accounting import with_nodes
 from launcher.core import Phase, Run
 from launcher.core.errors import (
     JobFileError,
@@ -77,6 +76,8 @@ def _says_more(cause: BaseException, told: str) -> bool:
 
 def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     """What the run has cost by now and where its log lies."""
+    from launcher.commands.accounting import with_nodes  # when a command fails
+
     machines = [run]
     try:
         run = ctx.obj.ledger().get(run.id)

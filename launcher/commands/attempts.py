@@ -33,8 +33,8 @@ from launcher.core.errors import (
 )
 from launcher.core.job import JobSpec
 from launcher.decisions.policy import HOLD_S
-from launcher.flow import begin
-from launcher.flow.context import Services
+from launcher.flow.drive import begin
+from launcher.flow.services import Services
 from launcher.outputs.folder import Outputs
 from launcher.ports import Ledger, RunThreads
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.commands.queries import diary_of
 from launcher.core import Phase, Progress, Run, UserRequest
 from launcher.decisions.gang import priced_together, total_usd
-from launcher.flow.context import Services
+from launcher.flow.services import Services
 from launcher.outputs.folder import GrowingFile, Outputs
 
 _LOOK_S = 0.5

@@ -18,8 +18,8 @@ from launcher.config import read_job
 from launcher.core import Event, Phase, Progress, Run
 from launcher.core.bills import cost_usd
 from launcher.decisions.gang import machines_now, total_usd
-from launcher.flow import drive
-from launcher.flow.context import Services
+from launcher.flow.drive import drive
+from launcher.flow.services import Services
 from launcher.ports import RunThreads, Screen
 
 MOST_NODES = 64

@@ -7,8 +7,8 @@ from dataclasses import replace
 from launcher.core import Collected, Driver, Run
 from launcher.core.errors import UsageError
 from launcher.decisions.policy import HOLD_S
-from launcher.flow.context import Services
 from launcher.flow.machines import machines_of
+from launcher.flow.services import Services
 
 
 def pull(run: Run, services: Services, *, folder: str) -> Collected:

@@ -30,9 +30,9 @@ from launcher.decisions.policy import (
     within_deadline,
 )
 from launcher.decisions.reconciling import charges_by_run
-from launcher.flow.context import Services
 from launcher.flow.machines import machines_of
 from launcher.flow.rearming import is_disarmed, rearm
+from launcher.flow.services import Services
 from launcher.gate.reading import look
 from launcher.outputs.folder import Outputs
 from launcher.ports import Ledger, Provider

@@ -10,7 +10,7 @@ from launcher.commands.orphans import Orphan
 from launcher.core import Driver, Run, RunNetwork, bills
 from launcher.core.errors import AuthError, HeldError, ProviderError
 from launcher.decisions import policy
-from launcher.flow.context import Services
+from launcher.flow.services import Services
 
 _TRIES = 5
 _LOOK_AGAIN_S = 2.0

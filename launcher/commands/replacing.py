@@ -9,8 +9,8 @@ from launcher.core import Run, UserRequest
 from launcher.core.errors import BudgetError, HeldError
 from launcher.decisions.gang import is_replacement
 from launcher.decisions.replacing import is_due, job_of_replacement, most_replacements
-from launcher.flow.context import Services
 from launcher.flow.drive import begin_replacement
+from launcher.flow.services import Services
 
 _STAY = (UserRequest.NONE, UserRequest.DETACH_ONCE_TRAINING)
 """While the user asks for nothing else, machines are rented."""

@@ -13,7 +13,7 @@ from launcher.core.labels import member_folder
 from launcher.core.slots import POOL
 from launcher.decisions.policy import HOLD_S
 from launcher.decisions.pooling import holder_of
-from launcher.flow.context import Services
+from launcher.flow.services import Services
 from launcher.ports import Ledger
 
 ServicesFor = Callable[[str, Origin], Services]

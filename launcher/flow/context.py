@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from launcher.core import Cause, Driver, Event, Instance, Phase, Progress, Run, UserRequest, bills
-from launcher.core.batch import Budget
 from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, VastrunError
 from launcher.core.job import JobSpec
 from launcher.core.phases import Result
@@ -20,7 +19,7 @@ from launcher.flow.guarded import GuardedRemote
 from launcher.flow.machines import machines_of
 from launcher.flow.notifications import Notifications
 from launcher.flow.phase_end import OverError, PhaseEnd
-from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen, UserRequests
+from launcher.flow.services import Services
 
 _LOOK_AGAIN_S = 2.0
 _LOOK_AGAIN_AT_ONCE_S = 0.2
@@ -31,33 +30,6 @@ _HEARS_EACH_S = 0.1
 _FOR_NOTHING = (Phase.BOOT, Phase.SHIP)
 """What is done there is of no use once another node has failed. A training has still its outputs."""
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Services:
-    """What a launcher drives with."""
-
-    provider: Provider
-    ledger: Ledger
-    clock: Clock
-    packer: Packer
-    output_store: OutputStore
-    screen: Screen
-    user_requests: UserRequests
-    who: str
-    """Names this launcher: `computer:pid:word`."""
-    user: str = ""
-    """The login name of whoever runs it."""
-    computer: str = ""
-    """This computer's name within a team; empty: the ledger is this computer's own."""
-    notifier: Notifier | None = None
-    """None: nobody is told but the screen."""
-    budgets: Callable[[float], Sequence[Budget]] = lambda _now: ()
-    """Those that bind every run at that moment, besides its batch's."""
-    runs_at_once: Callable[[], int] = lambda: 1
-    """How many this launcher drives now."""
-    may_go_on: Callable[[], None] = lambda: None
-    """Raises what the launcher could not go on with on another node of the run."""
 
 
 class RunContext:

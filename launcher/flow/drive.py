@@ -24,10 +24,11 @@ from launcher.core.slots import POOL
 from launcher.decisions import policy
 from launcher.decisions.early_stop import reason_in
 from launcher.decisions.gang import named
-from launcher.flow.context import RunContext, Services
+from launcher.flow.context import RunContext
 from launcher.flow.lease_end import lost_end
 from launcher.flow.phase_end import OverError, PhaseEnd, taken_back
 from launcher.flow.refused import RefusalTimer, identify
+from launcher.flow.services import Services
 from launcher.flow.steps import STEPS
 from launcher.flow.together import first_cause
 from launcher.ports import Provider

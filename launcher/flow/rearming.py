@@ -7,7 +7,7 @@ import shlex
 from launcher.core import BoxStatus, Instance, Run
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
-from launcher.flow.context import Services
+from launcher.flow.services import Services
 from launcher.ports import Remote
 from trainer.contract import layout
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from launcher.core import (
     Bundle,
@@ -19,7 +18,6 @@ from launcher.core import (
     UserRequest,
 )
 from launcher.core.job import JobSpec
-from launcher.decisions.notifications import BatchNotification, Notification
 from launcher.ports.abilities import Abilities as Abilities
 from launcher.ports.abilities import DescribesItself as DescribesItself
 from launcher.ports.abilities import HasAccount as HasAccount
@@ -37,6 +35,11 @@ from launcher.ports.remotes import CountsNoise as CountsNoise
 from launcher.ports.remotes import Interruptible as Interruptible
 from launcher.ports.remotes import OpensTerminal as OpensTerminal
 from launcher.ports.remotes import Remote as Remote
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from launcher.decisions.notifications import BatchNotification, Notification
 
 _T = TypeVar("_T")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from launcher.core import AccountStatus, Charge, Identity, Instance, MachineEnd, Run, RunNetwork
 from launcher.core.job import JobSpec
-from launcher.decisions.market_report import MarketReport
 from launcher.ports.remotes import Remote
+
+if TYPE_CHECKING:
+    from launcher.decisions.market_report import MarketReport
 
 
 class DescribesItself(Protocol):

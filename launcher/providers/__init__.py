@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from launcher.core import Run
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec
 from launcher.core.settings import LoadedSettings
-from launcher.decisions.speed_history import SpeedHistory
-from launcher.image.lock import Lock
 from launcher.ports import Clock, Provider
 from launcher.ports.team import CallBook, SecretStore
+
+if TYPE_CHECKING:
+    from launcher.decisions.speed_history import SpeedHistory
+    from launcher.image.lock import Lock
 
 PROVIDERS: Mapping[str, str] = {
     "local": "launcher.providers.local:LocalProvider",

@@ -11,7 +11,7 @@ from typing import Any, cast
 from launcher.config import read_job
 from launcher.core import Completed, Event, Identity, Instance, Offer, Progress, RentalOrder, Run, UserRequest
 from launcher.core.job import JobSpec
-from launcher.flow.context import Services
+from launcher.flow.services import Services
 from launcher.ports import (
     Abilities,
     ChecksIdentity,

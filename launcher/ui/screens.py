@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from launcher.core import Run, UserRequest
 from launcher.ui.interrupts import Interrupts, say_on
-from launcher.ui.list_screen import Listed
 from launcher.ui.question import HeldStream, ask_at
-from launcher.ui.render.live import LearningCurve
 from launcher.ui.screen import StreamScreen, TerminalCapabilities
+
+if TYPE_CHECKING:
+    from launcher.ui.list_screen import Listed
+    from launcher.ui.render.live import LearningCurve
 
 _STDERR = 2
 
@@ -95,6 +97,7 @@ def _descriptor(stream: TextIO | None) -> int:
 def curves_at_home() -> Callable[[Run], LearningCurve]:
     """Return what tells what has come home of a run's metrics: each call reads only what is new."""
     from launcher.outputs.folder import Outputs
+    from launcher.ui.render.live import LearningCurve
 
     folders: dict[str, Outputs] = {}
 

@@ -17,7 +17,7 @@ from launcher.commands.conformance import (
 )
 from launcher.core import Origin
 from launcher.core.errors import VastrunError
-from launcher.flow.context import Services
+from launcher.flow.services import Services
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import VastAccount
 from launcher.providers.vast.conformance import fields

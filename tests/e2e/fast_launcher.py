@@ -15,7 +15,7 @@ from launcher.bundle import Bundler
 from launcher.commands.attempts import Attempts
 from launcher.core import Event, Instance, Origin, Run, UserRequest
 from launcher.core.job import JobSpec, Limits, Resources, Success
-from launcher.flow.context import Services
+from launcher.flow.services import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.outputs.store import FolderStore
 from launcher.providers.vast import VastProvider

@@ -14,7 +14,7 @@ from launcher.core import Completed, Instance, Offer, Origin, Phase, RentalOrder
 from launcher.core.batch import Budget
 from launcher.core.errors import NoOfferError, ProviderError
 from launcher.core.job import JobSpec
-from launcher.flow.context import Services
+from launcher.flow.services import Services
 from launcher.gate.rendezvous import ADDRESSES, address_on
 from launcher.ledger.sql import SqlLedger
 from launcher.ledger.sqlite import SqliteLedger

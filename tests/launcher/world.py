@@ -9,8 +9,8 @@ from typing import Any
 from launcher.config import dump_job
 from launcher.core import Run
 from launcher.core.job import JobSpec
-from launcher.flow import begin, drive
-from launcher.flow.context import Services
+from launcher.flow.drive import begin, drive
+from launcher.flow.services import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.transcript.recorded import recorded
 from tests.fake_outputs import FakeOutputStore, FakePacker

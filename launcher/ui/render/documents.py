@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from launcher.commands.accounting import CostReport, Reconciliation
-from launcher.commands.orphans import Orphan
-from launcher.commands.planning import LaunchPlan
-from launcher.commands.queries import Explanation, RunDetail, RunEnding, RunRow
 from launcher.core import Offer, Run, RunNetwork
 from launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
 from launcher.core.job import JobSpec
 from launcher.decisions.advice import advice_for
 from launcher.decisions.estimates import basis_text, expected_usd, finishing_usd
-from launcher.decisions.grouping import Group
 from launcher.decisions.host_history import HostRecord
-from launcher.decisions.market_report import MarketReport
 from launcher.decisions.policy import worst_case_usd
 from launcher.decisions.shares import counted_in_total
+
+if TYPE_CHECKING:
+    from launcher.commands.accounting import CostReport, Reconciliation
+    from launcher.commands.orphans import Orphan
+    from launcher.commands.planning import LaunchPlan
+    from launcher.commands.queries import Explanation, RunDetail, RunEnding, RunRow
+    from launcher.decisions.grouping import Group
+    from launcher.decisions.market_report import MarketReport
 
 SCHEMA_VERSION = 1
 

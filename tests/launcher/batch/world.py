@@ -22,7 +22,7 @@ from launcher.core.job import Hold, JobSpec
 from launcher.core.slots import POOL
 from launcher.decisions.schedule import BatchProgress, PointState, states_of
 from launcher.decisions.speed_history import SpeedHistory
-from launcher.flow.context import Services
+from launcher.flow.services import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.ports import Notifier, RunThreads
 from launcher.providers.pool import PoolProvider

@@ -21,26 +21,48 @@ _SLOW = {
     *("pydantic", "yaml", "psutil", "sqlite3", "torch", "numpy", "asyncio", "subprocess", "socket", "json"),
     *("dataclasses", "tempfile", "random", "importlib.metadata"),
 }
+_DRIVING = {
+    *(
+        "launcher.flow.drive",
+        "launcher.commands.attempts",
+        "launcher.image.lock",
+        "launcher.decisions.grouping",
+    ),
+    *("launcher.decisions.notifications", "pydantic", "yaml", "vastai", "docker", "paramiko", "rich"),
+}
 
 
 def test_help_imports_nothing_of_the_launcher_but_the_table_of_commands() -> None:
-    program = (
-        "import sys; before = set(sys.modules); from launcher.cli import cli\n"
-        "cli(['--help'], standalone_mode=False)\n"
-        "print('LOADED', *sorted(set(sys.modules) - before))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONGEST_S)
-    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    loaded = _loaded_by("--help")
     ours = {name for name in loaded if name.partition(".")[0] in ("launcher", "trainer")}
-    assert ours == {"launcher", "launcher.cli", "launcher.cli.tables"}, done.stderr
-    by_click = set(_imported_by_click())
+    assert ours == {"launcher", "launcher.cli", "launcher.cli.tables"}
+    by_click = set(_printed_by("import sys, click; print(*sys.modules)").split())
     assert not (loaded - by_click) & _SLOW
 
 
-def _imported_by_click() -> list[str]:
-    program = "import sys, click; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONGEST_S)
-    return done.stdout.split()
+@pytest.mark.parametrize("words", ["status", "status --all"])
+def test_a_command_that_reads_the_ledger_imports_nothing_that_drives(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    loaded = _loaded_by(*words.split())
+    assert "launcher.ledger.sqlite" in loaded
+    assert not loaded & _DRIVING
+
+
+def _loaded_by(*words: str) -> set[str]:
+    """What the command has imported."""
+    said = _printed_by(
+        "import sys; before = set(sys.modules); from launcher.cli import cli\n"
+        f"cli({words!r}, standalone_mode=False)\n"
+        "print('LOADED', *sorted(set(sys.modules) - before))"
+    )
+    return set(said.rpartition("LOADED")[2].split())
+
+
+def _printed_by(program: str) -> str:
+    words = [sys.executable, "-c", program]
+    return subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_S, check=True).stdout
 
 
 @pytest.mark.parametrize("name", COMMANDS)

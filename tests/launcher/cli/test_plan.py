@@ -14,7 +14,7 @@ from launcher.config import dump_job
 from launcher.core import ExtraRates, Forecast, Offer
 from launcher.core.job import JobSpec, Limits
 from launcher.decisions.policy import LEAST_S, lease_of, least_usd
-from launcher.flow import begin
+from launcher.flow.drive import begin
 from tests.jobs import train_job, workloads
 from tests.launcher.terminal import CRASH, Market, Terminal
 

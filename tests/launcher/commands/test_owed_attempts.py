@@ -11,7 +11,7 @@ from launcher.commands.attempts import Attempts
 from launcher.config import dump_job
 from launcher.core import Cause, Driver, Phase, Run, UserRequest
 from launcher.core.job import JobSpec, Limits
-from launcher.flow import begin, drive
+from launcher.flow.drive import begin, drive
 from tests.fakebox import Training
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed, Moment

@@ -14,8 +14,8 @@ from launcher.commands.attempts import Attempts
 from launcher.core import CheckpointCopy, Origin, Run, UserRequest, bills
 from launcher.core.errors import NoRoomError
 from launcher.core.verdict import VERDICT_OF
-from launcher.flow.context import Services
 from launcher.flow.saving import METRICS_S, SLICE_S, Saving, next_limit
+from launcher.flow.services import Services
 from launcher.outputs.store import FolderStore
 from launcher.ports import Remote
 from tests.fake_outputs import FakeOutputStore

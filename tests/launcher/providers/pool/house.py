@@ -21,7 +21,7 @@ from launcher.commands.reaping import reap
 from launcher.core import Origin, Phase, Run
 from launcher.core.job import JobSpec, Limits, Resources, Success
 from launcher.decisions.speed_history import SpeedHistory
-from launcher.flow.context import Services
+from launcher.flow.services import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.outputs.store import FolderStore
 from launcher.ports import Ledger, Provider

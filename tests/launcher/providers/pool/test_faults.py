@@ -15,7 +15,7 @@ import pytest
 from launcher.core import Phase, Run, bills
 from launcher.core.errors import HeldError, StorageError, UnreachableError
 from launcher.decisions.speed_history import SpeedHistory
-from launcher.flow.context import Services
+from launcher.flow.services import Services
 from launcher.providers.pool import PoolProvider
 from tests.launcher.faults import Fault, FaultyProvider, Killed, Moment, check_first_call, check_later_calls
 from tests.launcher.flow.test_fault_matrix import MOMENTS

@@ -13,9 +13,9 @@ from launcher.core import Cause, Phase, Run
 from launcher.core.job import JobSpec, Limits, Resources
 from launcher.decisions.host_history import avoided
 from launcher.decisions.policy import STILL_S
-from launcher.flow import begin, drive
-from launcher.flow.context import Services
+from launcher.flow.drive import begin, drive
 from launcher.flow.renting import choose
+from launcher.flow.services import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import VastAccount

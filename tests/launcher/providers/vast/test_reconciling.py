@@ -17,8 +17,8 @@ from launcher.core import Driver, Phase, Run
 from launcher.core.bills import cost_usd
 from launcher.core.errors import ProviderError
 from launcher.decisions.reconciling import SETTLES_S, DifferenceReason, UnmatchedCharge
-from launcher.flow import begin
-from launcher.flow.context import Services
+from launcher.flow.drive import begin
+from launcher.flow.services import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import VastAccount
