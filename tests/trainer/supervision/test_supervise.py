@@ -156,7 +156,6 @@ def test_of_ranks_that_hang_the_one_the_others_wait_for_is_named_with_its_frame(
         if rank == 1:
             wait_for_a_file_that_never_comes()
         heart.beat(5, "backward")
-        (outputs / "still_since").write_text(str(time.time()))
         time.sleep(600)
         """,
         stall_s=2,
@@ -169,7 +168,6 @@ def test_of_ranks_that_hang_the_one_the_others_wait_for_is_named_with_its_frame(
     assert outcome.hang.frame.endswith(" wait_for_a_file_that_never_comes")
     assert outcome.hang.stacks == ("run/stacks/rank-0.txt", "run/stacks/rank-1.txt")
     assert all("most recent call first" in (run.box / path).read_text() for path in outcome.hang.stacks)
-    assert outcome.ended_at - float((run.box / "run/outputs/still_since").read_text()) < 2 + 10
 
 
 @pytest.mark.torch
