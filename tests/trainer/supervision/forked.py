@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -168,6 +169,8 @@ def _fork_rank(box: Path, rank: int, world_size: int, port: int) -> int:
     pid = os.fork()
     if pid == 0:
         _be_rank(box, rank, world_size, port, agent)
+    with suppress(OSError):  # it may have done so itself: whoever comes first
+        os.setpgid(pid, pid)
     return pid
 
 

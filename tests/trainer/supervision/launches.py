@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ class Launched:
 
     def end(self) -> None:
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended since
+                os.kill(pid, signal.SIGKILL)
         self.wait()
 
     def environment(self) -> dict[str, str]:
