@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from benchmarks.batch_run import Seen, measure
 from benchmarks.figures import Claim, at_most, tell
 from launcher.batch.driver import MOST_RENTING
-from launcher.core import Cause, Run
+from launcher.core import Cause
 
 POINTS, PARALLEL, SPEED = 40, 10, 4.0
 NONE = at_most(0)
@@ -26,7 +26,7 @@ def run(points: int = POINTS, parallel: int = PARALLEL, speed: float = SPEED) ->
     sizes = [size for size in (10, 100) if size < points]
     smaller = [measure(size, min(parallel, size), speed) for size in sizes]
     seen = measure(points, parallel, speed)
-    watched, waits = seen.watched, _waits_s(seen.runs, parallel)
+    watched, waits = seen.watched, _waits_s(seen)
     claims = [
         Claim(points - sum(seen.verdicts.values()), "points without a verdict", NONE),
         Claim(seen.left, "machines left", NONE),
@@ -93,7 +93,7 @@ def run_killed(points: int = 100, parallel: int = PARALLEL, speed: float = SPEED
     return all(kept)
 
 
-def _waits_s(runs: Sequence[Run], parallel: int) -> list[float]:
+def _waits_s(seen: Seen) -> list[float]:
     """How long slots that had become free waited for their next runs, the shortest first.
 
     Not counted is the time in which as many runs as may choose a machine at once waited for Vast's pace.
@@ -102,12 +102,12 @@ def _waits_s(runs: Sequence[Run], parallel: int) -> list[float]:
     chosen: list[float] = []
     """When the last few of those before had their machines."""
     waits = []
-    for one in sorted(runs, key=lambda run: run.created_at):
-        if len(free) == parallel:
+    for one in sorted(seen.runs, key=lambda run: run.created_at):
+        if len(free) == seen.parallel:
             open_at = chosen[0] if len(chosen) == MOST_RENTING else 0.0
             waits.append(max(0.0, one.created_at - max(heapq.heappop(free), open_at)))
         heapq.heappush(free, one.ended_at or one.created_at)
-        heapq.heappush(chosen, one.rented_at or one.ended_at or one.created_at)
+        heapq.heappush(chosen, seen.had_at.get(one.id) or one.ended_at or one.created_at)
         if len(chosen) > MOST_RENTING:
             heapq.heappop(chosen)
     return sorted(waits)

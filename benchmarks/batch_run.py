@@ -22,7 +22,7 @@ import psutil
 
 from benchmarks.fast_vastrun import variables
 from launcher.api.batches import states_in
-from launcher.core import Run
+from launcher.core import Event, Phase, Run
 from launcher.core.bills import cost_usd
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.providers.vast.limits import LIMITS
@@ -81,6 +81,8 @@ class Seen:
     wall_s: float
     watched: Watched
     runs: Sequence[Run]
+    had_at: Mapping[str, float]
+    """When a run had its machine, of those that had one. The provider counts it from before that."""
     verdicts: Mapping[str, int]
     left: int
     refused: int
@@ -132,6 +134,7 @@ def measure(points: int, parallel: int, speed: float, *, kills: int = 0) -> Seen
         wall_s = clock.now() - began
         with closing(_ledger(Path(folder), clock)) as ledger:
             runs = ledger.runs(batch="short")
+            had_at = {run.id: at for run in runs if (at := _had_at(ledger.events(run.id))) is not None}
             verdicts = Counter(state.verdict for state in states_in(ledger, "short") if state.verdict)
         labels = Counter(meter.label for meter in vast.billing.meters.values())
         return Seen(
@@ -141,6 +144,7 @@ def measure(points: int, parallel: int, speed: float, *, kills: int = 0) -> Seen
             wall_s=wall_s,
             watched=watched,
             runs=runs,
+            had_at=had_at,
             verdicts={str(verdict): count for verdict, count in verdicts.items()},
             left=len(vast.instances),
             refused=vast.limits.refused,
@@ -150,6 +154,10 @@ def measure(points: int, parallel: int, speed: float, *, kills: int = 0) -> Seen
             ledger_usd=sum(cost_usd(one, clock.now()) for one in runs),
             faults=Counter(vast.faults.struck),
         )
+
+
+def _had_at(events: Sequence[Event]) -> float | None:
+    return max((event.at for event in events if event.phase is Phase.RENT), default=None)
 
 
 def _moments(kills: int, points: int, speed: float) -> Sequence[float]:
