@@ -70,6 +70,11 @@ PARTS: Mapping[str, Part] = {
         is_here=lambda: ssh_servers.sshd() is not None,
         debian="sudo apt-get install openssh-server",
     ),
+    "terminal": Part(
+        what="terminals that a user's own SSH server may hand out",
+        is_here=ssh_servers.may_hand_out_terminals,
+        debian="sudo mount -o remount,gid=5 /dev/pts",
+    ),
     "ssh": Part(
         what="OpenSSH's client",
         is_here=_has("ssh"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import shutil
@@ -21,6 +22,20 @@ def sshd() -> str | None:
     """The path of OpenSSH's server, absolute as it insists on."""
     found = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS]))
     return str(Path(found).absolute()) if found else None
+
+
+def may_hand_out_terminals() -> bool:
+    """Without root's rights sshd may not give a terminal to the group `tty`: it has to be of it already."""
+    if os.geteuid() == 0:
+        return True
+    leader, terminal = os.openpty()
+    try:
+        return os.fstat(terminal).st_gid == grp.getgrnam("tty").gr_gid
+    except KeyError:  # then the user's own group will do
+        return True
+    finally:
+        os.close(leader)
+        os.close(terminal)
 
 
 def stand_in(

@@ -106,6 +106,7 @@ def _do(
         print(traceback.format_exc(), file=sys.stderr, flush=True)
         answer = "".join(traceback.format_exception_only(error)).strip()
     kill_descendants(within_s=_KILL_S)
+    sys.stdout.flush()  # whoever has the answer kills this process
     pipe.send_bytes(pickle.dumps(answer))
     os._exit(0)
 

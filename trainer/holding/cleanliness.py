@@ -40,6 +40,18 @@ def clean_up(
     `living`: the names of the slots that are there. `busy_gpus`: those that belong to them.
     """
     deadline = time.monotonic() + wait_s
+    while True:
+        # Again with each look: a process may have started another, or its program, during the last one.
+        _remove_what_is_left(box, machine, living, scratch)
+        faults = tuple(_faults(box, machine, living, busy_gpus, scratch))
+        if not faults or time.monotonic() > deadline:
+            return faults
+        time.sleep(_PAUSE_S)
+
+
+def _remove_what_is_left(
+    box: Path, machine: HeldBox, living: Collection[str], scratch: Sequence[Path]
+) -> None:
     processes = table()
     left = left_running(box, living, processes)
     if machine.is_ours:  # elsewhere it may be the user, who looks into the folder
@@ -48,11 +60,6 @@ def clean_up(
     _remove_folders(box, living)
     if machine.is_ours and not living:
         _remove(left_in_scratch(machine, scratch))
-    while faults := tuple(_faults(box, machine, living, busy_gpus, scratch)):
-        if time.monotonic() > deadline:
-            return faults
-        time.sleep(_PAUSE_S)
-    return ()
 
 
 def _faults(

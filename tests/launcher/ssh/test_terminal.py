@@ -52,6 +52,7 @@ def test_a_machine_that_is_not_reached_is_told_before_any_client_starts(machine:
         machine.shell().terminal()
 
 
+@pytest.mark.needs("terminal")
 def test_a_shell_in_the_box_has_a_terminal_of_its_own(machine: Machine, shell: SshRemote) -> None:
     (machine.box / "note").write_text("from the box")
     with pty(list(shell.terminal().argv), columns=80, cwd=machine.box, environ=os.environ) as terminal:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.waiting import eventually
 from trainer.contract import layout
-from trainer.holding.cleanliness import clean_up, foreign, left_in_scratch
+from trainer.holding.cleanliness import clean_up, foreign, left_in_scratch, left_running
 from trainer.holding.machine import HeldBox
 from trainer.holding.processes import Process, table
 
@@ -66,6 +66,13 @@ def test_a_process_of_a_slot_that_is_gone_is_killed_also_in_another_session(
     assert clean_up(box, SHARED, []) == ()
     assert not lives(pid)
     assert not (box / layout.SLOTS / "gone.0000").exists()
+
+
+def test_what_a_slot_that_is_gone_starts_while_it_is_ended_is_killed_too(box: Path, starts: Starts) -> None:
+    named = f"VASTRUN_BOX={of_slot(box)['VASTRUN_BOX']}"
+    starts("sh", "-c", f"for again in 1 2 3; do {named} sleep 60; done; sleep 60", cwd=Path("/"))
+    eventually(lambda: left_running(box, [], table()))
+    assert clean_up(box, SHARED, []) == ()
 
 
 def test_a_process_of_a_slot_that_is_there_goes_on(box: Path, starts: Starts) -> None:
