@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
@@ -141,9 +142,10 @@ class Terminal:
     def type(self, *arguments: str, keys: str | IO[bytes] = "") -> Result:
         """The command's end. `keys` reach its standard input, which is no terminal.
 
-        What it prints with --json is held to its schema.
+        It is typed in a folder of the test's own. What it prints with --json is held to its schema.
         """
-        end = CliRunner().invoke(cli, arguments, obj=self.wiring(), input=keys)
+        with contextlib.chdir(self.folder):
+            end = CliRunner().invoke(cli, arguments, obj=self.wiring(), input=keys)
         hold_to_schema(arguments, end.stdout)
         return end
 
