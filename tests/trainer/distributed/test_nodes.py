@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -55,14 +56,14 @@ def test_a_wrong_variable_is_named(node: str | None, rendezvous: str | None, fau
 @pytest.mark.parametrize(
     "this_node", [ThisNode(), ThisNode(node=1, nodes=2, host="10.0.0.1", port=29400, address="10.0.0.2")]
 )
-def test_the_torchrun_line_starts_what_the_supervisor_starts(this_node: ThisNode) -> None:
+def test_the_torchrun_line_starts_what_the_supervisor_starts(this_node: ThisNode, tmp_path: Path) -> None:
     from torch.distributed.run import config_from_args, parse_args
 
     from trainer.supervision.launch_agent import launch_config
 
     _, *words = shlex.split(torchrun_line(JOB, this_node))
     typed, program, arguments = config_from_args(parse_args(words))
-    ours = launch_config(JOB, this_node, 2, log_dir="logs")
+    ours = launch_config(JOB, this_node, 2, log_dir=str(tmp_path))
     assert [program, *arguments] == ["python", "train.py"]
     on_one = ("min_nodes", "max_nodes", "nproc_per_node", "max_restarts")
     on_several = (*on_one, "run_id", "rdzv_endpoint", "local_addr")
