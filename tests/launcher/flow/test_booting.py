@@ -70,11 +70,8 @@ def test_the_outputs_come_to_the_folder_that_the_user_named(terminal: Terminal) 
 
 
 @pytest.mark.parametrize("training", [Training(), CRASH], ids=["never ready", "retried"])
-def test_each_run_has_a_folder_of_its_own(
-    training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    terminal = Terminal(tmp_path / "home", training, Training())
+def test_each_run_has_a_folder_of_its_own(training: Training, tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, training, Training())
     if training is not CRASH:
         terminal.market.impostors = hosts(1)
     end = terminal.type("launch", str(terminal.job), "-y", "--set", "retry.signal=1")
