@@ -122,7 +122,7 @@ class Terminal:
         who: str = "desk:1:1.0",
         clock: FakeClock | None = None,
     ) -> None:
-        self.folder = folder
+        self.folder = self.stands_in = folder
         self.foreteller = FakeForeteller()
         folder.mkdir(exist_ok=True)
         self.clock = clock or FakeClock()
@@ -142,9 +142,9 @@ class Terminal:
     def type(self, *arguments: str, keys: str | IO[bytes] = "") -> Result:
         """The command's end. `keys` reach its standard input, which is no terminal.
 
-        It is typed in a folder of the test's own. What it prints with --json is held to its schema.
+        It is typed in `stands_in`, a folder of the test's own. What it prints with --json is held to its schema.
         """
-        with contextlib.chdir(self.folder):
+        with contextlib.chdir(self.stands_in):
             end = CliRunner().invoke(cli, arguments, obj=self.wiring(), input=keys)
         hold_to_schema(arguments, end.stdout)
         return end

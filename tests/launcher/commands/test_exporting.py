@@ -43,13 +43,13 @@ def test_the_newest_checkpoint_that_came_home_becomes_one_file(terminal: Termina
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_modules_beside_the_user_are_not_run(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_beside_the_user_are_not_run(terminal: Terminal) -> None:
     """The user stands in the outputs, which the box filled."""
     out = terminal.folder / "out"
     together(save, 1, out / "checkpoints")
     for module in ("torch.py", "json.py", "trainer.py"):
         (out / module).write_text("open('canary', 'w')")
-    monkeypatch.chdir(out)
+    terminal.stands_in = out
 
     assert terminal.type("export", "last", "--to", "weights.safetensors").exit_code == 0
 
