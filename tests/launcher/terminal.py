@@ -142,7 +142,8 @@ class Terminal:
     def type(self, *arguments: str, keys: str | IO[bytes] = "") -> Result:
         """The command's end. `keys` reach its standard input, which is no terminal.
 
-        It is typed in `stands_in`, a folder of the test's own. What it prints with --json is held to its schema.
+        It is typed in `stands_in`, a folder of the test's own.
+        What it prints with --json is held to its schema.
         """
         with contextlib.chdir(self.stands_in):
             end = CliRunner().invoke(cli, arguments, obj=self.wiring(), input=keys)
