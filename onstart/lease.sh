@@ -31,31 +31,14 @@ find_all() {
   done
 }
 
-# Stops before it kills, so that nothing forks away; done when two looks in a row found nothing, and what was killed has ended.
+# Stops before it kills, so that nothing forks away; done when two looks in a row found nothing.
 kill_all() {
-  local found killed=() quiet=0
+  local found quiet=0
   while ((quiet++ < 2)); do
     find_all "$1"
     ((${#found[@]})) || continue
     kill -STOP "${!found[@]}"; find_all "$1"; kill -KILL "${!found[@]}"
-    killed+=("${!found[@]}")
     quiet=0; sleep 0.05
-  done 2>/dev/null
-  await_end "${killed[@]}"
-}
-
-# A process that is killed has no environment any more, and nothing finds it, while it gives its memory and ports back.
-# At most 20 s: its number may be that of another by now.
-await_end() {
-  local pid stat looks=0
-  for pid; do
-    while ((looks++ < 400)); do
-      stat=''
-      read -rd '' stat <"/proc/$pid/stat"
-      stat=${stat##*) }
-      [[ ${stat:-Z} != [ZX]* ]] || break
-      sleep 0.05
-    done
   done 2>/dev/null
 }
 

@@ -15,14 +15,6 @@ pid_in() { eventually "[[ -s $1 ]]" && printf -v "$2" '%s' "$(<"$1")"; }
   dead "$pid"
 }
 
-@test "a process that takes a while to give its memory back has ended, too" {
-  start_in_box python3 -c 'import time; memory = bytearray(1 << 30); open("filled", "w"); time.sleep(60)'
-  pid=$!
-  eventually '[[ -e filled ]]'
-  end_box
-  dead "$pid"
-}
-
 @test "a daemon that forked twice is killed" {
   in_box bash -c '(setsid bash -c "echo \$\$ >daemon; exec sleep 60" </dev/null >/dev/null 2>&1 &)'
   pid_in daemon pid
