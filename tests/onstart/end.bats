@@ -5,39 +5,42 @@ load test_helper
 setup() { make_box; }
 teardown() { end_box; }
 
+# All that was found is sent its signal: it dies as soon as it has a core, and has given its memory back.
+gone() { eventually "dead $1"; }
+
 # What a shell started in the box wrote as its pid.
 pid_in() { eventually "[[ -s $1 ]]" && printf -v "$2" '%s' "$(<"$1")"; }
 
 @test "a child in a session of its own is killed" {
-  start_in_box setsid sleep 60
+  start_in_box setsid sleep 600
   pid=$!
+  eventually '[[ $(</proc/$pid/comm) == sleep ]]'
   end_box
-  dead "$pid"
+  gone "$pid"
 }
 
 @test "a daemon that forked twice is killed" {
-  in_box bash -c '(setsid bash -c "echo \$\$ >daemon; exec sleep 60" </dev/null >/dev/null 2>&1 &)'
+  in_box bash -c '(setsid bash -c "echo \$\$ >daemon; exec sleep 600" </dev/null >/dev/null 2>&1 &)'
   pid_in daemon pid
   end_box
-  dead "$pid"
+  gone "$pid"
 }
 
 @test "a child that cleaned its environment is killed while its parent lives" {
-  start_in_box bash -c 'env -i bash -c "echo \$\$ >clean; sleep 60; :"; :'
+  start_in_box bash -c 'env -i bash -c "echo \$\$ >clean; sleep 600; :"; :'
   pid_in clean pid
   end_box
-  # Its parent is gone, and with it what made it known: it was sent its signal, and dies as soon as it has a core.
-  eventually 'dead "$pid"'
+  gone "$pid"
 }
 
 @test "children that go on forking are all killed" {
-  start_in_box bash -c 'for _ in {1..500}; do sleep 60 & echo $! >>forked; sleep 0.01; done'
+  start_in_box bash -c 'for _ in {1..500}; do sleep 600 & echo $! >>forked; sleep 0.01; done'
   pid=$!
   eventually '(($(grep -c . forked) > 5))'
   cp forked "$BATS_TEST_TMPDIR"
   end_box
-  dead "$pid"
-  for pid in $(<"$BATS_TEST_TMPDIR/forked"); do dead "$pid"; done
+  gone "$pid"
+  for pid in $(<"$BATS_TEST_TMPDIR/forked"); do gone "$pid"; done
 }
 
 @test "a port that was listened to is free" {
@@ -50,7 +53,7 @@ PY
   start_in_box python3 listen.py
   pid_in port port
   end_box
-  run ! bash -c ": >/dev/tcp/127.0.0.1/$port"
+  eventually "! (: >/dev/tcp/127.0.0.1/$port)"
 }
 
 @test "a folder that was made read-only goes as well" {
@@ -60,7 +63,7 @@ PY
 }
 
 @test "processes of another instance live on" {
-  VASTRUN_INSTANCE=$box_id-other sleep 60 3>&- &
+  VASTRUN_INSTANCE=$box_id-other sleep 600 3>&- &
   pid=$!
   end_box
   alive "$pid"
@@ -68,10 +71,10 @@ PY
 }
 
 @test "what runs in the slots of the instance ends with it" {
-  VASTRUN_HELD=$box_id VASTRUN_INSTANCE=slot@$box_id setsid sleep 60 3>&- &
+  VASTRUN_HELD=$box_id VASTRUN_INSTANCE=slot@$box_id setsid sleep 600 3>&- &
   local in_slot=$!
   end_box
-  eventually "dead $in_slot"
+  gone "$in_slot"
 }
 
 @test "ending twice is no error" {
