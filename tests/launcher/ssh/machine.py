@@ -15,7 +15,8 @@ from tests.emulators.sshd import Sshd
 
 RUN, INSTANCE = "calm-heron-3f1a", "52607650"
 USUAL = ConnectTimeouts()
-QUICK = ConnectTimeouts(connect_s=2.0, stall_s=1.0)
+QUICK = ConnectTimeouts(connect_s=4.0, stall_s=4.0)
+"""Where nobody answers they are waited for; a busy computer takes a while to begin a command."""
 
 
 @dataclass(frozen=True, kw_only=True)
