@@ -157,6 +157,7 @@ def measure(points: int, parallel: int, speed: float, *, kills: int = 0) -> Seen
 
 
 def _had_at(events: Sequence[Event]) -> float | None:
+    """The last that the phase `rent` tells of is the machine."""
     return max((event.at for event in events if event.phase is Phase.RENT), default=None)
 
 

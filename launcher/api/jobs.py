@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from launcher.api.nearby import advice_for_missing
 from launcher.config import load_job
 from launcher.config.schema import given
 from launcher.config.shell import script_of
@@ -109,15 +110,9 @@ def text_in(path: Path, named_in: str = "") -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        hint = _advice_for_missing(path) if isinstance(error, FileNotFoundError) else ""
+        hint = advice_for_missing(path) if isinstance(error, FileNotFoundError) else ""
         place = f"{named_in}: " if named_in else ""
         raise UsageError(f"{place}cannot read {path}: {reason}", hint=hint) from error
-
-
-def _advice_for_missing(path: Path) -> str:
-    from launcher.api.nearby import advice_for_missing  # where a file is missing
-
-    return advice_for_missing(path)
 
 
 def example_or(path: Path, note: Callable[[str], None]) -> Path:
