@@ -102,8 +102,9 @@ def test_output_that_is_not_text_is_no_error(shell: Remote) -> None:
 
 def test_a_command_without_an_answer_in_time_is_unreachable_and_ended(shell: Remote) -> None:
     with pytest.raises(UnreachableError, match="no answer within"):
-        shell.run("echo $$ >pid; sleep 60", timeout_s=2)  # enough for a busy computer to begin it
+        shell.run("echo $$ >pid; sleep 60", timeout_s=4)  # enough for a busy computer to begin it
     pid = shell.read("pid").decode().strip()
+    assert pid.isdigit()
     alive = f"grep -s '^State:.[^Z]' /proc/{pid}/status"  # Z: ended, and nobody has asked how
     eventually(lambda: shell.run(alive, timeout_s=10).exit_code != 0, what="its end")
 
