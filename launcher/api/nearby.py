@@ -26,7 +26,8 @@ def advice_for_missing(path: Path) -> str:
     if not files:
         return _WRITE_ONE
     more = f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else ""
-    return f"there are {', '.join(file.as_posix() for file in files[:_MOST_NAMED])}{more}"
+    are = "is" if len(files) == 1 else "are"
+    return f"there {are} {', '.join(file.as_posix() for file in files[:_MOST_NAMED])}{more}"
 
 
 def _likeness(path: Path, file: Path) -> float:

@@ -49,6 +49,11 @@ def test_where_no_name_is_like_it_those_that_are_there_are_named(folder: Path) -
     )
 
 
+def test_where_one_file_is_there_it_is_named(folder: Path) -> None:
+    put(folder, "job.yaml")
+    assert advice_for_missing(Path("train.yaml")) == "there is job.yaml"
+
+
 def test_where_there_is_none_the_first_one_is_made_by_init(folder: Path) -> None:
     put(folder, "notes.txt")
     for typed in ("train.yaml", "nowhere/at/all/train.yaml"):
