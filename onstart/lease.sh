@@ -11,17 +11,16 @@ set -uo pipefail
 tick() { if read -r now _ </proc/uptime; then now=${now%.*}; else printf -v now '%(%s)T' -1; fi 2>/dev/null; }
 
 # found = the processes of the instance $1, or of the run in the folder $1, and all below them. Slots of a held machine are
-# instances of their own, and say which one holds them.
+# instances of their own, and say which one holds them. What was $killed has no environment while it gives its memory back.
 find_all() {
   local dir pid stat env parent=() grown=1 IFS=$'\n'
   found=()
   for dir in /proc/[0-9]*; do
     pid=${dir#/proc/} stat='' env=()
     { read -rd '' stat <"$dir/stat"; mapfile -td '' env <"$dir/environ"; } 2>/dev/null
-    stat=${stat##*) }
-    [[ $pid == "$BASHPID" || ${stat:-Z} == Z* ]] && continue
-    stat=${stat#* } parent[pid]=${stat%% *}
-    [[ $'\n'${env[*]}$'\n' == *$'\n'VASTRUN_@(INSTANCE|HELD|RUN)="$1"$'\n'* ]] && found[pid]=1
+    [[ $pid != "$BASHPID" && $stat =~ .*\)\ [^Z]\ ([0-9]+) ]] || continue
+    parent[pid]=${BASH_REMATCH[1]}
+    [[ $'\n'${env[*]-VASTRUN_$pid}$'\n' == *$'\n'VASTRUN_@(@(INSTANCE|HELD|RUN)="$1"|$killed)$'\n'* ]] && found[pid]=1
   done
   while ((grown)); do
     grown=0
@@ -31,14 +30,15 @@ find_all() {
   done
 }
 
-# Stops before it kills, so that nothing forks away; done when two looks in a row found nothing.
+# Stops before it kills, so that nothing forks away; done when two looks in a row found nothing. What no signal ends, since
+# it hangs in a driver say, is left after 200 looks.
 kill_all() {
-  local found quiet=0
-  while ((quiet++ < 2)); do
+  local found killed=- looks=0 quiet=0 IFS='|'
+  while ((quiet++ < 2 && looks++ < 200)); do
     find_all "$1"
     ((${#found[@]})) || continue
     kill -STOP "${!found[@]}"; find_all "$1"; kill -KILL "${!found[@]}"
-    quiet=0; sleep 0.05
+    killed+="|${!found[*]}" quiet=0; sleep 0.05
   done 2>/dev/null
 }
 
@@ -48,12 +48,12 @@ vast() {
   curl -fsm 15 -X "$1" -K - "$url" <<<"header = \"Authorization: Bearer ${CONTAINER_API_KEY-}\"" ||
     wget -qO- -t 1 -T 15 --method="$1" -i - <<<"$url?api_key=${CONTAINER_API_KEY-}" ||
     python3 -c 'import os, sys, urllib.request as u
-auth = {"Authorization": "Bearer " + os.environ["CONTAINER_API_KEY"]}
-print(u.urlopen(u.Request(sys.argv[2], None, auth, method=sys.argv[1]), None, 15).read())' "$1" "$url"
+print(u.urlopen(u.Request(sys.argv[2], None, {"Authorization": "Bearer " + os.environ["CONTAINER_API_KEY"]},
+method=sys.argv[1]), None, 15).read())' "$1" "$url"
 } 2>/dev/null
 
 # The key works when this instance's own row comes back.
-prove() { [[ ${VASTRUN_PROVIDER-} != vast || $(vast GET) == *'"instances":'*'{'* ]]; }
+prove() { [[ $(vast GET) == *'"instances":'*'{'* ]]; }
 
 # Vast has agreed before the instance is gone: asked again until this process is ended with it.
 end_instance() {
@@ -84,7 +84,7 @@ watch() {
     [[ $state == armed ]] || ((age % 3)) || { prove && state=armed && tell; }
     [[ -e run.lock ]] || ((age < LEASE_SHIP_S)) || shorten "$age" "nothing started in $LEASE_SHIP_S s"
     [[ -e stop ]] || ((age < LEASE_LIFE_S - LEASE_GRACE_S)) || { echo "$LEASE_LIFE_CAUSE" >.stop; ln .stop stop; }
-    [[ -e run.lock && ! -e run/exit ]] && flock -ns run.lock true && [[ ! -e run/exit ]] && bury_run
+    [[ -e run.lock ]] && flock -ns run.lock [ ! -e run/exit ] && bury_run
     [[ -e run/exit && ! $over ]] && over=1 && shorten $((age + LEASE_COLLECT_S)) "the outputs were not collected"
     [[ -e collected && ! $home ]] && home=1 && shorten $((age + 60)) "the outputs are collected"
     sleep 1 9>&-

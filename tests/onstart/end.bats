@@ -19,6 +19,27 @@ pid_in() { eventually "[[ -s $1 ]]" && printf -v "$2" '%s' "$(<"$1")"; }
   gone "$pid"
 }
 
+@test "a process that takes a while to give its memory back has ended, too" {
+  start_in_box python3 -c 'import time; memory = b"1" * (1 << 30); open("filled", "w"); time.sleep(600)'
+  pid=$!
+  eventually '[[ -e filled ]]'
+  end_box
+  dead "$pid"
+}
+
+@test "what no signal ends is left in the end, and the box goes" {
+  start_in_box sleep 600
+  pid=$!
+  kill() { :; }
+  # Each pause stands for twenty looks.
+  sleep() { looks=$((looks + 20)); }
+  export -f kill sleep
+  end_box
+  unset -f kill sleep
+  alive "$pid"
+  [[ ! -e $VASTRUN_BOX ]]
+}
+
 @test "a daemon that forked twice is killed" {
   in_box bash -c '(setsid bash -c "echo \$\$ >daemon; exec sleep 600" </dev/null >/dev/null 2>&1 &)'
   pid_in daemon pid
