@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -59,11 +59,10 @@ def draw(folder: Path, evaluation: Evaluation, beat: Callable[[], None]) -> list
 
 
 def _save(figure: Figure, path: Path) -> None:
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=_DPI, format="png")
-    with Image.open(drawn) as image:
-        table = image.convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE)
-        table.save(path, format="PNG", optimize=True)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    drawn = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
+    drawn.convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE).save(path, format="PNG")
 
 
 def _lines(evaluation: Evaluation) -> Figure:
@@ -199,7 +198,7 @@ def _figure(
         size[0] - left - right - gap * (columns - 1),
         size[1] - above - below - between * (rows - 1),
     )
-    figure = Figure(figsize=size)
+    figure = Figure(figsize=size, dpi=_DPI)
     figure.subplots_adjust(
         left=left / size[0],
         right=1 - right / size[0],
