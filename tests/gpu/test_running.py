@@ -15,8 +15,8 @@ from tests.gpu.check import Broken, Check, Figure, Place, Result, Seen, State
 from tests.gpu.checks import CHECKS
 from tests.gpu.ranks import together
 from tests.gpu.running import run_all, run_one
+from tests.torch_builds import torch_built_for
 from tests.waiting import eventually, has_ended
-from trainer.boot.preflight.torch_build import torch_cuda
 
 CPU = Place(gpus=0)
 
@@ -142,18 +142,21 @@ def test_without_a_gpu_there_is_one_clear_line_and_no_file(tmp_path: Path) -> No
     assert not out.exists()
 
 
-@pytest.mark.skipif(torch_cuda() is not None, reason="the torch that is installed here has CUDA")
-def test_a_torch_without_cuda_where_there_are_gpus_is_an_error_that_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_torch_without_cuda_where_there_are_gpus_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho '0, GPU-aaaa'\n")
     tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert main(["--out", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert "torch is built for the CPU only" in error
-    assert "make gpu PYTHON=" in error
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu", "--out", str(tmp_path / "out")],
+        env={**os.environ, **path, "PYTHONPATH": torch_built_for(None, tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "torch is built for the CPU only" in done.stderr
+    assert "make gpu PYTHON=" in done.stderr
 
 
 def test_an_unknown_check_is_named_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:

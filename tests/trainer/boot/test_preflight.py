@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
 from trainer.boot.preflight.forked import Forked, run_forked, say_ready
 from trainer.boot.preflight.kernel_log import Xid, parse_xids
@@ -145,14 +146,15 @@ def test_the_gpus_of_a_machine_are_told_and_its_fault_too(tmp_path: Path) -> Non
     program.write_text(NVIDIA_SMI)
     program.chmod(0o755)
     path = f"{program.parent}:{os.environ['PATH']}"
-    finished = preflight(tmp_path / "box", "machine", VASTRUN_GPUS="2", PATH=path)
+    built = torch_built_for("12.4", tmp_path)
+    finished = preflight(tmp_path / "box", "machine", VASTRUN_GPUS="2", PATH=path, PYTHONPATH=built)
     assert finished.returncode == 1
     lines = finished.stdout.splitlines()
     assert lines[0].startswith("CPU ") and lines[0].endswith("GiB of memory")
     assert lines[1:4] == [
         "GPU 0: NVIDIA A100-SXM4-80GB, 81920 MiB, driver 550.54.15",
         "GPU 1: NVIDIA A100-SXM4-80GB, 81920 MiB, driver 550.54.15",
-        "CUDA 12.4 by the driver",
+        "CUDA 12.4 by the driver, torch is built for 12.4",
     ]
     assert re.fullmatch(r"/dev/shm \d+ MiB", lines[4])
     assert re.fullmatch(r"disk \d+ MiB free, writes \d+ MB/s", lines[5])
@@ -235,13 +237,15 @@ def test_one_rank_without_a_gpu_has_nobody_to_talk_to(tmp_path: Path) -> None:
 
 
 def test_a_torch_without_cuda_is_the_image_s_fault_and_never_falls_back_to_the_cpu(tmp_path: Path) -> None:
-    finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2")
+    built = torch_built_for(None, tmp_path)
+    finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2", PYTHONPATH=built)
     assert (finished.returncode, finished.stdout) == (78, "")
     assert finished.stderr == "torch is built for the CPU only: take an image with CUDA\n"
 
 
 def test_what_set_up_commands_may_still_install_is_no_fault_before(tmp_path: Path) -> None:
-    finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2", VASTRUN_SETUP="1")
+    built = torch_built_for(None, tmp_path)
+    finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2", VASTRUN_SETUP="1", PYTHONPATH=built)
     assert finished.returncode == 0
     assert "unless set-up installs it; the ranks are not tried" in finished.stdout
 

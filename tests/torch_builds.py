@@ -1,0 +1,15 @@
+"""A torch of any build, ahead of the one that is installed here: a contributor's may have CUDA, or not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def torch_built_for(cuda: str | None, folder: Path) -> str:
+    """Make one that says what it was built for and no more; return the PYTHONPATH that puts it first."""
+    package = folder / "site" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "version.py").write_text(f"cuda = {cuda!r}\n")
+    return os.pathsep.join(filter(None, [str(package.parent), os.environ.get("PYTHONPATH")]))
