@@ -36,6 +36,8 @@ from trainer.contract import layout
 
 _ID = re.compile(r"[\w-]{1,80}(?:\.[0-9a-f]{8})?\.[0-9a-f]{8}", re.ASCII)
 _END_S = 60.0
+_PROGRAMS_S = 15.0
+"""How long the programs of a job that is over are waited for. On a silent node they never end."""
 _LOOK_AGAIN_S = 0.3
 
 
@@ -138,7 +140,7 @@ class SlurmProvider:
         return self._left(instance, job)
 
     def destroy(self, instance_id: str) -> None:
-        """Cancel the job, wait until it has its node no more, and remove its box."""
+        """Cancel the job, wait until its programs have ended, and remove its box."""
         if not _ID.fullmatch(instance_id):
             return
         seen = self._slurm.look()
@@ -150,12 +152,15 @@ class SlurmProvider:
         self._slurm.remove(instance_id)
 
     def _end_job(self, instance_id: str) -> None:
-        until, cancelled = self._uptime() + _END_S, False
-        while (job := self._slurm.look().job(instance_id)) is not None and not job.is_over:
-            if not cancelled:
+        began, cancelled = self._uptime(), False
+        while (job := self._slurm.look().job(instance_id)) is not None:
+            waited_s = self._uptime() - began
+            if job.is_over and (not job.is_ending or waited_s > _PROGRAMS_S):
+                return
+            if not job.is_over and not cancelled:
                 self._slurm.cancel(job)
                 cancelled = True
-            if self._uptime() > until:
+            if waited_s > _END_S:
                 raise ProviderError(f"job {job.id} was cancelled, and is {job.state} {_END_S:.0f} s later")
             self._clock.sleep(_LOOK_AGAIN_S)
 
