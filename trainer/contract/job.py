@@ -41,6 +41,14 @@ class JobDiloco:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobWandb:
+    """Whether the ranks report to W&B."""
+
+    mode: str = "auto"
+    """`off`: they do not."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """The part of the `train:` section that matters outside the ranks."""
 
@@ -51,6 +59,7 @@ class Training:
     limits: JobActivityLimits = field(default_factory=JobActivityLimits)
     strategy: str = "auto"
     diloco: JobDiloco = field(default_factory=JobDiloco)
+    wandb: JobWandb = field(default_factory=JobWandb)
 
 
 @dataclass(frozen=True, kw_only=True)

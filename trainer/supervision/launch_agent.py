@@ -66,7 +66,7 @@ def main() -> NoReturn:
     supervisor = int(sys.argv[1])
     die_with_parent(supervisor)
     job = Job.read(_box())
-    _load(for_ranks=job.train is not None)
+    _load(job)
     order = _next_order()
     while (copy := os.fork()) == 0:
         order = _next_order()
@@ -81,12 +81,12 @@ def main() -> NoReturn:
     os._exit(1 if failures else 0)  # taking torch down again would cost half a second and may abort
 
 
-def _load(*, for_ranks: bool) -> None:
+def _load(job: Job) -> None:
     """Import now what this agent, its copies and the ranks need."""
-    if for_ranks:
+    if job.train is not None:
         from trainer.supervision.preload import load
 
-        load()
+        load(wandb=job.train.wandb.mode != "off")
     with importing():
         import torch.distributed.launcher.api  # noqa: F401
 

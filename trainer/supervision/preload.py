@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,8 +14,11 @@ from trainer.telemetry.garbage import importing
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
-def load() -> None:
-    """Import all that a rank needs before its first step, and start no thread."""
+def load(*, wandb: bool = False) -> None:
+    """Import all that a rank needs before its first step, and start no thread.
+
+    `wandb`: W&B, too, of which rank 0 would else import what takes half a second beside its first steps.
+    """
     # numpy's algebra, which ranks do not use, starts a thread for each core when it is imported.
     limit = os.environ.get(_BLAS_THREADS)
     os.environ[_BLAS_THREADS] = limit or "1"
@@ -22,6 +26,10 @@ def load() -> None:
         import torch._dynamo  # noqa: F401 - else DDP's constructor does
 
         import trainer.loop  # noqa: F401
+
+        if wandb:
+            with suppress(ImportError):  # told by the rank that misses it
+                import wandb as _wandb  # noqa: F401
 
     if limit is None:
         del os.environ[_BLAS_THREADS]
