@@ -84,7 +84,8 @@ class Tracker:
         return self._run
 
     def _work(self) -> None:
-        # The import takes a second of processor time, which the set-up of the training needs more.
+        # Where the rank is no copy of what has W&B loaded, the import takes a second of processor time, which
+        # the set-up of the training needs more.
         first = self._queue.get()
         self._become()  # whoever kills this rank while W&B begins finds what has to be ended
         try:

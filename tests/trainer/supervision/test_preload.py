@@ -32,6 +32,7 @@ def test_ranks_import_torch_by_themselves_where_a_copy_would_differ_from_a_new_p
     (tmp_path / "sitecustomize.py").write_text(customization)
     box = sessions.prepare(tmp_path / "box")
     job = json.loads((box / layout.JOB).read_text())
+    job["train"]["wandb"] = {**job["train"].get("wandb", {}), "mode": "offline"}  # imported with torch, then
     (box / layout.JOB).write_text(json.dumps({**job, "ranks": 1}))
     here = Path(__file__).parents[3]
     done = subprocess.run(
@@ -41,4 +42,5 @@ def test_ranks_import_torch_by_themselves_where_a_copy_would_differ_from_a_new_p
     )
     assert done.returncode == 0, (box / layout.LOG).read_text()
     assert Outcome.from_json((box / layout.OUTCOME).read_text()).reason == "finished"
+    assert json.loads((box / layout.WANDB).read_text())["state"] == "finished"
     assert ("each rank imports torch by itself" in (box / layout.AGENT_LOG).read_text()) == alone
