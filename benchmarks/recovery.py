@@ -1,8 +1,9 @@
 """How long a training stands still for a rank that was killed, and for one that hangs.
 
 From the fault to the end of the next step that nobody had done before, with all that lies between: seen,
-ended, started again, loaded, and the steps since the newest checkpoint done once more. Beside it, in turns: a
-bare start, from `torchrun` by hand to its first step, which moves with the computer's speed as much.
+ended, started again, loaded, and the steps since the newest checkpoint done once more. The kill comes just after
+a checkpoint, since those steps are up to `checkpoint_every`; the hang ten steps after one. Beside it, in turns:
+a bare start, from `torchrun` by hand to its first step, which moves with the computer's speed as much.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ AFTER_A_KILL = at_most(0.4)
 """Of a bare start."""
 AFTER_A_HANG_S = at_most(2 * STALL_S)
 """The deadline, and as much again."""
-_FAULT_AT = 30
+_SAVED_AT, _FAULT_AT = 20, 30
 _WITHIN_S = 120.0
 
 _HANGING = f"""\
@@ -95,7 +96,8 @@ def _show_hang(pair: Pair) -> bool:
 def _after_a_kill(folder: Path) -> float:
     box = _prepare(folder, task="advection")
     with _training(box):
-        _until(box, step=_FAULT_AT)
+        _until(box, step=_SAVED_AT + 1)
+        _until_saved(box)
         record = json.loads((box / layout.RANKS / "rank-1.process.json").read_text())
         reached, began = _last(box)["step"], time.time()
         os.kill(record["pid"], signal.SIGKILL)
@@ -114,7 +116,7 @@ def _prepare(folder: Path, *, task: str) -> Path:
     code.mkdir(exist_ok=True)
     (code / "hanging.py").write_text(_HANGING)
     usual = config(1_000_000)
-    box = prepare(folder, replace(usual, log_every=1, checkpoint_every=20))
+    box = prepare(folder, replace(usual, log_every=1, checkpoint_every=_SAVED_AT))
     job = json.loads((box / layout.JOB).read_text())
     job["stall_s"] = STALL_S
     job["train"]["data"][0]["task"] = task
@@ -132,6 +134,15 @@ def _training(box: Path) -> Iterator[None]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
+
+
+def _until_saved(box: Path) -> None:
+    """Wait for the first checkpoint to be whole."""
+    deadline = time.monotonic() + _WITHIN_S
+    while not list((box / layout.CHECKPOINTS).glob("*/manifest.json")):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no checkpoint in {box}")
+        time.sleep(0.01)
 
 
 def _until(box: Path, *, step: int, since: float = 0.0) -> float:

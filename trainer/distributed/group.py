@@ -6,9 +6,12 @@ and the supervisor that started it ends the others.
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -27,6 +30,10 @@ BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 # The supervisor ends a rank that makes no progress, and knows which. These limits come after its own, for
 # ranks that nobody supervises any more.
 _AFTER_SUPERVISOR_S = 60.0
+
+# A rank that comes before rank 0 finds nobody at its port: torch would ask again half a second later.
+_ASK_AGAIN_S = 0.01
+_LISTENS_S = 30.0
 
 # A vote costs a fraction of a millisecond. Four a second are soon enough to stop, and cost no throughput.
 VOTE_EVERY_S = 0.25
@@ -86,6 +93,8 @@ def join(rank: Rank, job: TrainJob) -> Ranks:
     """
     limit = timedelta(seconds=job.longest_stage_s + _AFTER_SUPERVISOR_S)
     device = device_of(rank.local_rank, gpus=job.gpus)
+    if rank.node is None and not rank.is_first:
+        _await_first(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     # With `device_id` NCCL connects now, so that a bad host shows here and not in the first step.
     torch_dist.init_process_group(
         BACKENDS[device.type],
@@ -97,6 +106,16 @@ def join(rank: Rank, job: TrainJob) -> Ranks:
     # For a rank that is missing NCCL would wait without a word; this names it.
     torch_dist.monitored_barrier(control, limit, wait_all_ranks=True)
     return Ranks(rank=rank, device=device, control=control)
+
+
+def _await_first(host: str, port: int) -> None:
+    """Return when rank 0 listens there; after a while also when it does not, which torch then says."""
+    until = time.monotonic() + _LISTENS_S
+    while time.monotonic() < until:
+        with suppress(OSError):
+            socket.create_connection((host, port), timeout=_LISTENS_S).close()
+            return
+        time.sleep(_ASK_AGAIN_S)
 
 
 def _of_this_node(rank: Rank) -> dict[str, Any]:
