@@ -1,9 +1,9 @@
 """How long a training stands still for a rank that was killed, and for one that hangs.
 
 From the fault to the end of the next step that nobody had done before, with all that lies between: seen,
-ended, started again, loaded, and the steps since the newest checkpoint done once more. The kill comes just after
-a checkpoint, since those steps are up to `checkpoint_every`; the hang ten steps after one. Beside it, in turns:
-a bare start, from `torchrun` by hand to its first step, which moves with the computer's speed as much.
+ended, started again, loaded, and the steps since the newest checkpoint done once more. The kill comes just
+after a checkpoint, since those steps are up to `checkpoint_every`; the hang ten steps after one. Beside it, in
+turns: a bare start, from `torchrun` by hand to its first step, which moves with the computer's speed as much.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _training(box: Path) -> Iterator[None]:
 def _until_saved(box: Path) -> None:
     """Wait for the first checkpoint to be whole."""
     deadline = time.monotonic() + _WITHIN_S
-    while not list((box / layout.CHECKPOINTS).glob("*/manifest.json")):
+    while not list((box / layout.CHECKPOINTS).glob("step-*/manifest.json")):
         if time.monotonic() > deadline:
             raise TimeoutError(f"no checkpoint in {box}")
         time.sleep(0.01)
