@@ -2,8 +2,8 @@
 
 From the fault to the end of the next step that nobody had done before, with all that lies between: seen,
 ended, started again, loaded, and the steps since the newest checkpoint done once more. The kill comes just
-after a checkpoint, since those steps are up to `checkpoint_every`; the hang ten steps after one. Beside it, in
-turns: a bare start, from `torchrun` by hand to its first step, which moves with the computer's speed as much.
+after a checkpoint, since those steps are up to `checkpoint_every`; the hang ten steps after one. Beside it,
+in turns: a bare start, from `torchrun` by hand to its first step, which moves with the computer's speed.
 """
 
 from __future__ import annotations
