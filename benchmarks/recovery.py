@@ -26,6 +26,7 @@ from typing import Any
 from benchmarks.box import config, environment, prepare
 from benchmarks.figures import Claim, Pair, at_most, rounds_of, show
 from benchmarks.launches import by_hand
+from tests.waiting import eventually
 from trainer.contract import layout
 
 ROUNDS = 5
@@ -97,7 +98,7 @@ def _after_a_kill(folder: Path) -> float:
     box = _prepare(folder, task="advection")
     with _training(box):
         _until(box, step=_SAVED_AT + 1)
-        _until_saved(box)
+        eventually(lambda: list((box / layout.CHECKPOINTS).glob("step-*/manifest.json")), what="a checkpoint")
         record = json.loads((box / layout.RANKS / "rank-1.process.json").read_text())
         reached, began = _last(box)["step"], time.time()
         os.kill(record["pid"], signal.SIGKILL)
@@ -134,15 +135,6 @@ def _training(box: Path) -> Iterator[None]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
-
-
-def _until_saved(box: Path) -> None:
-    """Wait for the first checkpoint to be whole."""
-    deadline = time.monotonic() + _WITHIN_S
-    while not list((box / layout.CHECKPOINTS).glob("step-*/manifest.json")):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no checkpoint in {box}")
-        time.sleep(0.01)
 
 
 def _until(box: Path, *, step: int, since: float = 0.0) -> float:
