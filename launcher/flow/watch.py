@@ -149,7 +149,9 @@ def _listen(context: RunContext, state: WatchState, seconds: float) -> None:
     pause_s = min(_LISTEN_S, seconds) if seconds <= policy.LOOK_S else seconds
     while context.now() < until and context.user_request() is request:
         context.wait(pause_s)
-        context.show_log()
+        # Until it has begun each look brings its log: one that ran ahead would show steps before the ranks.
+        if state.beginning.has_begun:
+            context.show_log()
         if state.has_done_steps and _seems_over(context):
             return
 

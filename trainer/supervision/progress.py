@@ -19,6 +19,8 @@ from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.stall import RankProgress
 
 _TAIL = 1 << 14
+_BEGINNING = frozenset({"", "start", "data", "compile"})
+"""What a rank does before its first step."""
 
 
 @dataclass(kw_only=True)
@@ -27,10 +29,20 @@ class ProgressTracker:
 
     box: Path
     _moved: dict[int, tuple[Beat | None, float]] = field(default_factory=dict)
+    _beginning: dict[int, str] = field(default_factory=dict)
+    """What each rank was last seen to do, up to its first step."""
 
     def ranks_progress(self, processes: Iterable[RankProcess]) -> tuple[RankProgress, ...]:
         """Say where the ranks that still run stand."""
         return tuple(self._progress_of(process.rank) for process in processes if process.exit_code is None)
+
+    def has_news(self, ranks_progress: Iterable[RankProgress]) -> bool:
+        """Tell whether a rank has come on, on its way to its first step, since this was last asked."""
+        before = dict(self._beginning)
+        for rank_progress in ranks_progress:
+            if self._beginning.get(rank_progress.rank, "") in _BEGINNING:
+                self._beginning[rank_progress.rank] = rank_progress.activity
+        return self._beginning != before
 
     def _progress_of(self, rank: int) -> RankProgress:
         now, beat = time.monotonic(), beat_of(self.box, rank)

@@ -119,12 +119,16 @@ class Watch:
         while self.launch.agent.poll() is None:
             self.log.pump()
             self._talk()
-            if time.monotonic() - reported >= _REPORT_EVERY_S:
+            if time.monotonic() - reported >= _REPORT_EVERY_S or self._has_news():
                 reported = time.monotonic()
                 self.report()
             if self._is_over():
                 return
             time.sleep(_LOOK_EVERY_S)
+
+    def _has_news(self) -> bool:
+        """Before the first step each thing is written at once: the log tells of it just as soon."""
+        return self.tracker.has_news(self.tracker.ranks_progress(self.launch.processes()))
 
     def report(self) -> None:
         """Write `run/status.json`, and name in the log every rank that has ended."""

@@ -167,6 +167,13 @@ def test_detached_it_stays_until_the_training_has_begun(tmp_path: Path) -> None:
     assert terminal.machines() == 1
 
 
+def test_until_the_training_begins_the_log_does_not_run_ahead_of_what_is_told(tmp_path: Path) -> None:
+    quick = Training(seconds=20.0, steps=80)
+    shown = Terminal(tmp_path, quick).launch().output
+    # Of the first look; what came after it is shown once the next one has told of it.
+    assert shown[: shown.index("training: step")].count("rank0 step") == 1, shown
+
+
 def test_detached_a_program_without_heartbeats_is_left_once_its_ranks_have_lived_for_a_while(
     tmp_path: Path,
 ) -> None:
