@@ -149,18 +149,19 @@ def _evaluate(
     # A rollout is no step: a stop may take longer from here on than two steps of the training.
     stop.step_s = None
     beat = partial(heart.beat, step, "eval")
-    if metrics and session.config.plots:
-        report.get_ready_to_draw()
+    plots = session.config.plots
+    if plots:
+        report.get_ready_to_draw(session.ranks.rank)
     try:
         conclusion = conclude(session, until_asked_to_stop(session.ranks, beat, lambda: stop.asked))
     except Abandoned:
         return False
     if metrics:
         conclusion.tell()
-        box, title = session.ranks.rank.box, f"{session.job.name}, step {step}"
-        folder, plots = box / layout.EVALUATION, session.config.plots
-        began = time.monotonic()
-        pictures = conclusion.write(folder, title, plots=plots, beat=beat)
+    box, title = session.ranks.rank.box, f"{session.job.name}, step {step}"
+    began = time.monotonic()
+    pictures = conclusion.write(box / layout.EVALUATION, title, session.ranks, plots=plots, beat=beat)
+    if metrics:
         print(f"report.md and {len(pictures)} pictures: {time.monotonic() - began:.1f} s", flush=True)
         metrics.show(step, pictures)
         scores = conclusion.scores

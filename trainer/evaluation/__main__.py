@@ -81,9 +81,10 @@ def _evaluate(request: _EvaluationRequest) -> None:
     conclusion = conclude(trained, beat=_nobody_watches)
     if rank.is_first:
         conclusion.tell()
-        run = found.state.made_by.get("run_id", "a checkpoint")
-        title, plots = f"{run}, step {found.state.step}", trained.config.plots
-        conclusion.write(request.out, title, plots=plots, beat=_nobody_watches)
+    run = found.state.made_by.get("run_id", "a checkpoint")
+    title, plots = f"{run}, step {found.state.step}", trained.config.plots
+    conclusion.write(request.out, title, ranks, plots=plots, beat=_nobody_watches)
+    if rank.is_first:
         print(f"the report is in {request.out}")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.contract.scores import lines_of
+from trainer.distributed.group import Ranks
 from trainer.evaluation import comparison, report
 from trainer.evaluation.comparison import StageComparison
 from trainer.evaluation.evaluation import Evaluation, TrainedModel, evaluate, flat
@@ -33,9 +34,11 @@ class Conclusion:
         for line in self.lines:
             print(line, flush=True)
 
-    def write(self, folder: Path, title: str, *, plots: bool, beat: Callable[[], None]) -> list[Path]:
-        """Write the report; the pictures, if there are any."""
-        return report.write(folder, self.evaluations, title, self.lines, plots=plots, beat=beat)
+    def write(
+        self, folder: Path, title: str, ranks: Ranks, *, plots: bool, beat: Callable[[], None]
+    ) -> list[Path]:
+        """Write the report; return the pictures, if there are any. All ranks call this."""
+        return report.write(folder, self.evaluations, title, self.lines, ranks, plots=plots, beat=beat)
 
 
 def conclude(trained: TrainedModel, beat: Callable[[], None]) -> Conclusion:

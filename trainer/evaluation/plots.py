@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,30 @@ _LINES = {
 """Colour, style and name of each predictor: models are solid, floors are not."""
 
 
-def draw(folder: Path, evaluation: Evaluation, beat: Callable[[], None]) -> list[Path]:
-    """Draw all pictures that say something of this task; return their files."""
+def draw(
+    folder: Path, evaluations: Sequence[Evaluation], beat: Callable[[], None], *, part: int = 0, of: int = 1
+) -> dict[str, list[Path]]:
+    """Draw each `of`-th picture, from number `part` on; return the files of all of them, by task."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = [picture for each in evaluations for picture in _pictures(folder, each)]
+    for picture in pictures[part::of]:
+        beat()
+        _save(picture.figure(picture.evaluation), picture.path)
+    return {
+        each.task: [picture.path for picture in pictures if picture.evaluation is each]
+        for each in evaluations
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Picture:
+    path: Path
+    evaluation: Evaluation
+    figure: Callable[[Evaluation], Figure]
+
+
+def _pictures(folder: Path, evaluation: Evaluation) -> list[_Picture]:
+    """List all pictures that say something of this task."""
     on_a_line = evaluation.examples[0].truth.ndim == 3
     kinds: dict[str, Callable[[Evaluation], Figure]] = {
         "fields": _lines if on_a_line else _maps,
@@ -49,13 +72,10 @@ def draw(folder: Path, evaluation: Evaluation, beat: Callable[[], None]) -> list
         "spectra": _spectra,
     }
     stem = re.sub(r"\W+", "-", evaluation.task)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for kind, picture in kinds.items():
-        beat()
-        paths.append(folder / f"{stem}-{kind}.png")
-        _save(picture(evaluation), paths[-1])
-    return paths
+    return [
+        _Picture(path=folder / f"{stem}-{kind}.png", evaluation=evaluation, figure=figure)
+        for kind, figure in kinds.items()
+    ]
 
 
 def _save(figure: Figure, path: Path) -> None:

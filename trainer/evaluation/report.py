@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from trainer.contract.records import write_atomically, write_json
+from trainer.distributed.group import Ranks
+from trainer.distributed.rank import Rank
 from trainer.evaluation.evaluation import WHOLE, Evaluation
 from trainer.evaluation.scores import Scores
 
 SCORES, REPORT = "scores.json", "report.md"
+_PICTURES = 4
+"""At most, of a task: for more ranks than that there is little to draw."""
 
 _TOLD = {
     "rollout": "rollout",
@@ -33,23 +37,29 @@ def write(
     evaluations: Sequence[Evaluation],
     title: str,
     lines: Sequence[str],
+    ranks: Ranks,
     *,
     plots: bool,
     beat: Callable[[], None],
 ) -> list[Path]:
-    """Write the report into `folder`, with `lines` below its title; the pictures, if there are any.
+    """Write the report into `folder`, with `lines` below its title; return the pictures, if there are any.
 
+    All ranks call this. Those of rank 0's machine draw the pictures together, rank 0 writes the rest.
     Where matplotlib is missing, a line says so.
     """
-    write_json(folder / SCORES, {each.task: _record(each) for each in evaluations})
-    pictures: dict[str, list[Path]] = _draw(folder, evaluations, beat) if plots else {}
-    write_atomically(folder / REPORT, _text(evaluations, title, lines, pictures))
+    pictures: dict[str, list[Path]] = _draw(folder, evaluations, ranks.rank, beat) if plots else {}
+    if plots:
+        ranks.wait_for_all()
+    if ranks.rank.is_first:
+        write_json(folder / SCORES, {each.task: _record(each) for each in evaluations})
+        write_atomically(folder / REPORT, _text(evaluations, title, lines, pictures))
     return [picture for each in pictures.values() for picture in each]
 
 
-def get_ready_to_draw() -> None:
+def get_ready_to_draw(rank: Rank) -> None:
     """Import what draws the pictures, which takes a second, while the GPU computes what they show."""
-    threading.Thread(target=_import_plots, name="plots", daemon=True).start()
+    if _draws(rank):
+        threading.Thread(target=_import_plots, name="plots", daemon=True).start()
 
 
 def _import_plots() -> None:
@@ -57,16 +67,30 @@ def _import_plots() -> None:
         import trainer.evaluation.plots  # noqa: F401
 
 
-def _draw(folder: Path, evaluations: Sequence[Evaluation], beat: Callable[[], None]) -> dict[str, list[Path]]:
-    """Draw the pictures, by task."""
+def _draws(rank: Rank) -> bool:
+    return rank.rank < _artists(rank)
+
+
+def _artists(rank: Rank) -> int:
+    """Count the ranks that draw: what others draw, on other machines, is not seen."""
+    return min(_PICTURES, rank.local_world_size or rank.world_size)
+
+
+def _draw(
+    folder: Path, evaluations: Sequence[Evaluation], rank: Rank, beat: Callable[[], None]
+) -> dict[str, list[Path]]:
+    """Draw this rank's share of the pictures; return all of them, by task."""
+    if not _draws(rank):
+        return {}
     try:
         from trainer.evaluation.plots import draw
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        print("no pictures of the scores: the package matplotlib is not installed", flush=True)
+        if rank.is_first:
+            print("no pictures of the scores: the package matplotlib is not installed", flush=True)
         return {}
-    return {each.task: draw(folder, each, beat) for each in evaluations}
+    return draw(folder, evaluations, beat, part=rank.rank, of=_artists(rank))
 
 
 def _record(evaluation: Evaluation) -> dict[str, Any]:

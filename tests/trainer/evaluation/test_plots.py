@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from tests.slow import slow
-from tests.trainer.conftest import ended, forking
+from tests.trainer.conftest import together
+from trainer.distributed.group import Ranks
 from trainer.evaluation import report
 from trainer.evaluation.evaluation import WHOLE, Evaluation, Example
 from trainer.evaluation.scores import Scores
@@ -55,7 +56,7 @@ def test_each_kind_of_task_has_its_pictures(tmp_path: Path, seen: Evaluation, ki
     from trainer.evaluation.plots import draw  # not in the process that is to find no matplotlib
 
     beats: list[None] = []
-    paths = draw(tmp_path / "seen", seen, lambda: beats.append(None))
+    paths = draw(tmp_path / "seen", [seen], lambda: beats.append(None))["mine:waves"]
     assert [path.name for path in paths] == [f"mine-waves-{kind}.png" for kind in kinds]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
     assert len(beats) == len(paths)  # drawing takes a while, and nobody is to take that for a hang
@@ -69,23 +70,42 @@ def test_no_name_of_the_error_s_picture_is_cut_at_its_edge(tmp_path: Path) -> No
     seen = evaluation((16,))
     every = dict.fromkeys(_LINES, scores(0.5))
     seen = replace(seen, scores={WHOLE: every, "beta 0.4": every})
-    drawn = next(path for path in draw(tmp_path, seen, lambda: None) if path.name.endswith("error.png"))
+    paths = draw(tmp_path, [seen], lambda: None)["mine:waves"]
+    drawn = next(path for path in paths if path.name.endswith("error.png"))
     with Image.open(drawn) as image:
         edge = image.convert("L").crop((image.width - 5, 0, image.width, image.height))
     assert edge.getextrema()[0] > 250
 
 
-def test_where_matplotlib_is_missing_the_report_is_written_and_a_line_says_so(tmp_path: Path) -> None:
-    process = forking().Process(target=_write_without_matplotlib, args=(tmp_path,))
-    process.start()
-    assert ended(process) == 0
-    assert (
-        tmp_path / "log"
-    ).read_text() == "no pictures of the scores: the package matplotlib is not installed\n"
-    assert {path.name for path in tmp_path.iterdir()} == {"log", report.SCORES, report.REPORT}
+@pytest.mark.torch
+def test_the_ranks_of_a_machine_share_the_pictures(tmp_path: Path) -> None:
+    seen = evaluation((16,))
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert together(write, 1, one, seen) == [4]
+    assert together(write, 2, two, seen) == [2, 2]
+    assert files_in(two) == files_in(one)
 
 
-def _write_without_matplotlib(folder: Path) -> None:
+@pytest.mark.torch
+def test_where_matplotlib_is_missing_the_report_is_written_and_one_line_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    together(write_without_matplotlib, 2, log, tmp_path / "report")
+    assert log.read_text() == "no pictures of the scores: the package matplotlib is not installed\n"
+    assert files_in(tmp_path / "report").keys() == {report.SCORES, report.REPORT}
+
+
+def write(ranks: Ranks, folder: Path, seen: Evaluation) -> int:
+    """How many pictures this rank drew."""
+    beats: list[None] = []
+    report.write(folder, [seen], "run, step 3", [], ranks, plots=True, beat=lambda: beats.append(None))
+    return len(beats)
+
+
+def write_without_matplotlib(ranks: Ranks, log: Path, folder: Path) -> None:
     sys.modules["matplotlib"] = None  # type: ignore[assignment]
-    with (folder / "log").open("w") as file, redirect_stdout(file):
-        report.write(folder, [evaluation((16,))], "run, step 3", [], plots=True, beat=lambda: None)
+    with log.open("a") as file, redirect_stdout(file):
+        write(ranks, folder, evaluation((16,)))
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -164,7 +164,7 @@ def test_a_rollout_that_runs_away_is_counted_and_told_in_the_report(alone: Ranks
     assert scores["rollout_diverged"] == 1
     assert "rollout_nrmse" not in scores
     assert math.isfinite(scores["rollout_nrmse_median"])
-    report.write(tmp_path, [found], "run, step 3", lines_of(scores), plots=False, beat=lambda: None)
+    report.write(tmp_path, [found], "run, step 3", lines_of(scores), alone, plots=False, beat=lambda: None)
     text = (tmp_path / report.REPORT).read_text()
     assert "rollout nRMSE is infinite, 1 rollouts ran away; persistence has 0" in text
     own = json.loads((tmp_path / report.SCORES).read_text())["advection"]
