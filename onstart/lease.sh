@@ -13,14 +13,14 @@ tick() { if read -r now _ </proc/uptime; then now=${now%.*}; else printf -v now 
 # found = the processes of the instance $1, or of the run in the folder $1, and all below them. Slots of a held machine are
 # instances of their own, and say which one holds them. What was $killed has no environment while it gives its memory back.
 find_all() {
-  local dir pid stat env parent=() grown=1 IFS=$'\n'
+  local dir pid stat env parent=() grown=1 IFS=$'\n' LC_ALL=C
   found=()
   for dir in /proc/[0-9]*; do
     pid=${dir#/proc/} stat='' env=()
     { read -rd '' stat <"$dir/stat"; mapfile -td '' env <"$dir/environ"; } 2>/dev/null
     [[ $pid != "$BASHPID" && $stat =~ .*\)\ [^Z]\ ([0-9]+) ]] || continue
     parent[pid]=${BASH_REMATCH[1]}
-    [[ $'\n'${env[*]-VASTRUN_$pid}$'\n' == *$'\n'VASTRUN_@(@(INSTANCE|HELD|RUN)="$1"|$killed)$'\n'* ]] && found[pid]=1
+    [[ $IFS${env[*]-VASTRUN_$pid}$IFS =~ ${IFS}VASTRUN_((INSTANCE|HELD|RUN)="$1"|$killed)$IFS ]] && found[pid]=1
   done
   while ((grown)); do
     grown=0

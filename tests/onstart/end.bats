@@ -84,11 +84,15 @@ PY
 }
 
 @test "processes of another instance live on" {
-  VASTRUN_INSTANCE=$box_id-other sleep 600 3>&- &
-  pid=$!
+  local name pids=()
+  box_id=a.b+
+  for name in a.b a.b+c aab+ x:a.b+; do
+    VASTRUN_INSTANCE=$name VASTRUN_NAME=$box_id sleep 600 3>&- &
+    pids+=($!)
+  done
   end_box
-  alive "$pid"
-  kill "$pid"
+  for pid in "${pids[@]}"; do alive "$pid"; done
+  kill "${pids[@]}"
 }
 
 @test "what runs in the slots of the instance ends with it" {

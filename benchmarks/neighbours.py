@@ -1,0 +1,60 @@
+"""Neighbours: CPU seconds that the lease takes to end a box, beside the processes of other boxes and without."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.figures import Claim, at_most, in_turns, show
+from launcher.shipped import onstart_dir
+from trainer.contract import layout
+
+ROUNDS = 5
+OTHERS = 8
+"""Processes of other boxes, as a held machine or a computer with several runs has them."""
+VARIABLES = 40
+"""With our prefix, in the environment of each: about as many as a rank has."""
+MOST = at_most(2.0)
+
+
+def run() -> bool:
+    """Print one line."""
+    pair = in_turns(_beside_others, _ended, ROUNDS)
+    claim = Claim(pair.ratio, f"of an end without {OTHERS} processes of other boxes", MOST)
+    return show("end of a box", pair, "CPU s", claim, theirs="alone")
+
+
+def _beside_others() -> float:
+    with _others():
+        return _ended()
+
+
+@contextmanager
+def _others() -> Iterator[None]:
+    env = {f"VASTRUN_NEIGHBOUR_{number}": "x" * 60 for number in range(VARIABLES)}
+    sleeping = [subprocess.Popen(["sleep", "600"], env={**os.environ, **env}) for _ in range(OTHERS)]
+    try:
+        yield
+    finally:
+        for process in sleeping:
+            process.kill()
+            process.wait()
+
+
+def _ended() -> float:
+    """End a box in which one process is at work."""
+    with tempfile.TemporaryDirectory() as root:
+        box = Path(root) / "box"
+        box.mkdir()
+        worker = subprocess.Popen(["sleep", "600"], env={**os.environ, "VASTRUN_INSTANCE": "benchmark"})
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        script = str(onstart_dir() / layout.LEASE_SCRIPT)
+        subprocess.run(["bash", script, "end", "benchmark", str(box)], check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        worker.wait()
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
