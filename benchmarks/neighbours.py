@@ -1,4 +1,4 @@
-"""Neighbours: CPU seconds that the lease takes to end a box, beside the processes of other boxes and without."""
+"""Neighbours: CPU seconds that the lease takes to end a box, beside processes of other boxes and without."""
 
 from __future__ import annotations
 
