@@ -47,11 +47,12 @@ def write(
     All ranks call this. Those of rank 0's machine draw the pictures together, rank 0 writes the rest.
     Where matplotlib is missing, a line says so.
     """
+    if ranks.rank.is_first:
+        write_json(folder / SCORES, {each.task: _record(each) for each in evaluations})
     pictures: dict[str, list[Path]] = _draw(folder, evaluations, ranks.rank, beat) if plots else {}
     if plots:
         ranks.wait_for_all()
     if ranks.rank.is_first:
-        write_json(folder / SCORES, {each.task: _record(each) for each in evaluations})
         write_atomically(folder / REPORT, _text(evaluations, title, lines, pictures))
     return [picture for each in pictures.values() for picture in each]
 

@@ -94,6 +94,22 @@ def test_where_matplotlib_is_missing_the_report_is_written_and_one_line_says_so(
     assert files_in(tmp_path / "report").keys() == {report.SCORES, report.REPORT}
 
 
+@pytest.mark.torch
+def test_the_scores_are_there_before_anything_is_drawn(tmp_path: Path) -> None:
+    assert together(seen_while_drawing, 1, tmp_path) == [[report.SCORES]]
+
+
+def seen_while_drawing(ranks: Ranks, folder: Path) -> list[str]:
+    """The files that are there when the first picture is begun."""
+    found: list[list[str]] = []
+
+    def beat() -> None:
+        found.append(sorted(files_in(folder)))
+
+    report.write(folder, [evaluation((16,))], "run, step 3", [], ranks, plots=True, beat=beat)
+    return found[0]
+
+
 def write(ranks: Ranks, folder: Path, seen: Evaluation) -> int:
     """How many pictures this rank drew."""
     beats: list[None] = []
