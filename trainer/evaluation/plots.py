@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,11 @@ def draw(
 ) -> dict[str, list[Path]]:
     """Draw each `of`-th picture, from number `part` on; return the files of all of them, by task."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = [picture for each in evaluations for picture in _pictures(folder, each)]
-    for picture in pictures[part::of]:
+    pictures = {each.task: _pictures(folder, each) for each in evaluations}
+    for picture in [*chain.from_iterable(pictures.values())][part::of]:
         beat()
         _save(picture.figure(picture.evaluation), picture.path)
-    return {
-        each.task: [picture.path for picture in pictures if picture.evaluation is each]
-        for each in evaluations
-    }
+    return {task: [picture.path for picture in own] for task, own in pictures.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
