@@ -119,16 +119,16 @@ class Watch:
         while self.launch.agent.poll() is None:
             self.log.pump()
             self._talk()
-            if time.monotonic() - reported >= _REPORT_EVERY_S or self._has_news():
+            processes = self.launch.processes()
+            ranks_progress = self.tracker.ranks_progress(processes)
+            # What comes before the first step is written at once: the log tells of it just as soon.
+            has_news = self.tracker.has_news(ranks_progress)
+            if has_news or time.monotonic() - reported >= _REPORT_EVERY_S:
                 reported = time.monotonic()
                 self.report()
-            if self._is_over():
+            if self._is_over(processes, ranks_progress):
                 return
             time.sleep(_LOOK_EVERY_S)
-
-    def _has_news(self) -> bool:
-        """Before the first step each thing is written at once: the log tells of it just as soon."""
-        return self.tracker.has_news(self.tracker.ranks_progress(self.launch.processes()))
 
     def report(self) -> None:
         """Write `run/status.json`, and name in the log every rank that has ended."""
@@ -139,9 +139,7 @@ class Watch:
         write_status(self.box, ranks_progress, processes, world_size=ranks, steps=steps)
         reap_orphans(but=self.launch.agent.pid)
 
-    def _is_over(self) -> bool:
-        processes = self.launch.processes()
-        ranks_progress = self.tracker.ranks_progress(processes)
+    def _is_over(self, processes: tuple[RankProcess, ...], ranks_progress: tuple[RankProgress, ...]) -> bool:
         self._tell_ends(processes)
         # A stop comes first: ranks that fail on their way out have not failed by themselves.
         if self.stop.cause is not None:
