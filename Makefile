@@ -1,4 +1,4 @@
-# One word each: quickstart, test, slow, lint, check, pythons, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, integration, slow, lint, check, pythons, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -17,7 +17,7 @@ GPU_PYTHON = $(if $(filter file default,$(origin PYTHON)),$(firstword $(wildcard
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test slow lint check pythons wheel image messages schemas docs format bench gpu proof chaos fuzz clean
+.PHONY: help quickstart test integration slow lint check pythons wheel image messages schemas docs format bench gpu proof chaos fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,13 +25,16 @@ help: ## This list
 quickstart: $(STAMPS)/trainer ## Set up, then train two ranks on this computer
 	$(BIN)/vastrun launch configs/quickstart.yaml --provider local
 
-test: $(STAMPS)/dev ## Set up, then pass the tests: all but the slow ones
-	$(PYTEST) -m 'not slow'
+test: $(STAMPS)/dev ## Set up, then pass the tests: all but the slow ones and those of integration
+	$(PYTEST) -m 'not slow and not integration'
+
+integration: $(STAMPS)/dev ## The tests with a real Docker, Slurm and Chromium; names what this computer lacks
+	$(PYTEST) -m 'integration and not slow'
 
 slow: $(STAMPS)/dev ## The tests that test leaves out, or the K-th of N parts of them: PART=K/N
 	$(PYTEST) -m slow --part $(PART)
 
-check: lint test slow ## All that a change must pass, but what needs Docker
+check: lint test integration slow ## All that a change must pass
 
 lint: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck
 	$(BIN)/ruff format --check .

@@ -75,6 +75,13 @@ def _has_room(folder: Path) -> bool:
     return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _ROOM
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Who changes a line needs no scheduler, daemon or browser: their tests are of `make integration`."""
+    needed = (parts.PARTS[name] for mark in item.iter_markers("needs") for name in mark.args)
+    if any(part.is_system for part in needed):
+        item.add_marker("integration")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take one part; spread those that wait most between the others, which keep the cores busy meanwhile."""
@@ -115,8 +122,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("needs"):
         for part in mark.args:
             parts.require(part)
-    if item.get_closest_marker("docker"):
-        parts.require("docker")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -30,12 +30,16 @@ _AS_ROOT = "sudo make test" if os.geteuid() else "docker run --privileged …, o
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """`brings`: the command, on Debian and on macOS; None: this system cannot have it."""
+    """`brings`: the command, on Debian and on macOS; None: this system cannot have it.
+
+    `is_system`: a scheduler, a daemon, a browser: tests that need it are marked `integration`.
+    """
 
     what: str
     is_here: Callable[[], bool]
     debian: str
     macos: str | None = None
+    is_system: bool = False
 
     @property
     def brings(self) -> str:
@@ -84,12 +88,13 @@ PARTS: Mapping[str, Part] = {
         what="a Docker daemon with the base image",
         is_here=_docker_is_ready,
         debian="sudo tests/docker/daemon.sh start && sudo tests/docker/base.sh",
+        is_system=True,
     ),
     "postgresql": Part(
         what="PostgreSQL's server",
         is_here=postgres.is_here,
-        debian="sudo apt-get install postgresql && make .venv/stamps/dev",
-        macos="brew install postgresql",
+        debian="make .venv/stamps/dev",
+        macos="make .venv/stamps/dev",
     ),
     "g++": Part(
         what="a C++ compiler",
@@ -112,6 +117,7 @@ PARTS: Mapping[str, Part] = {
         is_here=lambda: chromium.program() is not None,
         debian="sudo apt-get install chromium",
         macos="brew install --cask chromium",
+        is_system=True,
     ),
     "axe": Part(
         what="axe-core",
@@ -129,6 +135,7 @@ PARTS: Mapping[str, Part] = {
         what="Slurm's daemons and commands",
         is_here=slurm.is_here,
         debian="sudo apt-get install slurm-wlm",
+        is_system=True,
     ),
     "networks": Part(
         what="network namespaces, which are root's",

@@ -20,6 +20,8 @@ parts.PARTS = {
     "anvil": parts.Part(what="an anvil", is_here=lambda: False,
         debian="sudo apt-get install anvil", macos="brew install anvil"),
     "hammer": parts.Part(what="a hammer", is_here=lambda: True, debian=""),
+    "forge": parts.Part(what="a forge", is_here=lambda: False, debian="build one", macos="build one",
+        is_system=True),
 }
 """
 TESTS = """
@@ -45,12 +47,23 @@ def test_swords(iron):
 def test_on_sundays():
     pytest.skip("it is no Sunday")
 """
+OF_SYSTEMS = """
+import pytest
+
+@pytest.mark.needs("hammer", "forge")
+def test_anchors():
+    raise AssertionError
+
+@pytest.mark.parametrize("metal", ["tin", pytest.param("iron", marks=pytest.mark.needs("forge"))])
+def test_metals(metal):
+    assert metal == "tin"
+"""
 
 
-def run(folder: Path, *options: str, **variables: str) -> str:
+def run(folder: Path, *options: str, tests: str = TESTS, **variables: str) -> str:
     """What pytest says of these tests at the end."""
     (folder / "conftest.py").write_text(CONFTEST)
-    (folder / "test_smithy.py").write_text(TESTS)
+    (folder / "test_smithy.py").write_text(tests)
     root = Path(__file__).parents[1]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-c", root / "pyproject.toml"]
     environ = {name: value for name, value in os.environ.items() if name != "CI" and "PYTEST" not in name}
@@ -82,6 +95,18 @@ def test_in_ci_a_missing_part_is_an_error(tmp_path: Path) -> None:
     assert "this computer lacks an anvil" in said
     assert "1 passed, 1 skipped" in said
     assert "skipped without" not in said
+
+
+def test_who_leaves_integration_out_needs_no_system_and_who_asks_for_it_reads_what_is_missing(
+    tmp_path: Path,
+) -> None:
+    without = run(tmp_path, "-m", "not integration", tests=OF_SYSTEMS)
+    assert "1 passed, 2 deselected" in without
+    assert "forge" not in without
+    said = run(tmp_path, "-m", "integration", tests=OF_SYSTEMS)
+    assert "2 tests skipped without a forge; to run them: build one" in said
+    assert "2 skipped, 1 deselected" in said
+    assert "1 deselected, 2 errors" in run(tmp_path, "-m", "integration", tests=OF_SYSTEMS, CI="true")
 
 
 def test_nothing_is_said_where_nothing_is_missing() -> None:

@@ -8,14 +8,15 @@ import pytest
 
 from launcher.core import Instance
 from launcher.ports import Remote
-from tests.contract.markets import MAKERS, PRETENDED, Market
+from tests.contract.markets import MAKERS, PRETENDED, SYSTEMS, Market
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A provider whose boxes run no command is not asked to run one."""
     if "open_market" in metafunc.fixturenames:
         names = [name for name in MAKERS if name not in PRETENDED or not _needs_a_real_one(metafunc)]
-        metafunc.parametrize("open_market", names, indirect=True)
+        markets = [pytest.param(name, marks=pytest.mark.needs(*SYSTEMS.get(name, ()))) for name in names]
+        metafunc.parametrize("open_market", markets, indirect=True)
 
 
 def _needs_a_real_one(metafunc: pytest.Metafunc) -> bool:

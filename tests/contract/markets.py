@@ -153,7 +153,6 @@ def real_docker(folder: Path) -> Market:
 
 def slurm(folder: Path) -> Market:
     """Jobs of a real cluster on this computer."""
-    parts.require("slurm")
     environ = {**os.environ, **shared().variables}
 
     def make() -> Provider:
@@ -192,5 +191,7 @@ MAKERS: Mapping[str, Callable[[Path], Market]] = {
     "toy": toy,
     "pool": pool,
 }
+SYSTEMS: Mapping[str, tuple[str, ...]] = {"slurm": ("slurm",)}
+"""Parts of the computer (tests/parts.py) without which there is no such market."""
 PRETENDED = ("fake",)
 """It sells whatever is asked for, and its boxes know the launcher's own commands only."""

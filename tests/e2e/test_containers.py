@@ -16,7 +16,7 @@ from tests.parts import BASE_IMAGE
 
 docker = pytest.importorskip("docker")
 REPOSITORY = "127.0.0.1:5000/vastrun"
-pytestmark = [pytest.mark.docker, pytest.mark.torch]
+pytestmark = [pytest.mark.needs("docker"), pytest.mark.torch]
 
 
 @pytest.fixture

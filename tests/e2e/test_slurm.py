@@ -11,18 +11,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import parts
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Launch, Terminal
 from tests.emulators.slurm import NODES, Slurm
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.needs("slurm")
 SCRIPT = ("launch", str(JOBS / "script.yaml"), "--provider", "slurm", "--set", "ranks=1", *WITH_STUB_TORCH)
 WAITS = (*SCRIPT, "--set", "command=python script.py waits")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Slurm]:
-    parts.require("slurm")
     with Slurm(slurmd_timeout_s=8) as cluster:
         yield cluster
 

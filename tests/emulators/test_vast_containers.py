@@ -24,7 +24,7 @@ from tests.emulators.vast import VastEmulator
 from tests.parts import BASE_IMAGE
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.needs("docker")
 
 _CURL = 'curl -s -X DELETE -H "Authorization: Bearer $CONTAINER_API_KEY" "$VAST_URL/api/v0/instances/'
 

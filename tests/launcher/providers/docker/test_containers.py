@@ -17,7 +17,7 @@ from tests.contract.markets import LEASE, Market, RealClock, real_docker
 from tests.waiting import eventually
 
 sdk = pytest.importorskip("docker")
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.needs("docker")
 
 SETPCAP, NET_RAW, SYS_PTRACE, SYS_ADMIN, MKNOD, SETFCAP = 8, 13, 19, 21, 27, 31
 """Numbers of capabilities, as the kernel counts them."""
