@@ -14,7 +14,6 @@ from launcher.clocks import elapsed, late_clock, steady_clock
 from launcher.commands.computer import private_words
 from launcher.commands.settings import read_settings
 from launcher.core import Origin, Run, UserRequest
-from launcher.core.job import JobSpec
 from launcher.ledger.joining import TeamLedger, name_of_computer
 from launcher.ledger.presence import Presence
 from launcher.ledger.run_ids import new_id
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from launcher.commands.exporting import Exporter
     from launcher.commands.foretelling import Foreteller
     from launcher.commands.rehearsing import Rehearsal
+    from launcher.core.job import JobSpec
     from launcher.decisions.speed_history import SpeedHistory
     from launcher.image.lock import Lock
     from launcher.ui.notify import UrlNotifier

@@ -11,7 +11,8 @@ from launcher.api import batches
 from launcher.batch.pricing import BatchPlan, price
 from launcher.batch.results import metric_of, results_of
 from launcher.batch.searching import first_points
-from launcher.cli.options import confirm, must_ship
+from launcher.cli.job_files import must_ship
+from launcher.cli.options import confirm
 from launcher.cli.output import say, show, width
 from launcher.commands.queries import counted
 from launcher.config import read_job

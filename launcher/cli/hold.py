@@ -8,16 +8,14 @@ import click
 
 from launcher.cli.driving import drive_to_end
 from launcher.cli.failures import concerns
+from launcher.cli.job_files import must_ship, read_job_file, without_auto
 from launcher.cli.options import (
     confirm,
     job_argument,
     json_option,
-    must_ship,
     name_option,
     provider_option,
-    read_job_file,
     set_option,
-    without_auto,
     yes_option,
 )
 from launcher.cli.output import say

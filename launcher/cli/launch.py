@@ -10,21 +10,17 @@ import click
 from launcher.api.runs import begin
 from launcher.cli.driving import drive_to_end
 from launcher.cli.failures import concerns
+from launcher.cli.job_files import job_of, must_ship, read_job_file, with_tags, without_auto
 from launcher.cli.options import (
     by_option,
     confirm,
-    job_of,
     json_option,
     maybe_job_argument,
-    must_ship,
     name_option,
     plain_option,
     provider_option,
-    read_job_file,
     set_option,
     tag_option,
-    with_tags,
-    without_auto,
     yes_option,
 )
 from launcher.cli.output import say, show, width

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import click
 
+from launcher.cli.job_files import must_ship, read_job_file, without_auto
 from launcher.cli.options import (
     by_option,
     job_argument,
     json_option,
-    must_ship,
     name_option,
     provider_anyway_option,
-    read_job_file,
     set_option,
-    without_auto,
 )
 from launcher.cli.output import show, width
 from launcher.commands.planning import Foretold, market_report_of, plan_of

@@ -7,14 +7,8 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import (
-    job_argument,
-    json_option,
-    name_option,
-    read_job_file,
-    set_option,
-    without_auto,
-)
+from launcher.cli.job_files import read_job_file, without_auto
+from launcher.cli.options import job_argument, json_option, name_option, set_option
 from launcher.cli.output import say, show
 from launcher.commands.rehearsing import CONFIG, FIT, REPORT, TRAIN, Rehearsal, chosen
 from launcher.config import dump_job

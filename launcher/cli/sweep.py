@@ -12,14 +12,8 @@ from launcher.api import jobs
 from launcher.cli.batch import dry_run_option
 from launcher.cli.batching import Submission, submit
 from launcher.cli.failures import reads
-from launcher.cli.options import (
-    example_or,
-    json_option,
-    plain_option,
-    provider_option,
-    set_option,
-    yes_option,
-)
+from launcher.cli.job_files import example_or
+from launcher.cli.options import json_option, plain_option, provider_option, set_option, yes_option
 from launcher.cli.output import say
 from launcher.config import load_sweep, read_job
 from launcher.core.batch import (

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from launcher.config import read_job
 from launcher.core import (
@@ -22,7 +23,6 @@ from launcher.core import (
 )
 from launcher.core.bills import cost_of, cost_usd
 from launcher.core.errors import ProviderError
-from launcher.core.job import JobSpec
 from launcher.decisions.gang import joint_diary, machines_now
 from launcher.decisions.policy import (
     lease_ends_at,
@@ -38,6 +38,9 @@ from launcher.outputs.folder import Outputs
 from launcher.ports import Ledger, Provider
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
+
+if TYPE_CHECKING:
+    from launcher.core.job import JobSpec
 
 
 class UsdSource(StrEnum):
@@ -171,8 +174,8 @@ def newest_rows(ledger: Ledger, now: float, ended: int) -> list[RunRow]:
     open_runs = ledger.runs(open_only=True)
     others = [run for run in ledger.runs(newest=ended + len(open_runs)) if run.phase is Phase.ENDED]
     listed = [*open_runs, *others[:ended]]
-    members = [one for run in listed if _has_nodes(run) for one in ledger.runs(leader=run.id)]
-    return rows_of(ledger, [*listed, *members], now)
+    nodes = ledger.runs(leader=[run.id for run in listed])
+    return rows_of(ledger, [*listed, *nodes], now)
 
 
 def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
@@ -189,10 +192,6 @@ def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
             row = replace(row, driver=drivers.get(run.id), request=request)
         rows.append(row)
     return rows
-
-
-def _has_nodes(run: Run) -> bool:
-    return read_job(run.spec_json).nodes > 1
 
 
 def _by_node(runs: Sequence[Run]) -> Sequence[Run]:

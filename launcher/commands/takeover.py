@@ -11,8 +11,8 @@ from launcher.core import NOTHING, Driver, Origin, Phase, Run
 from launcher.core.errors import UsageError
 from launcher.core.labels import member_folder
 from launcher.core.slots import POOL
+from launcher.decisions.holders import holder_of
 from launcher.decisions.policy import HOLD_S
-from launcher.decisions.pooling import holder_of
 from launcher.flow.services import Services
 from launcher.ports import Ledger
 

@@ -7,13 +7,13 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from launcher.core.job import JobSpec
 from trainer.contract.records import as_json, read_json
 
 if TYPE_CHECKING:
     from launcher.config.batch_file import LoadedBatch
     from launcher.config.points import ReadFile
     from launcher.core.batch import BatchPoint, BatchSpec, Search
+    from launcher.core.job import JobSpec
 
 
 def load_job(
@@ -38,9 +38,14 @@ def dump_job(spec: JobSpec) -> str:
     return as_json(spec)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
 def read_job(text: str) -> JobSpec:
-    """Return the job that `dump_job` wrote. A batch reads those of its open runs again and again."""
+    """Return the job that `dump_job` wrote.
+
+    A batch reads those of its open runs again and again, each verb of `pool` those of all held machines.
+    """
+    from launcher.core.job import JobSpec  # slow to import: the settings of the trainer
+
     spec = read_json(JobSpec, text)
     assert isinstance(spec, JobSpec)
     return spec

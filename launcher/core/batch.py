@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, MinLen
 
 from launcher.core.early_stop import EarlyStop, Goal
-from launcher.core.job import Positive
 from launcher.core.runs import UserRequest
 
 MOST_PARALLEL = 200
@@ -51,9 +50,9 @@ class StopRules:
 class BatchLimits:
     """What a batch may cost, and how much of it goes on at once."""
 
-    usd: Positive | None = None
+    usd: Annotated[float, Gt(0)] | None = None
     """For all of its runs together. Needed where machines cost money."""
-    hours: Positive | None = None
+    hours: Annotated[float, Gt(0)] | None = None
     """From its submit or resume on; then nothing new is started."""
     parallel: Annotated[int, Ge(1), Le(MOST_PARALLEL)] = 4
     """How many runs at once."""

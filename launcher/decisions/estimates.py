@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from launcher.core import Forecast, Offer
 from launcher.core.errors import JobValueError, NoOfferError
-from launcher.core.job import JobSpec
 from launcher.decisions import policy
+
+if TYPE_CHECKING:
+    from launcher.core.job import JobSpec
 
 
 def usd(amount: float) -> str:

@@ -9,10 +9,13 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from launcher.core import Cause, Event, Offer, Phase, Run
 from launcher.core.bills import cost_usd
-from launcher.core.job import JobSpec
+
+if TYPE_CHECKING:
+    from launcher.core.job import JobSpec
 
 STOP_S = 30.0
 """How long a node may take to stop when another has failed. Its supervisor has heard of that by itself."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from launcher.core import Cause, Instance, Lease, Offer, Run, bills
-from launcher.core.job import JobSpec
 from trainer.contract import stop_budget
+
+if TYPE_CHECKING:
+    from launcher.core.job import JobSpec
 
 SHIP_S = 900.0
 """A box to which nothing was shipped by then ends itself."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from launcher.config import read_job
 from launcher.core import Offer, Phase, Run
 from launcher.core.job import Hold, JobSpec, Limits, Resources
 from launcher.core.slots import POOL as POOL
-from launcher.core.slots import slot_id_of
 from launcher.decisions import policy
+from launcher.decisions.holders import holder_of, is_holder
 
 LEAST_LEFT_S = 300.0
 """A machine that its own lease ends sooner takes no more slots."""
@@ -30,8 +29,6 @@ _COLLECT_S = 120.0
 """A machine that was held has its log to collect, and nothing that is worth a dollar."""
 _ROUNDING = 1e-6
 """A third of three times a size may be less than that size."""
-_MOST_JOBS = 512
-"""Jobs that are remembered: each verb of the provider `pool` asks for those of all machines that are held."""
 _LEAST_DISK_GB = 8.0
 """No job asks for less disk."""
 
@@ -67,37 +64,11 @@ def held_machines(runs: Iterable[Run]) -> list[HeldMachineRow]:
     return [held for held in found if held is not None]
 
 
-def is_holder(run: Run) -> bool:
-    """Tell whether the run holds a machine for others, and has no job of its own."""
-    # Few runs hold machines, and to read a job takes a while.
-    return '"hold": null' not in run.spec_json and _job_of(run.spec_json).hold is not None
-
-
 def _held(run: Run) -> HeldMachineRow | None:
     if run.offer is None or not is_holder(run):
         return None
-    spec = _job_of(run.spec_json)
+    spec = read_job(run.spec_json)
     return None if spec.hold is None else HeldMachineRow(run=run, spec=spec, hold=spec.hold, offer=run.offer)
-
-
-@lru_cache(maxsize=_MOST_JOBS)
-def _job_of(spec_json: str) -> JobSpec:
-    return read_job(spec_json)
-
-
-def holder_of(run: Run) -> str | None:
-    """Return the id of the run that holds the machine of this run's slot; None: it has no slot."""
-    if run.provider != POOL:
-        return None
-    found = slot_id_of(run.instance_id or "")
-    if found is not None:
-        return found.holder
-    return slot_on(run) if run.offer is None else run.offer.id
-
-
-def slot_on(run: Run) -> str | None:
-    """Return the id of the run on whose machine it is to have a slot; None: on any."""
-    return None if '"slot_on": null' in run.spec_json else read_job(run.spec_json).slot_on
 
 
 def is_for(job: JobSpec, held: HeldMachineRow) -> bool:

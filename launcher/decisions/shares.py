@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from launcher.core import Cost, Run
 from launcher.core.bills import cost_usd
-from launcher.decisions.pooling import holder_of, is_holder
+from launcher.decisions.holders import holder_of, is_holder
 from launcher.decisions.spending import Spending
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 from launcher.core import BoxStatus, Instance, Run
-from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.flow.services import Services
 from launcher.ports import Remote
 from trainer.contract import layout
+
+if TYPE_CHECKING:
+    from launcher.core.job import JobSpec
 
 _TIMEOUT_S = 60.0
 

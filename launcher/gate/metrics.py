@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 from launcher.gate import caps
@@ -97,6 +96,8 @@ def number_in(value: object) -> float | None:
 
 
 def _curve(name: str, by_step: Mapping[int, float | None]) -> Curve:
+    from statistics import fmean  # slow to import: fractions, decimals
+
     known = [(step, value) for step, value in sorted(by_step.items()) if value is not None]
     lost = sorted(step for step, value in by_step.items() if value is None)
     size = max(1, math.ceil(len(known) / POINTS))

@@ -122,23 +122,26 @@ class SqlLedger:
         point: str | None = None,
         parent: str | None = None,
         causes: Collection[Cause] = (),
-        leader: str | None = None,
+        leader: str | Collection[str] | None = None,
         members: bool = False,
         newest: int | None = None,
     ) -> Sequence[Run]:
+        leaders = (leader,) if isinstance(leader, str) else leader
+        if leaders is not None and not leaders:
+            return []
         conditions = {
-            "leader = ''": None if members or leader is not None else (),
-            "leader = ?": None if leader is None else (leader,),
+            "leader = ''": None if members or leaders is not None else (),
+            f"leader IN ({_marks(leaders or ())})": None if leaders is None else tuple(leaders),
             f"phase <> '{Phase.ENDED}'": () if open_only else None,
             "batch = ?": None if batch is None else (batch,),
             "point = ?": None if point is None else (point,),
             "parent = ?": None if parent is None else (parent,),
-            f"cause IN ({', '.join('?' * len(causes))})": tuple(causes) or None,
+            f"cause IN ({_marks(causes)})": tuple(causes) or None,
         }
         asked = {text: values for text, values in conditions.items() if values is not None}
         where = f"WHERE {' AND '.join(asked)}" if asked else ""
         most = "" if newest is None else f"LIMIT {newest:d}"
-        order = "created_at DESC, rowid DESC" if leader is None else "node, created_at, rowid"
+        order = "created_at DESC, rowid DESC" if leaders is None else "node, created_at, rowid"
         query = f"SELECT * FROM runs {where} ORDER BY {order} {most}"
         with self._db.reading():
             rows = self._db.rows(query, [one for values in asked.values() for one in values])
@@ -267,6 +270,11 @@ class SqlLedger:
 
     def _row_of(self, run: Run) -> dict[str, Any]:
         return row_of(run) | {"held_usd": held_usd(run, self._now())}
+
+
+def _marks(values: Collection[object]) -> str:
+    """One question mark for each value."""
+    return ", ".join("?" * len(values))
 
 
 def _of_run(run_id: str) -> str:

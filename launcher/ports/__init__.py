@@ -17,7 +17,6 @@ from launcher.core import (
     Run,
     UserRequest,
 )
-from launcher.core.job import JobSpec
 from launcher.ports.abilities import Abilities as Abilities
 from launcher.ports.abilities import DescribesItself as DescribesItself
 from launcher.ports.abilities import HasAccount as HasAccount
@@ -39,6 +38,7 @@ from launcher.ports.remotes import Remote as Remote
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from launcher.core.job import JobSpec
     from launcher.decisions.notifications import BatchNotification, Notification
 
 _T = TypeVar("_T")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from launcher.core import AccountStatus, Charge, Identity, Instance, MachineEnd, Run, RunNetwork
-from launcher.core.job import JobSpec
 from launcher.ports.remotes import Remote
 
 if TYPE_CHECKING:
+    from launcher.core.job import JobSpec
     from launcher.decisions.market_report import MarketReport
 
 

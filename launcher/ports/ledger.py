@@ -48,14 +48,14 @@ class Ledger(Protocol):
         point: str | None = None,
         parent: str | None = None,
         causes: Collection[Cause] = (),
-        leader: str | None = None,
+        leader: str | Collection[str] | None = None,
         members: bool = False,
         newest: int | None = None,
     ) -> Sequence[Run]:
         """List runs, newest first: all, or those that fit whatever is given, at most `newest` of them.
 
         The rows of further nodes are left out, unless `members` asks for them, too; `leader`: those of that
-        run, and nothing else, in the order of the nodes.
+        run, or of those, and nothing else, in the order of the nodes.
         """
         ...
 

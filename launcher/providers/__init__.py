@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from launcher.core import Run
 from launcher.core.errors import UsageError
-from launcher.core.job import JobSpec
 from launcher.core.settings import LoadedSettings
 from launcher.ports import Clock, Provider
 from launcher.ports.team import CallBook, SecretStore
 
 if TYPE_CHECKING:
+    from launcher.core.job import JobSpec
     from launcher.decisions.speed_history import SpeedHistory
     from launcher.image.lock import Lock
 

@@ -18,11 +18,11 @@ from launcher.core.errors import (
 )
 from launcher.core.job import JobSpec, Resources
 from launcher.core.slots import Slot, SlotId, SlotList, slot_id_of
+from launcher.decisions.holders import holder_of
 from launcher.decisions.pooling import (
     POOL,
     HeldMachineRow,
     held_machines,
-    holder_of,
     is_for,
     slot_offer,
     unfit,

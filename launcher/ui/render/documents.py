@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.core import Offer, Run, RunNetwork
 from launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
-from launcher.core.job import JobSpec
 from launcher.decisions.advice import advice_for
 from launcher.decisions.estimates import basis_text, expected_usd, finishing_usd
 from launcher.decisions.host_history import HostRecord
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from launcher.commands.orphans import Orphan
     from launcher.commands.planning import LaunchPlan
     from launcher.commands.queries import Explanation, RunDetail, RunEnding, RunRow
+    from launcher.core.job import JobSpec
     from launcher.decisions.grouping import Group
     from launcher.decisions.market_report import MarketReport
 

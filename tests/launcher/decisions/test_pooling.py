@@ -10,15 +10,14 @@ from launcher.config import dump_job, read_job
 from launcher.core import Offer, Phase, Run
 from launcher.core.job import JobSpec, Resources
 from launcher.core.slots import SlotId, slot_id_of
+from launcher.decisions.holders import holder_of, is_holder
 from launcher.decisions.pooling import (
     HeldMachineRow,
     free_units,
     held_machines,
     hold_spec,
-    holder_of,
     idle_since,
     is_for,
-    is_holder,
     slot_offer,
     unfit,
     units_of,

@@ -98,6 +98,21 @@ def test_runs_come_newest_first_and_can_leave_out_those_that_ended(ledger: SqlLe
     assert [run.id for run in ledger.runs(open_only=True)] == ["a"]
 
 
+def test_the_nodes_of_one_run_or_of_several_are_listed_in_their_order(ledger: SqlLedger) -> None:
+    for leader in ("a", "b", "c"):
+        nodes = [replace(RUN, id=f"{leader}-n{node}", leader=leader, node=node) for node in (2, 1)]
+        ledger.add(replace(RUN, id=leader), members=nodes)
+    listed = {
+        of: [run.id for run in ledger.runs(leader=leaders)]
+        for of, leaders in {"one": "b", "two": ["c", "a"], "none": []}.items()
+    }
+    assert listed["one"] == ["b-n1", "b-n2"]
+    assert sorted(listed["two"][:2]) == ["a-n1", "c-n1"]
+    assert sorted(listed["two"][2:]) == ["a-n2", "c-n2"]
+    assert listed["none"] == []
+    assert [run.id for run in ledger.runs()] == ["c", "b", "a"]
+
+
 def test_what_runs_have_shown_of_their_machines_is_read_without_the_rest(ledger: SqlLedger) -> None:
     ledger.add(RUN)
     rows = [

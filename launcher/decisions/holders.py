@@ -1,0 +1,28 @@
+"""Holders: which runs hold a machine for others, and on whose machine a run has its slot. Pure functions."""
+
+from __future__ import annotations
+
+from launcher.config import read_job
+from launcher.core import Run
+from launcher.core.slots import POOL, slot_id_of
+
+
+def is_holder(run: Run) -> bool:
+    """Tell whether the run holds a machine for others, and has no job of its own."""
+    # Few runs hold machines, and to read a job takes a while.
+    return '"hold": null' not in run.spec_json and read_job(run.spec_json).hold is not None
+
+
+def holder_of(run: Run) -> str | None:
+    """Return the id of the run that holds the machine of this run's slot; None: it has no slot."""
+    if run.provider != POOL:
+        return None
+    found = slot_id_of(run.instance_id or "")
+    if found is not None:
+        return found.holder
+    return slot_on(run) if run.offer is None else run.offer.id
+
+
+def slot_on(run: Run) -> str | None:
+    """Return the id of the run on whose machine it is to have a slot; None: on any."""
+    return None if '"slot_on": null' in run.spec_json else read_job(run.spec_json).slot_on
