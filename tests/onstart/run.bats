@@ -34,14 +34,17 @@ run_to_end() { start && eventually '[[ -e run/exit ]]'; }
   [[ -e run/manifest.json ]]
 }
 
+# last_line CODE: what Python prints of `last`, the last line of the step that failed.
+last_line() { python3 -c "import json; last = json.load(open('run/steps.jsonl'))['last_line']; $1"; }
+
 @test "a step that fails leaves its last line, as JSON of one line and of bounded length" {
   stub_step 10-one 'printf "10%%\\r\\033[31mno \"GPU\"\\tin C:\\\\x\\r\\n  \\n"; exit 3'
   run_to_end
-  [[ $(jq -r .last_line run/steps.jsonl) == $'\e[31mno "GPU" in C:\\x' ]]
+  [[ $(last_line 'print(last)') == $'\e[31mno "GPU" in C:\\x' ]]
   rm -r run run.lock
   stub_step 10-one 'head -c 1000000 /dev/zero | tr "\\0" "\\\\"; exit 3'
   run_to_end
-  [[ $(jq -r '.last_line | length' run/steps.jsonl) == 300 ]]
+  [[ $(last_line 'print(len(last))') == 300 ]]
 }
 
 @test "a Python program's last words are the last line, though its output is buffered" {

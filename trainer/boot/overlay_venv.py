@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import venv
+from importlib.util import find_spec
 from pathlib import Path
 
 _PIP = Path(__file__).with_name("pip.sh")
@@ -15,7 +16,9 @@ _PIP = Path(__file__).with_name("pip.sh")
 def main(folder: Path) -> None:
     """Make the environment in `folder`, with the packages of this Python below it."""
     # Not `system_site_packages`: that would show the system's packages, not those of a venv we may run in.
-    venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
+    # A pip of its own takes two seconds: only where this Python has none, as those of uv and of a bare Debian.
+    needs_pip = find_spec("pip") is None and find_spec("ensurepip") is not None
+    venv.EnvBuilder(symlinks=True, with_pip=needs_pip).create(folder)
     below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     packages = next(folder.glob("lib/python*/site-packages"))
     lines = ["import site", *(f"site.addsitedir({path!r})" for path in below)]

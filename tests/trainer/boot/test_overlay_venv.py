@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from venv import EnvBuilder
 
 import pytest
 
@@ -41,6 +42,15 @@ def test_its_pip_installs_into_it(layer: Path) -> None:
     command = [str(layer / "bin" / "pip"), "config", "debug"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert str(layer / "pip.conf") in said
+
+
+def test_a_python_without_pip_gets_one(tmp_path: Path) -> None:
+    EnvBuilder(symlinks=True, with_pip=False).create(tmp_path / "bare")  # as uv makes them
+    root = Path(overlay_venv.__file__).parents[2]
+    command = [tmp_path / "bare/bin/python", "-m", "trainer.boot.overlay_venv", tmp_path / "layer"]
+    subprocess.run(command, check=True, cwd=root)
+    said = subprocess.run([tmp_path / "layer/bin/pip", "--version"], capture_output=True, text=True)
+    assert said.stdout.startswith("pip "), said.stderr
 
 
 def test_its_pip_is_a_program_of_its_own_under_both_names(layer: Path) -> None:
