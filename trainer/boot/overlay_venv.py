@@ -16,7 +16,7 @@ _PIP = Path(__file__).with_name("pip.sh")
 def main(folder: Path) -> None:
     """Make the environment in `folder`, with the packages of this Python below it."""
     # Not `system_site_packages`: that would show the system's packages, not those of a venv we may run in.
-    # A pip of its own takes two seconds: only where this Python has none, as those of uv and of a bare Debian.
+    # A pip of its own takes two seconds: only where this Python has none, as one of uv.
     needs_pip = find_spec("pip") is None and find_spec("ensurepip") is not None
     venv.EnvBuilder(symlinks=True, with_pip=needs_pip).create(folder)
     below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
