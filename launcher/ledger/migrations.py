@@ -186,6 +186,13 @@ def _charged(db: SqlExecutor) -> None:
     db.execute("ALTER TABLE runs ADD COLUMN charged TEXT")
 
 
+def _lists(db: SqlExecutor) -> None:
+    """Runs are found in the order in which they are listed: by the leader alone, all were read and sorted."""
+    db.execute("DROP INDEX runs_by_leader")
+    db.execute("CREATE INDEX runs_by_leader ON runs (leader, created_at)")
+    db.execute("CREATE INDEX open_runs_by_leader ON runs (leader, created_at) WHERE phase <> 'ended'")
+
+
 MIGRATIONS: Sequence[Migration] = (
     _first_tables,
     _phase_of_failure,
@@ -199,6 +206,7 @@ MIGRATIONS: Sequence[Migration] = (
     _nodes,
     _team,
     _charged,
+    _lists,
 )
 
 
