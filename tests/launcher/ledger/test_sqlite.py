@@ -33,7 +33,13 @@ def opened(path: Path) -> SqliteLedger:
 def test_a_run_of_before_the_meter_is_charged_all_of_its_time(path: Path) -> None:
     opened(path).add(FULL)
     with sqlite3.connect(path) as db:
-        for index in ("open_runs", "runs_by_batch", "runs_by_parent", "runs_by_leader"):
+        for index in (
+            "open_runs",
+            "open_runs_by_leader",
+            "runs_by_batch",
+            "runs_by_parent",
+            "runs_by_leader",
+        ):
             db.execute(f"DROP INDEX {index}")
         for table in ("points", "batches"):
             db.execute(f"DROP TABLE {table}")
