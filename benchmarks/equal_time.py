@@ -1,7 +1,8 @@
 """The error that the latent operator and a Fourier neural operator of its size come to in equal time.
 
 The time is that of a processor, and both take their steps in turns, so that who else uses the computer does
-not decide. Each has the optimiser and the rate with which it did best on samples that were kept back.
+not decide. Each has the optimiser, the rate, and the patch or the number of frequencies with which it did
+best on samples that were kept back.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from trainer.models.operator import NetworkOperator
 from trainer.sampling.windows import draw_indices
 from trainer.stages.objective import UnrollLoss
 
-SECONDS = 12.0
+SECONDS = 30.0
 """Of a processor, for each training."""
 SHORTER = 0.4
 """Share of that for the trainings by which rates are chosen."""
@@ -39,29 +40,31 @@ UNROLL = 3
 NOISE = 0.01
 TICKS = 10_000
 """Parts of a training's time, to which the schedule of the rate is cut."""
-WAYS = (
+OPTIMISERS = (
     OptimConfig(lr=2e-3),
     OptimConfig(lr=6e-3),
     OptimConfig(name="muon", lr=5e-3),
     OptimConfig(name="muon", lr=1.5e-2),
 )
 """What is tried for both models."""
+SIZES = {"latent": (8, 16, 32), "fno": (12, 16, 24)}
+"""What else is tried: points of a patch along an axis; frequencies along an axis, whose width follows."""
+CASES = {
+    "advection": DataConfig(task="advection", validation=32, points=256),
+    "burgers": DataConfig(task="burgers", validation=32, points=256),
+    "darcy": DataConfig(task="darcy", validation=32, points=64),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """What is learned, and how many frequencies the Fourier neural operator has for it."""
+class Way:
+    """How a model is trained."""
 
-    data: DataConfig
-    modes: int
+    optim: OptimConfig
+    size: int
 
-
-CASES = {
-    "advection": Case(data=DataConfig(task="advection", validation=32), modes=16),
-    "burgers": Case(data=DataConfig(task="burgers", validation=32), modes=16),
-    "darcy": Case(data=DataConfig(task="darcy", validation=32, points=32), modes=12),
-}
-MODELS = ("latent", "fno")
+    def __str__(self) -> str:
+        return f"{self.size}, {self.optim.name} {self.optim.lr:g}"
 
 
 class Contestant:
@@ -104,18 +107,20 @@ def run(name: str, seconds: float = SECONDS) -> None:
     torch.set_num_threads(1)
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
-        data.generate(case.data, Path(folder))
-        task = data.make(case.data, Path(folder))
-        kept_back = data.validation(case.data, Path(folder))
+        data.generate(case, Path(folder))
+        task = data.make(case, Path(folder))
+        kept_back = data.validation(case, Path(folder))
     assert kept_back is not None
-    best = {model: _best_way(case, task, kept_back, model, seconds) for model in MODELS}
-    results = [_trained(case, task, task.test, best, seed, seconds) for seed in range(SEEDS)]
-    print(f"\n| {name}, {seconds:g} s | optimiser, rate | steps | nRMSE, median | nRMSE, mean |")
+    best = {model: _best_way(task, kept_back, model, seconds) for model in SIZES}
+    results = [_trained(task, task.test, best, seed, seconds) for seed in range(SEEDS)]
+    print(
+        f"\n| {name}, {seconds:g} s | patch or frequencies, optimiser | steps | nRMSE, median | nRMSE, mean |"
+    )
     print("| --- | --- | --: | --: | --: |")
-    for model, optim in best.items():
+    for model, way in best.items():
         mine = [result[model] for result in results]
         cells = (
-            f"{optim.name}, {optim.lr:g}",
+            str(way),
             f"{statistics.mean(each.steps for each in mine):.0f}",
             mean_with_range([each.median for each in mine]),
             mean_with_range([each.mean for each in mine]),
@@ -123,23 +128,22 @@ def run(name: str, seconds: float = SECONDS) -> None:
         print(f"| {model} | {' | '.join(cells)} |", flush=True)
 
 
-def _best_way(case: Case, task: Task, kept_back: Trajectories, model: str, seconds: float) -> OptimConfig:
+def _best_way(task: Task, kept_back: Trajectories, model: str, seconds: float) -> Way:
     """The one with the lowest error on what was kept back, of a seed that is not compared later."""
-    errors = [
-        _trained(case, task, kept_back, {model: way}, SEEDS, SHORTER * seconds)[model].median for way in WAYS
-    ]
-    tried = ", ".join(f"{way.name} {way.lr:g}: {error:.3g}" for way, error in zip(WAYS, errors, strict=True))
+    ways = [Way(optim=optim, size=size) for size in SIZES[model] for optim in OPTIMISERS]
+    errors = [_trained(task, kept_back, {model: way}, SEEDS, SHORTER * seconds)[model].median for way in ways]
+    tried = "; ".join(f"{way}: {error:.3g}" for way, error in zip(ways, errors, strict=True))
     print(f"{model}: {tried}", flush=True)
-    return min(zip(errors, WAYS, strict=True), key=lambda each: each[0])[1]
+    return min(zip(errors, ways, strict=True), key=lambda each: each[0])[1]
 
 
 def _trained(
-    case: Case, task: Task, test: Trajectories, ways: Mapping[str, OptimConfig], seed: int, seconds: float
+    task: Task, test: Trajectories, ways: Mapping[str, Way], seed: int, seconds: float
 ) -> dict[str, Result]:
     """Each model, trained for so long, in turns."""
     torch.manual_seed(seed)
     contestants = {
-        model: Contestant(task, _made(case, task, model), way, seed) for model, way in ways.items()
+        model: Contestant(task, _made(task, model, way.size), way.optim, seed) for model, way in ways.items()
     }
     while unready := [each for each in contestants.values() if each.spent_s < seconds]:
         for each in unready:
@@ -147,11 +151,11 @@ def _trained(
     return {model: _result(each, test) for model, each in contestants.items()}
 
 
-def _made(case: Case, task: Task, model: str) -> NetworkOperator:
+def _made(task: Task, model: str, size: int) -> NetworkOperator:
     domain = domain_of(task.train, None)
-    operator = models.make(ModelConfig(), [domain])
+    operator = models.make(ModelConfig(patch=size) if model == "latent" else ModelConfig(), [domain])
     if model == "fno":
-        operator = as_large(operator, domain, case.modes)
+        operator = as_large(operator, domain, modes=size)
     operator.scale(0).set(*task.train.moments())
     return operator
 
