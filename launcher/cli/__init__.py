@@ -112,7 +112,7 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
 
 def main() -> None:
     """Run the program `vastrun`."""
-    # What is imported is no garbage.
+    # Most of what a command makes is what it imports, which is no garbage.
     gc.set_threshold(_GARBAGE_AFTER)
     sys.excepthook = _crashed
     cli(prog_name="vastrun")

@@ -15,7 +15,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A provider whose boxes run no command is not asked to run one."""
     if "open_market" in metafunc.fixturenames:
         names = [name for name in MAKERS if name not in PRETENDED or not _needs_a_real_one(metafunc)]
-        markets = [pytest.param(name, marks=pytest.mark.needs(*SYSTEMS.get(name, ()))) for name in names]
+        needs = {name: [pytest.mark.needs(name)] for name in SYSTEMS}
+        markets = [pytest.param(name, marks=needs.get(name, [])) for name in names]
         metafunc.parametrize("open_market", markets, indirect=True)
 
 

@@ -191,7 +191,7 @@ MAKERS: Mapping[str, Callable[[Path], Market]] = {
     "toy": toy,
     "pool": pool,
 }
-SYSTEMS: Mapping[str, tuple[str, ...]] = {"slurm": ("slurm",)}
-"""Parts of the computer (tests/parts.py) without which there is no such market."""
+SYSTEMS = ("slurm",)
+"""Those that are a part of the computer by the same name (tests/parts.py)."""
 PRETENDED = ("fake",)
 """It sells whatever is asked for, and its boxes know the launcher's own commands only."""

@@ -48,6 +48,8 @@ def test_a_command_that_reads_the_ledger_imports_nothing_that_drives(
     loaded = _loaded_by(*words.split())
     assert "launcher.ledger.sqlite" in loaded
     assert not loaded & _DRIVING
+    # With what the trainer can be told, a job is a sixth of the start.
+    assert not loaded & {"launcher.core.job", "trainer.contract.config"}
 
 
 def _loaded_by(*words: str) -> set[str]:
