@@ -116,13 +116,17 @@ def _keep(connection: socket.socket, program: Callable[[], NoReturn]) -> NoRetur
     for stream in streams:
         os.close(stream)
     connection.sendall(f"{copy}\n".encode())
-    select.select([woken, connection.fileno()], [], [])
-    ended, status = os.waitpid(copy, os.WNOHANG)
-    if not ended:  # the watcher is gone
-        os.kill(copy, signal.SIGKILL)
-        os._exit(1)
-    connection.sendall(f"{status}\n".encode())
-    os._exit(0)
+    while True:
+        ready, _, _ = select.select([woken, connection.fileno()], [], [])
+        if woken in ready:  # it ended, or was stopped or continued, as by a debugger
+            os.read(woken, select.PIPE_BUF)
+        ended, status = os.waitpid(copy, os.WNOHANG)
+        if ended:
+            connection.sendall(f"{status}\n".encode())
+            os._exit(0)
+        if connection.fileno() in ready:  # the watcher is gone
+            os.kill(copy, signal.SIGKILL)
+            os._exit(1)
 
 
 def _become(env: Mapping[str, str], cwd: str, streams: list[int], keeper: int) -> None:

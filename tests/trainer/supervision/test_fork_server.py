@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.waiting import LONGEST_S, eventually, has_ended
@@ -97,6 +98,15 @@ def test_a_copy_has_the_environment_the_folder_and_the_output_of_its_watcher(ser
 def test_the_watcher_is_told_how_its_copy_ended(server: Server, program: str, code: int) -> None:
     out, _ = server.watch(program).communicate(timeout=LONGEST_S)
     assert out == f"ended with {code}\n"
+
+
+def test_a_copy_that_was_stopped_goes_on_when_it_is_continued(server: Server) -> None:
+    """As by `kill -STOP`, or by a debugger that is attached."""
+    watcher = server.watch("os.kill(os.getpid(), 19); os._exit(3)")
+    copy = server.copy()
+    eventually(lambda: has_ended(copy) or psutil.Process(copy).status() == psutil.STATUS_STOPPED)
+    os.kill(copy, signal.SIGCONT)
+    assert watcher.communicate(timeout=LONGEST_S)[0] == "ended with 3\n"
 
 
 def test_a_copy_ends_with_its_watcher_and_others_go_on(server: Server) -> None:
