@@ -53,27 +53,27 @@ def environment(box: Path) -> dict[str, str]:
     return {**os.environ, **QUIET, "VASTRUN_BOX": str(box), "PYTHONPATH": str(Path.cwd())}
 
 
+def supervised() -> list[str]:
+    """Return the command that trains in a box, with all that is on by default."""
+    return [sys.executable, "-m", "trainer.supervise"]
+
+
+def by_torchrun(box: Path, program: str) -> list[str]:
+    """Return the command that trains in a box with another loop."""
+    ranks = json.loads((box / layout.JOB).read_text())["ranks"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return [sys.executable, *launcher, "-m", program]
+
+
 def train_with_vastrun(box: Path) -> list[dict[str, float]]:
-    """Under the supervisor, with all that is on by default. Step and time of each metric."""
-    subprocess.run(
-        [sys.executable, "-m", "trainer.supervise"],
-        check=True,
-        env=environment(box),
-        stdout=subprocess.DEVNULL,
-    )
+    """Under the supervisor. Step and time of each metric."""
+    subprocess.run(supervised(), check=True, env=environment(box), stdout=subprocess.DEVNULL)
     return _records((box / layout.METRICS).read_text())
 
 
 def train_by_hand(box: Path, program: str = "benchmarks.bare") -> list[dict[str, float]]:
     """Another loop under torchrun. Step and time of each printed line; the last has its memory's peak."""
-    ranks = json.loads((box / layout.JOB).read_text())["ranks"]
-    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m", program]
-    done = subprocess.run(
-        [sys.executable, *command],
-        env=environment(box),
-        capture_output=True,
-        text=True,
-    )
+    done = subprocess.run(by_torchrun(box, program), env=environment(box), capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{program} failed:\n{done.stderr[-3000:]}")
     return _records(done.stdout)

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from benchmarks.agreements import shares
 from benchmarks.box import config, prepare, train_by_hand, train_with_vastrun
-from benchmarks.figures import Claim, Limit, Pair, at_least, at_most, in_turns, rounds_of, show
+from benchmarks.figures import Claim, Limit, Pair, at_least, at_most, in_turns, show
 from benchmarks.memory import PeakWatch
+from benchmarks.time_slices import Training, by_hand, run_in_slices, with_vastrun
 from trainer.contract.config import DataConfig, ModelConfig
 from trainer.supervision.launch import healthy_gpus
 
-ROUNDS = 5
+ROUNDS = 8
 STEPS = 200
 SAVE_EVERY = 100
 """The first checkpoint opens the steps that are measured, all after it: to save it is one of them. Both sides
@@ -36,7 +37,8 @@ ON_GPUS = {"model": ModelConfig(dim=512, depth=8, heads=8), "data": (DataConfig(
 
 FRAMEWORKS = ("lightning", "accelerate")
 
-Train = Callable[[Path], list[dict[str, float]]]
+Way = Callable[[Path], Training]
+"""How to train in a box."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +63,7 @@ def run(strategy: str) -> bool:
     setup = SETUPS[strategy]
     with tempfile.TemporaryDirectory() as root:
         boxes = Boxes(Path(root), setup)
-        rounds = _speeds(boxes, [train_with_vastrun, train_by_hand])
+        rounds = _speeds(boxes, [with_vastrun, by_hand])
         speed = Pair(ours=[ours for ours, _ in rounds], theirs=[bare for _, bare in rounds])
         memory = in_turns(
             lambda: _peak_mib(boxes, train_with_vastrun),
@@ -80,9 +82,9 @@ def run(strategy: str) -> bool:
 
 def run_frameworks() -> None:
     """A table: beside Lightning and accelerate, with DDP."""
-    programs = [partial(train_by_hand, program=f"benchmarks.in_{name}") for name in FRAMEWORKS]
+    programs = [partial(by_hand, program=f"benchmarks.in_{name}") for name in FRAMEWORKS]
     with tempfile.TemporaryDirectory() as root:
-        rounds = _speeds(Boxes(Path(root), SETUPS["ddp"]), [train_with_vastrun, *programs])
+        rounds = _speeds(Boxes(Path(root), SETUPS["ddp"]), [with_vastrun, *programs])
     ours, *theirs = zip(*rounds, strict=True)
     for name, speeds in zip(FRAMEWORKS, theirs, strict=True):
         speed = Pair(ours=ours, theirs=speeds)
@@ -108,18 +110,23 @@ class Boxes:
         return prepare(folder, job, ranks=setup.ranks, gpus=self.gpus)
 
 
-def _speeds(boxes: Boxes, trainings: Sequence[Train]) -> list[list[float]]:
-    """Steps a second of each training, round by round."""
-    return rounds_of([lambda train=train: _steps_per_s(train(boxes.new())) for train in trainings], ROUNDS)
+def _speeds(boxes: Boxes, ways: Sequence[Way]) -> list[list[float]]:
+    """Steps a second of each way, round by round."""
+    return [_speeds_beside_each_other([way(boxes.new()) for way in ways]) for _ in range(ROUNDS)]
 
 
-def _steps_per_s(records: list[dict[str, float]]) -> float:
-    measured = [record for record in records if record.get("step", 0) >= SAVE_EVERY]
+def _speeds_beside_each_other(trainings: Sequence[Training]) -> list[float]:
+    run_in_slices(trainings)
+    return [_steps_per_s(training) for training in trainings]
+
+
+def _steps_per_s(training: Training) -> float:
+    measured = [record for record in training.records() if record.get("step", 0) >= SAVE_EVERY]
     first, last = measured[0], measured[-1]
-    return (last["step"] - first["step"]) / (last["at"] - first["at"])
+    return (last["step"] - first["step"]) / training.ran_s(first["at"], last["at"])
 
 
-def _peak_mib(boxes: Boxes, train: Train) -> float:
+def _peak_mib(boxes: Boxes, train: Callable[[Path], list[dict[str, float]]]) -> float:
     """Of the largest rank's process, from its start to its end; on GPUs, of the tensors of rank 0's steps."""
     with PeakWatch() as watch:
         records = train(boxes.new(MEMORY_STEPS, MEMORY_BATCH, MEMORY_SAVE_EVERY))

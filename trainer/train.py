@@ -15,6 +15,7 @@ from trainer.distributed.exit import RankExit
 from trainer.distributed.rank import Rank, read_job
 from trainer.distributed.signals import StopSignal
 from trainer.heartbeat import Heartbeat
+from trainer.telemetry.garbage import keep_freed_memory
 
 
 def main() -> None:
@@ -29,6 +30,7 @@ def main() -> None:
         rank_exit.asked = lambda: stop.asked
         job = read_job(rank.box)
 
+        keep_freed_memory()
         # What is imported stays: to look through it for garbage takes half a second each time.
         gc.disable()
         from trainer.loop import train

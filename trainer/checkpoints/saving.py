@@ -89,7 +89,7 @@ class Checkpointer:
             if self._room is not None:
                 self._room.result()
             copies = self._staging.copy(share)
-            self._saving = self._thread.submit(self._write, state, share, copies)
+            self._saving = self._thread.submit(self._write, state, share, copies, beside_training=not durable)
         if durable:
             self.wait()
 
@@ -123,8 +123,17 @@ class Checkpointer:
         if self._has_files and not self._first:
             shutil.rmtree(copy, ignore_errors=True)
 
-    def _write(self, state: TrainerState, share: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> None:
-        writer = CheckpointWriter(self._folder, state, commits=not self._carries)
+    def _write(
+        self,
+        state: TrainerState,
+        share: Mapping[str, Tensor],
+        copies: Mapping[str, Tensor],
+        *,
+        beside_training: bool,
+    ) -> None:
+        writer = CheckpointWriter(
+            self._folder, state, commits=not self._carries, beside_training=beside_training
+        )
         try:
             dcp.save(dict(share), storage_writer=writer, planner=Planner(copies), process_group=self._group)
         except CheckpointException as error:

@@ -10,18 +10,19 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter
-from torch.distributed.checkpoint.filesystem import FileSystem
+from torch.distributed.checkpoint.filesystem import FileSystem, _item_size, _StorageWriterTransforms
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 from torch.futures import Future
@@ -44,12 +45,16 @@ class CheckpointWriter(FileSystemWriter):
     """Writes one checkpoint as a part of `folder`; on rank 0, commits it when all ranks have written.
 
     Unless `commits`, rank 0 has yet to bring the files of others, which `files_of` lists, and then to commit.
+    `beside_training`: it takes its time, which the steps of the training have instead.
     """
 
-    def __init__(self, folder: CheckpointFolder, state: TrainerState, *, commits: bool = True) -> None:
+    def __init__(
+        self, folder: CheckpointFolder, state: TrainerState, *, commits: bool = True, beside_training: bool
+    ) -> None:
         # What is written lies in host memory: without the 0 each rank's thread would open the first GPU.
         super().__init__(folder.part(state.step), per_thread_copy_ahead=0)
         self.fs = self._files = _SummedFiles()
+        self.transforms = _OneByOne(_REST_S if beside_training else 0.0)
         self._folder = folder
         self._state = state
         self._commits = commits
@@ -148,6 +153,45 @@ def share_of(tensors: Mapping[str, Tensor], place: int, writers: int) -> dict[st
         if least == place:
             mine[name] = tensor
     return mine
+
+
+_REST_S = 0.001
+_SMALL = 1 << 20
+"""Bytes of a tensor that is put together in memory, and written at once."""
+
+
+class _OneByOne(_StorageWriterTransforms):
+    """How each tensor comes to a file: the small ones at once, where torch writes them in forty pieces, and
+    with a rest before each.
+
+    To write some hundred small tensors is work for the interpreter, which a training on a CPU needs for every
+    operation of its model: without the rests it stood still for most of that time.
+    """
+
+    def __init__(self, rest_s: float) -> None:
+        super().__init__()
+        self._rest_s = rest_s
+
+    def transform_save_stream(
+        self, write_item: WriteItem, raw_stream: io.IOBase
+    ) -> tuple[IO[bytes], list[str]]:
+        time.sleep(self._rest_s)
+        if write_item.tensor_data is None or _item_size(write_item) > _SMALL:
+            return super().transform_save_stream(write_item, raw_stream)
+        return _AtOnce(raw_stream), []
+
+
+class _AtOnce(io.BytesIO):
+    """Passes on what was written when it is closed."""
+
+    def __init__(self, stream: io.IOBase) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.write(self.getvalue())
+        super().close()
 
 
 class _SummedFiles(FileSystem):

@@ -62,7 +62,7 @@ def learn(session: Session, step: int, micro_batches: Iterable[Windows], heart: 
             session.scaler.scale(losses[0] / count).backward()
         # A copy: a CUDA graph writes the next micro-batch's losses to the same memory.
         found.append(losses.detach().clone())
-    return torch.stack(found).mean(dim=0)
+    return found[0] if count == 1 else torch.stack(found).mean(dim=0)
 
 
 def update(session: Session, step: int, heart: Heartbeat) -> Tensor:
