@@ -122,7 +122,7 @@ class Training:
                 os.kill(process.pid, signal.SIGCONT)
 
     def _change_cores(self, turn: int) -> None:
-        """Give the main thread of each rank a core of its own. Ranks are what worked most since the last turn."""
+        """Give each rank's main thread a core of its own. Ranks are what worked most since the last turn."""
         cores, used_s = sorted(os.sched_getaffinity(0)), {one.pid: _used_s(one) for one in self._stopped}
         busiest = sorted(used_s, key=lambda pid: used_s[pid] - self._used_s.get(pid, 0.0))
         for number, pid in enumerate(busiest[-self._job["ranks"] :]):

@@ -18,12 +18,15 @@ from trainer.checkpoints.contents import TrainerState
 from trainer.checkpoints.disk import everywhere, find_disk
 from trainer.checkpoints.folder import CheckpointFolder
 from trainer.checkpoints.reading import FoundCheckpoint, load_tensors, newest_intact
-from trainer.checkpoints.writing import ELSEWHERE, CheckpointWriter, Planner, Staging, share_of
+from trainer.checkpoints.writing import ELSEWHERE, CheckpointWriter, Lull, Planner, Staging, share_of
 from trainer.contract.errors import ConfigError, SaveError
 from trainer.distributed.group import Ranks
 
 # A disk may be slow, and nobody waits for it; a peer that died is noticed at once, by its connection.
 _SLOWEST_WRITE = timedelta(hours=1)
+
+_NEXT_LULL_S = 0.5
+"""The longest wait for one before a save is planned."""
 
 
 class Checkpointer:
@@ -41,6 +44,8 @@ class Checkpointer:
         # Of the thread alone: two threads on one group would take each other's messages.
         self._group = torch_dist.new_group(backend="gloo", timeout=_SLOWEST_WRITE)
         self._staging = Staging()
+        self.lull = Lull()
+        """The thread works within."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._room: Future[None] | None = None
         self._saving: Future[None] | None = None
@@ -89,7 +94,7 @@ class Checkpointer:
             if self._room is not None:
                 self._room.result()
             copies = self._staging.copy(share)
-            self._saving = self._thread.submit(self._write, state, share, copies, beside_training=not durable)
+            self._saving = self._thread.submit(self._write, state, share, copies)
         if durable:
             self.wait()
 
@@ -103,7 +108,8 @@ class Checkpointer:
         if self._saving is None:
             return
         saving, self._saving = self._saving, None
-        saving.result()
+        with self.lull:
+            saving.result()
         if self._first:
             print(f"checkpoint step-{self._step:06d} saved", flush=True)
 
@@ -123,17 +129,9 @@ class Checkpointer:
         if self._has_files and not self._first:
             shutil.rmtree(copy, ignore_errors=True)
 
-    def _write(
-        self,
-        state: TrainerState,
-        share: Mapping[str, Tensor],
-        copies: Mapping[str, Tensor],
-        *,
-        beside_training: bool,
-    ) -> None:
-        writer = CheckpointWriter(
-            self._folder, state, commits=not self._carries, beside_training=beside_training
-        )
+    def _write(self, state: TrainerState, share: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> None:
+        writer = CheckpointWriter(self._folder, state, self.lull, commits=not self._carries)
+        self.lull.wait(_NEXT_LULL_S)
         try:
             dcp.save(dict(share), storage_writer=writer, planner=Planner(copies), process_group=self._group)
         except CheckpointException as error:

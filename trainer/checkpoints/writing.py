@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import time
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,16 +45,16 @@ class CheckpointWriter(FileSystemWriter):
     """Writes one checkpoint as a part of `folder`; on rank 0, commits it when all ranks have written.
 
     Unless `commits`, rank 0 has yet to bring the files of others, which `files_of` lists, and then to commit.
-    `beside_training`: it takes its time, which the steps of the training have instead.
+    It works in the training's lulls.
     """
 
     def __init__(
-        self, folder: CheckpointFolder, state: TrainerState, *, commits: bool = True, beside_training: bool
+        self, folder: CheckpointFolder, state: TrainerState, lull: Lull, *, commits: bool = True
     ) -> None:
         # What is written lies in host memory: without the 0 each rank's thread would open the first GPU.
         super().__init__(folder.part(state.step), per_thread_copy_ahead=0)
         self.fs = self._files = _SummedFiles()
-        self.transforms = _OneByOne(_REST_S if beside_training else 0.0)
+        self.transforms = _OneByOne(lull)
         self._folder = folder
         self._state = state
         self._commits = commits
@@ -155,27 +155,45 @@ def share_of(tensors: Mapping[str, Tensor], place: int, writers: int) -> dict[st
     return mine
 
 
-_REST_S = 0.001
 _SMALL = 1 << 20
 """Bytes of a tensor that is put together in memory, and written at once."""
 
 
-class _OneByOne(_StorageWriterTransforms):
-    """How each tensor comes to a file: the small ones at once, where torch writes them in forty pieces, and
-    with a rest before each.
+class Lull:
+    """When the training does without the interpreter: within, as in a backward pass, and while it waits.
 
-    To write some hundred small tensors is work for the interpreter, which a training on a CPU needs for every
-    operation of its model: without the rests it stood still for most of that time.
+    To write some hundred small tensors is work for the interpreter, which a forward pass on a CPU needs for
+    each of its operations: it stood still for most of that time.
     """
 
-    def __init__(self, rest_s: float) -> None:
+    def __init__(self) -> None:
+        self._has_begun = threading.Event()
+
+    def __enter__(self) -> None:
+        self._has_begun.set()
+
+    def __exit__(self, *_: object) -> None:
+        self._has_begun.clear()
+
+    def wait(self, most_s: float) -> None:
+        """Return within one, or after so long."""
+        self._has_begun.wait(most_s)
+
+
+class _OneByOne(_StorageWriterTransforms):
+    """How each tensor comes to a file: in a lull, and the small ones at once, not in torch's forty pieces."""
+
+    _NEXT_LULL_S = 0.02
+    """The longest wait for one before a tensor: a step that takes no backward pass must not hold a save up."""
+
+    def __init__(self, lull: Lull) -> None:
         super().__init__()
-        self._rest_s = rest_s
+        self._lull = lull
 
     def transform_save_stream(
         self, write_item: WriteItem, raw_stream: io.IOBase
     ) -> tuple[IO[bytes], list[str]]:
-        time.sleep(self._rest_s)
+        self._lull.wait(self._NEXT_LULL_S)
         if write_item.tensor_data is None or _item_size(write_item) > _SMALL:
             return super().transform_save_stream(write_item, raw_stream)
         return _AtOnce(raw_stream), []

@@ -60,7 +60,7 @@ class WindowNoise:
             return _silence(shape)
         noise: NDArray[np.float32] = np.empty(shape, np.float32)
         blocks, places = np.divmod(numbers, max(1, _BLOCK // prod(self.shape)))
-        for block in np.unique(blocks).tolist():
+        for block in dict.fromkeys(blocks.tolist()):
             here = blocks == block
             rng = np.random.default_rng([self.seed, _NOISE_STREAM, self.step, block])
             drawn = rng.standard_normal((places[here].max() + 1, *self.shape), dtype=np.float32)

@@ -48,9 +48,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 def keep_freed_memory() -> None:
     """Have malloc keep what a step frees, up to a gigabyte; where malloc is not glibc's, do nothing.
 
-    glibc gives the end of its heap back to the kernel when more than a limit is free there, and a training on a
-    CPU asks for it again in the next step: a thousand page faults, 2 % of its time. That limit rises by itself
-    with what a process happens to have freed before: in a rank that is a copy of the fork server it did not.
+    glibc gives the end of its heap back to the kernel when more than a limit is free there, and a training on
+    a CPU asks for it again in the next step: a thousand page faults, 2 % of its time. The limit rises by
+    itself with what a process happens to have freed: in a rank that is a copy of the fork server it did not.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
