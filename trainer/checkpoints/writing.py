@@ -184,7 +184,7 @@ class _OneByOne(_StorageWriterTransforms):
     """How each tensor comes to a file: in a lull, and the small ones at once, not in torch's forty pieces."""
 
     _NEXT_LULL_S = 0.02
-    """The longest wait for one before a tensor: a step that takes no backward pass must not hold a save up."""
+    """The longest wait for one before a tensor: where there is no backward pass, a save goes on, too."""
 
     def __init__(self, lull: Lull) -> None:
         super().__init__()
