@@ -89,7 +89,9 @@ def clip(session: Session) -> Tensor:
 
     Not `clip_grad_norm_`: on sharded parameters each of its operations costs the host many times as much.
     """
-    gradients = local(p.grad for p in session.model.parameters() if p.grad is not None)
+    # The optimiser's list: to walk through the modules of the model takes a tenth of a millisecond.
+    trained = (p for group in session.optimizer.param_groups for p in group["params"])
+    gradients = local(p.grad for p in trained if p.grad is not None)
     # Squares are added up in float64: shards then give the same last digit as whole tensors.
     norms = torch._foreach_norm(gradients, 2, dtype=torch.float64)
     square = torch.stack(norms).square().sum().to(session.ranks.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -11,7 +11,7 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager:
     """Compute matrix products within in the small type, sums and losses in fp32."""
-    return torch.autocast(device.type, DTYPES[precision], enabled=is_half(precision))
+    return torch.autocast(device.type, DTYPES[precision]) if is_half(precision) else nullcontext()
 
 
 def is_half(precision: str) -> bool:
