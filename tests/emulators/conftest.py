@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,10 +23,13 @@ def vast() -> Iterator[VastEmulator]:
 
 @pytest.fixture
 def still() -> Iterator[VastEmulator]:
-    """One machine with two GPUs; time stands still until the test advances it."""
+    """One machine with two GPUs; time stands still until the test advances it.
+
+    It is the beginning of a minute: what is charged in another one would be listed apart.
+    """
     prices = {"gpu_usd": 0.5, "min_bid_usd": 0.3, "storage_usd": 0.72}
     machine = Machine(id=41000, gpus=2, days=10, cluster_id=7, **prices)
-    with VastEmulator([machine], clock=Clock(0), rate_limits=False) as vast:
+    with VastEmulator([machine], clock=Clock(0, began=time.time() // 60 * 60), rate_limits=False) as vast:
         yield vast
 
 
