@@ -160,7 +160,7 @@ _SMALL = 1 << 20
 
 
 class Lull:
-    """When the training does without the interpreter: within, as in a backward pass, and while it waits.
+    """When the training hardly needs the interpreter: within a backward pass, and while it waits for a save.
 
     To write some hundred small tensors is work for the interpreter, which a forward pass on a CPU needs for
     each of its operations: it stood still for most of that time.
