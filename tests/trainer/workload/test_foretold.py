@@ -23,6 +23,12 @@ pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[3]
 
 
+def test_what_a_step_takes_is_foretold_for_one_rank() -> None:
+    (found,) = foretell(TrainConfig(batch=4, strategy="single"), 1).of("single")[:1]
+    assert found.flops > 0
+    assert found.peak.total > found.peak.parameters > 0
+
+
 @pytest.mark.slow
 def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step() -> None:
     name = "single latent bf16 checkpointing"
