@@ -209,16 +209,31 @@ TWO = (*SCRIPT, "--set", "nodes=2", "--set", "command=python script.py waits")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["[n1] the lease is armed", "[n1] training: "])
-def test_a_node_of_two_that_fails_ends_the_run_on_both_and_is_named_at_whatever_moment(
-    moment: str, user: Terminal, cluster: Slurm
-) -> None:
+def test_a_node_of_two_that_fails_ends_the_run_on_both_and_is_named(user: Terminal, cluster: Slurm) -> None:
     launch = user.start(*TWO)
-    launch.shows(moment)
+    launch.shows("[n1] training: ")
     set_down(cluster, 0, "n2")
     done = launch.end()
 
     assert done.exit_code == 7, done.err
     assert "verdict   LOST: node 1: Slurm's job " in done.out, done.err
     assert "ended with its node n2, which failed or was set down" in done.out
+    eventually(lambda: is_clean(user, cluster), what="a clean cluster")
+
+
+@pytest.mark.slow
+def test_a_node_of_two_that_fails_before_the_training_leaves_nothing(user: Terminal, cluster: Slurm) -> None:
+    """Where a node was not ready yet, the run is tried again on other machines."""
+    launch = user.start(*TWO)
+    launch.shows("[n1] the lease is armed")
+    set_down(cluster, 0, "n2")
+    launch.shows("which failed or was set down")
+    eventually(
+        lambda: launch.process.poll() is not None or "attempt 2: " in launch.err,
+        what="an end, or another attempt",
+    )
+    if launch.process.poll() is None:
+        user.type("stop", "last")
+
+    assert launch.end().exit_code in (3, 7)
     eventually(lambda: is_clean(user, cluster), what="a clean cluster")
