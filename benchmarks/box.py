@@ -68,7 +68,7 @@ def by_torchrun(box: Path, program: str) -> list[str]:
 def train_with_vastrun(box: Path) -> list[dict[str, float]]:
     """Under the supervisor. Step and time of each metric."""
     subprocess.run(supervised(), check=True, env=environment(box), stdout=subprocess.DEVNULL)
-    return _records((box / layout.METRICS).read_text())
+    return records_of((box / layout.METRICS).read_text())
 
 
 def train_by_hand(box: Path, program: str = "benchmarks.bare") -> list[dict[str, float]]:
@@ -76,8 +76,9 @@ def train_by_hand(box: Path, program: str = "benchmarks.bare") -> list[dict[str,
     done = subprocess.run(by_torchrun(box, program), env=environment(box), capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{program} failed:\n{done.stderr[-3000:]}")
-    return _records(done.stdout)
+    return records_of(done.stdout)
 
 
-def _records(text: str) -> list[dict[str, float]]:
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+def records_of(text: str) -> list[dict[str, float]]:
+    """Return the lines of JSON in what was printed, or in a file; the last line may not be whole yet."""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line[0] + line[-1] == "{\n"]

@@ -112,12 +112,8 @@ class Boxes:
 
 def _speeds(boxes: Boxes, ways: Sequence[Way]) -> list[list[float]]:
     """Steps a second of each way, round by round."""
-    return [_speeds_beside_each_other([way(boxes.new()) for way in ways]) for _ in range(ROUNDS)]
-
-
-def _speeds_beside_each_other(trainings: Sequence[Training]) -> list[float]:
-    run_in_slices(trainings)
-    return [_steps_per_s(training) for training in trainings]
+    rounds = (run_in_slices([partial(way, boxes.new()) for way in ways]) for _ in range(ROUNDS))
+    return [[_steps_per_s(training) for training in trainings] for trainings in rounds]
 
 
 def _steps_per_s(training: Training) -> float:

@@ -13,14 +13,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 import psutil
 
-from benchmarks.box import by_torchrun, environment, supervised
+from benchmarks.box import by_torchrun, environment, records_of, supervised
 from trainer.contract import layout
 
 SLICE_S = 1.0
@@ -33,25 +33,21 @@ class Training:
     """A training in its box, with all processes that it starts. It stands still between its slices."""
 
     def __init__(self, box: Path, command: Sequence[str], records: Path) -> None:
-        """`records`: the file where it writes a line of JSON now and then, relative to the box."""
+        """Start it. `records`: the file where it writes a line of JSON now and then, relative to the box."""
         self._box = box
-        self._command = command
         self._records = box / records
+        self._errors = box / "stderr"
         self._job = json.loads((box / layout.JOB).read_text())
-        self._process: subprocess.Popen[bytes] | None = None
         self._slices: list[tuple[float, float]] = []
-        self._began = 0.0
         self._stopped: list[psutil.Process] = []
         self._used_s: dict[int, float] = {}
         """Of a processor, by each of them, when it was last given cores."""
+        self._began = time.time()
+        with (box / STDOUT).open("wb") as out, self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(command, env=environment(box), stdout=out, stderr=errors)
 
     def begin(self) -> None:
-        """Start it, and let it run until its first step is done."""
-        self._began = time.time()
-        with self._told.open("wb") as out, self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                self._command, env=environment(self._box), stdout=out, stderr=errors
-            )
+        """Let it run until its first step is done."""
         until = time.monotonic() + _START_S
         while not self.records():
             if self.has_ended or time.monotonic() > until:
@@ -61,7 +57,6 @@ class Training:
 
     def run_for(self, seconds: float, *, turn: int) -> None:
         """Let it run for so long, or to its end."""
-        assert self._process is not None
         if not self._job["gpus"]:
             self._change_cores(turn)
         self._go_on()
@@ -71,7 +66,6 @@ class Training:
 
     def finish(self) -> None:
         """Let it run to its end."""
-        assert self._process is not None
         self._go_on()
         if self._process.wait():
             self._fail("failed")
@@ -85,24 +79,15 @@ class Training:
 
     @property
     def has_ended(self) -> bool:
-        return self._process is None or self._process.poll() is not None
+        return self._process.poll() is not None
 
     def records(self) -> list[dict[str, float]]:
         """Return the lines of JSON so far."""
-        text = self._records.read_text() if self._records.exists() else ""
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line[0] + line[-1] == "{\n"]
+        return records_of(self._records.read_text()) if self._records.exists() else []
 
     def ran_s(self, first: float, last: float) -> float:
         """Return how long it ran between two moments, seconds since the epoch."""
         return sum(max(0.0, min(last, end) - max(first, begin)) for begin, end in self._slices)
-
-    @property
-    def _told(self) -> Path:
-        return self._box / STDOUT
-
-    @property
-    def _errors(self) -> Path:
-        return self._box / "stderr"
 
     def _fail(self, how: str) -> NoReturn:
         sys.exit(f"{self._box.name} {how}:\n{self._errors.read_text()[-3000:]}")
@@ -132,8 +117,6 @@ class Training:
 
     def _processes(self) -> list[psutil.Process]:
         """Return all of them, parents before their children."""
-        if self._process is None:
-            return []
         with suppress(psutil.Error):
             first = psutil.Process(self._process.pid)
             return [first, *first.children(recursive=True)]
@@ -141,20 +124,25 @@ class Training:
 
 
 def with_vastrun(box: Path) -> Training:
-    """Return one under the supervisor, with all that is on by default."""
+    """Start one under the supervisor, with all that is on by default."""
     return Training(box, supervised(), layout.METRICS)
 
 
 def by_hand(box: Path, program: str = "benchmarks.bare") -> Training:
-    """Return one of another loop under torchrun."""
+    """Start one of another loop under torchrun."""
     return Training(box, by_torchrun(box, program), Path(STDOUT))
 
 
-def run_in_slices(trainings: Sequence[Training]) -> None:
-    """Run them all to their ends. Which one is first in a round is last in the next."""
+def run_in_slices(starts: Sequence[Callable[[], Training]]) -> list[Training]:
+    """Start trainings one after the other, then run them all to their ends. Return them.
+
+    Which one is first in a round is last in the next.
+    """
+    trainings: list[Training] = []
     try:
-        for training in trainings:
-            training.begin()
+        for start in starts:
+            trainings.append(start())
+            trainings[-1].begin()
         order, turn = list(trainings), 0
         while not any(training.has_ended for training in order):
             for training in order:
@@ -165,6 +153,7 @@ def run_in_slices(trainings: Sequence[Training]) -> None:
     finally:
         for training in trainings:
             training.kill()
+    return trainings
 
 
 def _used_s(process: psutil.Process) -> float:

@@ -39,9 +39,13 @@ def test_the_shares_of_the_ranks_are_the_global_batch() -> None:
             np.testing.assert_array_equal(joined, getattr(drawn(3), name))
 
 
+@pytest.mark.parametrize("points", [16, 1300, 5000], ids=["noise of all at once", "of three", "of each"])
 @pytest.mark.parametrize(("world_size", "accumulation"), [(1, 1), (1, 4), (2, 2), (4, 1)])
-def test_the_micro_batches_of_all_ranks_are_the_global_batch(world_size: int, accumulation: int) -> None:
-    settings = {"seed": 1, "batch": 8, "noise": 0.1, "space": SPACE, "remainder": "drop"}
+def test_the_micro_batches_of_all_ranks_are_the_global_batch(
+    world_size: int, accumulation: int, points: int
+) -> None:
+    space = replace(SPACE, grid=(points,))
+    settings = {"seed": 1, "batch": 8, "noise": 0.1, "space": space, "remainder": "drop"}
     sample_plans = [
         SamplePlan(**settings, rank=rank, world_size=world_size, accumulation=accumulation)  # type: ignore[arg-type]
         for rank in range(world_size)
@@ -54,6 +58,7 @@ def test_the_micro_batches_of_all_ranks_are_the_global_batch(world_size: int, ac
     for name in DRAWN:
         joined = np.concatenate([getattr(part, name) for part in parts])
         np.testing.assert_array_equal(joined, getattr(sample_plans[0].batch_of(5), name))
+    assert len({noise.tobytes() for noise in sample_plans[0].batch_of(5).noise}) == 8
     dropped = batch_of(1, 5, batch=8, total=20, remainder="drop")
     np.testing.assert_array_equal(sample_plans[0].batch_of(5).trajectory, dropped)
 
