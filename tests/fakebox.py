@@ -32,6 +32,8 @@ class Training:
     checkpoint_every: int = 4
     scores_s: float = 0.0
     """Of `seconds`, those after its last step."""
+    before_s: Mapping[str, float] = field(default_factory=dict)
+    """The steps of onstart before it, by name, and how long each takes."""
     imports_s: float = 0.0
     """Before its ranks are started."""
     loss: float = 1.0
@@ -89,6 +91,8 @@ class FakeBox:
         self.ends_at = math.inf
         """The job's deadline, as the box was told."""
         self._told_step: int | None = None
+        self._onstart_at = 0.0
+        self._told_onstart_step = ""
         self._saved_step = 0
         self._lease_from = self.up_at
         self._rearmed = False
@@ -143,12 +147,17 @@ class FakeBox:
             return
         if layout.STOP in self.files and self.stop_at is None and self.training.obeys:
             self.stop_at = now
+        if self._told_onstart_step != self._onstart_step():
+            if self._told_onstart_step:
+                self._log("done", source=self._told_onstart_step)
+            self._told_onstart_step = self._onstart_step()
+            self._log("begins", source=self._told_onstart_step)
         over_at = self.started_at + self.training.seconds
         if now >= over_at:
             self._finish(over_at)
         elif self.stop_at is not None and now >= self.stop_at + 2:
             self._stop(now)
-        elif self.step() != self._told_step:
+        elif now >= self.started_at and self.step() != self._told_step:
             self._told_step = self.step()
             self._log(f"step {self.step()}")
             self._tell(self.step())
@@ -156,6 +165,12 @@ class FakeBox:
             if newest != self._saved_step:
                 self._saved_step = newest
                 self._save(newest)
+
+    def start(self) -> None:
+        """Its run begins; its training does after the steps before it."""
+        if self.started_at is None:
+            self._onstart_at = self._clock.now()
+            self.started_at = self._onstart_at + sum(self.training.before_s.values())
 
     def rearm(self, age_s: float) -> None:
         """The lease is at work, and counts from `age_s` ago."""
@@ -174,7 +189,17 @@ class FakeBox:
             return 0
         stepping_s = self.training.seconds - self.training.scores_s
         done = ((self.ended_at or self._clock.now()) - self.started_at) / stepping_s
-        return min(self.training.steps, int(done * self.training.steps))
+        return max(0, min(self.training.steps, int(done * self.training.steps)))
+
+    def _onstart_step(self) -> str:
+        if self.started_at is None:
+            return ""
+        ends_at = self._onstart_at
+        for name, seconds in self.training.before_s.items():
+            ends_at += seconds
+            if self._clock.now() < ends_at:
+                return name
+        return "50-train"
 
     def status(self) -> str:
         state = "ended" if self.ended_at is not None else "running" if self.started_at is not None else "idle"
@@ -185,7 +210,7 @@ class FakeBox:
             "exit_code": code,
             "lease": "dead" if self._is_disarmed else "armed",
             "lease_ends_at": self._lease_from + self._life_s,
-            "onstart_step": "50-train" if self.started_at is not None else "",
+            "onstart_step": self._onstart_step(),
             "log_bytes": len(self.files.get(layout.LOG, b"")),
             "supervisor": {
                 "step": self.step(),
@@ -312,8 +337,8 @@ class FakeBox:
         line = json.dumps({"step": step, "loss": round(self.training.loss / (1 + step), 4)})
         self.files[layout.METRICS] = self.files.get(layout.METRICS, b"") + f"{line}\n".encode()
 
-    def _log(self, text: str) -> None:
-        line = f"{self._clock.now():.3f} rank0 {self.training.says(text)}\n".encode()
+    def _log(self, text: str, *, source: str = "rank0") -> None:
+        line = f"{self._clock.now():.3f} {source} {self.training.says(text)}\n".encode()
         self.files[layout.LOG] = self.files.get(layout.LOG, b"") + line
 
 

@@ -283,7 +283,7 @@ class FakeRemote:
         if command == "bash onstart/status.sh":
             return Completed(exit_code=0, stdout=box.status() + "\n", stderr="")
         if command == "bash onstart/run.sh start":
-            box.started_at = box.started_at or self._provider.clock.now()
+            box.start()
             return Completed(exit_code=0, stdout="", stderr="")
         if command.startswith("bash onstart/run.sh stop "):
             box.files.setdefault(layout.STOP, shlex.split(command)[-1].encode())

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainer.contract import layout
+from trainer.contract.records import read_small
 
 Activity = Literal[
     "start", "data", "compile", "forward", "backward", "optimizer", "eval", "checkpoint", "done", "step"
@@ -19,6 +20,8 @@ Activity = Literal[
 
 _WIDTH = 64
 """Bytes of a heartbeat, padded: a shorter one leaves no end of a longer one behind."""
+_MOST = 1024
+"""Bytes that are read of one, whoever wrote it."""
 
 
 class Heartbeat:
@@ -57,7 +60,7 @@ class Beat:
 def read_beat(path: Path) -> Beat | None:
     """Read the last beat; None when there is none yet, or the file holds anything else."""
     try:
-        step, activity, at, pid = path.read_text(encoding="ascii").split()
+        step, activity, at, pid = read_small(path, _MOST).decode("ascii").split()
         return Beat(step=int(step), activity=activity, at=float(at), pid=int(pid))
     except (OSError, ValueError):
         return None

@@ -100,13 +100,16 @@ class RunContext:
         return event
 
     def show_log(self) -> None:
-        """Bring what is new of the log, and show it. Without room for it here, it stays on the box."""
+        """Bring what is new of the log, and show it."""
+        self.services.screen.log(self.new_log())
+
+    def new_log(self) -> str:
+        """Bring what is new of the log. Without room for it here, it stays on the box."""
         try:
-            text = self.services.output_store.pump(self.run, self.remote())
+            return self.services.output_store.pump(self.run, self.remote())
         except NoRoomError as error:
             self.tell_of_room(error, "the log stays on the machine until there is space here")
-        else:
-            self.services.screen.log(text)
+            return ""
 
     def tell_of_room(self, error: NoRoomError, what: str) -> None:
         """Tell the user, once a phase, that this computer's disk is too small, and what comes of it."""

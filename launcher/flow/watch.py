@@ -23,6 +23,7 @@ from launcher.flow.progress import activity_of, knows_step, last_step, planned_s
 from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.saving import Saving, save_metrics, save_some
 from launcher.flow.slowness import SlownessWatch, should_change
+from launcher.flow.step_log import split_at
 from launcher.flow.together import explained, is_awaited, tell_place
 from launcher.gate.evidence import evidence_of
 from launcher.gate.reading import look, small_file
@@ -118,7 +119,7 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
     state.awaits_others = box_status.box == "idle" and is_awaited(context)
     if box_status.box == "idle":
         return context.gang.end() or (None if state.awaits_others else _start(context, state, remote))
-    context.show_log()
+    _show(context, state, box_status)
     if box_status.box == "ended":
         return _ended(context, state, remote, box_status)
     if box_status.box == "dead":
@@ -168,18 +169,26 @@ def _note(context: RunContext, state: WatchState, box_status: BoxStatus) -> None
     now = context.now()
     if box_status.lease == "armed" and box_status.lease_ends_at is not None:
         state.ends_by = now + box_status.lease_ends_at - box_status.at
-    if box_status.onstart_step != state.onstart_step:
-        state.onstart_step = box_status.onstart_step
-        context.tell(box_status.onstart_step)
     state.has_done_steps = box_status.step >= planned_steps(context.spec)
     state.pace.saw(min(box_status.step, planned_steps(context.spec)), now)
-    _tell_beginning(context, state, box_status)
     context.show(progress_of(box_status, context.spec, state.pace, now))
     due = box_status.box == "ended" or now - state.saved_at >= _SAVE_S
     if box_status.step != context.run.step and due:
         state.saved_at = now
         steps_per_s = state.pace.steps_per_s or context.run.steps_per_s
         context.save(step=box_status.step, steps=last_step(context.spec, box_status), steps_per_s=steps_per_s)
+
+
+def _show(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
+    """What has begun is told between the last lines of the log before it and its own first ones."""
+    text, step = context.new_log(), box_status.onstart_step
+    if step != state.onstart_step:
+        before, text = split_at(text, step)
+        context.services.screen.log(before)
+        state.onstart_step = step
+        context.tell(step)
+    _tell_beginning(context, state, box_status)
+    context.services.screen.log(text)
 
 
 def _tell_beginning(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
-import torch.distributed as torch_dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_saver import _save_state_dict
 
 from trainer.checkpoints.carrying import gather, spread, told_by_first
 from trainer.checkpoints.contents import TrainerState
@@ -20,10 +20,13 @@ from trainer.checkpoints.folder import CheckpointFolder
 from trainer.checkpoints.reading import FoundCheckpoint, load_tensors, newest_intact
 from trainer.checkpoints.writing import ELSEWHERE, CheckpointWriter, Lull, Planner, Staging, share_of
 from trainer.contract.errors import ConfigError, SaveError
+from trainer.distributed.gloo import new_group_beside
 from trainer.distributed.group import Ranks
 
 # A disk may be slow, and nobody waits for it; a peer that died is noticed at once, by its connection.
 _SLOWEST_WRITE = timedelta(hours=1)
+
+_NUMBERS = itertools.count()
 
 _NEXT_LULL_S = 0.5
 """The longest wait for one before a save is planned."""
@@ -42,7 +45,9 @@ class Checkpointer:
         self._first = ranks.rank.is_first
         self._carries = sharded and not self._disk.is_seen_by_all
         # Of the thread alone: two threads on one group would take each other's messages.
-        self._group = torch_dist.new_group(backend="gloo", timeout=_SLOWEST_WRITE)
+        self._group = None if ranks.are_one else new_group_beside(ranks.control, _SLOWEST_WRITE)
+        self._name = f"checkpointer {next(_NUMBERS)}"
+        """Of its plans, among those that torch remembers."""
         self._staging = Staging()
         self.lull = Lull()
         """The thread works within."""
@@ -133,7 +138,14 @@ class Checkpointer:
         writer = CheckpointWriter(self._folder, state, self.lull, commits=not self._carries)
         self.lull.wait(_NEXT_LULL_S)
         try:
-            dcp.save(dict(share), storage_writer=writer, planner=Planner(copies), process_group=self._group)
+            # Not `dcp.save`: it would write a record for the log about each tensor, which nobody reads.
+            _save_state_dict(
+                dict(share),
+                writer,
+                process_group=self._group,
+                no_dist=self._group is None,
+                planner=Planner(copies, self._name),
+            )
         except CheckpointException as error:
             if self._has_files:
                 self._folder.discard(state.step)

@@ -65,11 +65,11 @@ class CheckpointWriter(FileSystemWriter):
         """Return nothing that differs between two checkpoints of one state, as a path and a random id do."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        if plan.items:
-            Path(self.path).mkdir(parents=True, exist_ok=True)
         return plan
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[Written]:
+        if plan.items:
+            Path(self.path).mkdir(parents=True, exist_ok=True)
         try:
             results = super().write_data(plan, planner).wait() if plan.items else []
         except RuntimeError as error:
@@ -102,10 +102,15 @@ class CheckpointWriter(FileSystemWriter):
 
 
 class Planner(DefaultSavePlanner):
-    """Plans by the tensors that are trained, and writes the copies of them."""
+    """Plans by the tensors that are trained, and writes the copies of them.
 
-    def __init__(self, copies: Mapping[str, Tensor]) -> None:
-        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
+    What is planned by one of a `name` is remembered for the next: while the ranks hold the same tensors, they
+    send each other no list of them.
+    """
+
+    def __init__(self, copies: Mapping[str, Tensor], name: str) -> None:
+        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False, enable_plan_caching=True)
+        self._cached_plans_key = name
         self._copies = copies
 
     def lookup_object(self, index: MetadataIndex) -> Tensor:

@@ -344,6 +344,18 @@ def _refuse_constant(name: str) -> NoReturn:
     raise RecordError(f"{name} is no number of JSON")
 
 
+def read_small(path: str | os.PathLike[str], most: int) -> bytes:
+    """Read the first `most` bytes of a file, in the least time: who looks often takes it from a training.
+
+    Raises OSError.
+    """
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, most)
+    finally:
+        os.close(fd)
+
+
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     """Write `text` to `path` so that a reader sees the old file or the new one, never a part of it.
 

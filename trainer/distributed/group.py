@@ -23,6 +23,7 @@ from torch import Tensor
 from trainer.contract import layout
 from trainer.contract.errors import DeviceError
 from trainer.distributed.clock import StepClock
+from trainer.distributed.gloo import new_group_beside
 from trainer.distributed.rank import Rank, TrainJob
 
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
@@ -111,9 +112,12 @@ def join(rank: Rank, job: TrainJob) -> Ranks:
         device_id=device if device.type == "cuda" else None,
         **({} if rank.node is None else _of_this_node(rank)),
     )
-    control = torch_dist.new_group(backend="gloo", timeout=limit)
+    world = torch_dist.group.WORLD
+    assert world is not None
+    gloo = world if device.type == "cpu" else torch_dist.new_group(backend="gloo", timeout=limit)
     # For a rank that is missing NCCL would wait without a word; this names it.
-    torch_dist.monitored_barrier(control, limit, wait_all_ranks=True)
+    torch_dist.monitored_barrier(gloo, limit, wait_all_ranks=True)
+    control = new_group_beside(gloo, limit) if gloo is world else gloo
     return Ranks(rank=rank, device=device, control=control)
 
 

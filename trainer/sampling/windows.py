@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
 
@@ -22,6 +22,9 @@ _WINDOW_STREAM = 1
 _NOISE_STREAM = 3  # 2 is that of vastrun/mix.py
 _BLOCK = 4096
 """Values of noise that are drawn from one stream: to start a stream takes as long as to draw a thousand."""
+_STEPS_AT_ONCE = 16
+"""Steps whose indices are drawn one after the other: after a step of training the code that draws is in no
+cache any more, and the first one takes as long as the four after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,18 +56,18 @@ class WindowNoise:
     shape: tuple[int, ...]
     """(K, *X)"""
 
-    def of(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Draw the noise of the windows with these numbers in the global batch: (B, K, *X)."""
-        shape = (len(numbers), *self.shape)
+    def of(self, first: int, count: int) -> NDArray[np.float32]:
+        """Draw the noise of so many windows of the global batch, from number `first` on: (B, K, *X)."""
         if not self.deviation:
-            return _silence(shape)
-        noise: NDArray[np.float32] = np.empty(shape, np.float32)
-        blocks, places = np.divmod(numbers, max(1, _BLOCK // prod(self.shape)))
-        for block in dict.fromkeys(blocks.tolist()):
-            here = blocks == block
+            return _silence((count, *self.shape))
+        noise: NDArray[np.float32] = np.empty((count, *self.shape), np.float32)
+        of_a_block = max(1, _BLOCK // prod(self.shape))
+        for block in range(first // of_a_block, (first + count - 1) // of_a_block + 1):
+            start = block * of_a_block
+            begin, end = max(first, start), min(first + count, start + of_a_block)
             rng = np.random.default_rng([self.seed, _NOISE_STREAM, self.step, block])
-            drawn = rng.standard_normal((places[here].max() + 1, *self.shape), dtype=np.float32)
-            noise[here] = drawn[places[here]]
+            drawn = rng.standard_normal((end - start, *self.shape), dtype=np.float32)
+            noise[begin - first : end - first] = drawn[begin - start :]
         noise *= np.float32(self.deviation)
         return noise
 
@@ -79,8 +82,8 @@ def _silence(shape: tuple[int, ...]) -> NDArray[np.float32]:
 class BatchIndices:
     """The windows of one batch, B of them."""
 
-    number: NDArray[np.int64]
-    """(B,): in the global batch, from 0"""
+    first: int
+    """The number of the first one in the global batch; the others follow it there."""
     trajectory: NDArray[np.int64]
     """(B,)"""
     frames: NDArray[np.int64]
@@ -94,17 +97,17 @@ class BatchIndices:
     @property
     def noise(self) -> NDArray[np.float32]:
         """(B, K, *X), drawn anew each time."""
-        return self.window_noise.of(self.number)
+        return self.window_noise.of(self.first, len(self.trajectory))
 
     def share(self, rank: int, world_size: int) -> BatchIndices:
         """Return the part of the batch that `rank` trains on."""
         if world_size == 1:
             return self
-        size = len(self.number) // world_size
+        size = len(self.trajectory) // world_size
         mine = slice(rank * size, (rank + 1) * size)
         return replace(
             self,
-            number=self.number[mine],
+            first=self.first + mine.start,
             trajectory=self.trajectory[mine],
             frames=self.frames[mine],
             image=self.image[mine],
@@ -121,7 +124,7 @@ def draw_indices(
     start = rng.integers(0, space.frames - space.unroll, size=batch)
     image = rng.integers(0, order_of(space.symmetry, space.grid), size=batch)
     return BatchIndices(
-        number=np.arange(batch),
+        first=0,
         trajectory=batch_of(seed, step, batch=batch, total=space.trajectories, remainder=remainder),
         frames=start[:, None] + np.arange(space.unroll + 1),
         image=image,
@@ -134,7 +137,7 @@ def whole_trajectories(trajectories: Sequence[int], space: Space) -> BatchIndice
     """Return the indices of all frames of these trajectories, as they are."""
     count = len(trajectories)
     return BatchIndices(
-        number=np.arange(count),
+        first=0,
         trajectory=np.array(trajectories),
         frames=np.tile(np.arange(space.frames), (count, 1)),
         image=np.zeros(count, np.int64),
@@ -157,10 +160,29 @@ class SamplePlan:
     world_size: int
     accumulation: int
     """Micro-batches of a step."""
+    _drawn: dict[int, list[BatchIndices]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The last steps that were asked for, and those beside them: `_STEPS_AT_ONCE`, by that number of them."""
 
     def batch_of(self, step: int) -> BatchIndices:
         """Return what all ranks together read."""
-        return _batch_of(self, step)
+        block, place = divmod(step, _STEPS_AT_ONCE)
+        drawn = self._drawn.get(block)
+        if drawn is None:
+            steps = range(step - place, step - place + _STEPS_AT_ONCE)
+            drawn = [self._draw(step) for step in steps]
+            self._drawn.clear()
+            self._drawn[block] = drawn
+        return drawn[place]
+
+    def _draw(self, step: int) -> BatchIndices:
+        return draw_indices(
+            self.seed,
+            step,
+            batch=self.batch,
+            noise=self.noise,
+            space=self.space,
+            remainder=self.remainder,
+        )
 
     def share_of(self, step: int) -> BatchIndices:
         """Return what this rank reads of it."""
@@ -169,15 +191,3 @@ class SamplePlan:
     def micro_batch_of(self, step: int, number: int) -> BatchIndices:
         """Return what this rank reads at once."""
         return self.share_of(step).share(number, self.accumulation)
-
-
-@lru_cache(maxsize=2)
-def _batch_of(sample_plan: SamplePlan, step: int) -> BatchIndices:
-    return draw_indices(
-        sample_plan.seed,
-        step,
-        batch=sample_plan.batch,
-        noise=sample_plan.noise,
-        space=sample_plan.space,
-        remainder=sample_plan.remainder,
-    )

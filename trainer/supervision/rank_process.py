@@ -11,19 +11,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NoReturn, Protocol
 
 from trainer.contract import layout
 from trainer.contract.job import Job, working_folder
-from trainer.contract.records import read_json, write_atomically
+from trainer.contract.records import read_json, read_small, write_atomically
 from trainer.distributed.exit import last_raised, reason_of_text
 from trainer.supervision.environment import without_ours
 from trainer.supervision.fork_server import ADDRESS, Copy
@@ -33,7 +34,10 @@ VICTIM_S = 10.0
 """How long a rank that lost another waits for that one's own words."""
 _LOOK_EVERY_S = 0.1
 _CANNOT_RUN = 127
+_RECORD = re.compile(r"rank-\d+\.process\.json")
+"""The name of the file with a rank's record."""
 _WIDTH = 255
+_MOST = 4096
 _DEFAULT_AGAIN = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -52,9 +56,18 @@ class RankProcess:
 
 def read_processes(box: Path) -> tuple[RankProcess, ...]:
     """List the ranks that were started so far, in order."""
-    paths = (box / layout.RANKS).glob("rank-*.process.json")
-    records = (read_json(RankProcess, path.read_text(encoding="utf-8")) for path in paths)
-    return tuple(sorted(records, key=lambda record: record.rank))
+    with contextlib.suppress(FileNotFoundError):
+        paths = [path for path in (box / layout.RANKS).iterdir() if _RECORD.fullmatch(path.name)]
+        records = (_record_of(read_small(path, _MOST)) for path in paths)
+        return tuple(sorted(records, key=lambda record: record.rank))
+    return ()
+
+
+# It changes once, when the rank ends, and is read many times a second.
+@lru_cache(maxsize=1024)
+def _record_of(line: bytes) -> RankProcess:
+    record: RankProcess = read_json(RankProcess, line)
+    return record
 
 
 class Program(Protocol):

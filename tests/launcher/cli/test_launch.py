@@ -174,6 +174,24 @@ def test_until_the_training_begins_the_log_does_not_run_ahead_of_what_is_told(tm
     assert shown[: shown.index("training: step")].count("rank0 step") == 1, shown
 
 
+def test_a_step_of_the_box_is_told_between_the_last_line_of_the_one_before_and_its_own_first(
+    tmp_path: Path,
+) -> None:
+    training = Training(before_s={"30-unpack": 4.0, "40-data": 5.0})
+    shown = Terminal(tmp_path, training).launch().output.splitlines()
+    told = [line.split("  ")[-1].strip() for line in shown]
+    assert [line for line in told if "30-" in line or "40-" in line or "50-" in line] == [
+        "30-unpack",
+        "30-unpack begins",
+        "30-unpack done",
+        "40-data",
+        "40-data begins",
+        "40-data done",
+        "50-train",
+        "50-train begins",
+    ]
+
+
 def test_detached_a_program_without_heartbeats_is_left_once_its_ranks_have_lived_for_a_while(
     tmp_path: Path,
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from trainer.sampling.windows import BatchIndices, SamplePlan, Space, draw_indices
 from vastrun.epochs import batch_of
 
-DRAWN = ("number", "trajectory", "frames", "image", "noise", "level")
+DRAWN = ("trajectory", "frames", "image", "noise", "level")
 SPACE = Space(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)
 
 
@@ -61,6 +61,14 @@ def test_the_micro_batches_of_all_ranks_are_the_global_batch(
     assert len({noise.tobytes() for noise in sample_plans[0].batch_of(5).noise}) == 8
     dropped = batch_of(1, 5, batch=8, total=20, remainder="drop")
     np.testing.assert_array_equal(sample_plans[0].batch_of(5).trajectory, dropped)
+
+
+def test_a_step_reads_the_same_whatever_was_read_before_it() -> None:
+    sample_plan = SamplePlan(seed=1, batch=8, noise=0.1, space=SPACE, rank=0, world_size=1, accumulation=1)
+    for step in (0, 1, 40, 39, 2, 15, 16, 100):
+        for name in DRAWN:
+            found, expected = (getattr(batch, name) for batch in (sample_plan.batch_of(step), drawn(step)))
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_every_trajectory_is_seen_once_before_one_is_seen_twice() -> None:
