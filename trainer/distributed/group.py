@@ -36,8 +36,9 @@ _AFTER_SUPERVISOR_S = 60.0
 _ASK_AGAIN_S = 0.01
 _LISTENS_S = 30.0
 
-# A vote costs a fraction of a millisecond. Four a second are soon enough to stop, and cost no throughput.
-VOTE_EVERY_S = 0.25
+# In a vote each rank waits for the last one, some milliseconds where other programs share their cores. One a
+# second is soon enough to stop.
+VOTE_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +153,7 @@ def device_of(local_rank: int, *, gpus: int) -> torch.device:
 
 
 class StopVote:
-    """A vote of all ranks on whether to stop, held a few times a second however long a step takes.
+    """A vote of all ranks on whether to stop, held once a second however long a step takes.
 
     The ranks also agree on how long a step takes on the slowest of them, and so on the step of the next vote.
     Each reports how long it worked before it had to wait for others: a rank that is always late is named.
@@ -186,9 +187,9 @@ class StopVote:
         return [self._clock.alone_s() if place == rank.rank else 0.0 for place in range(rank.world_size)]
 
 
-_VOTES = 200
+_VOTES = 50
 """The votes that are remembered, the last ones."""
-_FEWEST_VOTES = 40
+_FEWEST_VOTES = 10
 """No rank is named before so many votes."""
 _NAMED_FROM = 0.8
 """A rank is named when it was the last in more than this share of the votes."""
