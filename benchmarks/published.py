@@ -1,0 +1,200 @@
+"""`python -m benchmarks.published`: train on files of PDEBench, and put each error beside the published ones.
+
+By the installed command, one run for each file, on the provider that is named. The table of docs/pdebench.md
+gets a row with each run that succeeds; with `--set` nothing is written, as that is another training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.evaluation.evaluation import WHOLE
+
+PAGE = Path("docs/pdebench.md")
+BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
+_COLUMNS = (
+    "file",
+    "published FNO",
+    "tuned again",
+    "**here**",
+    "lowest floor",
+    "steps",
+    "hours",
+    "dollars",
+    "on",
+)
+_FLOORS = ("persistence", "spatial_mean", "training_mean")
+_NOT_RUN = "not run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedFile:
+    """A file of PDEBench, and the nRMSE of a Fourier neural operator on it."""
+
+    name: str
+    job: str
+    """The job file in configs/."""
+    task: str
+    published: float
+    """In the paper's table (arXiv 2210.07182, version 7)."""
+    tuned: float
+    """The same model when others tuned it again on the same file."""
+    changes: tuple[str, ...] = ()
+    """As given to `--set`."""
+
+
+def _changes(key: str, value: str, file: str, number: int, md5: str) -> tuple[str, ...]:
+    """`number`, `md5`: of the file at DaRUS, as PDEBench's list of downloads has them."""
+    return (f"train.data.{key}=[{value}]", f"env.FILE={file}", f"env.NUMBER='{number}'", f"env.MD5='{md5}'")
+
+
+def _advection(beta: str, published: float, tuned: float, number: int, md5: str) -> PublishedFile:
+    return PublishedFile(
+        name=f"advection, beta {beta}",
+        job="pdebench_fno_advection",
+        task="advection",
+        published=published,
+        tuned=tuned,
+        changes=_changes("betas", beta, f"1D_Advection_Sols_beta{beta}.hdf5", number, md5),
+    )
+
+
+def _burgers(nu: str, published: float, tuned: float, number: int, md5: str) -> PublishedFile:
+    return PublishedFile(
+        name=f"Burgers, nu {nu}",
+        job="pdebench_fno_burgers",
+        task="burgers",
+        published=published,
+        tuned=tuned,
+        changes=_changes("nus", nu, f"1D_Burgers_Sols_Nu{nu}.hdf5", number, md5),
+    )
+
+
+FILES = (
+    _advection("0.1", 0.0077, 0.0033, 255672, "b4be2fc3383f737c76033073e6d2ccfb"),
+    _advection("0.4", 0.010, 0.0046, 255674, "d595bbfd2c659df995a93cd40d6ea568"),
+    _advection("1.0", 0.0097, 0.0047, 255675, "1fe41923a4123db55bf4e89bea32e142"),
+    _burgers("0.001", 0.029, 0.0108, 268190, "44cb784d5a07aa2b1c864cabdcf625f9"),
+    _burgers("0.01", 0.0078, 0.0042, 281363, "e6d9a4f62baf9a29121a816b919e2770"),
+    _burgers("0.1", 0.0029, 0.0014, 268185, "660ba1008d3843bf4e28d2895eb607ce"),
+    PublishedFile(
+        name="Darcy flow, beta 1.0", job="pdebench_fno_darcy", task="darcy", published=0.064, tuned=0.028
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """What one run came to."""
+
+    nrmse: float
+    floor: float
+    """The lowest of what is reached without learning."""
+    steps: int
+    hours: float
+    usd: float
+    machine: str
+
+    @classmethod
+    def of_outputs(cls, outputs: Path, task: str) -> Reached:
+        """Read them from the folder with the outputs of a run that succeeded."""
+        parts = json.loads((outputs / "report/scores.json").read_text(encoding="utf-8"))[task]["parts"][WHOLE]
+        run = json.loads((outputs / "result.json").read_text(encoding="utf-8"))["run"]
+        return cls(
+            nrmse=parts["rollout"]["nrmse"],
+            floor=min(parts[name]["nrmse"] for name in _FLOORS if name in parts),
+            steps=run["steps"],
+            hours=(run["ended_at"] - run["created_at"]) / 3600,
+            usd=run["usd"],
+            machine=_machine(run["offer"]),
+        )
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    for file in options.files or FILES:
+        reached = _train(file, options)
+        row = row_of(file, reached)
+        print(row, flush=True)
+        if not options.set:
+            page = options.page.read_text(encoding="utf-8")
+            options.page.write_text(filled(page, file.name, row), encoding="utf-8")
+
+
+def filled(page: str, name: str, row: str) -> str:
+    """Return the page with this row for the file of that name. Raises ValueError where it has no table."""
+    before, begin, rest = page.partition(BEGIN)
+    table, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {BEGIN} … {END}")
+    rows = {line.split("|")[1].strip(): line for line in table.splitlines() if line.startswith("|")}
+    lines = [row if file.name == name else rows.get(file.name, row_of(file, None)) for file in FILES]
+    return "\n".join([f"{before}{BEGIN}", *_head(), *lines, f"{END}{after}"])
+
+
+def row_of(file: PublishedFile, reached: Reached | None) -> str:
+    """Return the file's row, in Markdown; None: nobody has trained on it yet."""
+    told = [file.name, f"{file.published:.2g}", f"{file.tuned:.2g}"]
+    if reached is None:
+        return _line([*told, _NOT_RUN, *["-"] * (len(_COLUMNS) - len(told) - 1)])
+    figures = [f"**{reached.nrmse:.2g}**", f"{reached.floor:.2g}", f"{reached.steps:,}"]
+    return _line([*told, *figures, f"{reached.hours:.1f}", f"{reached.usd:.2f}", reached.machine])
+
+
+def _head() -> list[str]:
+    return [_line(_COLUMNS), _line("---" for _ in _COLUMNS)]
+
+
+def _line(cells: Sequence[str] | Iterator[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _machine(offer: dict[str, Any]) -> str:
+    return f"{offer['gpus']} x {offer['gpu_name']}" if offer["gpus"] else "a CPU"
+
+
+def _train(file: PublishedFile, options: argparse.Namespace) -> Reached:
+    """The file's job, as a user starts it; its screen is this one."""
+    changes = [word for change in (*file.changes, *options.set) for word in ("--set", change)]
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = Path(folder) / "outputs"
+        vastrun = str(Path(sys.executable).with_name("vastrun"))
+        command = [vastrun, "launch", f"configs/{file.job}.yaml", "--provider", options.provider, "--yes"]
+        done = subprocess.run([*command, *changes, "--out", str(outputs)])
+        if done.returncode:
+            sys.exit(f"error: {file.name}: the run ended with exit code {done.returncode}")
+        return Reached.of_outputs(outputs, file.task)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
+    parser.add_argument(
+        "files", nargs="*", type=_file, metavar="FILE", help=f"one of {_names()}; all by default"
+    )
+    parser.add_argument("--provider", default="vast", help="where to train (vast)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as `launch` has it")
+    parser.add_argument("--page", type=Path, default=PAGE, help=f"the page with the table ({PAGE})")
+    return parser
+
+
+def _file(name: str) -> PublishedFile:
+    for file in FILES:
+        if file.name == name:
+            return file
+    raise argparse.ArgumentTypeError(f"expected one of {_names()}, got {name!r}")
+
+
+def _names() -> str:
+    return ", ".join(f"'{file.name}'" for file in FILES)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The benchmarks that others read off: what they write, from what they are given."""
