@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 from trainer.evaluation.evaluation import WHOLE
 
 PAGE = Path("docs/pdebench.md")
+OUT = Path("runs/published")
 BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
 _COLUMNS = (
     "file",
@@ -164,14 +166,15 @@ def _machine(offer: dict[str, Any]) -> str:
 def _train(file: PublishedFile, options: argparse.Namespace) -> Reached:
     """The file's job, as a user starts it; its screen is this one."""
     changes = [word for change in (*file.changes, *options.set) for word in ("--set", change)]
-    with tempfile.TemporaryDirectory() as folder:
-        outputs = Path(folder) / "outputs"
-        vastrun = str(Path(sys.executable).with_name("vastrun"))
-        command = [vastrun, "launch", f"configs/{file.job}.yaml", "--provider", options.provider, "--yes"]
-        done = subprocess.run([*command, *changes, "--out", str(outputs)])
-        if done.returncode:
-            sys.exit(f"error: {file.name}: the run ended with exit code {done.returncode}")
-        return Reached.of_outputs(outputs, file.task)
+    outputs = (
+        options.out / f"{re.sub('[^a-z0-9.]+', '-', file.name.lower())}-{time.strftime('%Y%m%d-%H%M%S')}"
+    )
+    vastrun = str(Path(sys.executable).with_name("vastrun"))
+    command = [vastrun, "launch", f"configs/{file.job}.yaml", "--provider", options.provider, "--yes"]
+    done = subprocess.run([*command, *changes, "--out", str(outputs)])
+    if done.returncode:
+        sys.exit(f"error: {file.name}: the run ended with exit code {done.returncode}")
+    return Reached.of_outputs(outputs, file.task)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -181,6 +184,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--provider", default="vast", help="where to train (vast)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as `launch` has it")
+    parser.add_argument("--out", type=Path, default=OUT, help=f"where each run's outputs come home ({OUT})")
     parser.add_argument("--page", type=Path, default=PAGE, help=f"the page with the table ({PAGE})")
     return parser
 

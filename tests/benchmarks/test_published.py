@@ -101,7 +101,14 @@ def test_an_unknown_file_is_refused_with_the_names_of_all() -> None:
 @pytest.mark.slow
 def test_the_whole_road_is_walked_on_this_computer_and_writes_nothing(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    changes = ["setup=[]", "resources.gpus=0", "resources.gpu_names=[]", "train.steps=40", "train.batch=8"]
+    changes = [
+        "setup=[]",
+        "resources.gpus=0",
+        "resources.gpu_names=[]",
+        "resources.disk_gb=8",
+        "train.steps=40",
+        "train.batch=8",
+    ]
     changes += ["train.evaluate_every=20", "train.checkpoint_every=20", "train.model.dim=8"]
     changes += ["train.data.train=32", "train.data.validation=8", "train.data.test=8"]
     words = [word for change in changes for word in ("--set", change)]
@@ -115,6 +122,7 @@ def test_the_whole_road_is_walked_on_this_computer_and_writes_nothing(tmp_path: 
         str(page),
         *words,
     ]
+    command += ["--out", str(tmp_path / "runs")]
     variables = {**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
     done = subprocess.run(
         [*command, "advection, beta 1.0"], cwd=ROOT, env=variables, capture_output=True, text=True
@@ -124,3 +132,6 @@ def test_the_whole_road_is_walked_on_this_computer_and_writes_nothing(tmp_path: 
     assert row.startswith("| advection, beta 1.0 | 0.0097 | 0.0047 | **")
     assert row.endswith("| 0.00 | a CPU |")
     assert not page.exists()
+    (outputs,) = (tmp_path / "runs").iterdir()
+    assert outputs.name.startswith("advection-beta-1.0-")
+    assert (outputs / "checkpoints").is_dir()
