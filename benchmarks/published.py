@@ -34,7 +34,6 @@ _COLUMNS = (
     "on",
 )
 _FLOORS = ("persistence", "spatial_mean", "training_mean")
-_NOT_RUN = "not run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,13 +121,22 @@ class Reached:
 
 def main() -> None:
     options = _parser().parse_args()
+    if not options.set:
+        _write(options.page, "", "")  # a page that cannot be written is told before a dollar is spent
     for file in options.files or FILES:
-        reached = _train(file, options)
-        row = row_of(file, reached)
+        row = row_of(file, _train(file, options))
         print(row, flush=True)
         if not options.set:
-            page = options.page.read_text(encoding="utf-8")
-            options.page.write_text(filled(page, file.name, row), encoding="utf-8")
+            _write(options.page, file.name, row)
+
+
+def _write(page: Path, name: str, row: str) -> None:
+    try:
+        page.write_text(filled(page.read_text(encoding="utf-8"), name, row), encoding="utf-8")
+    except OSError as error:
+        sys.exit(f"error: {page}: {error.strerror}")
+    except ValueError as error:
+        sys.exit(f"error: {page}: {error}")
 
 
 def filled(page: str, name: str, row: str) -> str:
@@ -136,7 +144,7 @@ def filled(page: str, name: str, row: str) -> str:
     before, begin, rest = page.partition(BEGIN)
     table, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} … {END}")
+        raise ValueError(f"expected the lines {BEGIN} and {END}, which the table stands between")
     rows = {line.split("|")[1].strip(): line for line in table.splitlines() if line.startswith("|")}
     lines = [row if file.name == name else rows.get(file.name, row_of(file, None)) for file in FILES]
     return "\n".join([f"{before}{BEGIN}", *_head(), *lines, f"{END}{after}"])
@@ -146,7 +154,7 @@ def row_of(file: PublishedFile, reached: Reached | None) -> str:
     """Return the file's row, in Markdown; None: nobody has trained on it yet."""
     told = [file.name, f"{file.published:.2g}", f"{file.tuned:.2g}"]
     if reached is None:
-        return _line([*told, _NOT_RUN, *["-"] * (len(_COLUMNS) - len(told) - 1)])
+        return _line([*told, "not run", *["-"] * (len(_COLUMNS) - len(told) - 1)])
     figures = [f"**{reached.nrmse:.2g}**", f"{reached.floor:.2g}", f"{reached.steps:,}"]
     return _line([*told, *figures, f"{reached.hours:.1f}", f"{reached.usd:.2f}", reached.machine])
 
@@ -166,9 +174,8 @@ def _machine(offer: dict[str, Any]) -> str:
 def _train(file: PublishedFile, options: argparse.Namespace) -> Reached:
     """The file's job, as a user starts it; its screen is this one."""
     changes = [word for change in (*file.changes, *options.set) for word in ("--set", change)]
-    outputs = (
-        options.out / f"{re.sub('[^a-z0-9.]+', '-', file.name.lower())}-{time.strftime('%Y%m%d-%H%M%S')}"
-    )
+    name = re.sub("[^a-z0-9.]+", "-", file.name.lower())
+    outputs = options.out / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     vastrun = str(Path(sys.executable).with_name("vastrun"))
     command = [vastrun, "launch", f"configs/{file.job}.yaml", "--provider", options.provider, "--yes"]
     done = subprocess.run([*command, *changes, "--out", str(outputs)])

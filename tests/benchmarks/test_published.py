@@ -87,15 +87,24 @@ def test_a_run_fills_its_row_and_leaves_those_of_others(tmp_path: Path) -> None:
 def test_the_page_has_a_row_for_each_file_in_their_order() -> None:
     page = (ROOT / PAGE).read_text(encoding="utf-8")
     assert filled(page, "", "") == page
-    with pytest.raises(ValueError, match="the page has no"):
-        filled("no table", "", "")
 
 
-def test_an_unknown_file_is_refused_with_the_names_of_all() -> None:
-    command = [sys.executable, "-m", "benchmarks.published", "advection"]
+@pytest.mark.parametrize(
+    ("words", "exit_code", "told"),
+    [
+        (["advection"], 2, "expected one of 'advection, beta 0.1', "),
+        (["--page", "README.md"], 1, "error: README.md: expected the lines <!-- published: begin --> and "),
+        (["--page", "none.md"], 1, "error: none.md: No such file or directory"),
+    ],
+)
+def test_what_cannot_work_is_told_before_anything_is_rented(
+    words: list[str], exit_code: int, told: str
+) -> None:
+    command = [sys.executable, "-m", "benchmarks.published", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "expected one of 'advection, beta 0.1', " in done.stderr
+    assert done.returncode == exit_code
+    assert told in done.stderr
+    assert done.stdout == ""
 
 
 @pytest.mark.slow
