@@ -23,7 +23,6 @@ from trainer.distributed.group import Ranks
 from trainer.distributed.rank import Rank, TrainJob
 from trainer.distributed.shards import reshard
 from trainer.engine.blocks import prepare
-from trainer.engine.clip import GradientClip
 from trainer.engine.ema import Ema
 from trainer.engine.optimiser import make_optimizer
 from trainer.engine.outer import OuterOptimizer
@@ -59,7 +58,6 @@ class Session:
     """The objective, spread over the ranks."""
     strategy: Strategy
     optimizer: torch.optim.Optimizer
-    clip: GradientClip
     schedule: Schedule
     scaler: torch.amp.GradScaler
     ema: Ema | None
@@ -213,7 +211,6 @@ def assembled(
         model=model,
         strategy=strategy,
         optimizer=make_optimizer(objective.learner, config.optim),
-        clip=GradientClip(config.optim.clip, sharded=strategy.sharded, device=device),
         schedule=Schedule(config.optim, config.steps),
         scaler=scaler_of(plan.precision, device),
         ema=Ema(objective.operator, config.ema) if config.ema else None,
