@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,32 +53,28 @@ class PublishedFile:
     """As given to `--set`."""
 
 
-def _changes(key: str, value: str, file: str, number: int, md5: str) -> tuple[str, ...]:
-    """`number`, `md5`: of the file at DaRUS, as PDEBench's list of downloads has them."""
-    return (f"train.data.{key}=[{value}]", f"env.FILE={file}", f"env.NUMBER='{number}'", f"env.MD5='{md5}'")
-
-
-def _advection(beta: str, published: float, tuned: float, number: int, md5: str) -> PublishedFile:
+def _of_a_line(
+    name: str, key: str, pattern: str, value: str, published: float, tuned: float, number: int, md5: str
+) -> PublishedFile:
+    """One of a problem in one dimension. `number`, `md5`: as PDEBench's list of downloads has them."""
+    task = name.lower()
     return PublishedFile(
-        name=f"advection, beta {beta}",
-        job="pdebench_fno_advection",
-        task="advection",
+        name=f"{name}, {key} {value}",
+        job=f"pdebench_fno_{task}",
+        task=task,
         published=published,
         tuned=tuned,
-        changes=_changes("betas", beta, f"1D_Advection_Sols_beta{beta}.hdf5", number, md5),
+        changes=(
+            f"train.data.{key}s=[{value}]",
+            f"env.FILE={pattern.format(value)}",
+            f"env.NUMBER='{number}'",
+            f"env.MD5='{md5}'",
+        ),
     )
 
 
-def _burgers(nu: str, published: float, tuned: float, number: int, md5: str) -> PublishedFile:
-    return PublishedFile(
-        name=f"Burgers, nu {nu}",
-        job="pdebench_fno_burgers",
-        task="burgers",
-        published=published,
-        tuned=tuned,
-        changes=_changes("nus", nu, f"1D_Burgers_Sols_Nu{nu}.hdf5", number, md5),
-    )
-
+_advection = partial(_of_a_line, "advection", "beta", "1D_Advection_Sols_beta{}.hdf5")
+_burgers = partial(_of_a_line, "Burgers", "nu", "1D_Burgers_Sols_Nu{}.hdf5")
 
 FILES = (
     _advection("0.1", 0.0077, 0.0033, 255672, "b4be2fc3383f737c76033073e6d2ccfb"),
