@@ -57,10 +57,8 @@ RUNS: dict[str, Run] = {
     "telemetry": telemetry.run,
     "checkpoints": checkpoints.run,
     "resumed": resumed.run,
-    "stages": stages.run,
     "loader": loader.run,
     "operators": operators.run,
-    **{f"equal-time-{name}": partial(equal_time.run, name) for name in equal_time.CASES},
     "recovery": recovery.run,
     "log-lag": log_lag.run,
     "seeing": seeing.run,
@@ -77,6 +75,9 @@ RUNS: dict[str, Run] = {
     "status": status.run,
     "scale": scale.run,
     "team": team.run,
+    # Whole trainings, which take the longest.
+    "stages": stages.run,
+    **{f"equal-time-{name}": partial(equal_time.run, name) for name in equal_time.CASES},
 }
 
 

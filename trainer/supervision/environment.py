@@ -24,13 +24,13 @@ _PACKAGES = Path(__file__).resolve().parents[2]
 
 def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the launch agent and of the ranks below it."""
-    asked = {**_wandb(job), **inherited, **defaults(job, start), **_found_to_work(box), **job.env}
+    asked = {**_wandb(job), **inherited, **defaults(job, start, inherited), **_found_to_work(box), **job.env}
     if asked.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL":
         asked["TORCH_DISTRIBUTED_DEBUG"] = "INFO"  # with DETAIL, DDP on gloo ends in a segmentation fault
     return {**asked, **ours(box), **_start(start), **_paths(job, box, asked)}
 
 
-def defaults(job: Job, start: Start) -> dict[str, str]:
+def defaults(job: Job, start: Start, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return what a job may change in its `env:`."""
     return {
         # Every rank would otherwise take all cores, and they would fight for them.
@@ -41,7 +41,7 @@ def defaults(job: Job, start: Start) -> dict[str, str]:
         # How long NCCL's watchdog may stand still before it aborts the rank. The supervisor comes first: it
         # knows what the rank was about, and that compiling and saving take longer than a step.
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(math.ceil(max(job.stall_s, job.start_s)) + _AFTER_US_S),
-        **_allocator(job),
+        **_allocator(job, inherited),
         # As `accelerate launch --cpu` does: else each rank of accelerate trains alone.
         **({} if job.gpus else {"ACCELERATE_USE_CPU": "true"}),
     }
@@ -58,11 +58,19 @@ def _wandb(job: Job) -> dict[str, str]:
     return {"WANDB_RUN_GROUP": job.batch.name, "WANDB_TAGS": job.batch.tag, "WANDB_NAME": name}
 
 
-def _allocator(job: Job) -> dict[str, str]:
-    """Let memory that is free in pieces be used as a whole, on GPUs: larger micro-batches fit."""
-    if job.train is None or not job.gpus or "PYTORCH_CUDA_ALLOC_CONF" in job.env:  # its older name
+def _allocator(job: Job, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Let the onboard trainer's memory come in large pieces.
+
+    On GPUs, what is free in pieces is then used as a whole: larger micro-batches fit. On a CPU, pages of 2 MiB
+    instead of 4 KiB take 3 % off a step; glibc reads how from the environment alone, once, when a process starts.
+    """
+    if job.train is None:
         return {}
-    return {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    if job.gpus:
+        older = "PYTORCH_CUDA_ALLOC_CONF" in job.env
+        return {} if older else {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    # An image that sets others has a reason, such as a library that needs room for its static variables.
+    return {} if "GLIBC_TUNABLES" in inherited else {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 def _found_to_work(box: Path) -> dict[str, str]:
