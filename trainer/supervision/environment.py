@@ -61,8 +61,8 @@ def _wandb(job: Job) -> dict[str, str]:
 def _allocator(job: Job, inherited: Mapping[str, str]) -> dict[str, str]:
     """Let the onboard trainer's memory come in large pieces.
 
-    On GPUs, what is free in pieces is then used as a whole: larger micro-batches fit. On a CPU, pages of 2 MiB
-    instead of 4 KiB take 3 % off a step; glibc reads how from the environment alone, once, when a process starts.
+    On GPUs, what is free in pieces is then used as a whole: larger micro-batches fit. On a CPU, pages of
+    2 MiB instead of 4 KiB take 3 % off a step; glibc reads it from the environment, as a process starts.
     """
     if job.train is None:
         return {}
