@@ -15,7 +15,7 @@ from trainer.distributed.exit import RankExit
 from trainer.distributed.rank import Rank, read_job
 from trainer.distributed.signals import StopSignal
 from trainer.heartbeat import Heartbeat
-from trainer.telemetry.garbage import keep_freed_memory
+from trainer.telemetry.host_memory import keep_freed_memory, move_to_large_pages
 
 
 def main() -> None:
@@ -36,6 +36,8 @@ def main() -> None:
         from trainer.loop import train
 
         gc.freeze()
+        if not job.gpus:
+            move_to_large_pages()
         assert job.train is not None, "job.json has no `train` section"
         rank_exit.reason = train(rank, job, job.train, heart, stop)
 
