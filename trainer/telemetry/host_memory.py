@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """mallopt's numbers for them (malloc.h)."""
@@ -30,29 +29,25 @@ def keep_freed_memory() -> None:
 
 
 def move_to_large_pages() -> None:
-    """Move what this process holds so far, such as all imported modules, into pages of its own of 2 MiB.
+    """Move malloc's memory so far, such as that of the imported modules, into pages of its own of 2 MiB.
 
     A copy of the fork server has its large pages in pieces, and each operation then waits for many addresses
-    to be looked up: 1 to 2 % of a step. Takes 0.1 s and 0.2 GiB. Does nothing where the computer's owner wants
-    no large pages, and where the kernel knows no such order.
+    to be looked up: 1 % of a step. Takes 0.07 s and 0.1 GiB. Does nothing where the computer's owner wants no
+    large pages, or the kernel knows no such order. Python's own memory, moved too, gained nothing in 0.2 s.
     """
     with suppress(OSError, AttributeError):
         if "[never]" not in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
             madvise = ctypes.CDLL(None).madvise
-            for begin, end in list(_own_ranges(Path("/proc/self/maps").read_text())):
-                _collapse(madvise, begin, end)
+            for begin, end in _heap(Path("/proc/self/maps").read_text()):
+                madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _COLLAPSE)
 
 
-def _collapse(madvise: Callable[[Any, Any, int], int], begin: int, end: int) -> None:
-    # Page by page: one that cannot be had, as of a range with a hole, does not end it for the others.
-    for address in range(-(-begin // _LARGE) * _LARGE, end - _LARGE + 1, _LARGE):
-        madvise(ctypes.c_void_p(address), ctypes.c_size_t(_LARGE), _COLLAPSE)
-
-
-def _own_ranges(maps: str) -> Iterator[tuple[int, int]]:
-    """Yield first and last address of what is malloc's, Python's or a thread's, not of files."""
+def _heap(maps: str) -> Iterator[tuple[int, int]]:
+    """Yield the addresses where large pages begin and end, of each range of the heap that has one."""
     for line in maps.splitlines():
-        addresses, rights, _, _, _, *name = line.split()
-        if rights == "rw-p" and name in ([], ["[heap]"]):
-            begin, end = addresses.split("-")
-            yield int(begin, 16), int(end, 16)
+        addresses, _, _, _, _, *name = line.split()
+        if name == ["[heap]"]:
+            first, last = (int(address, 16) for address in addresses.split("-"))
+            begin, end = -(-first // _LARGE) * _LARGE, last // _LARGE * _LARGE
+            if begin < end:
+                yield begin, end
