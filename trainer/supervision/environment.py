@@ -62,7 +62,7 @@ def _allocator(job: Job, inherited: Mapping[str, str]) -> dict[str, str]:
     """Let the onboard trainer's memory come in large pieces.
 
     On GPUs, what is free in pieces is then used as a whole: larger micro-batches fit. On a CPU, pages of
-    2 MiB instead of 4 KiB take 3 % off a step; glibc reads it from the environment, as a process starts.
+    2 MiB instead of 4 KiB take up to 3 % off a step; glibc reads it from the environment of a new process.
     """
     if job.train is None:
         return {}

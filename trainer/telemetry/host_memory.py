@@ -12,7 +12,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _COLLAPSE = 25
 """madvise's number for MADV_COLLAPSE, since Linux 6.1."""
 _LARGE = 2 << 20
-"""Bytes of a large page of x86-64 and of most arm64 kernels."""
+"""Bytes of a large page of x86-64."""
 
 
 def keep_freed_memory() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+_LINUX = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2])
 _PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 _STEPS = """
@@ -31,9 +33,15 @@ print(faults_of_a_step())
 """
 
 _COPY = """
+import ctypes
 import os
 from trainer.telemetry.host_memory import move_to_large_pages
 
+def let_the_kernel_choose_large_pages(choose):
+    PR_SET_THP_DISABLE = 41
+    assert ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, int(not choose), 0, 0, 0) == 0
+
+let_the_kernel_choose_large_pages(False)
 pieces = [bytearray(os.urandom(100_000)) for _ in range(1_000)]
 before = [sum(piece) for piece in pieces]
 
@@ -45,6 +53,7 @@ def small_mib():
 if os.fork():
     raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
 shared = small_mib()
+let_the_kernel_choose_large_pages(True)
 move_to_large_pages()
 assert [sum(piece) for piece in pieces] == before
 print(shared, small_mib())
@@ -64,7 +73,7 @@ def test_a_step_is_given_no_new_memory_for_what_the_one_before_freed() -> None:
 
 
 @pytest.mark.skipif(
-    not _PAGES.exists() or "[never]" in _PAGES.read_text() or platform.release() < "6.1",
+    not _PAGES.exists() or "[never]" in _PAGES.read_text() or _LINUX < (6, 1),
     reason="this kernel has no large pages to move to",
 )
 def test_a_copy_has_what_it_shares_in_large_pages_of_its_own_and_unchanged() -> None:
