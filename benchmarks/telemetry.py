@@ -75,7 +75,8 @@ def main() -> None:
     bare = replace(session, clock=NoClock(session.ranks.device))
     with Metrics(rank.box, job, job.train) as metrics:
         metrics.begin_at(0, session.wandb_id)
-        reports, heart = Reports(session, metrics, Readings()), Heartbeat.of_this_rank()
+        reports = Reports(session, metrics, Readings.of(session.ranks.device))
+        heart = Heartbeat.of_this_rank()
         for number in range(PAIRS):
             first = 2 * number * STEPS
             ours = _seconds(_told, session, reports, heart, first)

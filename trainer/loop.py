@@ -62,7 +62,8 @@ def _train(
     session: Session, meetings: Meetings | None, heart: Heartbeat, stop: StopSignal, metrics: Metrics | None
 ) -> Reason:
     config, step = session.config, session.start
-    vote, reports = StopVote(session.ranks, step, session.clock), Reports(session, metrics, Readings())
+    vote = StopVote(session.ranks, step, session.clock)
+    reports = Reports(session, metrics, Readings.of(session.ranks.device))
     if metrics:
         metrics.begin_at(step, session.wandb_id)
     validation = Validation(session) if config.evaluate_every else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import time
 from dataclasses import dataclass
 
 import torch
@@ -23,37 +22,27 @@ class Figures:
     """Beside what was learnt. None: not known here."""
 
     lr: float
-    samples_per_s: float
-    """Since the last report, over all ranks."""
-    mfu: float | None = None
-    """Model FLOP utilisation: the model's operations, as a share of what the GPUs could do at best."""
     times: StepTimes | None = None
     memory: RankMemory | None = None
     gpus: GpuFigures | None = None
 
 
-class Rate:
-    """Samples a second between two looks."""
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How fast the training was between two reports, by the time of the device."""
 
-    def __init__(self, samples: int, step: int) -> None:
-        self._samples = samples
-        self._step = step
-        self._at = time.monotonic()
-
-    def at(self, step: int) -> float:
-        """Return the rate since the last look, or since the beginning."""
-        now = time.monotonic()
-        rate = (step - self._step) * self._samples / max(now - self._at, 1e-9)
-        self._step, self._at = step, now
-        return rate
+    samples_per_s: float
+    """Over all ranks."""
+    mfu: float | None = None
+    """Model FLOP utilisation: the model's operations, as a share of what the GPUs could do at best."""
 
 
 class Instruments:
-    """All that is read for a report."""
+    """All that is read for a report. `began_s`: when the first step could begin, in seconds."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, began_s: float) -> None:
         self._session = session
-        self._rate = Rate(session.task_schedule.samples, session.start)
+        self._step, self._at_s = session.start, began_s
         self._memory = MemoryWatch(session.ranks.device)
         self._gpus: GpuWatch | None = None
         self._most_per_s: float | None = None
@@ -63,15 +52,19 @@ class Instruments:
 
     def read(self, step: int) -> Figures:
         """Read the figures after `step` steps."""
-        rate = self._rate.at(step)
         return Figures(
             lr=self._session.schedule.rate(step - 1),
-            samples_per_s=rate,
-            mfu=rate / self._most_per_s if self._most_per_s else None,
             times=self._session.clock.look(),
             memory=self._memory.look(),
             gpus=self._gpus.look() if self._gpus else None,
         )
+
+    def speed(self, step: int, at_s: float) -> Speed:
+        """Return the speed since the last call, of a device that had done `step` steps at `at_s`."""
+        samples = (step - self._step) * self._session.task_schedule.samples
+        rate = samples / max(at_s - self._at_s, 1e-9)
+        self._step, self._at_s = step, at_s
+        return Speed(samples_per_s=rate, mfu=rate / self._most_per_s if self._most_per_s else None)
 
 
 def most_samples_per_s(session: Session, gpu: str) -> float | None:

@@ -21,7 +21,7 @@ from trainer.distributed.rank import TrainJob
 from trainer.telemetry.tracking import Tracker
 
 if TYPE_CHECKING:
-    from trainer.telemetry.figures import Figures
+    from trainer.telemetry.figures import Figures, Speed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,9 @@ class MetricsPoint:
     terms: dict[str, float] = field(default_factory=dict)
     """What the loss is made of, by name, without weights; empty where it is one thing."""
     grad_norm: float
+    at_s: float
+    """When the device had done the last of them, on the host's monotonic clock."""
+    speed: Speed
     figures: Figures
 
     def flat(self) -> dict[str, float]:
@@ -43,6 +46,7 @@ class MetricsPoint:
             "loss": self.loss,
             "terms": self.terms,
             "grad_norm": self.grad_norm,
+            **asdict(self.speed),
             **asdict(self.figures),
         }
         return {name: value for name, value in _ungrouped(groups) if value is not None}
@@ -78,7 +82,7 @@ class Metrics:
             self._board = Board(self._box / layout.TENSORBOARD, step)
 
     def add(self, point: MetricsPoint) -> None:
-        self._write(point.flat())
+        self._write(point.flat(), age_s=time.monotonic() - point.at_s)
         print(self._line(point), flush=True)
 
     def validated(self, step: int, nrmse: float, scores: Mapping[str, float]) -> None:
@@ -88,8 +92,8 @@ class Metrics:
         for line in lines_of(scores):
             print(f"validation after step {step}: {line}", flush=True)
 
-    def _write(self, figures: dict[str, float]) -> None:
-        record = {**figures, "at": round(time.time(), 3)}
+    def _write(self, figures: dict[str, float], *, age_s: float = 0.0) -> None:
+        record = {**figures, "at": round(time.time() - age_s, 3)}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({name: _finite(value) for name, value in record.items()}) + "\n")
@@ -98,11 +102,11 @@ class Metrics:
             self._board.add(int(figures["step"]), figures)
 
     def _line(self, point: MetricsPoint) -> str:
-        figures = point.figures
-        mfu = "" if figures.mfu is None else f"  {figures.mfu:.0%} of the GPUs' peak"
+        speed = point.speed
+        mfu = "" if speed.mfu is None else f"  {speed.mfu:.0%} of the GPUs' peak"
         return (
-            f"step {point.step}/{self._config.steps}  loss {point.loss:.4g}  lr {figures.lr:.2g}  "
-            f"{figures.samples_per_s:,.0f} samples/s{mfu}"
+            f"step {point.step}/{self._config.steps}  loss {point.loss:.4g}  lr {point.figures.lr:.2g}  "
+            f"{speed.samples_per_s:,.0f} samples/s{mfu}"
         )
 
     def show(self, step: int, pictures: Sequence[Path]) -> None:

@@ -24,7 +24,7 @@ class Reports:
     def __init__(self, session: Session, metrics: Metrics | None, readings: Readings) -> None:
         self._session = session
         self._metrics = metrics
-        self._instruments = Instruments(session) if metrics else None
+        self._instruments = Instruments(session, readings.began_s) if metrics else None
         self._readings = readings
         self._figures: dict[int, Figures] = {}
         self.loss = session.loss
@@ -53,11 +53,16 @@ class Reports:
         if reading is None:
             return
         self.loss, *values, grad_norm = reading.values
-        if self._metrics:
+        if self._metrics and self._instruments:
             terms = dict(zip(terms_of(self._session.config.objective), values, strict=True))
-            figures = self._figures.pop(reading.step)
             point = MetricsPoint(
-                step=reading.step, loss=self.loss, terms=terms, grad_norm=grad_norm, figures=figures
+                step=reading.step,
+                loss=self.loss,
+                terms=terms,
+                grad_norm=grad_norm,
+                at_s=reading.at_s,
+                speed=self._instruments.speed(reading.step, reading.at_s),
+                figures=self._figures.pop(reading.step),
             )
             self._metrics.add(point)
         self._must_be_finite(reading.step, self.loss, grad_norm)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from trainer.contract import layout
 from trainer.contract.config import TrainConfig, WandbConfig
 from trainer.contract.job import JobBatch
 from trainer.distributed.rank import TrainJob
-from trainer.telemetry.figures import Figures, RankMemory
+from trainer.telemetry.figures import Figures, RankMemory, Speed
 from trainer.telemetry.gpus import Sample, figures_of
 from trainer.telemetry.metrics import Metrics, MetricsPoint
 from trainer.telemetry.tracking import config_of, mode_of, tags_of
@@ -33,9 +34,15 @@ def metrics_in(box: Box, mode: str = "off", batch: JobBatch | None = None) -> Me
     return Metrics(box.path, replace(JOB, batch=batch), config)
 
 
-def point(step: int, loss: float = 0.5, **known: Any) -> MetricsPoint:
-    figures = Figures(lr=1e-3, samples_per_s=100.0, **known)
-    return MetricsPoint(step=step, loss=loss, grad_norm=1.0, figures=figures)
+def point(step: int, loss: float = 0.5, mfu: float | None = None, **known: Any) -> MetricsPoint:
+    return MetricsPoint(
+        step=step,
+        loss=loss,
+        grad_norm=1.0,
+        at_s=time.monotonic(),
+        speed=Speed(samples_per_s=100.0, mfu=mfu),
+        figures=Figures(lr=1e-3, **known),
+    )
 
 
 def lines_of(box: Box) -> list[dict]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from trainer.contract.errors import DivergedError
 from trainer.distributed.group import Ranks
 from trainer.telemetry.figures import Instruments, most_samples_per_s
 from trainer.telemetry.metrics import Metrics
-from trainer.telemetry.readings import Reading, Readings
+from trainer.telemetry.readings import Readings
 from trainer.telemetry.reports import Reports
 
 pytestmark = pytest.mark.torch
@@ -56,7 +57,8 @@ def test_figures_know_the_model_of_the_session_and_the_gpus_that_it_would_fill(t
 def read_figures(ranks: Ranks, box: Path) -> tuple[float | None, float | None, float | None, set[str]]:
     """What an H200 could do at most in two precisions, what an unknown GPU could, and what is known here."""
     single, half = begin(ranks, box, {}), begin(ranks, box, {"precision": "bf16"})
-    figures = vars(Instruments(single).read(1))
+    instruments = Instruments(single, began_s=0.0)
+    figures = {**vars(instruments.read(1)), **vars(instruments.speed(1, at_s=0.5))}
     return (
         most_samples_per_s(single, "NVIDIA H200"),
         most_samples_per_s(half, "NVIDIA H200"),
@@ -65,18 +67,51 @@ def read_figures(ranks: Ranks, box: Path) -> tuple[float | None, float | None, f
     )
 
 
-class LateReadings(Readings):
-    """As on a GPU: a reading is there one report later."""
+class DelayedDevice:
+    """A device that computes later than the host asks for it, as a GPU does."""
 
-    waiting: Reading | None = None
+    late = True
 
-    def after(self, step: int, values: Tensor) -> Reading | None:
-        arrived, self.waiting = self.waiting, super().after(step, values)
-        return arrived
+    def __init__(self, step_s: float = 0.0) -> None:
+        self.began_s = time.monotonic()
+        self._step_s = step_s
+        self._busy_until_s = self.began_s
 
-    def arrived(self) -> Reading | None:
-        arrived, self.waiting = self.waiting, None
-        return arrived
+    def compute(self, steps: int) -> None:
+        """Queue the work of `steps` steps."""
+        self._busy_until_s += steps * self._step_s
+
+    def send(self, values: Tensor) -> tuple[list[float], float]:
+        return values.tolist(), self._busy_until_s
+
+    def receive(self, sent: tuple[list[float], float]) -> tuple[list[float], float]:
+        return sent
+
+
+STEP_S = 0.01
+EVERY = 50
+
+
+def test_the_speed_is_that_of_the_device_also_where_reports_come_late(tmp_path: Path) -> None:
+    (lines,) = together(report_late_and_measure, 1, prepare(tmp_path / "box", batch=8))
+    assert [line["step"] for line in lines] == [1, 50, 100, 150]
+    first, *_, last = lines
+    steps_per_s = (last["step"] - first["step"]) / (last["at"] - first["at"])
+    assert steps_per_s == pytest.approx(1 / STEP_S, rel=0.01)
+    assert [line["samples_per_s"] for line in lines] == pytest.approx([8 / STEP_S] * 4, rel=0.01)
+
+
+def report_late_and_measure(ranks: Ranks, box: Path) -> list[dict[str, float]]:
+    """Report a training whose steps take 10 ms on the device and nothing on the host."""
+    session, device = begin(ranks, box, {"batch": 8}), DelayedDevice(STEP_S)
+    with Metrics(box, session.job, session.config) as metrics:
+        reports, done = Reports(session, metrics, Readings(device)), 0
+        for step in (1, EVERY, 2 * EVERY, 3 * EVERY):
+            device.compute(step - done)
+            reports.report(step, (torch.tensor(0.5), torch.tensor(1.0)))
+            done = step
+        reports.settle()
+    return [json.loads(line) for line in (box / layout.METRICS).read_text().splitlines()]
 
 
 def test_a_report_that_comes_late_is_of_its_own_step_and_there_before_a_checkpoint(tmp_path: Path) -> None:
@@ -93,7 +128,7 @@ def report_late(ranks: Ranks, box: Path) -> list[list[int] | str]:
         return [json.loads(line)["step"] for line in lines]
 
     with Metrics(box, session.job, session.config) as metrics:
-        reports = Reports(session, metrics, LateReadings())
+        reports = Reports(session, metrics, Readings(DelayedDevice()))
         for step in (1, 2):
             reports.report(step, (torch.tensor(0.5), torch.tensor(1.0)))
             seen.append(told())
@@ -120,7 +155,7 @@ def see_losses(ranks: Ranks, box: Path) -> list[int]:
 
     def best_after(*steps: int) -> int:
         session = begin(ranks, box, settings)
-        reports = Reports(session, None, LateReadings())
+        reports = Reports(session, None, Readings(DelayedDevice()))
         for step in steps:
             reports.report(step, (torch.tensor(1.0 / step), torch.tensor(1.0)))
         return int(session.schedule.state_dict()["best_at"])
