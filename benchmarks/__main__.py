@@ -87,7 +87,10 @@ def main() -> None:
         "batch": partial(batch.run, options.points, options.at_once, options.speed),
         "reused": partial(reused.run, options.points, options.at_once),
         "chaos": partial(_chaos, options),
-        **{f"equal-time-{name}": partial(equal_time.run, name, options.seconds) for name in equal_time.CASES},
+        **{
+            f"equal-time-{name}": partial(equal_time.run, name, options.seconds, options.device)
+            for name in equal_time.CASES
+        },
     }
     unknown = [name for name in options.names if name not in runs]
     if unknown:
@@ -130,8 +133,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--at-once", type=int, default=batch.PARALLEL, help="batch, reused: so many at once")
     parser.add_argument("--speed", type=float, default=batch.SPEED, help="batch: how fast time passes")
     parser.add_argument(
-        "--seconds", type=float, default=equal_time.SECONDS, help="equal-time: of a processor, each training"
+        "--seconds", type=float, default=equal_time.SECONDS, help="equal-time: time of each training"
     )
+    devices = list(equal_time.SETTINGS)
+    parser.add_argument("--device", choices=devices, default="cpu", help="equal-time: where (cpu)")
     parser.add_argument("--batches", type=int, default=0, help="chaos: so many batches instead of runs")
     parser.add_argument("--seed", type=int, default=0, help="chaos: other troubles")
     parser.add_argument("--parallel", type=int, default=4, help="chaos: so many at once")

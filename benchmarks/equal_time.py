@@ -1,8 +1,8 @@
 """The error that the latent operator and a Fourier neural operator of its size come to in equal time.
 
-The time is that of a processor, and both take their steps in turns, so that who else uses the computer does
-not decide. Each has the optimiser, the rate, and the patch or the number of frequencies with which it did
-best on samples that were kept back.
+Both take their steps in turns, so that other users of the computer do not decide. On a CPU the time is that
+of a processor, on a GPU it is wall time. Each has the optimiser, the rate, and the patch or the number of
+frequencies with which it did best on samples that were kept back.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -31,11 +31,10 @@ from trainer.sampling.windows import draw_indices
 from trainer.stages.objective import UnrollLoss
 
 SECONDS = 30.0
-"""Of a processor, for each training."""
+"""Time of each training."""
 SHORTER = 0.4
 """Share of that for the trainings by which rates are chosen."""
 SEEDS = 3
-BATCH = 24
 UNROLL = 3
 NOISE = 0.01
 TICKS = 10_000
@@ -56,6 +55,29 @@ CASES = {
 }
 
 
+def _wall_s() -> float:
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How the models are compared on one kind of device."""
+
+    clock: Callable[[], float]
+    """Seconds, when all work so far is done."""
+    turn: int
+    """Steps between two looks at the clock, which a GPU would wait for."""
+    batch: int
+    model: ModelConfig
+
+
+SETTINGS = {
+    "cpu": Setting(clock=time.process_time, turn=1, batch=24, model=ModelConfig()),
+    "cuda": Setting(clock=_wall_s, turn=25, batch=64, model=ModelConfig(dim=256, depth=6, heads=8)),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Way:
     """How a model is trained."""
@@ -67,28 +89,42 @@ class Way:
         return f"{self.size}, {self.optim.name} {self.optim.lr:g}"
 
 
+WAYS = {
+    model: tuple(Way(optim=optim, size=size) for size in sizes for optim in OPTIMISERS)
+    for model, sizes in SIZES.items()
+}
+"""All that are tried, by model."""
+
+
 class Contestant:
     """A model in training, and the time that it has taken."""
 
     def __init__(self, task: Task, operator: NetworkOperator, optim: OptimConfig, seed: int) -> None:
         self.operator, self.steps, self.spent_s = operator, 0, 0.0
         self._task, self._seed = task, seed
+        self._setting = SETTINGS[task.test.fields.device.type]
         self._space = space_of(task.train, UNROLL)
         self._objective = UnrollLoss(operator)
         self._optimizer = make_optimizer(operator, optim)
         self._schedule = Schedule(optim, TICKS)
 
-    def step(self, seconds: float) -> None:
-        """Take a step, at the rate that is due after the share of the time that is spent."""
-        drawn = draw_indices(self._seed, self.steps, batch=BATCH, noise=NOISE, space=self._space)
+    def turn(self, seconds: float) -> None:
+        """Take the steps of a turn, at the rate that is due after the share of the time that is spent."""
+        rate = self._schedule.rate(min(TICKS - 1, int(TICKS * self.spent_s / seconds)))
+        began = self._setting.clock()
+        set_learning_rate(self._optimizer, rate)
+        for _ in range(self._setting.turn):
+            self._step()
+        self.spent_s += self._setting.clock() - began
+
+    def _step(self) -> None:
+        batch = self._setting.batch
+        drawn = draw_indices(self._seed, self.steps, batch=batch, noise=NOISE, space=self._space)
         windows = self._task.batch(self.steps, drawn)
-        began = time.process_time()
         self._optimizer.zero_grad()
         self._objective(windows)[0].backward()
         clip_grad_norm_(self.operator.parameters(), 1.0, foreach=True)
-        set_learning_rate(self._optimizer, self._schedule.rate(int(TICKS * self.spent_s / seconds)))
         self._optimizer.step()
-        self.spent_s += time.process_time() - began
         self.steps += 1
 
 
@@ -102,17 +138,10 @@ class Result:
     median: float
 
 
-def run(name: str, seconds: float = SECONDS) -> None:
+def run(name: str, seconds: float = SECONDS, device: str = "cpu") -> None:
     """Choose each model's way, then train both with every seed; a row of the table for each model."""
     torch.set_num_threads(1)
-    case = CASES[name]
-    with tempfile.TemporaryDirectory() as folder:
-        data.generate(case, Path(folder))
-        task = data.make(case, Path(folder))
-        kept_back = data.validation(case, Path(folder))
-    assert kept_back is not None
-    best = {model: _best_way(task, kept_back, model, seconds) for model in SIZES}
-    results = [_trained(task, task.test, best, seed, seconds) for seed in range(SEEDS)]
+    best, results = compare(CASES[name], torch.device(device), seconds, tuned_s=SHORTER * seconds)
     print(
         f"\n| {name}, {seconds:g} s | patch or frequencies, optimiser | steps | nRMSE, median | nRMSE, mean |"
     )
@@ -128,10 +157,30 @@ def run(name: str, seconds: float = SECONDS) -> None:
         print(f"| {model} | {' | '.join(cells)} |", flush=True)
 
 
-def _best_way(task: Task, kept_back: Trajectories, model: str, seconds: float) -> Way:
+def compare(
+    case: DataConfig,
+    device: torch.device,
+    seconds: float,
+    *,
+    tuned_s: float,
+    ways: Mapping[str, Sequence[Way]] = WAYS,
+    seeds: int = SEEDS,
+) -> tuple[dict[str, Way], list[dict[str, Result]]]:
+    """Return each model's best way after trainings of `tuned_s`, and its results after `seconds`, by seed."""
+    with tempfile.TemporaryDirectory() as folder:
+        data.generate(case, Path(folder))
+        task = data.make(case, Path(folder))
+        kept_back = data.validation(case, Path(folder))
+    assert kept_back is not None
+    task.place(device)
+    kept_back = kept_back.to(device)
+    best = {model: _best_way(task, kept_back, model, tried, tuned_s) for model, tried in ways.items()}
+    return best, [_trained(task, task.test, best, seed, seconds) for seed in range(seeds)]
+
+
+def _best_way(task: Task, kept_back: Trajectories, model: str, ways: Sequence[Way], seconds: float) -> Way:
     """The one with the lowest error on what was kept back, of a seed that is not compared later."""
-    ways = [Way(optim=optim, size=size) for size in SIZES[model] for optim in OPTIMISERS]
-    errors = [_trained(task, kept_back, {model: way}, SEEDS, SHORTER * seconds)[model].median for way in ways]
+    errors = [_trained(task, kept_back, {model: way}, SEEDS, seconds)[model].median for way in ways]
     tried = "; ".join(f"{way}: {error:.3g}" for way, error in zip(ways, errors, strict=True))
     print(f"{model}: {tried}", flush=True)
     return min(zip(errors, ways, strict=True), key=lambda each: each[0])[1]
@@ -147,15 +196,17 @@ def _trained(
     }
     while unready := [each for each in contestants.values() if each.spent_s < seconds]:
         for each in unready:
-            each.step(seconds)
+            each.turn(seconds)
     return {model: _result(each, test) for model, each in contestants.items()}
 
 
 def _made(task: Task, model: str, size: int) -> NetworkOperator:
-    domain = domain_of(task.train, None)
-    operator = models.make(ModelConfig(patch=size) if model == "latent" else ModelConfig(), [domain])
+    domain, device = domain_of(task.train, None), task.test.fields.device
+    config = SETTINGS[device.type].model
+    operator = models.make(replace(config, patch=size) if model == "latent" else config, [domain])
     if model == "fno":
         operator = as_large(operator, domain, modes=size)
+    operator = operator.to(device)
     operator.scale(0).set(*task.train.moments())
     return operator
 
