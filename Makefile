@@ -72,8 +72,8 @@ format: $(STAMPS)/dev ## Format the code
 bench: $(STAMPS)/dev ## Print every figure the README claims, or of a batch of POINTS, PARALLEL at once
 	$(BIN)/python -m benchmarks $(if $(POINTS),batch --points $(POINTS) --at-once $(or $(PARALLEL),50))
 
-gpu: ## Try all that only GPUs can show, with what is installed here, in MINUTES (10); PYTHON is one whose torch has CUDA
-	@$(GPU_PYTHON) -m tests.gpu --minutes $(or $(MINUTES),10)
+gpu: ## Measure and check what only GPUs can show, in MINUTES (10), or the named CHECKS; PYTHON is one whose torch has CUDA
+	@$(GPU_PYTHON) -m tests.gpu --minutes $(or $(MINUTES),10) $(CHECKS)
 
 proof: $(STAMPS)/trainer ## Train what the README's table has, and write the table: SEEDS (2) times each
 	$(BIN)/python -m benchmarks.proof --seeds $(SEEDS)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.gpu.check import Check, Place
-from tests.gpu.results import Report, as_json, line_of, placed, table
+from tests.gpu import results
+from tests.gpu.check import Check, Place, Result, State
 from trainer.boot.preflight.torch_build import torch_fault
 from trainer.supervision.launch import healthy_gpus
 
@@ -46,29 +47,33 @@ def main(arguments: list[str]) -> int:
 
 def _run(checks: Mapping[str, Check], place: Place, options: argparse.Namespace) -> int:
     from benchmarks.machine import described
-    from tests.gpu.running import run_all
+    from tests.gpu import running
 
-    folder = options.out
-    folder.mkdir(parents=True, exist_ok=True)
+    began, folder = time.monotonic(), options.out
+    # As trainings on GPUs have it (trainer/supervision/environment.py).
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     machine = described()
+    earlier = results.without(results.read(folder), checks)
     print(machine, flush=True)
-    results = run_all(
-        checks,
-        place,
-        within_s=60 * options.minutes,
-        log=folder / "log.txt",
-        tell=lambda result: print(line_of(result), flush=True),
-    )
-    report = Report(machine=machine, gpus=place.gpus, results=results)
-    (folder / "results.json").write_text(as_json(report) + "\n", encoding="utf-8")
-    if place.gpus:
-        (folder / "table.md").write_text(table(report) + "\n", encoding="utf-8")
+    running.start()
+    print(f"torch and the trainer are loaded after {time.monotonic() - began:.1f} s", flush=True)
+    found = {name: _not_reached(name, check) for name, check in checks.items()}
+    within_s = 60 * options.minutes - (time.monotonic() - began)
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    for result in running.run_all(checks, place, within_s=within_s, logs=folder / "logs"):
+        found[result.name] = result
+        report = results.Report(machine=machine, gpus=place.gpus, results=list(found.values()))
+        results.write(folder, [*earlier, report])
+        print(results.line_of(result), flush=True)
     if place.gpus and options.page:
-        options.page.write_text(
-            placed(options.page.read_text(encoding="utf-8"), table(report)), encoding="utf-8"
-        )
-    print(f"{len(report.failed)} of {len(results)} failed; all of it is in {folder}")
+        page = options.page.read_text(encoding="utf-8")
+        options.page.write_text(results.placed(page, results.table([*earlier, report])), encoding="utf-8")
+    print("\n".join([*results.summary(report, checks), f"all results: {folder}"]))
     return 1 if report.failed else 0
+
+
+def _not_reached(name: str, check: Check) -> Result:
+    return Result(name=name, text=check.text, state=State.LEFT, why="the call ended before it")
 
 
 def _fault(gpus: int) -> str:
@@ -82,7 +87,9 @@ def _fault(gpus: int) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a check; all where none is named")
-    parser.add_argument("--minutes", type=float, default=10.0, help="none is begun later (10)")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="time for all of it (10); most valuable first"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/gpu"), help="where results are written")
     parser.add_argument("--page", type=Path, help="a page with marks, such as docs/benchmarks.md, to fill")
     parser.add_argument("--cpu", action="store_true", help="try the checks themselves on the CPU")

@@ -64,7 +64,7 @@ class Figure:
         return math.isfinite(self.value) and (self.limit is None or self.limit.allows(self.value))
 
     def __str__(self) -> str:
-        return f"{self.name} {self.value:.3g}{' ' if self.unit else ''}{self.unit}"
+        return f"{self.name} {_short(self.value)}{' ' if self.unit else ''}{self.unit}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +86,14 @@ class Check:
     text: str
     """What holds when it passes, or what is measured."""
     run: Run
+    expected_s: float
+    """Seconds that it takes on one H100, start included. It is not begun when less time is left."""
     gpus: int = 1
-    """It needs so many."""
-    seconds: float = 60.0
-    """It is ended after so many."""
+    """Number of GPUs that it needs."""
+    limit_s: float = 120.0
+    """It is ended after so many seconds on GPUs."""
+    alone: bool = False
+    """It measures time, or fills the memory of a GPU: no other check runs beside it."""
     on_cpu: bool = True
     """Its own code can be tried on a CPU."""
     needs: Sequence[str] = ()
@@ -111,6 +115,9 @@ class State(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     NOT_RUN = "not run"
+    """It cannot be done here."""
+    LEFT = "left"
+    """There was no time for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +128,7 @@ class Result:
     text: str
     state: State
     why: str = ""
-    """Of one that failed or was not run."""
+    """Reason why it failed, was not run or is left."""
     seen: Seen = field(default_factory=Seen)
     seconds: float = 0.0
 
@@ -148,6 +155,11 @@ def expect(holds: object, text: str) -> None:
 def figures_of(unit: str, limit: Limit | None, values: Mapping[str, float]) -> list[Figure]:
     """Return figures with one unit and one limit."""
     return [Figure(name=name, value=value, unit=unit, limit=limit) for name, value in values.items()]
+
+
+def _short(value: float) -> str:
+    """Return three digits, without an exponent where the number is a usual one."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
 def _is_here(name: str) -> bool:

@@ -24,10 +24,11 @@ _WITHIN_S = 300.0
 def together(place: Place, function: Callable[..., Any], ranks: int, *arguments: Any) -> list[Any]:
     """Return what `function(ranks, *arguments)` returns on each of so many ranks, by rank.
 
-    A rank has its device and its groups, NCCL's on GPUs. Raises Broken with the traceback of one that fails.
+    A rank has its device and its groups. Raises Broken with the traceback of one that fails. More ranks than
+    GPUs share the GPUs and talk over gloo: NCCL allows one rank for each.
     """
     with tempfile.TemporaryDirectory(prefix="vastrun-gpu-") as folder:
-        works = [(place.gpus > 0, rank, ranks, Path(folder)) for rank in range(ranks)]
+        works = [(place.gpus, rank, ranks, Path(folder)) for rank in range(ranks)]
         return _answers([(_take_part, (*work, function, arguments)) for work in works])
 
 
@@ -86,7 +87,7 @@ def _work(
 
 
 def _take_part(
-    on_gpus: bool,
+    gpus: int,
     rank: int,
     ranks: int,
     folder: Path,
@@ -99,15 +100,16 @@ def _take_part(
     from trainer.distributed.group import BACKENDS, Ranks, device_of
 
     torch.set_num_threads(1)
-    device = device_of(rank, gpus=ranks if on_gpus else 0)
+    device = device_of(rank % gpus if gpus else rank, gpus=gpus)
+    one_each = ranks <= gpus
     limit = timedelta(seconds=_WITHIN_S)
     torch_dist.init_process_group(
-        BACKENDS[device.type],
+        BACKENDS[device.type] if one_each else "gloo",
         store=torch_dist.FileStore(str(folder / "store"), ranks),
         rank=rank,
         world_size=ranks,
         timeout=limit,
-        device_id=device if on_gpus else None,
+        device_id=device if one_each else None,
     )
     control = torch_dist.new_group(backend="gloo", timeout=limit)
     here = Rank(rank=rank, local_rank=rank, world_size=ranks, box=folder)

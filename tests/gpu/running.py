@@ -10,6 +10,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -20,8 +21,12 @@ from trainer.supervision.processes import adopt_orphans, die_with_parent, kill_d
 
 _PRELOADED = "tests.trainer.preloaded"
 _KILL_S = 10.0
+_ON_A_BUSY_COMPUTER_S = 600.0
+"""Limit of each check on a CPU: how fast it is, nobody knows."""
 _LEAST_S = 5.0
-"""A check is not begun for less."""
+"""Seconds that must be left to begin a check, where it is not known how long one takes."""
+_AT_ONCE = 4
+"""Checks that share a GPU: those that measure nothing wait for the host most of the time."""
 
 
 def run_all(
@@ -29,24 +34,46 @@ def run_all(
     place: Place,
     *,
     within_s: float,
-    log: Path,
-    tell: Callable[[Result], None] = lambda _: None,
+    logs: Path,
     now: Callable[[], float] = time.monotonic,
-) -> list[Result]:
-    """Do the checks one by one, and tell of each as it ends; those for which no time is left are not run."""
+) -> Iterator[Result]:
+    """Do the checks in their order and yield each result as it is there: what must be alone first.
+
+    A check that does not fit into the time that is left is not begun; shorter ones after it may be.
+    """
     deadline = now() + within_s
-    results = []
-    for name, check in checks.items():
-        left_s = deadline - now()
-        if why := check.lacks(place) or (
-            "" if left_s > _LEAST_S else f"the {within_s / 60:g} minutes are over"
-        ):
-            result = Result(name=name, text=check.text, state=State.NOT_RUN, why=why)
-        else:
-            result = run_one(name, check, place, within_s=min(check.seconds, left_s), log=log)
-        tell(result)
-        results.append(result)
-    return results
+
+    def done(name: str) -> Result:
+        check, left_s = checks[name], deadline - now()
+        if why := check.lacks(place):
+            return Result(name=name, text=check.text, state=State.NOT_RUN, why=why)
+        needed_s = check.expected_s if place.gpus else _LEAST_S
+        if left_s < needed_s:
+            why = f"takes about {needed_s:.0f} s, and {max(0.0, left_s):.0f} of {within_s:.0f} s were left"
+            return Result(name=name, text=check.text, state=State.LEFT, why=why)
+        limit_s = min(check.limit_s if place.gpus else _ON_A_BUSY_COMPUTER_S, left_s)
+        return run_one(name, check, place, within_s=limit_s, log=logs / f"{name}.txt")
+
+    alone = [name for name, check in checks.items() if check.alone]
+    yield from map(done, alone)
+    # Not as a context: an interrupt would wait for all that was submitted.
+    pool = ThreadPoolExecutor(_AT_ONCE if place.gpus else 1)
+    try:
+        others = [pool.submit(done, name) for name in checks if name not in alone]
+        yield from (future.result() for future in as_completed(others))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def start() -> None:
+    """Load what all checks import, before any time is measured."""
+    process = _forking().Process(target=_nothing)
+    process.start()
+    process.join()
+
+
+def _nothing() -> None:
+    pass
 
 
 def run_one(name: str, check: Check, place: Place, *, within_s: float, log: Path) -> Result:

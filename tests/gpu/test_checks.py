@@ -43,7 +43,7 @@ def test_a_check_holds_on_gpus(name: str, tmp_path: Path) -> None:
         pytest.skip(why)
     log = tmp_path / "log.txt"
     with _alone():
-        result = run_one(name, check, place, within_s=check.seconds, log=log)
+        result = run_one(name, check, place, within_s=check.limit_s, log=log)
     assert (result.state, result.why) == (State.PASSED, ""), log.read_text()[-3000:]
 
 

@@ -29,9 +29,9 @@ def test_a_curve_that_is_shorter_is_no_match() -> None:
 
 
 def test_each_curve_has_the_limit_of_its_precision() -> None:
-    near, far = beside({"ddp": [1.0005], "fsdp2": [1.002]}, [1.0], "fp32")
+    near, far = beside({"ddp": [1.000005], "fsdp2": [1.00002]}, [1.0], "fp32")
     assert (near.holds, far.holds) == (True, False)
-    assert str(far) == "fsdp2 0.002 off"
+    assert str(far) == "fsdp2 2e-05 off"
     assert not beside({"single": [1.0 + 1e-15]}, [1.0], "bitwise")[0].holds
 
 

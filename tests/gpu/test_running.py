@@ -14,6 +14,7 @@ from tests.gpu.__main__ import main
 from tests.gpu.check import Broken, Check, Figure, Place, Result, Seen, State
 from tests.gpu.checks import CHECKS
 from tests.gpu.ranks import together
+from tests.gpu.results import read
 from tests.gpu.running import run_all, run_one
 from tests.torch_builds import torch_built_for
 from tests.waiting import eventually, has_ended
@@ -55,7 +56,7 @@ def _fail_on_rank_1(ranks: object) -> None:
 
 
 def _one(run: object, tmp_path: Path, within_s: float = 120.0) -> Result:
-    check = Check(text="it holds", run=run)  # type: ignore[arg-type]
+    check = Check(text="it holds", run=run, expected_s=1)  # type: ignore[arg-type]
     return run_one("one", check, CPU, within_s=within_s, log=tmp_path / "log.txt")
 
 
@@ -86,7 +87,7 @@ def test_a_check_that_fails_says_why_and_the_others_go_on(run: object, why: str,
 @pytest.mark.torch
 def test_a_check_that_does_not_end_is_ended_and_nothing_of_it_is_left(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    check = Check(text="it ends", run=_Waits(pids))
+    check = Check(text="it ends", run=_Waits(pids), expected_s=1)
     result = run_one("one", check, CPU, within_s=5.0, log=tmp_path / "log.txt")
     assert (result.state, result.why) == (State.FAILED, "it was not done within 5 s")
     for pid in pids.read_text().split():
@@ -106,22 +107,60 @@ class _Waits:
             time.sleep(1)
 
 
-def test_checks_for_which_no_time_is_left_or_no_gpu_are_not_run(tmp_path: Path) -> None:
+def test_checks_that_do_not_fit_or_need_what_is_not_here_are_not_run(tmp_path: Path) -> None:
     checks = {
-        "two": Check(text="two GPUs", run=_holds, gpus=2),
-        "tool": Check(text="a tool", run=_holds, needs=("no-such-tool|nor-this",)),
-        "late": Check(text="late", run=_holds),
+        "long": Check(text="long", run=_holds, expected_s=70),
+        "two": Check(text="two GPUs", run=_holds, expected_s=5, gpus=2),
+        "tool": Check(text="a tool", run=_holds, expected_s=5, needs=("no-such-tool|nor-this",)),
     }
-    told: list[Result] = []
-    results = run_all(
-        checks, Place(gpus=1), within_s=0.0, log=tmp_path / "log.txt", tell=told.append, now=lambda: 0.0
-    )
-    assert told == results
-    assert [(one.state, one.why) for one in results] == [
-        (State.NOT_RUN, "needs 2 GPUs, here is 1"),
-        (State.NOT_RUN, "no-such-tool or nor-this is not installed"),
-        (State.NOT_RUN, "the 0 minutes are over"),
+    found = list(run_all(checks, Place(gpus=1), within_s=60.0, logs=tmp_path, now=lambda: 0.0))
+    assert sorted((one.name, one.state, one.why) for one in found) == [
+        ("long", State.LEFT, "takes about 70 s, and 60 of 60 s were left"),
+        ("tool", State.NOT_RUN, "no-such-tool or nor-this is not installed"),
+        ("two", State.NOT_RUN, "needs 2 GPUs, here is 1"),
     ]
+
+
+@pytest.mark.torch
+def test_a_short_check_is_done_where_a_long_one_before_it_did_not_fit(tmp_path: Path) -> None:
+    checks = {
+        "long": Check(text="long", run=_holds, expected_s=70, alone=True),
+        "short": Check(text="short", run=_holds, expected_s=5, alone=True),
+    }
+    found = run_all(checks, Place(gpus=1), within_s=60.0, logs=tmp_path, now=lambda: 0.0)
+    assert [(one.name, one.state) for one in found] == [("long", State.LEFT), ("short", State.PASSED)]
+
+
+@pytest.mark.torch
+def test_a_check_is_ended_when_the_time_of_all_is_over(tmp_path: Path) -> None:
+    checks = {"slow": Check(text="it ends", run=_Waits(tmp_path / "pids"), expected_s=1, alone=True)}
+    (found,) = run_all(checks, Place(gpus=1), within_s=5.0, logs=tmp_path, now=lambda: 0.0)
+    assert (found.state, found.why) == (State.FAILED, "it was not done within 5 s")
+
+
+@pytest.mark.torch
+def test_results_survive_a_kill_at_any_moment_and_a_later_call_adds_to_them(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "tests.gpu", "--cpu", "--out", str(out)]
+    running = subprocess.Popen([*command, "preflight", "equal-time"], stdout=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    for line in running.stdout:
+        if line.startswith("passed   preflight"):
+            break
+    running.kill()
+    running.wait()
+    (report,) = read(out)
+    assert [(one.name, one.state) for one in report.results] == [
+        ("preflight", State.PASSED),
+        ("equal-time", State.LEFT),
+    ]
+    done = subprocess.run([*command, "two-on-one"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-2:] == ["0 of 1 checks failed", f"all results: {out}"]
+    assert [[one.name for one in each.results] for each in read(out)] == [
+        ["preflight", "equal-time"],
+        ["two-on-one"],
+    ]
+    assert not (out / "table.md").exists()  # on a CPU nothing is claimed
 
 
 def test_without_a_gpu_there_is_one_clear_line_and_no_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checks: the one list of them, in the order in which they are done."""
+"""Checks: the one list of them, in the order in which they are done: the most valuable first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from tests.gpu.check import Check
-from tests.gpu.checks import curves, figures, machine, memory, running, saved
+from tests.gpu.checks import accuracy, curves, features, figures, machine, memory, running, saved
 
 _COMPILER = ("g++|clang++", "gcc|cc|clang")
 
@@ -14,96 +14,193 @@ CHECKS: Mapping[str, Check] = {
     "preflight": Check(
         text="nvidia-smi, NVML and torch name the same GPUs, and the preflight accepts them",
         run=machine.check_preflight,
+        expected_s=8,
+        alone=True,
         needs=("pynvml",),
     ),
-    "communication": Check(
-        text="all GPUs talk in the first way that works", run=machine.check_communication, seconds=120
+    "mfu": Check(
+        text="a large model in bf16 (dim 1024, depth 12, 256 tokens, batch 256): how much of the GPU it uses",
+        run=figures.measure_mfu,
+        expected_s=60,
+        limit_s=150,
+        alone=True,
+    ),
+    "loop": Check(
+        text="training with every safeguard, beside a bare loop",
+        run=partial(figures.measure_loop, "single"),
+        expected_s=100,
+        limit_s=200,
+        alone=True,
+    ),
+    "speed": Check(
+        text="the latent operator beside an FNO with as many parameters",
+        run=figures.measure_models,
+        expected_s=40,
+        alone=True,
+    ),
+    "stall": Check(
+        text="how long a checkpoint stops the training",
+        run=figures.measure_stall,
+        expected_s=35,
+        alone=True,
+    ),
+    "foretold": Check(
+        text="memory that `vastrun plan` estimates, beside the allocator's peak, jobs of 4 GiB and more",
+        run=memory.check_foretold,
+        expected_s=60,
+        limit_s=150,
+        alone=True,
+    ),
+    "graphs": Check(
+        text="CUDA graphs: losses beside the eager ones, and speed",
+        run=curves.check_graphs,
+        expected_s=60,
+        limit_s=180,
+        alone=True,
+        needs=_COMPILER,
+    ),
+    "out-of-memory": Check(
+        text="a step that needs several times the memory of the GPU",
+        run=memory.check_out_of_memory,
+        expected_s=60,
+        limit_s=150,
+        alone=True,
+    ),
+    "bitwise": Check(
+        text="deterministic, 256 tokens, saved and resumed: the losses of a training without a break",
+        run=saved.check_bitwise,
+        expected_s=40,
+    ),
+    "delivery": Check(text="the loader beside a copy", run=figures.measure_loader, expected_s=15, alone=True),
+    "equal-time": Check(
+        text="accuracy after equal time on this GPU, the latent operator beside a tuned FNO (Burgers)",
+        run=accuracy.measure_equal_time,
+        expected_s=190,
+        limit_s=240,
+        alone=True,
+    ),
+    "two-on-one": Check(
+        text="DDP, two ranks on one GPU over gloo: losses beside the CPU's",
+        run=curves.check_two_on_one,
+        expected_s=15,
+    ),
+    "no-sync": Check(
+        text="20 steps in which the host never waits for the GPU, of each kind",
+        run=running.check_no_sync,
+        expected_s=20,
     ),
     "fp32": Check(
         text="losses in fp32: single, ddp and fsdp2, beside the CPU's",
         run=partial(curves.check_strategies, "fp32"),
+        expected_s=15,
     ),
     "bf16": Check(
-        text="the same in bf16, beside the CPU's in bf16", run=partial(curves.check_strategies, "bf16")
+        text="the same in bf16, beside the CPU's in bf16",
+        run=partial(curves.check_strategies, "bf16"),
+        expected_s=15,
     ),
-    "models": Check(text="losses of an FNO, and with TF32, beside the CPU's", run=curves.check_models),
-    "muon": Check(text="losses with Muon, whole and sharded, beside the CPU's", run=curves.check_muon),
-    "no-sync": Check(
-        text="20 steps in which the host never waits for the GPU, of each kind", run=running.check_no_sync
+    "models": Check(
+        text="losses of an FNO, and with TF32, beside the CPU's", run=curves.check_models, expected_s=15
     ),
-    "bitwise": Check(
-        text="saved and resumed: the losses of a training that was not interrupted",
-        run=saved.check_bitwise,
-        seconds=90,
+    "muon": Check(
+        text="losses with Muon, whole and sharded, beside the CPU's", run=curves.check_muon, expected_s=15
     ),
-    "other-device": Check(
-        text="a checkpoint of the CPU goes on on a GPU, and the other way round", run=saved.check_other_device
+    "features": Check(
+        text="losses of other cores, decoders, losses and mixes of tasks, beside the CPU's",
+        run=features.check_models,
+        expected_s=40,
     ),
-    "loader": Check(text="batches read ahead from pinned memory arrive whole", run=running.check_loader),
-    "offload": Check(
-        text="losses with weights kept in main memory: AdamW, Muon, bf16", run=curves.check_offload
+    "stages": Check(
+        text="losses of refine, distill, steady, latents on disk, beside the CPU's; none waits for the GPU",
+        run=features.check_stages,
+        expected_s=30,
     ),
-    "probe": Check(text="the memory probe finds what fits", run=memory.check_probe),
+    "evaluation": Check(
+        text="evaluations during and after a training in bf16",
+        run=features.check_evaluation,
+        expected_s=30,
+    ),
     "retry": Check(
         text="CUDA out of memory in a forward and a backward pass: the step is done again",
         run=memory.check_retry,
+        expected_s=10,
+    ),
+    "probe": Check(
+        text="the memory probe finds what fits", run=memory.check_probe, expected_s=15, alone=True
     ),
     "restarts": Check(
         text="CUDA out of memory in each place: the ranks start again with half",
         run=memory.check_restarts,
-        seconds=150,
+        expected_s=60,
+        limit_s=150,
     ),
     "blocks": Check(
         text="losses of a model compiled block by block",
         run=partial(curves.check_compiled, "blocks"),
-        seconds=180,
+        expected_s=45,
+        limit_s=180,
         needs=_COMPILER,
     ),
     "whole": Check(
         text="losses of a model compiled whole",
         run=partial(curves.check_compiled, "whole"),
-        seconds=180,
+        expected_s=50,
+        limit_s=180,
         needs=_COMPILER,
     ),
-    "graphs": Check(text="losses with CUDA graphs", run=curves.check_graphs, seconds=180, needs=_COMPILER),
-    "stop": Check(text="a stop while the model compiles", run=saved.check_stop, seconds=120, needs=_COMPILER),
+    "loader": Check(
+        text="batches read ahead from pinned memory arrive whole", run=running.check_loader, expected_s=15
+    ),
+    "offload": Check(
+        text="losses with weights kept in main memory: AdamW, Muon, bf16",
+        run=curves.check_offload,
+        expected_s=15,
+    ),
+    "other-device": Check(
+        text="a checkpoint of the CPU goes on on a GPU, and the other way round",
+        run=saved.check_other_device,
+        expected_s=30,
+    ),
+    "stop": Check(
+        text="a stop while the model compiles", run=saved.check_stop, expected_s=30, needs=_COMPILER
+    ),
+    "lightning": Check(
+        text="the example for Lightning", run=running.check_lightning, expected_s=30, needs=("lightning",)
+    ),
+    "communication": Check(
+        text="all GPUs talk in the first way that works", run=machine.check_communication, expected_s=10
+    ),
+    "sharded-loop": Check(
+        text="training with every safeguard and fsdp2, beside bare `fully_shard`",
+        run=partial(figures.measure_loop, "fsdp2"),
+        expected_s=100,
+        limit_s=200,
+        alone=True,
+    ),
     "fall-back": Check(
         text="two GPUs talk in each way: peer to peer, shared memory, sockets; one that hangs is given up",
         run=machine.check_fall_back,
         gpus=2,
-        seconds=150,
+        expected_s=60,
+        limit_s=150,
     ),
     "one-gpu-each": Check(
-        text="every rank has opened its own GPU, and no other", run=machine.check_one_gpu_each, gpus=2
+        text="every rank has opened its own GPU, and no other",
+        run=machine.check_one_gpu_each,
+        gpus=2,
+        expected_s=15,
+        alone=True,
     ),
     "hang": Check(
         text="a hang in NCCL: the rank, the stacks and the flight recorders of all",
         run=running.check_hang,
         gpus=2,
-        seconds=120,
+        expected_s=40,
     ),
     "other-ranks": Check(
-        text="a training goes on on twice as many ranks, and back", run=saved.check_other_ranks, gpus=2
+        text="a training goes on on twice as many ranks, and back",
+        run=saved.check_other_ranks,
+        gpus=2,
+        expected_s=30,
     ),
-    "lightning": Check(
-        text="the example for Lightning", run=running.check_lightning, seconds=90, needs=("lightning",)
-    ),
-    "foretold": Check(
-        text="memory that `vastrun plan` foretells, beside the allocator's peak",
-        run=memory.check_foretold,
-        seconds=90,
-    ),
-    "mfu": Check(text="reference models: how much of the GPU they use", run=figures.measure_mfu, seconds=120),
-    "loop": Check(
-        text="training with every safeguard, beside a bare loop",
-        run=partial(figures.measure_loop, "single"),
-        seconds=200,
-    ),
-    "sharded-loop": Check(
-        text="the same with fsdp2, beside bare `fully_shard`",
-        run=partial(figures.measure_loop, "fsdp2"),
-        seconds=200,
-    ),
-    "delivery": Check(text="the loader beside a copy", run=figures.measure_loader),
-    "stall": Check(text="how long a checkpoint stops the training", run=figures.measure_stall, seconds=120),
 }

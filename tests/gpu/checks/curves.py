@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.gpu.check import Figure, Place, Seen, expect
+from tests.gpu.checks.figures import measured
 from tests.gpu.comparing import beside, fell
 from tests.gpu.ranks import together
 from tests.gpu.trainings import Settings, box_of, curves
 
 _STRATEGIES = ("ddp", "fsdp2")
+_QUICK: Settings = {
+    "batch": 48,
+    "unroll": 3,
+    "data": {"betas": [1.0], "train": 64, "test": 8, "points": 64, "frames": 21},
+    "model": {"dim": 64, "depth": 4, "heads": 4},
+}
+"""Of the quickstart's size, where the host is slower than the GPU."""
 _TINY: Settings = {"unroll": 1, "model": {"dim": 32, "depth": 1, "heads": 2}}
 _MUON: Settings = {"optim": {"name": "muon"}}
 _FNO: Settings = {"model": {"name": "fno", "dim": 16, "depth": 2, "modes": 8}}
@@ -68,15 +77,41 @@ def check_compiled(whole: str, place: Place, folder: Path) -> Seen:
 
 
 def check_graphs(place: Place, folder: Path) -> Seen:
-    """Record CUDA graphs, of blocks and of the whole model, in micro-batches too."""
-    graphs = {**_TINY, "cuda_graphs": place.gpus > 0}
+    """Train with CUDA graphs and without, with the settings of trainings: the losses, and the speed."""
+    job = _QUICK if place.gpus else _TINY
+    graphs = {**job, "cuda_graphs": place.gpus > 0}
     jobs = {
-        "off": _TINY,
-        "blocks": {**graphs, "compile": "blocks"},
-        "whole, micro-batches": {**graphs, "compile": "whole", "micro_batch": 4},
+        "eager": job,
+        "blocks": {**job, "compile": "blocks"},
+        "blocks, CUDA graphs": {**graphs, "compile": "blocks"},
+        "whole, CUDA graphs, micro-batches": {
+            **graphs,
+            "compile": "whole",
+            "micro_batch": job.get("batch", 8) // 2,
+        },
     }
+    if not place.gpus:
+        jobs.pop("blocks")
     found = _compiled(place, folder, jobs)
-    return _seen(found, found.pop("off"), "fp32")
+    seen = _seen(found, found.pop("eager"), "fp32")
+    if not place.gpus:
+        return seen
+    speeds = together(place, _speeds, 1, folder / "compiled-1", jobs)[0]
+    figures = [Figure(name=name, value=speed, unit="steps/s") for name, speed in speeds.items()]
+    ratio = speeds["blocks, CUDA graphs"] / speeds["blocks"]
+    figures.append(Figure(name="CUDA graphs", value=ratio, unit="of the steps/s without"))
+    return Seen(figures=[*seen.figures, *figures])
+
+
+def _speeds(ranks: Any, box: Path, jobs: Mapping[str, Settings]) -> dict[str, float]:
+    return {name: measured(ranks, box, settings)["steps_per_s"] for name, settings in jobs.items()}
+
+
+def check_two_on_one(place: Place, folder: Path) -> Seen:
+    """Train two ranks on one GPU over gloo, so that DDP runs where there is only one."""
+    job: Settings = {"strategy": "ddp"}
+    found = _trained(replace(place, gpus=min(place.gpus, 1)), folder, {"ddp x2": job}, 2)
+    return _seen(found, _on_cpu(place, folder, {}), "fp32")
 
 
 def _seen(
@@ -99,7 +134,7 @@ def _trained(
 ) -> dict[str, list[float]]:
     box = folder / f"{place.device}-{ranks}"
     if not box.exists():
-        box_of(box, place, {}, ranks=ranks)
+        box_of(box, place, next(iter(jobs.values())), ranks=ranks)
     found: dict[str, list[float]] = together(place, curves, ranks, box, jobs)[0]
     return found
 
@@ -111,7 +146,7 @@ def _compiled(
         return {}
     box = folder / f"compiled-{ranks}"
     if not box.exists():
-        box_of(box, place, {}, ranks=ranks)
+        box_of(box, place, next(iter(jobs.values())), ranks=ranks)
     first: dict[str, list[float]] = together(place, _curves_compiled, ranks, box, jobs)[0]
     return first
 

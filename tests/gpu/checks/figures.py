@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -15,78 +16,140 @@ from typing import Any
 
 from benchmarks import box as boxes
 from benchmarks.figures import Pair, at_least, at_most, in_turns
-from tests.gpu.check import Figure, Place, Seen, expect
+from tests.gpu.check import GIB, Figure, Place, Seen, expect
 from tests.gpu.ranks import together
 from tests.gpu.trainings import Settings, begin, box_of, learn
 from trainer.contract.config import DataConfig, ModelConfig, TrainConfig
 
-_MODEL: Settings = {"dim": 512, "depth": 8, "heads": 8}
-_DATA: Settings = {"betas": [1.0], "train": 64, "test": 1, "points": 256, "frames": 21}
-_REFERENCE: Mapping[str, Settings] = {
-    "latent fp32": {"model": _MODEL},
-    "latent tf32": {"model": _MODEL, "precision": "tf32"},
-    "latent bf16": {"model": _MODEL, "precision": "bf16"},
-    "latent bf16 compiled": {"model": _MODEL, "precision": "bf16", "compile": "blocks"},
-    "fno fp32": {"model": {"name": "fno", "dim": 256, "depth": 4, "modes": 32}},
+_BRIEF: Settings = {"betas": [1.0], "train": 64, "test": 1, "frames": 21}
+LARGE: Settings = {
+    "model": {"dim": 1024, "depth": 12, "heads": 16, "mlp_ratio": 4},
+    "data": {**_BRIEF, "points": 1024},
+    "batch": 256,
+    "unroll": 1,
+    "precision": "bf16",
 }
+"""62 TFLOP a step: large enough for its products to fill an H100."""
+_LATENT: Settings = {"dim": 512, "depth": 8, "heads": 8}
+_MODES = 32
+_LEAST_S = 2.0
+"""A speed is measured for so long at least."""
 _ROUNDS = 2
 _ANY_GPU = "NVIDIA H100 80GB HBM3"
 """Stands for one where this is tried on a CPU."""
 
 
 def measure_mfu(place: Place, folder: Path) -> Seen:
-    """Train each reference model and count: the share of the GPU's peak that its operations take."""
-    jobs = {name: _sized(settings, place) for name, settings in _REFERENCE.items()}
+    """Train the large model, eager and compiled: the share of the GPU's peak that its operations take."""
+    jobs: dict[str, Settings] = {"eager": LARGE, "compiled": {**LARGE, "compile": "blocks"}}
     if not place.gpus:
-        jobs.pop("latent bf16 compiled")
-    box = box_of(folder / "box", place, next(iter(jobs.values())))
-    rates = together(place, _rates, 1, box, jobs, place.pick(30, 2))[0]
+        jobs = {"eager": _small(LARGE)}
     figures = []
-    for name, (samples_per_s, share) in rates.items():
-        figures.append(Figure(name=name, value=samples_per_s, unit="samples/s"))
-        if share is not None:
+    for name, speed in _speeds(place, folder, jobs).items():
+        figures.append(Figure(name=name, value=speed["samples_per_s"], unit="samples/s"))
+        if share := speed["mfu"]:
             figures.append(Figure(name=f"{name}, MFU", value=share, unit="of the peak", limit=at_most(1.0)))
+        figures.append(Figure(name=f"{name}, memory", value=speed["memory"] / GIB, unit="GiB"))
     return Seen(figures=figures)
 
 
-def _sized(settings: Settings, place: Place) -> Settings:
-    """On a CPU: small ones of the same kinds."""
-    model = {**settings["model"], **({} if place.gpus else {"dim": 32, "depth": 1})}
-    return {**settings, "batch": place.pick(128, 4), "unroll": 3, "data": _DATA, "model": model}
+def measure_models(place: Place, folder: Path) -> Seen:
+    """Train the latent operator and a Fourier neural operator with as many parameters."""
+    data = {**_BRIEF, "points": 256}
+    common: Settings = {"data": data, "batch": 128, "unroll": 3}
+    latent = {**common, "model": _LATENT}
+    fno = {**common, "model": {"name": "fno", "depth": 4, "modes": _MODES, "dim": _width(_LATENT)}}
+    jobs = {
+        f"{name} {precision}": {**settings, "precision": precision}
+        for precision in ("fp32", "tf32", "bf16")
+        for name, settings in (("latent", latent), ("fno", fno))
+    }
+    if not place.gpus:
+        jobs = {name: _small(jobs[name]) for name in ("latent fp32", "fno fp32")}
+    speeds = {name: speed["samples_per_s"] for name, speed in _speeds(place, folder, jobs).items()}
+    figures = [Figure(name=name, value=value, unit="samples/s") for name, value in speeds.items()]
+    for precision in sorted({name.split()[1] for name in speeds}):
+        ratio = speeds[f"latent {precision}"] / speeds[f"fno {precision}"]
+        figures.append(Figure(name=f"latent {precision}", value=ratio, unit="of the FNO's samples/s"))
+    return Seen(text=f"fno: {fno['model']['dim']} channels, {_MODES} frequencies", figures=figures)
 
 
-def _rates(
-    ranks: Any, box: Path, jobs: Mapping[str, Settings], steps: int
-) -> dict[str, tuple[float, float | None]]:
-    """Return samples a second, and the share of the peak where that is known."""
+def _width(model: Settings) -> int:
+    """Return the channels of a Fourier neural operator with as many parameters."""
+    import torch
+
+    from benchmarks.operators import width_as_large
+    from trainer import models
+    from trainer.models.operator import Domain
+    from trainer.models.weights import size_of
+
+    domain = Domain(grid=(256,), conditions=2)
+    with torch.device("meta"):
+        size = size_of(models.make(ModelConfig(**model), [domain]))
+    return width_as_large(size, domain, _MODES)
+
+
+def _small(settings: Settings) -> Settings:
+    """Return a small job of the same kind, for a CPU."""
+    model = {**settings["model"], "dim": 32, "depth": 1, "modes": 8}
+    return {**settings, "model": model, "batch": 4, "data": {**settings["data"], "points": 64}}
+
+
+def _speeds(place: Place, folder: Path, jobs: Mapping[str, Settings]) -> dict[str, dict[str, Any]]:
+    box = box_of(folder / "box", place, next(iter(jobs.values())))
+    found: dict[str, dict[str, Any]] = together(place, _measured, 1, box, jobs)[0]
+    return found
+
+
+def _measured(ranks: Any, box: Path, jobs: Mapping[str, Settings]) -> dict[str, dict[str, Any]]:
+    return {name: measured(ranks, box, settings) for name, settings in jobs.items()}
+
+
+def measured(ranks: Any, box: Path, settings: Settings) -> dict[str, Any]:
+    """Train for some seconds. Return steps/s, samples/s, the share of the peak if known, and bytes used."""
+    import gc
+
     import torch
 
     from trainer.telemetry.figures import most_samples_per_s
 
-    on_gpu, found = ranks.device.type == "cuda", {}
+    on_gpu = ranks.device.type == "cuda"
     gpu = torch.cuda.get_device_name(ranks.device) if on_gpu else _ANY_GPU
-    for name, settings in jobs.items():
-        session, _ = learn(begin(ranks, box, settings), 0, 3)  # each step of it is waited for
-        began = time.perf_counter()
-        session, _ = _stepped(session, 3, 3 + steps)
-        seconds = time.perf_counter() - began
-        samples_per_s = steps * session.task_schedule.samples / seconds
-        most = most_samples_per_s(session, gpu)
-        found[name] = samples_per_s, samples_per_s / most if most else None
-        session.loader.close()
-    return found
+    torch._dynamo.reset()
+    torch._inductor.config.compile_threads = 1  # no pool of workers that each import torch
+    session, _ = learn(begin(ranks, box, {**settings, "steps": 100_000}), 0, 3)  # each of them is waited for
+    session, step_s = _stepped(session, 3, 5)
+    steps = max(5, math.ceil(_LEAST_S / step_s)) if on_gpu else 2
+    session, seconds = _stepped(session, 5, 5 + steps)
+    per_s = steps * session.task_schedule.samples / seconds
+    most = most_samples_per_s(session, gpu)
+    memory = torch.cuda.max_memory_allocated(ranks.device) if on_gpu else 0
+    session.loader.close()
+    del session
+    gc.collect()
+    if on_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(ranks.device)
+    return {
+        "steps_per_s": steps / seconds,
+        "samples_per_s": per_s,
+        "mfu": per_s / most if most else None,
+        "memory": memory,
+    }
 
 
 def _stepped(session: Any, first: int, last: int) -> tuple[Any, float]:
-    """Train without waiting for the device before the last step."""
+    """Train without waiting for the device before the last step. Return seconds too."""
     from tests.gpu.trainings import heart_of
     from trainer.engine.step import take_step
 
     heart, told = heart_of(session), None
+    began = time.perf_counter()
     for step in range(first, last):
         session, told = take_step(session, step, heart)
     assert told is not None
-    return session, session.ranks.mean_of(*told)[0]
+    session.ranks.mean_of(*told)
+    return session, time.perf_counter() - began
 
 
 def measure_loop(strategy: str, place: Place, folder: Path) -> Seen:
@@ -109,11 +172,16 @@ def measure_loop(strategy: str, place: Place, folder: Path) -> Seen:
     name = f"{strategy} x{ranks}"
     limit = at_least(0.99) if place.gpus else None
     return Seen(
+        text=f"ours {_listed(pair.ours)}, by hand {_listed(pair.theirs)} steps/s",
         figures=[
             Figure(name=name, value=statistics.median(pair.ours), unit="steps/s"),
             Figure(name=name, value=pair.ratio, unit="of a bare loop's", limit=limit),
-        ]
+        ],
     )
+
+
+def _listed(values: Any) -> str:
+    return " ".join(f"{value:.3g}" for value in values)
 
 
 def _of_loops(strategy: str, ranks: int, place: Place) -> TrainConfig:
@@ -121,7 +189,7 @@ def _of_loops(strategy: str, ranks: int, place: Place) -> TrainConfig:
     config = replace(config, strategy=strategy, batch=place.pick(64, 4) * ranks, log_every=place.pick(50, 2))
     config = replace(config, checkpoint_every=place.pick(100, 4), probe="off", plots=False)
     if place.gpus:
-        config = replace(config, model=ModelConfig(dim=512, depth=8, heads=8), data=(DataConfig(points=256),))
+        config = replace(config, model=ModelConfig(**_LATENT), data=(DataConfig(points=256),))
     return config
 
 
@@ -137,7 +205,7 @@ def measure_loader(place: Place, folder: Path) -> Seen:
         "batch": place.pick(64, 8),
         "unroll": 3,
         "steps": 10_000,
-        "data": {**_DATA, "points": place.pick(8192, 256), "frames": 9, "keep": "host"},
+        "data": {**_BRIEF, "points": place.pick(8192, 256), "frames": 9, "keep": "host"},
     }
     box = box_of(folder / "box", place, settings)
     pair = together(place, _delivery, 1, box, settings, place.pick(9, 2))[0]

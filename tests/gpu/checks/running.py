@@ -8,12 +8,24 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.gpu.check import Broken, Place, Seen, expect
 from tests.gpu.ranks import together
-from tests.gpu.trainings import STEPS, Settings, begin, box_of, expect_reason, learn, supervised
+from tests.gpu.trainings import (
+    STEPS,
+    Settings,
+    begin,
+    box_of,
+    expect_reason,
+    heart_of,
+    learn,
+    supervised,
+)
 from trainer.contract import layout
+
+if TYPE_CHECKING:
+    from trainer.engine.session import Session
 
 _WARM_UP = 3
 _DATA: Settings = {"betas": [1.0], "train": 32, "test": 8, "points": 32, "frames": 9}
@@ -30,6 +42,7 @@ def check_no_sync(place: Place, folder: Path) -> Seen:
         "muon fp16": {"optim": {"name": "muon"}, "precision": "fp16"},
         "average": {"ema": 0.9},
         "from memory": {"data": {**_DATA, "keep": "host"}},
+        "spectral": {"objective": {"spectral": 0.1, "conservation": 0.1}},
     }
     ranks = place.ranks(2)
     spread: Mapping[str, Settings] = {
@@ -44,20 +57,24 @@ def check_no_sync(place: Place, folder: Path) -> Seen:
 
 
 def _unsynchronised(ranks: Any, box: Path, jobs: Mapping[str, Settings]) -> None:
-    from tests.gpu.trainings import heart_of
-    from trainer.engine.step import take_step
-
     for name, settings in jobs.items():
         session, _ = learn(begin(ranks, box, {**settings, "steps": 2 * STEPS}), 0, _WARM_UP)
-        heart = heart_of(session)
-        try:
-            with _waiting_forbidden(ranks.device):
-                for step in range(_WARM_UP, _WARM_UP + STEPS):
-                    take_step(session, step, heart)
-        except RuntimeError as error:
-            raise Broken(f"{name}: a step waits for the GPU: {error}") from error
+        take_steps_without_waiting(session, name, _WARM_UP, _WARM_UP + STEPS)
         ranks.wait_for_all()
         session.loader.close()
+
+
+def take_steps_without_waiting(session: Session, name: str, first: int, last: int) -> None:
+    """Train the steps from `first` to before `last`. Raises Broken where the host waits for the GPU."""
+    from trainer.engine.step import take_step
+
+    heart = heart_of(session)
+    try:
+        with _waiting_forbidden(session.ranks.device):
+            for step in range(first, last):
+                take_step(session, step, heart)
+    except RuntimeError as error:
+        raise Broken(f"{name}: a step waits for the GPU: {error}") from error
 
 
 @contextmanager

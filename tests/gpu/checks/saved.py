@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,21 +26,53 @@ class Leg:
 
 
 def check_bitwise(place: Place, folder: Path) -> Seen:
-    """Save in the middle and go on: the losses are those of a training without a break, bit by bit."""
+    """Save in the middle and go on: the losses are those of a training without a break, bit by bit.
+
+    All trainings share a process for each part, and another one continues them.
+    """
     ranks = place.ranks(2)
     jobs: dict[str, tuple[int, Settings]] = {
-        "single": (1, {}),
-        "single bf16": (1, {"precision": "bf16"}),
-        "single muon": (1, {"optim": {"name": "muon"}}),
+        "fp32": (1, {}),
+        "bf16": (1, {"precision": "bf16"}),
+        "muon": (1, {"optim": {"name": "muon"}}),
+        "fno": (1, {"model": {"name": "fno", "dim": 32, "depth": 2, "modes": 16}}),
         f"ddp x{ranks}": (ranks, {"strategy": "ddp"}),
-        f"fsdp2 x{ranks}": (ranks, {"strategy": "fsdp2"}),
+        f"fsdp2 x{ranks}": (ranks, {"strategy": "fsdp2", "precision": "bf16"}),
     }
     figures: list[Figure] = []
-    for name, (size, settings) in jobs.items():
-        whole = _chain(folder / name / "whole", settings, [Leg(place=place, ranks=size, until=STEPS)])
-        legs = [Leg(place=place, ranks=size, until=until) for until in (STEPS // 2, STEPS)]
-        figures += beside({name: _chain(folder / name / "parts", settings, legs)}, whole, "bitwise")
+    for size in sorted({size for size, _ in jobs.values()}):
+        same = {name: {**_TOKENS_256, **job} for name, (of, job) in jobs.items() if of == size}
+        whole = together(place, _legs, size, folder / f"whole-{size}", place, same, STEPS)[0]
+        parts = folder / f"parts-{size}"
+        first = together(place, _legs, size, parts, place, same, STEPS // 2)[0]
+        rest = together(place, _legs, size, parts, place, same, STEPS)[0]
+        for name in same:
+            figures += beside({name: first[name] + rest[name]}, whole[name], "bitwise")
     return Seen(figures=figures)
+
+
+_TOKENS_256: Settings = {
+    "deterministic": True,
+    "unroll": 1,
+    "data": {"betas": [1.0], "train": 32, "test": 8, "points": 1024, "frames": 9},
+    "model": {"dim": 128, "depth": 2, "heads": 4},
+}
+"""Enough tokens for the kernels that large trainings use."""
+
+
+def _legs(
+    ranks: Any, folder: Path, place: Place, jobs: Mapping[str, Settings], until: int
+) -> dict[str, list[float]]:
+    """Train each job up to a step, from its checkpoint where it has one; return the losses."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # as the supervisor sets it for a rank
+    found = {}
+    for name, settings in jobs.items():
+        box = folder / name
+        if ranks.rank.is_first and not box.exists():
+            box_of(box, place, settings, ranks=ranks.rank.world_size)
+        ranks.wait_for_all()
+        _, found[name] = _leg(ranks, box, settings, until)
+    return found
 
 
 def check_other_ranks(place: Place, folder: Path) -> Seen:
@@ -95,11 +127,6 @@ def _chain(folder: Path, settings: Settings, legs: Sequence[Leg]) -> list[float]
 
 
 def _leg(ranks: Any, box: Path, settings: Settings, until: int) -> tuple[int, list[float]]:
-    import torch
-
-    # Sums whose order is left to chance would not be the same twice on one GPU either.
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    torch.use_deterministic_algorithms(True, warn_only=True)
     session = begin(ranks, box, settings)
     start = session.start
     session, losses = learn(session, start, until)
