@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
 from benchmarks.workload import Workload
+from trainer.strategies.ddp import unsent_buffers
 
 
 def main() -> None:
@@ -47,7 +48,7 @@ def _replicated(workload: Workload) -> nn.Module:
         workload.objective,
         device_ids=[workload.device.index] if workload.device.type == "cuda" else None,
         gradient_as_bucket_view=True,
-        forward_sync_buffers=False,  # they are constants
+        **unsent_buffers(DistributedDataParallel),  # they are constants
     )
 
 

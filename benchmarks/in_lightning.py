@@ -8,10 +8,12 @@ import lightning
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset
 
 from benchmarks.workload import Workload
 from trainer.data.trajectories import Windows
+from trainer.strategies.ddp import unsent_buffers
 
 
 class Stream(IterableDataset[Windows]):
@@ -53,7 +55,7 @@ def main() -> None:
     trainer = lightning.Trainer(
         accelerator="gpu" if workload.device.type == "cuda" else "cpu",
         devices=workload.world_size,
-        strategy=DDPStrategy(gradient_as_bucket_view=True, forward_sync_buffers=False),
+        strategy=DDPStrategy(gradient_as_bucket_view=True, **unsent_buffers(DistributedDataParallel)),
         max_steps=workload.config.steps,
         gradient_clip_val=workload.config.optim.clip,
         use_distributed_sampler=False,

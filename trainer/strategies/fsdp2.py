@@ -24,6 +24,7 @@ from trainer.contract.config import TrainConfig
 from trainer.models.precision import DTYPES, is_half
 from trainer.models.weights import materialise
 from trainer.stages.objective import Objective
+from trainer.strategies.fsdp2_reset import reset_iteration
 from trainer.strategies.strategy import Ask, Strategy
 
 _EXACT = MixedPrecisionPolicy(cast_forward_inputs=False)
@@ -104,21 +105,7 @@ def rehearsal(model: Objective, ask: Ask) -> Iterator[Objective]:
             unit.set_custom_reduce_scatter(DefaultReduceScatter())
         # A try that failed leaves the hooks in the middle of a pass; the next step must not find them there.
         for network in model.networks:
-            network.reset_iter_state()
-        _forget_gradients(units)
-
-
-def _forget_gradients(units: list[FSDPModule]) -> None:
-    """Drop those of whole parameters, which a backward pass that failed leaves behind.
-
-    `reset_iter_state` of torch 2.13 forgets them, and they would be added to the next ones.
-    """
-    for unit in units:
-        for group in unit._get_fsdp_state()._fsdp_param_groups:
-            for parameter in group.fsdp_params:
-                parameter.unsharded_accumulated_grad = None
-                if hasattr(parameter, "_unsharded_param"):
-                    parameter._unsharded_param.grad = None
+            reset_iteration(network)
 
 
 class _AskedAllGather(DefaultAllGather):

@@ -55,7 +55,7 @@ class TensorCount(TorchDispatchMode):
         self._storages: dict[weakref.ref[torch.UntypedStorage], _Storage] = {}
         self._now: Counter[Kind] = Counter()
         self._resize = torch.UntypedStorage.resize_
-        self._lock: Any = ShardingPropagator._fake_mode_lock
+        self._infer_shape = ShardingPropagator._propagate_tensor_meta_non_cached
         self._pause = _Pause()
 
     def __enter__(self) -> TensorCount:
@@ -66,16 +66,21 @@ class TensorCount(TorchDispatchMode):
             return result
 
         torch.UntypedStorage.resize_ = resize
+
         # The first time that an operation meets a spread tensor, DTensor asks a fake tensor of the size
         # that all ranks hold together for the shape of the result. No step holds that one.
-        ShardingPropagator._fake_mode_lock = self._pause
+        def infer_shape(propagator: ShardingPropagator, *arguments: Any) -> Any:
+            with self._pause:
+                return self._infer_shape(propagator, *arguments)
+
+        ShardingPropagator._propagate_tensor_meta_non_cached = infer_shape
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         torch.UntypedStorage.resize_ = self._resize
-        ShardingPropagator._fake_mode_lock = self._lock
+        ShardingPropagator._propagate_tensor_meta_non_cached = self._infer_shape
 
     @contextmanager
     def making(self, kind: Kind) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import get_args, get_type_hints
 
 from torch import nn
@@ -23,6 +24,20 @@ class _Older(nn.Module):
         super().__init__()
 
 
-def test_ddp_leaves_the_buffers_alone_by_the_name_that_the_option_has_in_this_torch() -> None:
+class _Newer(nn.Module):
+    """DDP since torch 2.13, which warns of the older name."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        broadcast_buffers: bool | None = None,
+        forward_sync_buffers: bool | None = None,
+    ) -> None:
+        super().__init__()
+
+
+def test_ddp_leaves_the_buffers_alone_by_the_name_that_the_option_has_in_its_torch() -> None:
     assert unsent_buffers(_Older) == {"broadcast_buffers": False}
-    assert unsent_buffers(DistributedDataParallel) == {"forward_sync_buffers": False}
+    assert unsent_buffers(_Newer) == {"forward_sync_buffers": False}
+    [option] = unsent_buffers(DistributedDataParallel)
+    assert option in signature(DistributedDataParallel).parameters
