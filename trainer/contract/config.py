@@ -242,6 +242,9 @@ class TrainConfig:
     diloco: DilocoConfig = field(default_factory=DilocoConfig)
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """tf32: as fp32, but a GPU rounds the factors of products to 10 bits, and is several times as fast."""
+    deterministic: bool = False
+    """Use only kernels that return the same bits each time: a resumed run then ends with the same weights as
+    an uninterrupted one, on the same number and kind of GPUs (docs/deterministic.md)."""
     compile: Literal["off", "blocks", "whole"] = "off"
     cuda_graphs: bool = False
     """Needs `compile` and one GPU."""
@@ -255,7 +258,8 @@ class TrainConfig:
     micro_batch: Count | None = None
     """Windows that a rank computes at once; None: its whole share of the batch."""
     probe: Literal["auto", "on", "off"] = "auto"
-    """Find the largest micro-batch that fits into memory, before the first step; auto: on GPUs only."""
+    """Find the largest micro-batch that fits into memory, before the first step; auto: on GPUs, unless
+    `deterministic`."""
     out_of_memory: Literal["restart", "retry", "fail"] = "restart"
     """restart: start the ranks again with half the micro-batch; retry: only the step; fail: end the run."""
     ema: Annotated[float, Gt(0), Lt(1)] | None = None

@@ -20,6 +20,7 @@ def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
         *_frozen_checks(config),
         *_validation_checks(config),
         *_engine_checks(config, world_size),
+        *(_deterministic_checks(config) if config.deterministic else ()),
         *(_diloco_checks(config) if config.strategy == "diloco" else ()),
         *_model_checks(config),
         *_stage_checks(config),
@@ -190,6 +191,35 @@ def _engine_checks(config: TrainConfig, world_size: int) -> list[_Check]:
             config.fsdp2.cpu_offload and config.precision == "fp16",
             "precision",
             "expected bf16 or fp32 with fsdp2.cpu_offload: whether fp16 overflowed is agreed on by GPUs",
+        ),
+    ]
+
+
+def _deterministic_checks(config: TrainConfig) -> list[_Check]:
+    # `restart` is allowed: the plan, the evidence and a warning of the next start have the new micro-batch.
+    return [
+        (
+            config.probe == "on",
+            "probe",
+            "expected auto or off with deterministic, got on: free memory would decide the order of sums; "
+            "give a micro_batch instead",
+        ),
+        (
+            config.out_of_memory == "retry",
+            "out_of_memory",
+            "expected restart or fail with deterministic, got retry: a resumed run would not retry at the "
+            "same step",
+        ),
+        (
+            config.cuda_graphs,
+            "cuda_graphs",
+            "expected false with deterministic: a resumed run would record its kernels at another step",
+        ),
+        (
+            config.strategy == "diloco",
+            "strategy",
+            "expected auto, single, ddp or fsdp2 with deterministic, got diloco: its result depends on which "
+            "nodes are there when they exchange weights",
         ),
     ]
 

@@ -56,6 +56,7 @@ class Training:
     batch: int = 1
     threads: int = 1
     out_of_memory: str = "restart"
+    deterministic: bool = False
     limits: JobActivityLimits = field(default_factory=JobActivityLimits)
     strategy: str = "auto"
     diloco: JobDiloco = field(default_factory=JobDiloco)

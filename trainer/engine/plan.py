@@ -23,6 +23,8 @@ class Facts:
     windows: int
     """What the smallest training set holds."""
     has_torchft: bool = True
+    compiles_deterministically: bool = True
+    """torch.compile can choose its kernels without timing them."""
     micro_batch_cap: int | None = None
     """More windows at once did not fit before."""
 
@@ -112,6 +114,11 @@ def _faults(config: TrainConfig, facts: Facts, strategy: str) -> list[str]:
             "train.strategy: diloco needs torchft, which is not here: setup: [pip install torchft==0.2.0]",
         ),
         (config.cuda_graphs and facts.device == "cpu", "train.cuda_graphs: needs a GPU"),
+        (
+            config.deterministic and config.compile != "off" and not facts.compiles_deterministically,
+            "train.compile: with deterministic it needs torch 2.10 or later, which can choose kernels "
+            "without timing them; set compile: off",
+        ),
         (
             strategy == "fsdp2" and config.fsdp2.cpu_offload and facts.device == "cpu",
             "train.fsdp2.cpu_offload: needs a GPU to offload from",

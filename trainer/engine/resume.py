@@ -16,6 +16,7 @@ from trainer.contract.config import ModelConfig, TrainConfig
 from trainer.contract.errors import ConfigError
 from trainer.contract.records import read_as
 from trainer.data.trajectories import Windows
+from trainer.engine.determinism import differences, name_of_device
 from trainer.engine.ema import Ema
 from trainer.engine.session import Session
 from trainer.models.operator import Operator
@@ -50,11 +51,26 @@ def resumed(session: Session) -> Session:
         if ranks.rank.is_first:
             print(f"stage {config.stage} begins upon {found.path.name} of {_stage_of(state)}", flush=True)
         return _begun(session)
+    if config.deterministic and ranks.rank.is_first:
+        _warn_of_other_bits(session, found.path.name, state)
     session.checkpoints.load(found, session.tensors())
     session.schedule.load_state_dict(state.schedule)
     if state.scaler:  # empty: the precision was another one
         session.scaler.load_state_dict(state.scaler)
     return replace(session, start=state.step, loss=state.loss, wandb_id=_wandb_id(session, state))
+
+
+def _warn_of_other_bits(session: Session, name: str, state: TrainerState) -> None:
+    """Say why the training does not repeat an uninterrupted one, where that is so."""
+    changes = differences(state.made_by, session.plan, name_of_device(session.ranks.device))
+    if not state.config.get("deterministic", False):
+        changes.insert(0, "it was saved without train.deterministic")
+    if changes:
+        print(
+            f"warning: deterministic: the training goes on from {name}, but does not repeat an uninterrupted "
+            f"run bit for bit: {'; '.join(changes)}",
+            flush=True,
+        )
 
 
 def _wandb_id(session: Session, state: TrainerState) -> str:

@@ -23,6 +23,13 @@ from trainer.distributed.group import Ranks
 from trainer.distributed.rank import Rank, TrainJob
 from trainer.distributed.shards import reshard
 from trainer.engine.blocks import prepare
+from trainer.engine.determinism import (
+    compiles_deterministically,
+    described,
+    name_of_device,
+    promise,
+    use_deterministic_kernels,
+)
 from trainer.engine.ema import Ema
 from trainer.engine.optimiser import make_optimizer
 from trainer.engine.outer import OuterOptimizer
@@ -133,6 +140,8 @@ class Session:
             f"{way_of(self.tasks, self.config)}",
             flush=True,
         )
+        if self.config.deterministic:
+            print(promise(self.ranks.device), flush=True)
         plan, device = self.plan, self.ranks.device.type
         for line in noted(self.config, strategy=plan.strategy, device=device, world_size=plan.world_size):
             print(f"note: {line}", flush=True)
@@ -144,13 +153,14 @@ class Session:
         return step * samples - left_out * (samples // rank.nodes)
 
     def _state(self, step: int, loss: float | None) -> TrainerState:
-        origin = {"run_id": self.job.run_id, "code": self.job.code, "torch": torch.__version__}
+        origin = {"run_id": self.job.run_id, "code": self.job.code, "wandb": self.wandb_id}
+        device = name_of_device(self.ranks.device)
         return TrainerState(
             step=step,
             samples=self._samples(step),
             loss=loss,
             config=asdict(self.config),
-            made_by={**origin, "plan": asdict(self.plan), "wandb": self.wandb_id},
+            made_by={**origin, **described(self.plan, device)},
             scaler=self.scaler.state_dict(),
             schedule=self.schedule.state_dict(),
         )
@@ -163,6 +173,8 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     (`resume`).
     """
     torch.set_num_threads(config.threads)
+    if config.deterministic:
+        use_deterministic_kernels()
     # The same on all ranks: each draws the whole model, whatever part of it it keeps.
     torch.manual_seed(config.seed)
     box = ranks.rank.box
@@ -290,6 +302,7 @@ def _plan(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task], operator: Op
         parameters=size_of(operator),
         windows=min(space.windows for space in spaces_of(config, tasks)),
         has_torchft=find_spec("torchft") is not None,
+        compiles_deterministically=not config.deterministic or compiles_deterministically(),
         micro_batch_cap=ranks.rank.micro_batch_cap,
     )
     try:

@@ -16,23 +16,26 @@ from trainer.stages.objective import Objective
 from trainer.strategies.strategy import Ask, Strategy
 
 
-def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:  # noqa: ARG001
+def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
     """Draw the weights, and have torch's DDP exchange the gradients of all ranks."""
     materialise(objective)
     move(objective, device)
-    if torch_dist.get_backend() == "fake" and _has_unused(objective):
+    # A wrapper that looks for no unused parameters reorders gradients after its first backward pass. The place
+    # of a number in a message decides in which order ranks add it: a resumed run would have other sums.
+    find_unused = config.deterministic or _has_unused(objective)
+    if find_unused and torch_dist.get_backend() == "fake":
         # trainer/workload: the wrapper reads which parameters were used, and tensors that hold nothing cannot
         # say. The bare model does the same work in the same memory: buckets are the gradients themselves.
         return objective
-    return _wrapped(objective, device)
+    return _wrapped(objective, device, find_unused=find_unused)
 
 
-def _wrapped(objective: Objective, device: torch.device) -> DistributedDataParallel:
+def _wrapped(objective: Objective, device: torch.device, *, find_unused: bool) -> DistributedDataParallel:
     return DistributedDataParallel(
         objective,
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
-        find_unused_parameters=_has_unused(objective),
+        find_unused_parameters=find_unused,
         # A fake group (trainer/workload) has no others whose weights could be compared. Older torch has no
         # such option.
         **({"init_sync": False} if torch_dist.get_backend() == "fake" else {}),
@@ -71,7 +74,8 @@ def renewed(model: DistributedDataParallel) -> DistributedDataParallel:
 
     It would then expect gradients of them in the next step, which may be another task's.
     """
-    return _wrapped(model.module, next(model.parameters()).device)
+    device = next(model.parameters()).device
+    return _wrapped(model.module, device, find_unused=model.find_unused_parameters)
 
 
 DDP = Strategy(wrap=wrap, passes=passes, rehearsal=rehearsal, renewed=renewed, sharded=False)

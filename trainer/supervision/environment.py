@@ -42,6 +42,7 @@ def defaults(job: Job, start: Start, inherited: Mapping[str, str]) -> dict[str, 
         # knows what the rank was about, and that compiling and saving take longer than a step.
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(math.ceil(max(job.stall_s, job.start_s)) + _AFTER_US_S),
         **_allocator(job, inherited),
+        **_deterministic(job),
         # As `accelerate launch --cpu` does: else each rank of accelerate trains alone.
         **({} if job.gpus else {"ACCELERATE_USE_CPU": "true"}),
     }
@@ -71,6 +72,19 @@ def _allocator(job: Job, inherited: Mapping[str, str]) -> dict[str, str]:
         return {} if older else {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     # An image that sets others has a reason, such as a library that needs room for its static variables.
     return {} if "GLIBC_TUNABLES" in inherited else {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+def _deterministic(job: Job) -> dict[str, str]:
+    """Let NVIDIA's libraries add numbers in the same order each time; they read this when they are loaded."""
+    if job.train is None or not job.train.deterministic:
+        return {}
+    return {
+        # With workspaces of its own choice cuBLAS may take other kernels the next time, and torch refuses it.
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        # NVLink's switches add in another order each time (NVIDIA/nccl#1497), and NCCL chooses among the
+        # other algorithms by the speed that it expects of the machine.
+        "NCCL_ALGO": "Ring",
+    }
 
 
 def _found_to_work(box: Path) -> dict[str, str]:

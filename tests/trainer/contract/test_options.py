@@ -208,6 +208,7 @@ ELSEWHERE = {
     "latents": "tests/trainer/latents/test_trainings.py",
     "check_every": "tests/trainer/checks/test_trainings.py",
     "cuda_graphs": "tests/trainer/engine/test_plan.py",
+    "deterministic": "tests/trainer/engine/test_determinism.py",
     "fsdp2.cpu_offload": "tests/trainer/engine/test_plan.py",
     **dict.fromkeys(
         ("diloco.every", "diloco.outer_lr", "diloco.outer_momentum", "diloco.least_nodes"),

@@ -57,6 +57,17 @@ def test_a_training_on_cpus_has_its_memory_in_large_pages_unless_somebody_set_ho
     assert rank_environment(own, START, BOX, {})[name] == own.env[name]
 
 
+def test_cublas_and_nccl_add_in_one_order_in_a_deterministic_training_unless_the_job_says_otherwise() -> None:
+    fixed = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_ALGO": "Ring"}
+    training = {"train": {"steps": 5, "deterministic": True}, "command": None, "gpus": 2}
+    inherited = {"NCCL_ALGO": "NVLS"}
+    assert fixed.items() <= rank_environment(job(**training), START, BOX, inherited).items()
+    own = job(**training, env={"NCCL_ALGO": "Tree"})
+    assert rank_environment(own, START, BOX, {})["NCCL_ALGO"] == "Tree"
+    for other in (job(gpus=2), job(**{**training, "train": {"steps": 5}})):
+        assert fixed.keys().isdisjoint(rank_environment(other, START, BOX, {}))
+
+
 def test_ranks_of_accelerate_train_together_on_cpus_unless_the_job_says_otherwise() -> None:
     assert rank_environment(job(gpus=0), START, BOX, {})["ACCELERATE_USE_CPU"] == "true"
     assert "ACCELERATE_USE_CPU" not in rank_environment(job(gpus=2), START, BOX, {})

@@ -29,6 +29,15 @@ def test_what_a_step_takes_is_foretold_for_one_rank() -> None:
     assert found.peak.total > found.peak.parameters > 0
 
 
+def test_a_deterministic_step_of_several_ranks_is_foretold_as_any_other() -> None:
+    usual, deterministic = (
+        foretell(TrainConfig(batch=4, strategy="ddp", deterministic=on), 2).of("ddp")[0]
+        for on in (False, True)
+    )
+    assert deterministic.flops == usual.flops > 0
+    assert abs(deterministic.peak.total / usual.peak.total - 1) < 0.1
+
+
 @pytest.mark.slow
 def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step() -> None:
     name = "single latent bf16 checkpointing"

@@ -42,7 +42,9 @@ def fitted(session: Session, heart: Heartbeat) -> Session:
 def _is_due(session: Session) -> bool:
     """Tell whether to probe: a CUDA graph keeps memory of its own, which no single pass shows."""
     config, ranks = session.config, session.ranks
-    wanted = {"auto": ranks.device.type == "cuda", "on": True, "off": False}[config.probe]
+    # What fits depends on the memory that is free, and decides the order of sums.
+    auto = ranks.device.type == "cuda" and not config.deterministic
+    wanted = {"auto": auto, "on": True, "off": False}[config.probe]
     known = config.micro_batch is not None or ranks.rank.micro_batch_cap is not None
     return wanted and not known and not config.cuda_graphs and session.start < config.steps
 

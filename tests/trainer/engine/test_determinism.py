@@ -1,0 +1,149 @@
+"""`train.deterministic`: what it refuses, what it sets, and what a resumed training warns of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer import sessions
+from tests.trainer.conftest import Box, RunningRanks, together
+from trainer import data
+from trainer.contract import layout
+from trainer.contract.config import TrainConfig
+from trainer.contract.config_checks import faults_of
+from trainer.contract.errors import ConfigError
+from trainer.contract.records import read_as
+from trainer.distributed.group import Ranks
+from trainer.engine.determinism import described, differences
+from trainer.engine.plan import Facts, Plan, make_plan
+
+pytestmark = pytest.mark.torch
+
+Start = Callable[[Box, int], RunningRanks]
+
+FACTS = Facts(world_size=1, device="cuda", memory=80 << 30, bf16=True, parameters=1000, windows=4096)
+PLAN = Plan(
+    strategy="ddp", reason="", world_size=2, micro_batch=8, accumulation=3, precision="fp32", reserved_mib=9
+)
+
+REFUSED: tuple[tuple[dict[str, Any], str, str], ...] = (
+    ({"probe": "on"}, "probe", "expected auto or off with deterministic, got on"),
+    ({"out_of_memory": "retry"}, "out_of_memory", "expected restart or fail with deterministic, got retry"),
+    ({"cuda_graphs": True, "compile": "blocks"}, "cuda_graphs", "expected false with deterministic"),
+    ({"strategy": "diloco", "checkpoint_every": 100, "steps": 200}, "strategy", "got diloco"),
+)
+
+
+def config(**options: Any) -> TrainConfig:
+    made = read_as(TrainConfig, options)
+    assert isinstance(made, TrainConfig)
+    return made
+
+
+@pytest.mark.parametrize(("options", "key", "text"), REFUSED, ids=[row[1] for row in REFUSED])
+def test_what_would_change_the_order_of_sums_is_refused(options: dict[str, Any], key: str, text: str) -> None:
+    assert faults_of(config(**options), 1) == []
+    [(found, fault)] = faults_of(config(deterministic=True, **options), 1)
+    assert (found, text in fault) == (key, True), fault
+
+
+def test_all_that_is_refused_is_said_at_once() -> None:
+    options = {"deterministic": True, "probe": "on", "out_of_memory": "retry", "strategy": "diloco"}
+    keys = [key for key, _ in faults_of(config(**options), 1)]
+    assert {"probe", "out_of_memory", "strategy"} <= set(keys)
+
+
+def test_a_job_needs_nothing_else_to_be_deterministic() -> None:
+    assert faults_of(config(deterministic=True), 2) == []
+
+
+def test_to_compile_needs_a_torch_that_can_choose_kernels_without_timing_them() -> None:
+    older = replace(FACTS, compiles_deterministically=False)
+    with pytest.raises(ConfigError, match=r"train\.compile: with deterministic it needs torch 2\.10"):
+        make_plan(config(deterministic=True, compile="blocks"), older)
+    assert make_plan(config(deterministic=True), older)
+    assert make_plan(config(deterministic=True, compile="blocks"), FACTS)
+
+
+def test_a_checkpoint_of_the_same_plan_and_device_is_repeated() -> None:
+    saved = described(PLAN, "NVIDIA H100 80GB HBM3")
+    assert differences(saved, replace(PLAN, reserved_mib=None), "NVIDIA H100 80GB HBM3") == []
+
+
+def test_what_changes_the_last_bits_is_named() -> None:
+    saved = described(PLAN, "NVIDIA H100 80GB HBM3")
+    assert differences(saved, replace(PLAN, micro_batch=4), "NVIDIA H100 80GB HBM3") == [
+        "micro_batch was 8, and is 4"
+    ]
+    assert differences(saved, PLAN, "NVIDIA A100-SXM4-80GB") == [
+        "the device was NVIDIA H100 80GB HBM3, and is NVIDIA A100-SXM4-80GB"
+    ]
+    assert "torch was None, and is" in differences({"plan": asdict(PLAN)}, PLAN, "cpu")[0]
+    assert len(differences({"plan": 3}, PLAN, "cpu")) == 6
+
+
+def settings_of_torch(ranks: Ranks, box: Path) -> tuple[bool, ...]:
+    import torch
+    import torch._dynamo.config as dynamo
+    import torch._inductor.config as inductor
+
+    sessions.begin(ranks, box, {"deterministic": True}).loader.close()
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        not torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.backends.cudnn.deterministic,
+        not torch.backends.cudnn.benchmark,
+        not torch.utils.deterministic.fill_uninitialized_memory,
+        inductor.deterministic,
+        not dynamo.automatic_dynamic_shapes,
+    )
+
+
+def test_the_flag_reaches_torch_in_a_rank(tmp_path: Path) -> None:
+    [found] = together(settings_of_torch, 1, sessions.prepare(tmp_path / "box"))
+    assert all(found), found
+
+
+def finished(start: Start, box: Box) -> str:
+    """Train to the end; return the log of rank 0."""
+    for task in sessions.config().data:
+        data.generate(task, box.path / layout.DATA)
+    assert start(box, 1).wait() == [0], box.log(0)
+    return box.log(0)
+
+
+@pytest.mark.slow
+def test_the_log_says_what_it_means_and_where_it_cannot_be_kept(start_ranks: Start, tmp_path: Path) -> None:
+    path, options = tmp_path / "box", {"steps": 4, "checkpoint_every": 2}
+    log = finished(start_ranks, Box(path, **options, deterministic=True))
+    assert "deterministic: a resumed run repeats an uninterrupted one bit for bit" in log
+    assert "warning" not in log
+
+    log = finished(start_ranks, Box(path, **{**options, "steps": 6}, deterministic=True, micro_batch=4))
+    assert "does not repeat an uninterrupted run bit for bit: micro_batch was 8, and is 4" in log
+
+    finished(start_ranks, Box(path, **{**options, "steps": 8}))
+    log = finished(start_ranks, Box(path, **{**options, "steps": 10}, deterministic=True))
+    assert "bit for bit: it was saved without train.deterministic" in log
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "unet": {"model": {"dim": 32, "depth": 1, "heads": 2, "core": "unet"}},
+    "point decoder": {"model": {"dim": 32, "depth": 1, "heads": 2, "decoder": "point"}},
+    "fno": {"model": {"name": "fno", "dim": 16, "depth": 2, "modes": 8}},
+    "muon, bf16": {"optim": {"name": "muon"}, "precision": "bf16"},
+    "spectral loss": {"objective": {"spectral": 0.5, "conservation": 0.5}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+def test_torch_has_deterministic_kernels_for_all_that_a_training_computes(
+    options: dict[str, Any], start_ranks: Start, tmp_path: Path
+) -> None:
+    log = finished(start_ranks, Box(tmp_path / "box", steps=2, deterministic=True, **options))
+    assert "deterministic:" in log
