@@ -20,8 +20,8 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
     """Draw the weights, and have torch's DDP exchange the gradients of all ranks."""
     materialise(objective)
     move(objective, device)
-    # A wrapper that looks for no unused parameters reorders gradients after its first backward pass. The place
-    # of a number in a message decides in which order ranks add it: a resumed run would have other sums.
+    # A wrapper that looks for no unused parameters reorders gradients after its first backward pass. The
+    # place of a number in a message decides in which order ranks add it: a resumed run would add otherwise.
     find_unused = config.deterministic or _has_unused(objective)
     if find_unused and torch_dist.get_backend() == "fake":
         # trainer/workload: the wrapper reads which parameters were used, and tensors that hold nothing cannot

@@ -29,6 +29,7 @@ def test_what_a_step_takes_is_foretold_for_one_rank() -> None:
     assert found.peak.total > found.peak.parameters > 0
 
 
+@pytest.mark.slow
 def test_a_deterministic_step_of_several_ranks_is_foretold_as_any_other() -> None:
     usual, deterministic = (
         foretell(TrainConfig(batch=4, strategy="ddp", deterministic=on), 2).of("ddp")[0]
