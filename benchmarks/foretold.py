@@ -1,6 +1,6 @@
 """Foretold: what `trainer.workload` says of a step, beside what the step does on this computer.
 
-Twelve jobs: each strategy with two models, two precisions, with activation checkpointing and without. The
+Each strategy with two models, two precisions and the modes of activation checkpointing. The
 truth is the profiler's record of every allocation of torch, on rank 0 of a real training; the operations are
 counted while it trains. Trajectories are left out: HDF5 reads them, and torch allocates nothing for them.
 """
@@ -38,8 +38,11 @@ _LATENT = {"model": {"dim": 128, "depth": 4}}
 _FNO = {"model": {"name": "fno", "dim": 48, "depth": 4}}
 VARIANTS: dict[str, dict[str, Any]] = {
     "latent fp32": _LATENT,
-    "latent bf16 checkpointing": {**_LATENT, "precision": "bf16", "activation_checkpointing": True},
-    "fno fp32 checkpointing": {**_FNO, "activation_checkpointing": True},
+    "latent bf16 checkpointing": {**_LATENT, "precision": "bf16", "activation_checkpointing": "full"},
+    "latent fp32 selective": {**_LATENT, "activation_checkpointing": "selective"},
+    "latent bf16 selective": {**_LATENT, "precision": "bf16", "activation_checkpointing": "selective"},
+    "fno fp32 checkpointing": {**_FNO, "activation_checkpointing": "full"},
+    "fno fp32 selective": {**_FNO, "activation_checkpointing": "selective"},
     "fno bf16": {**_FNO, "precision": "bf16"},
 }
 
@@ -61,7 +64,7 @@ class Comparison:
 
 
 def jobs() -> Iterator[tuple[str, TrainConfig]]:
-    """Yield the twelve jobs, by name."""
+    """Yield the jobs, by name."""
     for strategy in RANKS:
         for name, settings in VARIANTS.items():
             yield f"{strategy} {name}", read_as(TrainConfig, {**_BASE, **settings, "strategy": strategy})

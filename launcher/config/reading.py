@@ -262,8 +262,8 @@ def _hint(kind: Any, node: Node) -> str:
     text = node.value
     if inner is str:
         return "" if node.tag == STR else f'; write "{text}"'
-    if inner is bool:
-        return f"; write {_YES_NO[text.lower()]}" if text.lower() in _YES_NO else ""
+    if inner is bool and text.lower() in _YES_NO:
+        return f"; write {_YES_NO[text.lower()]}"
     if typing.get_origin(inner) is Literal:
         near = _nearest(text, [str(value) for value in typing.get_args(inner)])
         return f"; did you mean {near}?" if near else ""

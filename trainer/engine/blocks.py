@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.utils.checkpoint import create_selective_checkpoint_contexts, noop_context_fn
 
 from trainer.contract.config import TrainConfig
 from trainer.stages.objective import Objective
+
+_aten = torch.ops.aten
+_SAVED = [
+    _aten.mm.default,
+    _aten.addmm.default,
+    _aten.bmm.default,
+    _aten.baddbmm.default,
+    _aten._scaled_dot_product_flash_attention.default,
+    _aten._scaled_dot_product_efficient_attention.default,
+    _aten._scaled_dot_product_cudnn_attention.default,
+    _aten._scaled_dot_product_flash_attention_for_cpu.default,
+]
+"""Operations whose outputs `selective` saves. Fourier transforms are not among them: their outputs are as
+large as their inputs, and saving them takes more memory than no checkpointing at all."""
+_save_products = partial(create_selective_checkpoint_contexts, _SAVED)
 
 
 def prepare(objective: Objective, config: TrainConfig) -> None:
     """Change the model in place. A compiled part compiles when it is first used."""
     networks = objective.networks
-    if config.activation_checkpointing:
+    if config.activation_checkpointing != "off":
+        is_selective = config.activation_checkpointing == "selective"
+        context_fn = _save_products if is_selective else noop_context_fn
         blocks = objective.learner.blocks
         for number, block in enumerate(blocks):
             # Nothing in a block is random, so its second pass needs no state of the generator.
-            blocks[number] = checkpoint_wrapper(block, preserve_rng_state=False)
+            blocks[number] = checkpoint_wrapper(block, preserve_rng_state=False, context_fn=context_fn)
     parts: dict[str, list[nn.Module]] = {
         "off": [],
         "blocks": [block for network in networks for block in network.blocks],

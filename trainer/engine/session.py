@@ -86,7 +86,10 @@ class Session:
 
     def autocast(self) -> AbstractContextManager:
         """Set the precision of a forward pass within."""
-        return autocast(self.plan.precision, self.ranks.device)
+        # Selective checkpointing needs the same operations in both passes of a block. The first pass would
+        # find the weights that an earlier call of the block had cast; the second one would cast them.
+        cache = self.config.activation_checkpointing != "selective"
+        return autocast(self.plan.precision, self.ranks.device, cache=cache)
 
     def averaged(self) -> AbstractContextManager:
         """Use the best weights there are within: their average, where one is kept."""

@@ -9,9 +9,14 @@ import torch
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def autocast(precision: str, device: torch.device) -> AbstractContextManager:
-    """Compute matrix products within in the small type, sums and losses in fp32."""
-    return torch.autocast(device.type, DTYPES[precision]) if is_half(precision) else nullcontext()
+def autocast(precision: str, device: torch.device, *, cache: bool = True) -> AbstractContextManager:
+    """Compute matrix products within in the small type, sums and losses in fp32.
+
+    `cache`: cast a weight once for all its uses within. The casts use more memory, and less time.
+    """
+    if not is_half(precision):
+        return nullcontext()
+    return torch.autocast(device.type, DTYPES[precision], cache_enabled=cache)
 
 
 def is_half(precision: str) -> bool:

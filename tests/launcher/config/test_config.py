@@ -130,6 +130,23 @@ def test_paths_are_those_of_the_job_file() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("written", "mode"),
+    [("off", "off"), ("selective", "selective"), ("full", "full"), ("true", "full"), ("false", "off")],
+)
+def test_activation_checkpointing_has_three_modes_and_still_takes_booleans(written: str, mode: str) -> None:
+    job = f"name: a\ntrain: {{activation_checkpointing: {written}}}\n"
+    train = load(job).train
+    assert train and train.activation_checkpointing == mode
+
+
+def test_a_misspelt_mode_of_activation_checkpointing_is_told_with_all_of_them() -> None:
+    (fault,) = faults("name: a\ntrain: {activation_checkpointing: selectiv}\n")
+    assert fault.endswith(
+        "expected one of off, selective, full, true, false, got 'selectiv'; did you mean selective?"
+    )
+
+
 def test_the_command_line_wins_over_the_file() -> None:
     text = TRAIN + "  steps: 5\n  optim: {lr: 1, clip: 2}\nlimits:\n  usd: ten\n"
     spec = load(

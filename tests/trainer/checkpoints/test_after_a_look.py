@@ -17,7 +17,7 @@ from trainer.evaluation.validation import Validation
 pytestmark = pytest.mark.torch
 
 SETTINGS = {"data": {**SMALL["data"], "validation": 4}, "evaluate_every": 5}
-OPTIONS = list(product((None, 0.9), (False, True)))
+OPTIONS = list(product((None, 0.9), ("off", "full")))
 """ema, activation checkpointing."""
 
 

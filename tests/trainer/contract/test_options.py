@@ -148,7 +148,7 @@ BUILT: tuple[tuple[str, Any, Options, Callable[[Session], Any]], ...] = (
     ("strategy", "fsdp2", {}, lambda session: session.plan.strategy),
     ("fsdp2.reshard_after_forward", False, {"strategy": "fsdp2"}, whole_after_use),
     ("compile", "blocks", {}, compiled_in),
-    ("activation_checkpointing", True, {}, blocks_of),
+    ("activation_checkpointing", "full", {}, blocks_of),
     ("micro_batch", 2, {}, lambda session: session.plan.accumulation),
     ("out_of_memory", "retry", {"strategy": "ddp"}, lambda session: type(session.model).__name__),
     ("threads", 2, {}, lambda _: torch.get_num_threads()),

@@ -80,7 +80,7 @@ KEEP = ("device", "device", "device", "host", "host", *(("disk",) if os.environ.
 COMPUTED: dict[str, tuple[Any, ...]] = {
     "strategy": ("auto", "single", "ddp", "fsdp2"),
     "fsdp2.reshard_after_forward": (True, False),
-    "activation_checkpointing": (False, True),
+    "activation_checkpointing": ("off", "selective", "full"),
     "micro_batch": (None, 1, 2, 3),
     "probe": ("auto", "on"),
     "out_of_memory": ("restart", "retry", "fail"),

@@ -31,7 +31,7 @@ TRIED = {2: (6, 3, 1), 3: (4, 2, 1)}
 SETTINGS: dict[str, dict[str, Any]] = {
     "ddp": {"strategy": "ddp", "ema": 0.9},
     "fsdp2": {"strategy": "fsdp2", "ema": 0.9},
-    "fsdp2 bf16": {"strategy": "fsdp2", "precision": "bf16", "activation_checkpointing": True},
+    "fsdp2 bf16": {"strategy": "fsdp2", "precision": "bf16", "activation_checkpointing": "full"},
     "fsdp2 muon": {"strategy": "fsdp2", "optim": {"name": "muon"}, "fsdp2": {"reshard_after_forward": False}},
 }
 

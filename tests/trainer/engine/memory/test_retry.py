@@ -50,15 +50,15 @@ def undisturbed(ranks: Ranks, box: Path, at: int) -> Points:
     return points + learn(session.with_micro_batch(LESS[ranks.rank.world_size]), at, STEPS)[1]
 
 
-def trials(ranks: Ranks, box: Path, count: int) -> list[tuple[int, int, Points, Points]]:
+def trials(ranks: Ranks, box: Path, count: int, checkpointing: str) -> list[tuple[int, int, Points, Points]]:
     """By trial: this rank's failures, the last micro-batch, the curve, and the one that it had to be."""
     gc.freeze()
-    answers = []
+    answers, settings = [], {**RETRY, "activation_checkpointing": checkpointing}
     expected = {at: undisturbed(ranks, box, at) for at in (0, 2)}
     for trial in range(count):
         draw = random.Random(trial)
         at, unlucky = draw.choice((0, 2)), draw.randrange(ranks.rank.world_size)
-        session, points = learn(sessions.begin(ranks, box, RETRY), 0, at)
+        session, points = learn(sessions.begin(ranks, box, settings), 0, at)
         lot = random.Random(1000 * trial + ranks.rank.rank)
         # Another rank may be short as well, of less.
         room = ROOM if ranks.rank.rank == unlucky else lot.choice((ROOM, BATCH))
@@ -68,12 +68,14 @@ def trials(ranks: Ranks, box: Path, count: int) -> list[tuple[int, int, Points, 
     return answers
 
 
-@pytest.mark.parametrize(("ranks", "count"), [(1, 2), (2, 8), (3, 8)])
+@pytest.mark.parametrize(
+    ("ranks", "count", "checkpointing"), [(1, 2, "off"), (1, 8, "selective"), (2, 8, "off"), (3, 8, "off")]
+)
 @pytest.mark.slow
 def test_a_step_that_was_too_much_anywhere_is_done_again_on_the_curve_of_smaller_micro_batches(
-    ranks: int, count: int, box: Path
+    ranks: int, count: int, checkpointing: str, box: Path
 ) -> None:
-    answers = together(trials, ranks, box, count)
+    answers = together(trials, ranks, box, count, checkpointing)
     for of_ranks in zip(*answers, strict=True):
         assert any(failures for failures, *_ in of_ranks)
         for _, micro_batch, points, expected in of_ranks:

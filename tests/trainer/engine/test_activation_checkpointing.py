@@ -1,0 +1,92 @@
+"""Activation checkpointing: less memory for more computation, and the same losses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from tests.trainer import sessions
+from tests.trainer.conftest import together
+from trainer.contract.config import ModelConfig, TrainConfig
+from trainer.contract.records import RecordError, read_as
+from trainer.distributed.group import Ranks
+from trainer.workload.foretelling import foretell_one
+
+MODES: tuple[Literal["off", "selective", "full"], ...] = ("off", "selective", "full")
+MODELS = {
+    "latent": ModelConfig(dim=64),
+    "unet": ModelConfig(core="unet", window=4, dim=32, depth=1, heads=2),
+    "fno": ModelConfig(name="fno", dim=48),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a step takes: bytes of activations at the peak, and floating-point operations."""
+
+    nbytes: int
+    flops: float
+
+
+def costs(ranks: Ranks, base: TrainConfig) -> dict[str, list[Cost]]:
+    """Costs of the modes, by model."""
+    found: dict[str, list[Cost]] = {}
+    for name, model in MODELS.items():
+        configs = [replace(base, model=model, activation_checkpointing=mode) for mode in MODES]
+        steps = [foretell_one(ranks, config, "single", config.global_batch) for config in configs]
+        found[name] = [Cost(nbytes=step.peak.activations, flops=step.flops) for step in steps]
+    return found
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_selective_needs_less_memory_than_off_and_less_computation_than_full(
+    precision: Literal["fp32", "bf16"],
+) -> None:
+    [found] = together(costs, 1, TrainConfig(batch=16, strategy="single", precision=precision))
+    for name, (off, selective, full) in found.items():
+        assert off.nbytes > selective.nbytes > full.nbytes, name
+        assert off.flops <= selective.flops < full.flops, name
+    for name in ("latent", "unet"):
+        off, selective, _ = found[name]
+        assert selective.flops == off.flops, f"{name}: a matrix product was computed again"
+
+
+def losses(ranks: Ranks, box: Path, jobs: list[dict[str, Any]]) -> list[list[float]]:
+    return [
+        [loss for loss, _ in sessions.learn(sessions.begin(ranks, box, settings), 0, 5)] for settings in jobs
+    ]
+
+
+@pytest.mark.torch
+def test_the_losses_are_those_of_a_training_that_keeps_all_activations(tmp_path: Path) -> None:
+    box = sessions.prepare(tmp_path / "box")
+    [found] = together(losses, 1, box, [{"activation_checkpointing": mode} for mode in MODES])
+    for one, other in pairwise(found):
+        assert one == other
+
+
+@pytest.mark.torch
+def test_half_precision_casts_weights_in_both_passes_of_a_block_that_is_used_twice(tmp_path: Path) -> None:
+    box = sessions.prepare(tmp_path / "box")
+    jobs = [{"precision": "bf16", "activation_checkpointing": mode} for mode in MODES]
+    [[off, selective, full]] = together(losses, 1, box, jobs)
+    assert selective == pytest.approx(off, abs=1e-2)
+    assert selective == pytest.approx(full, abs=1e-2)
+
+
+@pytest.mark.parametrize(("former", "mode"), [(True, "full"), (False, "off")])
+def test_a_boolean_of_an_older_job_is_read_as_the_word_for_it(former: bool, mode: str) -> None:
+    older: TrainConfig = read_as(TrainConfig, {"activation_checkpointing": former})
+    assert older.activation_checkpointing == mode
+    assert older == read_as(TrainConfig, {"activation_checkpointing": mode})
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(RecordError, match="activation_checkpointing: expected"):
+        read_as(TrainConfig, {"activation_checkpointing": "some"})
