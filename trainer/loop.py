@@ -30,16 +30,18 @@ from trainer.heartbeat import Heartbeat
 from trainer.latents import with_latents
 from trainer.telemetry.garbage import collect_by_the_step
 from trainer.telemetry.metrics import Metrics
+from trainer.telemetry.profiler import Profiler
 from trainer.telemetry.readings import Readings
 from trainer.telemetry.reports import Reports
 
 
 def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop: StopSignal) -> Reason:
     """Train this rank's part, from its set-up to its end. Only rank 0 writes."""
-    if not rank.is_first:
-        return _train(*_begin(rank, job, config, heart), heart, stop, None)
-    with Metrics(rank.box, job, config) as metrics:
-        return _train(*_begin(rank, job, config, heart), heart, stop, metrics)
+    with Profiler(rank, config, heart, stop) as profiler:
+        if not rank.is_first:
+            return _train(*_begin(rank, job, config, heart), heart, stop, profiler, None)
+        with Metrics(rank.box, job, config) as metrics:
+            return _train(*_begin(rank, job, config, heart), heart, stop, profiler, metrics)
 
 
 def _begin(
@@ -59,21 +61,28 @@ def _begin(
 
 
 def _train(
-    session: Session, meetings: Meetings | None, heart: Heartbeat, stop: StopSignal, metrics: Metrics | None
+    session: Session,
+    meetings: Meetings | None,
+    heart: Heartbeat,
+    stop: StopSignal,
+    profiler: Profiler,
+    metrics: Metrics | None,
 ) -> Reason:
     config, step = session.config, session.start
     vote = StopVote(session.ranks, step, session.clock)
     reports = Reports(session, metrics, Readings.of(session.ranks.device))
     if metrics:
         metrics.begin_at(step, session.wandb_id)
+    profiler.begin_at(step)
     validation = Validation(session) if config.evaluate_every else None
     take = take_step_that_fits if config.out_of_memory == "retry" else take_step
     nrmse, last = None, step >= config.steps
     while not last:
         began = time.monotonic()
-        session.clock.begin()
-        session, losses = take(session, step, heart)
-        session.clock.end()
+        with profiler.step(step) as labelled:
+            session.clock.begin()
+            session, losses = take(session, step, labelled)
+            session.clock.end()
         step += 1
         cut_short = meetings is not None and meetings.after(step, lambda: stop.asked)
         if step == session.start + 1:

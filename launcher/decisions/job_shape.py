@@ -48,6 +48,7 @@ OF_TRAIN: Mapping[str, bool] = {
     "ema": True,
     "tensorboard": False,
     "plots": False,
+    "profile": False,
     "log_every": False,
     "evaluate_every": True,
     "checkpoint_every": False,

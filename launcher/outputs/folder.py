@@ -27,6 +27,7 @@ _FILES: Mapping[str, str] = {
 _FOLDERS: Mapping[str, str] = {
     layout.CHECKPOINTS: "checkpoints",
     layout.EVALUATION: "report",
+    layout.PROFILES: "profile",
     layout.OUTPUTS: OWN,
     layout.RUN: DETAILS,  # after those which lie in it
 }

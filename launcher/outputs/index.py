@@ -51,6 +51,7 @@ TOLD = (
     layout.METRICS,
     layout.CHECKPOINTS,
     layout.OUTPUTS,
+    layout.PROFILES,
     layout.LOG,
     layout.TENSORBOARD,
     layout.RAW_LOGS,

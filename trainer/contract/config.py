@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
+from trainer.contract.profiling import MAX_STEPS
+
 Positive = Annotated[float, Gt(0)]
 Count = Annotated[int, Ge(1)]
 Seed = Annotated[int, Ge(0), Lt(2**63)]
@@ -203,6 +205,20 @@ class SamplerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProfileConfig:
+    """Steps that rank 0 records with `torch.profiler`, and the history of GPU memory (docs/profiling.md)."""
+
+    step: Count | None = 50
+    """First recorded step, counted from 0; None: no step until `vastrun profile` requests one."""
+    steps: Annotated[int, Ge(1), Le(MAX_STEPS)] = 5
+    """Number of recorded steps."""
+    shapes: bool = False
+    """Record the shapes of each operation's inputs; makes the recorded steps slower."""
+    memory: bool = False
+    """GPU only: record allocations, and write a snapshot of the memory at an out-of-memory error."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """All options of one training."""
 
@@ -269,6 +285,8 @@ class TrainConfig:
     """Write the metrics as TensorBoard files, too; needs its package."""
     plots: bool = True
     """Draw pictures of the scores; needs matplotlib."""
+    profile: ProfileConfig | None = None
+    """None: no step is recorded until `vastrun profile` requests one."""
     log_every: Count = 10
     """Steps between two lines of metrics."""
     evaluate_every: Count | None = None

@@ -21,6 +21,7 @@ def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
         *_validation_checks(config),
         *_engine_checks(config, world_size),
         *(_deterministic_checks(config) if config.deterministic else ()),
+        *_profile_checks(config),
         *(_diloco_checks(config) if config.strategy == "diloco" else ()),
         *_model_checks(config),
         *_stage_checks(config),
@@ -221,6 +222,20 @@ def _deterministic_checks(config: TrainConfig) -> list[_Check]:
             "expected auto, single, ddp or fsdp2 with deterministic, got diloco: its result depends on which "
             "nodes are there when they exchange weights",
         ),
+    ]
+
+
+def _profile_checks(config: TrainConfig) -> list[_Check]:
+    if config.profile is None or config.profile.step is None:
+        return []
+    first, steps = config.profile.step, config.profile.steps
+    return [
+        (
+            first + steps > config.steps,
+            "profile.step",
+            f"expected profile.step + profile.steps to be at most train.steps ({config.steps}), "
+            f"got {first} + {steps}",
+        )
     ]
 
 

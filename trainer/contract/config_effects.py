@@ -7,7 +7,7 @@ a switch that is changed for one run, it is noted in the log instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from operator import attrgetter
+from typing import Any
 
 from trainer.contract.config import PARAMETERS, DataConfig, TrainConfig
 
@@ -130,6 +130,7 @@ def noted(config: TrainConfig, *, strategy: str, device: str, world_size: int) -
         ("loader.pin", device == "cuda", "on a CPU"),
         ("precision", config.precision != "tf32" or device == "cuda", "on a CPU: only GPUs have TF32"),
         ("check_every", world_size > 1, "with one rank"),
+        ("profile.memory", not _records_memory(config) or device == "cuda", "on a CPU"),
     ]
     return [
         f"train.{key} has no effect {why}"
@@ -140,8 +141,19 @@ def noted(config: TrainConfig, *, strategy: str, device: str, world_size: int) -
 
 
 def _is_set(key: str, config: TrainConfig) -> bool:
-    value = attrgetter(key)
-    return bool(value(config) != value(_USUAL))
+    return bool(_value_of(key, config) != _value_of(key, _USUAL))
+
+
+def _value_of(key: str, config: TrainConfig) -> Any:
+    """Return the value of a dotted key; None where its section is not given."""
+    found: Any = config
+    for name in key.split("."):
+        found = None if found is None else getattr(found, name)
+    return found
+
+
+def _records_memory(config: TrainConfig) -> bool:
+    return config.profile is not None and config.profile.memory
 
 
 def _all_steady(config: TrainConfig) -> bool:

@@ -41,6 +41,8 @@ SHARED_DATA = "shared-data"
 RUN_LOCK = "run.lock"
 STEP = "step"
 STOP = "stop"
+PROFILE_REQUEST = "profile/request.json"
+PROFILE_RESPONSE = "profile/response.json"
 COLLECTED = "collected"
 
 RUN = "run"
@@ -69,6 +71,7 @@ RECORDER_PIPES = "tmp/flight-recorder"
 CHECKPOINTS = "run/checkpoints"
 OUTPUTS = "run/outputs"
 EVALUATION = "run/report"
+PROFILES = "run/profile"
 MANIFEST = "run/manifest.json"
 
 _COMMANDING = frozenset({".bzr", ".git", ".gitattributes", ".gitignore", ".gitmodules", ".hg", ".jj", ".svn"})

@@ -27,6 +27,7 @@ WORDS: Mapping[str, str] = {
     layout.METRICS: "each measured step as a line of JSON: loss, learning rate, throughput, validation",
     layout.CHECKPOINTS: "complete checkpoints{checkpoints}",
     layout.OUTPUTS: "your own files: those in `$VASTRUN_OUTPUTS` and those that the job's `outputs` names",
+    layout.PROFILES: "traces for https://ui.perfetto.dev, tables of operations, snapshots of GPU memory",
     layout.LOG: "the log of the set-up steps and of all ranks: time, source, text",
     layout.RUN: "evidence and diagnostics, for when something went wrong",
     layout.RAW_LOGS: "what each rank printed, in a file for each",

@@ -216,6 +216,10 @@ ELSEWHERE = {
     ),
     "diloco.replacements": "tests/launcher/flow/test_replacing.py",
     "loader.pin": "tests/trainer/contract/test_options.py",
+    **dict.fromkeys(
+        ("profile.step", "profile.steps", "profile.shapes"), "tests/trainer/telemetry/test_profiler.py"
+    ),
+    "profile.memory": "tests/trainer/telemetry/test_memory_history.py",
 }
 """Keys that need a former training, several ranks or a GPU, and where they are shown; without a GPU they are
 refused or noted."""
@@ -381,6 +385,8 @@ def test_what_does_nothing_is_refused_before_money_is_spent(options: Options, ke
         ({"wandb.tags": ["shear"], "wandb.mode": "offline"}, []),
         ({"check_every": 3}, ["train.check_every has no effect with one rank"]),
         ({"loader.pin": False, "data.keep": "host"}, ["train.loader.pin has no effect on a CPU"]),
+        ({"profile": {"step": 2, "steps": 2}}, []),
+        ({"profile": {"step": None, "memory": True}}, ["train.profile.memory has no effect on a CPU"]),
         ({"precision": "tf32"}, ["train.precision has no effect on a CPU: only GPUs have TF32"]),
         (
             {"fsdp2.cpu_offload": True},

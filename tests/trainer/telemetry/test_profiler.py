@@ -1,0 +1,171 @@
+"""Profiler: which steps are recorded, and what is left of them."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainer.contract import layout
+from trainer.contract.config import ProfileConfig, TrainConfig
+from trainer.contract.config_checks import faults_of
+from trainer.contract.profiling import operations_path, trace_path
+from trainer.distributed.rank import Rank
+from trainer.distributed.signals import StopSignal
+from trainer.heartbeat import Heartbeat, read_beat
+from trainer.telemetry.profiler import Profiler
+
+STEPS = 20
+ID = "0123456789abcdef"
+PARTS = ["data", "forward", "backward", "optimizer"]
+
+
+def profiler(box: Path, rank: int = 0, **profile: Any) -> Profiler:
+    config = TrainConfig(steps=STEPS, profile=ProfileConfig(**profile) if profile else None)
+    place = Rank(rank=rank, local_rank=rank, world_size=2, box=box)
+    stop = StopSignal(lambda: None, least_s=1, grace_s=1, saving_grace_s=1)
+    heart = Heartbeat(box / layout.HEARTBEATS / f"rank-{rank}")
+    # A second passes at each look at the clock.
+    return Profiler(place, config, heart, stop, map(float, itertools.count()).__next__)
+
+
+def train(profiler: Profiler, start: int = 0, end: int = STEPS) -> None:
+    weights = torch.zeros(8, 8, requires_grad=True)
+    with profiler:
+        profiler.begin_at(start)
+        for step in range(start, end):
+            with profiler.step(step) as heart:
+                heart.beat(step, "data")
+                fields = torch.ones(8, 8)
+                heart.beat(step, "forward")
+                loss = (fields @ weights).sum()
+                heart.beat(step, "backward")
+                loss.backward()
+                heart.beat(step, "optimizer")
+
+
+def labels(path: Path) -> list[str]:
+    """What is marked in a trace, in order."""
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    marked = [event for event in events if event.get("cat") == "user_annotation"]
+    return [event["name"] for event in sorted(marked, key=lambda event: event["ts"])]
+
+
+def expected(first: int, steps: int) -> list[str]:
+    return [name for step in range(first, first + steps) for name in (f"step {step}", *PARTS)]
+
+
+def files(box: Path) -> set[str]:
+    return {path.name for path in (box / layout.PROFILES).glob("*")}
+
+
+def test_the_steps_of_the_job_are_recorded_with_their_parts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(profiler(tmp_path, step=5, steps=3))
+    assert labels(tmp_path / trace_path(5)) == expected(5, 3)
+    assert "aten::mm" in (tmp_path / operations_path(5)).read_text()
+    assert files(tmp_path) == {"trace-step-5.json.gz", "operations-step-5.txt"}
+    assert "profile of steps 5 to 7: profile/trace-step-5.json.gz" in capsys.readouterr().out
+
+
+def test_shapes_are_recorded_only_where_the_job_says_so(tmp_path: Path) -> None:
+    for shapes in (False, True):
+        box = tmp_path / str(shapes)
+        train(profiler(box, step=5, steps=1, shapes=shapes))
+        assert (b"Input Dims" in gzip.decompress((box / trace_path(5)).read_bytes())) is shapes
+
+
+@pytest.mark.parametrize(
+    ("profile", "faults"),
+    [
+        ({"step": 15, "steps": 5}, []),
+        ({"step": 16, "steps": 5}, ["profile.step"]),
+        ({"step": None, "steps": 50}, []),
+    ],
+)
+def test_steps_beyond_the_last_one_are_refused(profile: dict[str, Any], faults: list[str]) -> None:
+    config = TrainConfig(steps=STEPS, profile=ProfileConfig(**profile))
+    assert [key for key, _ in faults_of(config, 2)] == faults
+
+
+def test_the_heartbeat_goes_on_under_the_labels(tmp_path: Path) -> None:
+    train(profiler(tmp_path, step=5, steps=3), end=7)
+    beat = read_beat(tmp_path / layout.HEARTBEATS / "rank-0")
+    assert beat is not None
+    assert (beat.step, beat.activity) == (6, "optimizer")
+
+
+@pytest.mark.parametrize(("start", "recorded"), [(0, True), (4, True), (5, True), (6, False), (9, False)])
+def test_steps_that_began_before_a_resume_are_not_recorded_again(
+    start: int, recorded: bool, tmp_path: Path
+) -> None:
+    train(profiler(tmp_path, step=5, steps=3), start=start)
+    assert bool(files(tmp_path)) is recorded
+
+
+def test_other_ranks_record_nothing(tmp_path: Path) -> None:
+    train(profiler(tmp_path, rank=1, step=5, steps=3))
+    assert files(tmp_path) == set()
+
+
+def test_a_training_that_ends_within_its_profile_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(profiler(tmp_path, step=5, steps=3), end=6)
+    assert "note: no profile of steps 5 to 7: the training ended" in capsys.readouterr().out
+
+
+def test_a_trace_that_cannot_be_written_is_a_note_and_the_training_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / layout.RUN).mkdir()
+    (tmp_path / layout.PROFILES).write_text("in the way")
+    train(profiler(tmp_path, step=5, steps=3))
+    assert "note: no profile of steps 5 to 7: FileExistsError" in capsys.readouterr().out
+
+
+def request(box: Path, steps: int) -> None:
+    path = box / layout.PROFILE_REQUEST
+    path.parent.mkdir()
+    path.write_text(json.dumps({"id": ID, "steps": steps}))
+
+
+def response(box: Path) -> Any:
+    return json.loads((box / layout.PROFILE_RESPONSE).read_text())
+
+
+def test_requested_steps_are_recorded_after_one_that_warms_up(tmp_path: Path) -> None:
+    request(tmp_path, steps=4)
+    train(profiler(tmp_path))
+    answer = response(tmp_path)
+    trace = tmp_path / trace_path(answer["step"])
+    assert labels(trace) == expected(answer["step"], 4)
+    assert (answer["id"], answer["trace"]["size"], answer["fault"]) == (ID, trace.stat().st_size, "")
+
+
+def test_a_request_is_recorded_beside_the_steps_of_the_job(tmp_path: Path) -> None:
+    request(tmp_path, steps=2)
+    train(profiler(tmp_path, step=12, steps=3))
+    assert labels(tmp_path / trace_path(12)) == expected(12, 3)
+    assert response(tmp_path)["step"] < 5
+
+
+@pytest.mark.parametrize(
+    ("steps", "profile", "fault"),
+    [
+        (20, {}, "only 19 steps of the training are left"),
+        (5, {"step": 6, "steps": 3}, "train.profile records steps 6 to 8, which come next"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_answered_with_the_reason(
+    steps: int, profile: dict[str, Any], fault: str, tmp_path: Path
+) -> None:
+    request(tmp_path, steps)
+    train(profiler(tmp_path, **profile))
+    assert response(tmp_path)["fault"] == fault

@@ -1,0 +1,50 @@
+"""Profiling of real trainings: a trace with the requested steps, and the same losses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.conftest import Box, RunningRanks
+from trainer import data
+from trainer.contract import layout
+from trainer.contract.profiling import operations_path, trace_path
+from trainer.distributed.rank import read_job
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+Start = Callable[[Box, int], RunningRanks]
+
+
+@pytest.fixture
+def trained(tmp_path: Path, start_ranks: Start) -> Callable[..., Box]:
+    """Trains two ranks to the end."""
+
+    def train(name: str, **settings: Any) -> Box:
+        box = Box(tmp_path / name, **settings)
+        job = read_job(box.path).train
+        assert job is not None
+        data.generate(job.data[0], box.path / layout.DATA)
+        assert start_ranks(box, 2).wait() == [0, 0], box.log(0)
+        return box
+
+    return train
+
+
+def test_a_profile_has_the_requested_steps_with_their_parts_and_changes_no_loss(
+    trained: Callable[..., Box],
+) -> None:
+    usual, profiled = trained("usual"), trained("profiled", profile={"step": 5, "steps": 3})
+    events = json.loads(gzip.decompress((profiled.path / trace_path(5)).read_bytes()))["traceEvents"]
+    marked = [event["name"] for event in events if event.get("cat") == "user_annotation"]
+    assert {name for name in marked if name.startswith("step ")} == {"step 5", "step 6", "step 7"}
+    assert {"data", "forward", "backward", "optimizer"} <= set(marked)
+    assert any(event["name"] == "gloo:all_reduce" for event in events)
+    assert "aten::" in (profiled.path / operations_path(5)).read_text()
+    assert not (usual.path / layout.PROFILES).exists()
+    assert profiled.losses() == usual.losses()

@@ -1,0 +1,67 @@
+"""Profiling: the files of a profile, and how the launcher requests one. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from trainer.contract import layout
+from trainer.contract.records import Between, Like, Text
+
+MAX_STEPS = 100
+"""Steps of one profile: a step of a small model takes 2 MB in a trace before it is compressed."""
+MAX_RAW_TRACE_BYTES = 1 << 30
+"""Of a trace before it is compressed; a larger one is dropped on the box."""
+MAX_TRACE_BYTES = 256 << 20
+"""Of a compressed trace; a larger one is dropped on the box, and refused by the launcher."""
+MAX_TABLE_BYTES = 1 << 20
+"""Of the table of operations."""
+MAX_REQUEST_BYTES = 1 << 10
+"""Of a request, and of its response."""
+
+RequestId = Annotated[str, Like(r"[0-9a-f]{16}")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileRequest:
+    """What the launcher writes to request a profile: `profile/request.json`."""
+
+    id: RequestId
+    steps: Annotated[int, Between(1, MAX_STEPS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileDigest:
+    """The size of a file and its SHA-256."""
+
+    size: Annotated[int, Between(1, MAX_TRACE_BYTES)]
+    sha256: Annotated[str, Like(r"[0-9a-f]{64}")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileResponse:
+    """What rank 0 writes when a requested profile is complete, or has failed: `profile/response.json`."""
+
+    id: RequestId
+    """Of the request."""
+    step: Annotated[int, Between(0, 10**12)] = 0
+    """First recorded step, which the names of the files contain."""
+    trace: FileDigest | None = None
+    operations: FileDigest | None = None
+    fault: Annotated[str, Text(300)] = ""
+    """Why there is no trace."""
+
+
+def trace_path(step: int) -> str:
+    """Return the path on the box of the trace whose first recorded step is `step`."""
+    return f"{layout.PROFILES}/trace-step-{step}.json.gz"
+
+
+def operations_path(step: int) -> str:
+    """Return the path on the box of the table of operations that belongs to that trace."""
+    return f"{layout.PROFILES}/operations-step-{step}.txt"
+
+
+def memory_path(rank: int) -> str:
+    """Return the path on the box of a rank's memory snapshot."""
+    return f"{layout.PROFILES}/memory-rank-{rank}.pickle"

@@ -1,0 +1,58 @@
+"""Profile requests: what `vastrun profile` requests of a training, by a file on the box."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from trainer.contract import layout
+from trainer.contract.profiling import MAX_REQUEST_BYTES, ProfileRequest, ProfileResponse
+from trainer.contract.records import RecordError, read_json, read_small, write_json
+
+POLL_INTERVAL_S = 1.0
+
+
+class ProfileRequests:
+    """Reads each request once, and writes the response. One `stat` a second is all that a training pays."""
+
+    def __init__(self, box: Path, now: Callable[[], float] = time.monotonic) -> None:
+        self._request, self._response = box / layout.PROFILE_REQUEST, box / layout.PROFILE_RESPONSE
+        self._now = now
+        self._next_poll = now()
+        self._seen_mtime_ns = 0
+        self._answered = self._last_answered()
+
+    def next_request(self) -> ProfileRequest | None:
+        """Return a request that has no response yet; None when there is none, or it is not time to look."""
+        if self._now() < self._next_poll:
+            return None
+        self._next_poll = self._now() + POLL_INTERVAL_S
+        try:
+            mtime_ns = self._request.stat().st_mtime_ns
+            if mtime_ns == self._seen_mtime_ns:
+                return None
+            self._seen_mtime_ns = mtime_ns
+            request: ProfileRequest = read_json(ProfileRequest, read_small(self._request, MAX_REQUEST_BYTES))
+        except FileNotFoundError:
+            return None
+        except (OSError, RecordError) as fault:
+            print(f"note: {layout.PROFILE_REQUEST} is no valid request: {fault}", flush=True)
+            return None
+        return None if request.id == self._answered else request
+
+    def respond(self, response: ProfileResponse) -> None:
+        """Write the response. Raises OSError."""
+        self._answered = response.id
+        write_json(self._response, asdict(response), durable=False)
+
+    def _last_answered(self) -> str | None:
+        """Return the id of the request that a former start of this training has answered."""
+        try:
+            response: ProfileResponse = read_json(
+                ProfileResponse, read_small(self._response, MAX_REQUEST_BYTES)
+            )
+        except (OSError, RecordError):
+            return None
+        return response.id

@@ -1,0 +1,269 @@
+"""Profiler: rank 0 records some steps with `torch.profiler` and writes a Chrome trace of them."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from trainer.contract.config import TrainConfig
+from trainer.contract.profiling import (
+    MAX_RAW_TRACE_BYTES,
+    MAX_TABLE_BYTES,
+    MAX_TRACE_BYTES,
+    FileDigest,
+    ProfileRequest,
+    ProfileResponse,
+    operations_path,
+    trace_path,
+)
+from trainer.distributed.rank import Rank
+from trainer.distributed.signals import StopSignal
+from trainer.heartbeat import Activity, Heartbeat
+from trainer.telemetry.memory_history import MemoryHistory
+from trainer.telemetry.profile_requests import ProfileRequests
+
+_FAULTS = (AssertionError, AttributeError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+"""What torch's profiler, an experimental interface, may raise: it is noted, and the training goes on."""
+_COMPRESS_S = 600.0
+_LAST_WRITE_S = 10.0
+"""How long a training that ends waits for its last trace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """The steps of one profile."""
+
+    first: int
+    steps: int
+    request_id: str | None = None
+    """Of `vastrun profile`; None: of `train.profile`."""
+
+    @property
+    def last(self) -> int:
+        """Return the last recorded step."""
+        return self.first + self.steps - 1
+
+
+class Profiler:
+    """A context around a training. On all ranks but the first it records no steps.
+
+        with Profiler(rank, config, heart, stop) as profiler:
+            profiler.begin_at(start)
+            for step in range(start, steps):
+                with profiler.step(step) as heart:
+                    take_step(session, step, heart)
+
+    The step before the recorded ones warms up: the first start of CUPTI takes seconds on a GPU.
+    """
+
+    def __init__(
+        self,
+        rank: Rank,
+        config: TrainConfig,
+        heart: Heartbeat,
+        stop: StopSignal,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rank, self._config, self._heart, self._stop = rank, config, heart, stop
+        self._memory: MemoryHistory | None = None
+        self._requests = ProfileRequests(rank.box, now) if rank.is_first else None
+        self._planned: Window | None = None
+        """Of `train.profile`, until its turn."""
+        self._window: Window | None = None
+        """What is recorded now, warm-up included."""
+        self._profile: profile | None = None
+        self._writer: threading.Thread | None = None
+
+    def begin_at(self, step: int) -> None:
+        """Begin with `step`, the next one; steps of `train.profile` that a former start did are left out."""
+        options = self._config.profile
+        if options is None:
+            return
+        if options.memory and torch.cuda.is_initialized():
+            self._memory = MemoryHistory(self._rank.box, self._rank.rank, torch.cuda.memory)
+            self._memory.begin()
+        if self._rank.is_first and options.step is not None and options.step >= step:
+            self._planned = Window(first=options.step, steps=options.steps)
+
+    @contextmanager
+    def step(self, step: int) -> Iterator[Heartbeat]:
+        """Record step number `step` within, if it is to be recorded, with the heartbeat that is yielded.
+
+        That heartbeat also labels the activities of the step in the trace.
+        """
+        window = self._window or self._next_window(step)
+        if window is None or not self._is_ready(window, step) or step < window.first:
+            yield self._heart
+            return
+        heart = _LabellingHeartbeat(self._heart)
+        with record_function(f"step {step}"):
+            yield heart
+            heart.end_label()
+        if step == window.last:
+            self._finish(window)
+
+    def __enter__(self) -> Profiler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._window:
+            if self._profile and error is None:
+                with suppress(*_FAULTS):  # it may have been prepared only
+                    self._profile.stop_trace()
+            self._drop(self._window, "the training ended before the last recorded step")
+        if self._memory and error is not None:
+            self._memory.write_after(error)
+        if self._writer:
+            self._writer.join(_LAST_WRITE_S)
+
+    def _next_window(self, step: int) -> Window | None:
+        """Return the window that `step` belongs to, or warms up; None: `step` is not recorded."""
+        if self._requests is None:
+            return None
+        if self._planned and step >= self._planned.first - 1:
+            self._window, self._planned = self._planned, None
+        elif not (self._writer and self._writer.is_alive()) and (request := self._requests.next_request()):
+            self._window = self._window_for(request, step)
+        return self._window
+
+    def _window_for(self, request: ProfileRequest, step: int) -> Window | None:
+        window = Window(first=step + 1, steps=request.steps, request_id=request.id)
+        left = max(0, self._config.steps - window.first)
+        if window.steps > left:
+            self._drop(window, f"only {left} steps of the training are left")
+            return None
+        if self._planned and window.last >= self._planned.first - 1:
+            planned = f"steps {self._planned.first} to {self._planned.last}"
+            self._drop(window, f"train.profile records {planned}, which come next")
+            return None
+        return window
+
+    def _is_ready(self, window: Window, step: int) -> bool:
+        """Tell whether torch's profiler is ready for `step`, which is of the window or its warm-up."""
+        try:
+            if self._profile is None:
+                on_gpu = [ProfilerActivity.CUDA] if torch.cuda.is_initialized() else []
+                self._profile = profile(
+                    activities=[ProfilerActivity.CPU, *on_gpu],
+                    record_shapes=self._config.profile is not None and self._config.profile.shapes,
+                )
+                self._profile.prepare_trace()
+            if step == window.first:
+                self._profile.start_trace()
+        except _FAULTS as fault:
+            self._drop(window, f"{type(fault).__name__}: {fault}")
+            return False
+        return True
+
+    def _finish(self, window: Window) -> None:
+        """End the recording. What is left to do is done by another process, while the training goes on."""
+        raw = self._rank.box / f"{trace_path(window.first)}.raw"
+        raw = raw.with_name(f".{raw.name}.part")
+        assert self._profile is not None
+        with self._stop.saving():
+            try:
+                self._heart.beat(window.last, "checkpoint")
+                self._profile.stop_trace()
+                raw.parent.mkdir(parents=True, exist_ok=True)
+                self._heart.beat(window.last, "checkpoint")
+                self._profile.export_chrome_trace(str(raw))
+                size = raw.stat().st_size
+                if size > MAX_RAW_TRACE_BYTES:
+                    raise OSError(f"the trace is too large ({size >> 20} MiB): record fewer steps")
+            except _FAULTS as fault:
+                _remove(raw)
+                self._drop(window, f"{type(fault).__name__}: {fault}")
+                return
+        self._window = self._profile = None
+        self._writer = threading.Thread(target=self._write, args=(window, raw), name="profile", daemon=True)
+        self._writer.start()
+
+    def _write(self, window: Window, raw: Path) -> None:
+        box = self._rank.box
+        trace, operations = box / trace_path(window.first), box / operations_path(window.first)
+        command = (sys.executable, "-P", "-m", "trainer.telemetry.trace_files", raw, trace, operations)
+        try:
+            subprocess.run(command, stdin=subprocess.DEVNULL, timeout=_COMPRESS_S, check=True)
+            digests = (_digest(trace, MAX_TRACE_BYTES), _digest(operations, MAX_TABLE_BYTES))
+        except (OSError, subprocess.SubprocessError) as fault:
+            _remove(raw)
+            self._drop(window, str(fault))
+            return
+        name = trace.relative_to(trace.parents[1])
+        print(
+            f"profile of steps {window.first} to {window.last}: {name}; open it at https://ui.perfetto.dev",
+            flush=True,
+        )
+        self._respond(window, trace=digests[0], operations=digests[1])
+
+    def _drop(self, window: Window, fault: str) -> None:
+        print(f"note: no profile of steps {window.first} to {window.last}: {fault}", flush=True)
+        if window is self._window:
+            self._window = self._profile = None
+        self._respond(window, fault=fault)
+
+    def _respond(
+        self,
+        window: Window,
+        *,
+        trace: FileDigest | None = None,
+        operations: FileDigest | None = None,
+        fault: str = "",
+    ) -> None:
+        if window.request_id is None or self._requests is None:
+            return
+        response = ProfileResponse(
+            id=window.request_id, step=window.first, trace=trace, operations=operations, fault=fault
+        )
+        try:
+            self._requests.respond(response)
+        except OSError as error:
+            print(f"note: the response to vastrun profile cannot be written: {error}", flush=True)
+
+
+class _LabellingHeartbeat(Heartbeat):
+    """A heartbeat whose activities are ranges of the trace, too: data, forward, backward, optimizer."""
+
+    def __init__(self, heart: Heartbeat) -> None:
+        self._heart = heart
+        self._label: record_function | None = None
+
+    def beat(self, step: int, activity: Activity = "step") -> None:
+        self._heart.beat(step, activity)
+        self.end_label()
+        self._label = record_function(activity)
+        self._label.__enter__()
+
+    def end_label(self) -> None:
+        """End the range of the last activity."""
+        if self._label:
+            self._label.__exit__(None, None, None)
+            self._label = None
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def _digest(path: Path, most: int) -> FileDigest:
+    """Return size and checksum. Raises OSError for a file that is larger than `most`, which is removed."""
+    size = path.stat().st_size
+    if size > most:
+        path.unlink()
+        raise OSError(f"{path.name} is too large ({size >> 20} MiB): record fewer steps")
+    with path.open("rb") as file:
+        return FileDigest(size=size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
