@@ -25,7 +25,7 @@ _ON_A_BUSY_COMPUTER_S = 600.0
 """Limit of each check on a CPU: how fast it is, nobody knows."""
 _LEAST_S = 5.0
 """Seconds that must be left to begin a check, where it is not known how long one takes."""
-_AT_ONCE = 4
+_AT_ONCE = 8
 """Checks that share a GPU: those that measure nothing wait for the host most of the time."""
 
 

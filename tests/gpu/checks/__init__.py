@@ -49,7 +49,6 @@ CHECKS: Mapping[str, Check] = {
         run=memory.check_foretold,
         expected_s=60,
         limit_s=150,
-        alone=True,
     ),
     "graphs": Check(
         text="CUDA graphs: losses beside the eager ones, and speed",
@@ -75,8 +74,8 @@ CHECKS: Mapping[str, Check] = {
     "equal-time": Check(
         text="accuracy after equal time on this GPU, the latent operator beside a tuned FNO (Burgers)",
         run=accuracy.measure_equal_time,
-        expected_s=190,
-        limit_s=240,
+        expected_s=160,
+        limit_s=220,
         alone=True,
     ),
     "two-on-one": Check(
@@ -120,14 +119,15 @@ CHECKS: Mapping[str, Check] = {
         run=features.check_evaluation,
         expected_s=30,
     ),
+    "profile": Check(
+        text="a profile of three steps: a trace with kernels", run=running.check_profile, expected_s=25
+    ),
     "retry": Check(
         text="CUDA out of memory in a forward and a backward pass: the step is done again",
         run=memory.check_retry,
         expected_s=10,
     ),
-    "probe": Check(
-        text="the memory probe finds what fits", run=memory.check_probe, expected_s=15, alone=True
-    ),
+    "probe": Check(text="the memory probe finds what fits", run=memory.check_probe, expected_s=15),
     "restarts": Check(
         text="CUDA out of memory in each place: the ranks start again with half",
         run=memory.check_restarts,

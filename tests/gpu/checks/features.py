@@ -35,6 +35,8 @@ _ON_A_LINE: Mapping[str, Settings] = {
     "unet": {"model": {**_TINY, "core": "unet", "patch": 2, "window": 4}},
     "point decoder": {"model": {**_TINY, "decoder": "point"}},
     "spectral loss": {"model": _TINY, "objective": {"spectral": 0.1, "conservation": 0.1}},
+    "selective checkpointing": {"model": _TINY, "activation_checkpointing": "selective"},
+    "full checkpointing": {"model": _TINY, "activation_checkpointing": "full"},
 }
 _IN_THE_PLANE: Mapping[str, Settings] = {
     "three tasks": {"data": [_ADVECTION, _BURGERS, _DARCY], "unroll": 2},

@@ -24,6 +24,7 @@ from tests.gpu.trainings import (
     learn,
     supervised,
 )
+from trainer.contract.profiling import memory_path
 
 _TASK = "tests.trainer.supervision.faulty:make"
 _PLACES = ("forward", "backward", "optimizer", "eval")
@@ -183,13 +184,25 @@ def check_out_of_memory(place: Place, folder: Path) -> Seen:
     if not place.gpus:
         return Seen(figures=seen)
     expect(found["micro_batch"] < settings["batch"], "all windows fit: nothing was out of memory")
-    restarted = {**settings, "steps": 4, "checkpoint_every": 4, "out_of_memory": "restart"}
+    restarted = {
+        **settings,
+        "steps": 4,
+        "checkpoint_every": 4,
+        "out_of_memory": "restart",
+        "profile": {"step": None, "memory": True},
+    }
     with supervised(box_of(folder / "restart", place, restarted)) as run:
         outcome = run.outcome()
         expect_reason(run, outcome, "finished")
     starts = [(start.reason, start.micro_batch) for start in outcome.starts]
     expect(len(starts) > 1 and all(reason == "oom" for reason, _ in starts[:-1]), f"the starts were {starts}")
-    return Seen(text=f"restart: {' to '.join(str(size) for _, size in starts)} windows at once", figures=seen)
+    snapshot = run.box / memory_path(0)
+    expect(snapshot.exists(), f"no snapshot of the memory was written: {run.log()[-2000:]}")
+    sizes = " to ".join(str(size) for _, size in starts)
+    return Seen(
+        text=f"restart: {sizes} windows at once; snapshot of {snapshot.stat().st_size >> 20} MiB",
+        figures=seen,
+    )
 
 
 _FAR_TOO_LARGE: Settings = {
@@ -268,11 +281,12 @@ _WIDE_FNO: Settings = {**_WIDE, "batch": 192, "model": {"name": "fno", "dim": 12
 _FORETOLD: Mapping[str, Settings] = {
     "latent fp32": _WIDE,
     "latent bf16": {**_WIDE, "precision": "bf16"},
+    "latent bf16 selective": {**_WIDE, "precision": "bf16", "activation_checkpointing": "selective"},
     "latent bf16 recomputed": {
         **_WIDE,
         "batch": 512,
         "precision": "bf16",
-        "activation_checkpointing": True,
+        "activation_checkpointing": "full",
     },
     "fno fp32": _WIDE_FNO,
     "fno bf16": {**_WIDE_FNO, "precision": "bf16"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import shutil
@@ -23,6 +24,7 @@ from tests.gpu.trainings import (
     supervised,
 )
 from trainer.contract import layout
+from trainer.contract.profiling import trace_path
 
 if TYPE_CHECKING:
     from trainer.engine.session import Session
@@ -175,3 +177,20 @@ def check_lightning(place: Place, folder: Path) -> Seen:
     missed = [check.text for check in outcome.checks if not check.holds]
     expect(not missed, "; ".join(missed))
     return Seen(text=f"{ranks} ranks, 200 steps")
+
+
+def check_profile(place: Place, folder: Path) -> Seen:
+    """Profile three steps of a training: the trace has them, their parts, and on a GPU its kernels."""
+    settings: Settings = {"profile": {"step": 8, "steps": 3}}
+    with supervised(box_of(folder / "box", place, settings)) as run:
+        outcome = run.outcome()
+        expect_reason(run, outcome, "finished")
+    path = run.box / trace_path(8)
+    expect(path.exists(), f"no trace was written: {run.log()[-2000:]}")
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    marks = {event["name"] for event in events if event.get("cat") == "user_annotation"}
+    missing = {"step 8", "step 9", "step 10", "forward", "backward", "optimizer"} - marks
+    expect(not missing, f"the trace has no {missing}")
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    expect(kernels or not place.gpus, "the trace has no kernel of the GPU")
+    return Seen(text=f"{len(events)} events, {len(kernels)} kernels")
