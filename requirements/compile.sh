@@ -25,7 +25,7 @@ pin() {
 
 needs | pin requirements/launcher.txt --universal
 { needs; needs vast docker; } | pin requirements/providers.txt --universal
-{ echo annotated-types; needs trainer; } | pin trainer/requirements.txt --universal
+needs trainer | pin trainer/requirements.txt --universal
 printf '%s\n' pip py-spy | pin requirements/image.txt --universal
 printf '%s\n' hatchling | pin requirements/build.txt --universal
 printf '%s\n' torch==2.13.0+cpu | pin requirements/torch-cpu.txt

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-_MODULES = ("torch", "numpy", "h5py", "annotated_types")
+_MODULES = ("torch", "numpy", "h5py")
 _OLDEST = (3, 11)
 _PROBE_S = 30.0
 _PROBE = Path(__file__).with_name("python_probe.py")

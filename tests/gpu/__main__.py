@@ -18,7 +18,7 @@ from tests.gpu.check import Check, Place, Result, State
 from trainer.boot.preflight.torch_build import torch_fault
 from trainer.supervision.launch import healthy_gpus
 
-_NEEDED = ("torch", "numpy", "h5py", "annotated_types")
+_NEEDED = ("torch", "numpy", "h5py")
 _NO_GPU = "no NVIDIA GPU here: nothing was checked, and nothing is claimed"
 
 

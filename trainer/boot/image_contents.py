@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 TOOLS = ("curl", "ip", "py-spy", "sshd", "tini")
-MODULES = ("annotated_types", "h5py", "matplotlib", "numpy", "pynvml", "torch", "wandb")
+MODULES = ("h5py", "matplotlib", "numpy", "pynvml", "torch", "wandb")
 
 _PATH = f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where tools are looked for: the PATH of a shell without a login has no sbin."""

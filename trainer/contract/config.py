@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le, Lt, MinLen
+from trainer.contract.limits import Ge, Gt, Le, Lt, MinLen
 
 from trainer.contract.profiling import MAX_STEPS
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Ge, Le, MaxLen, MinLen
-
 from trainer.contract.config import TrainConfig
+from trainer.contract.limits import Ge, Le, MaxLen, MinLen
 
 Bytes = Annotated[int, Ge(0), Le(1 << 60)]
 Amount = Annotated[float, Ge(0), Le(1e24)]

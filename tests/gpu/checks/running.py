@@ -170,7 +170,9 @@ def check_lightning(place: Place, folder: Path) -> Seen:
         "outputs": ["results/*"],
     }
     box = box_of(folder / "box", place, {}, ranks=ranks, **job)
-    shutil.copytree(Path(layout.__file__).parents[2] / "configs" / "lightning", box / layout.CODE)
+    checkout = Path(layout.__file__).parents[2]
+    shutil.copytree(checkout / "configs" / "lightning", box / layout.CODE)
+    shutil.copytree(checkout / "vastrun", box / layout.LIBRARY / "vastrun")
     with supervised(box) as run:
         outcome = run.outcome()
         expect_reason(run, outcome, "finished")

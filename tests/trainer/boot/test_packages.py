@@ -47,7 +47,7 @@ def pin(folder: Path, *lines: str) -> None:
 
 def test_the_pins_are_read_with_their_hashes() -> None:
     found = entries(PINS.read_text())
-    assert {"h5py", "numpy", "wandb", "annotated-types", "nvidia-ml-py"} <= set(found)
+    assert {"h5py", "numpy", "wandb", "nvidia-ml-py"} <= set(found)
     assert all(block.startswith(f"{name}==") and "--hash=sha256:" in block for name, block in found.items())
 
 

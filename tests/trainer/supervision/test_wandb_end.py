@@ -28,6 +28,7 @@ def train(tmp_path: Path) -> Iterator[Train]:
 
 @pytest.fixture
 def wandb() -> Iterator[WandbServer]:
+    pytest.importorskip("wandb")
     server = WandbServer()
     yield server
     server.close()

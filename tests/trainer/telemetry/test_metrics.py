@@ -114,6 +114,7 @@ def test_data_leave_the_box_only_with_a_key_or_when_told(
 def test_a_training_that_fails_is_failed_on_wandb(
     box: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    pytest.importorskip("wandb")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with pytest.raises(ZeroDivisionError), metrics_in(box, "offline") as metrics:
         metrics.add(point(10))
@@ -130,6 +131,7 @@ def test_a_training_without_wandb_still_says_how_it_ended(box: Box, exit_code: i
 
 
 def test_wandb_without_a_way_in_goes_on_offline(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_API_KEY", "not-a-key")
     with metrics_in(box, "online") as metrics:
         metrics.add(point(10))
@@ -139,6 +141,7 @@ def test_wandb_without_a_way_in_goes_on_offline(box: Box, monkeypatch: pytest.Mo
 
 
 def test_a_box_that_wandb_cannot_write_to_does_not_end_the_training(box: Box) -> None:
+    pytest.importorskip("wandb")
     (box.path / layout.RUN).mkdir()
     (box.path / layout.RUN / "wandb").write_text("in the way")
     with metrics_in(box, "offline") as metrics:
@@ -146,7 +149,22 @@ def test_a_box_that_wandb_cannot_write_to_does_not_end_the_training(box: Box) ->
         assert metrics.finish(0).state == "crashed"
 
 
+@pytest.mark.parametrize("mode", ["offline", "online"])
+def test_without_wandb_s_package_the_training_goes_on(
+    box: Box, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mode: str
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "a-key")
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with metrics_in(box, mode) as metrics:
+        metrics.add(point(10))
+        run = metrics.finish(0)
+    assert (run.mode, run.state) == ("off", "finished")
+    assert "W&B is off: the package wandb is not installed\n" in capsys.readouterr().out
+    assert [line["step"] for line in lines_of(box)] == [10]
+
+
 def test_tensorboard_has_the_same_figures_and_none_of_steps_that_are_done_again(box: Box) -> None:
+    pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for first, last in ((1, 4), (3, 6)):  # stopped after step 4, begun again after step 2
