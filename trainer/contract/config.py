@@ -261,7 +261,8 @@ class TrainConfig:
     deterministic: bool = False
     """Use only kernels that return the same bits each time: a resumed run then ends with the same weights as
     an uninterrupted one, on the same number and kind of GPUs (docs/deterministic.md)."""
-    compile: Literal["off", "blocks", "whole"] = "off"
+    compile: Literal["off", "blocks", "whole", "max-autotune"] = "off"
+    """max-autotune: as blocks; Inductor times several kernels for each operation and takes the fastest."""
     cuda_graphs: bool = False
     """Needs `compile` and one GPU."""
     activation_checkpointing: bool | Literal["off", "selective", "full"] = "off"

@@ -180,7 +180,7 @@ def _engine_checks(config: TrainConfig, world_size: int) -> list[_Check]:
         (
             graphs and config.compile == "off",
             "cuda_graphs",
-            "expected compile to be blocks or whole, got off",
+            "expected compile to be blocks, whole or max-autotune, got off",
         ),
         (
             config.out_of_memory == "retry" and (config.strategy == "fsdp2" or graphs),

@@ -38,11 +38,20 @@ def prepare(objective: Objective, config: TrainConfig) -> None:
         for number, block in enumerate(blocks):
             # Nothing in a block is random, so its second pass needs no state of the generator.
             blocks[number] = checkpoint_wrapper(block, preserve_rng_state=False, context_fn=context_fn)
+    blocks_of_all = [block for network in networks for block in network.blocks]
     parts: dict[str, list[nn.Module]] = {
         "off": [],
-        "blocks": [block for network in networks for block in network.blocks],
+        "blocks": blocks_of_all,
         "whole": [*networks],
+        "max-autotune": blocks_of_all,
     }
     for part in parts[config.compile]:
         # Not `part.compile()`: that would compile the wrappers' hooks with it.
-        part.forward = torch.compile(part.forward, mode="reduce-overhead" if config.cuda_graphs else None)
+        part.forward = torch.compile(part.forward, mode=_mode(config))
+
+
+def _mode(config: TrainConfig) -> str | None:
+    """Return Inductor's name for what the job asks for."""
+    if config.compile == "max-autotune":
+        return "max-autotune" if config.cuda_graphs else "max-autotune-no-cudagraphs"
+    return "reduce-overhead" if config.cuda_graphs else None

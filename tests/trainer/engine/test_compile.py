@@ -24,6 +24,8 @@ ALONE = {
     "off": {"micro_batch": 4, **TINY},
     "blocks": {"micro_batch": 4, "compile": "blocks", **TINY},
     "whole": {"micro_batch": 4, "compile": "whole", **TINY},
+    "max-autotune": {"micro_batch": 4, "compile": "max-autotune", **TINY},
+    "selective": {"micro_batch": 4, "compile": "blocks", "activation_checkpointing": "selective", **TINY},
 }
 SPREAD = {
     "off": {"strategy": "ddp", **TINY},
@@ -31,6 +33,13 @@ SPREAD = {
     "ddp whole": {"strategy": "ddp", "compile": "whole", **TINY},
     "fsdp2 blocks": {"strategy": "fsdp2", "compile": "blocks", **TINY},
     "fsdp2 whole": {"strategy": "fsdp2", "compile": "whole", **TINY},
+    "fsdp2 max-autotune": {"strategy": "fsdp2", "compile": "max-autotune", **TINY},
+    "fsdp2 selective": {
+        "strategy": "fsdp2",
+        "compile": "blocks",
+        "activation_checkpointing": "selective",
+        **TINY,
+    },
 }
 SEVERAL = {
     "off": {"strategy": "ddp", **TASKS},

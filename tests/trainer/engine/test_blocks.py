@@ -1,0 +1,45 @@
+"""Compilation of blocks: what Inductor is asked for."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from trainer import stages
+from trainer.contract.config import ModelConfig, TrainConfig
+from trainer.engine.blocks import prepare
+from trainer.models.operator import Domain
+
+pytestmark = pytest.mark.torch
+
+
+def options_of(compiled: Literal["off", "blocks", "whole", "max-autotune"], *, cuda_graphs: bool) -> Any:
+    """Options of Inductor with which the model's only block is compiled; None: it is not compiled."""
+    model = ModelConfig(dim=16, depth=1, heads=2)
+    config = TrainConfig(model=model, compile=compiled, cuda_graphs=cuda_graphs)
+    objective = stages.make(config, [Domain(grid=(16,), conditions=1)])
+    prepare(objective, config)
+    (block,) = objective.operator.blocks
+    return block.forward.get_compiler_config() if hasattr(block.forward, "get_compiler_config") else None
+
+
+def test_only_the_model_is_compiled_as_a_whole() -> None:
+    assert options_of("off", cuda_graphs=False) is None
+    assert options_of("whole", cuda_graphs=False) is None
+
+
+@pytest.mark.parametrize("cuda_graphs", [False, True])
+@pytest.mark.parametrize(("compiled", "autotunes"), [("blocks", False), ("max-autotune", True)])
+def test_cuda_graphs_and_autotuning_are_chosen_apart(
+    compiled: Literal["blocks", "max-autotune"], autotunes: bool, cuda_graphs: bool
+) -> None:
+    options = options_of(compiled, cuda_graphs=cuda_graphs)
+    assert (options["max_autotune"], options["triton.cudagraphs"]) == (autotunes, cuda_graphs)
+
+
+def test_ranks_autotune_alone_and_in_their_own_process() -> None:
+    options = options_of("max-autotune", cuda_graphs=False)
+    assert not options["autotune_in_subproc"]
+    assert not options["autotune_multi_device"]
+    assert not options["distributed_max_autotune_gemm"]
