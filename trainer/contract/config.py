@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from trainer.contract.limits import Ge, Gt, Le, Lt, MinLen
-
 from trainer.contract.profiling import MAX_STEPS
 
 Positive = Annotated[float, Gt(0)]

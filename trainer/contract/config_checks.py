@@ -212,6 +212,12 @@ def _deterministic_checks(config: TrainConfig) -> list[_Check]:
             "same step",
         ),
         (
+            config.compile == "max-autotune",
+            "compile",
+            "expected off, blocks or whole with deterministic, got max-autotune: a resumed run may choose "
+            "other kernels",
+        ),
+        (
             config.cuda_graphs,
             "cuda_graphs",
             "expected false with deterministic: a resumed run would record its kernels at another step",

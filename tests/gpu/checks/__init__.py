@@ -148,6 +148,13 @@ CHECKS: Mapping[str, Check] = {
         limit_s=180,
         needs=_COMPILER,
     ),
+    "autotune": Check(
+        text="losses of a model compiled with autotuning",
+        run=partial(curves.check_compiled, "max-autotune"),
+        expected_s=120,
+        limit_s=240,
+        needs=_COMPILER,
+    ),
     "loader": Check(
         text="batches read ahead from pinned memory arrive whole", run=running.check_loader, expected_s=15
     ),

@@ -33,6 +33,7 @@ PLAN = Plan(
 REFUSED: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"probe": "on"}, "probe", "expected auto or off with deterministic, got on"),
     ({"out_of_memory": "retry"}, "out_of_memory", "expected restart or fail with deterministic, got retry"),
+    ({"compile": "max-autotune"}, "compile", "expected off, blocks or whole with deterministic"),
     ({"cuda_graphs": True, "compile": "blocks"}, "cuda_graphs", "expected false with deterministic"),
     ({"strategy": "diloco", "checkpoint_every": 100, "steps": 200}, "strategy", "got diloco"),
 )
