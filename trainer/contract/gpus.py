@@ -32,7 +32,11 @@ class Peak:
 
 
 PEAKS = {
-    "B200": Peak(half=2250, single=75, memory=8000, sizes_gb=(179,)),
+    "B300": Peak(half=2250, single=75, memory=8000, sizes_gb=(269,)),
+    "GB200": Peak(half=2500, single=80, memory=8000, sizes_gb=(185,)),
+    "B200": Peak(half=2250, single=75, memory=7700, sizes_gb=(179,)),
+    "GH200": Peak(half=989.4, single=66.9, memory=4000, sizes_gb=(96, 143)),
+    "H200 NVL": Peak(half=835.5, single=60, memory=4800, sizes_gb=(140,)),
     "H200": Peak(half=989.4, single=66.9, memory=4800, sizes_gb=(140,)),
     "H100 NVL": Peak(half=835, single=60, memory=3900, sizes_gb=(94,)),
     "H100 PCIe": Peak(half=756, single=51, memory=2000, sizes_gb=(80,)),
@@ -48,6 +52,7 @@ PEAKS = {
     "RTX A6000": Peak(half=154.8, single=38.7, memory=768, sizes_gb=(48,)),
     "RTX A5000": Peak(half=111.1, single=27.8, memory=768, sizes_gb=(24,)),
     "RTX 6000 Ada": Peak(half=364.2, single=91.1, memory=960, sizes_gb=(48,)),
+    "RTX PRO 6000 WS": Peak(half=503.8, single=125, memory=1792, sizes_gb=(96,)),
     "RTX 5090": Peak(half=209.5, single=104.8, memory=1792, sizes_gb=(32,)),
     "RTX 4090": Peak(half=165.2, single=82.6, memory=1008, sizes_gb=(24,)),
     "RTX 4080": Peak(half=97.5, single=48.7, memory=717, sizes_gb=(16,)),
@@ -55,7 +60,14 @@ PEAKS = {
     "RTX 3090": Peak(half=71, single=35.6, memory=936, sizes_gb=(24,)),
 }
 """By a part of the name; the longest that fits counts. Without sparsity: from NVIDIA's data sheets, and for
-GeForce and RTX from the white papers of their architectures (GA102, AD102, GB202)."""
+GeForce and RTX from the white papers of their architectures (GA102, AD102, GB202).
+
+Where a sheet gives only figures with sparsity, half of them: H200 NVL, GH200, HGX B200 and B300 (an eighth of
+the system), GB200 NVL72 (a 72nd). The RTX PRO 6000 Server Edition is left out: its sheet has no dense rate.
+"""
+
+_MARKET_NAMES = {"RTX PRO 6000 BLACKWELL WORKSTATION EDITION": "RTX PRO 6000 WS"}
+"""What a driver calls a GPU, and the name by which it is rented."""
 
 _OTHERS = frozenset({"D", "TI", "SUPER", "LAPTOP", "MAX", "Q"})
 """Words of a name that make it another GPU."""
@@ -64,6 +76,8 @@ _OTHERS = frozenset({"D", "TI", "SUPER", "LAPTOP", "MAX", "Q"})
 def peak_of(name: str) -> Peak | None:
     """Return the peak of a GPU by its full name, a driver's or a market's; None: it is not in the table."""
     words = f" {name.upper().replace('-', ' ')} "
+    for driver, market in _MARKET_NAMES.items():
+        words = words.replace(driver, market)
     part = max((part for part in PEAKS if f" {part.upper()} " in words), key=len, default="")
     if _OTHERS & (set(words.split()) - set(part.upper().split())):
         return None

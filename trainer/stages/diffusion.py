@@ -39,6 +39,15 @@ def ladder(steps: int) -> list[float]:
     return [(ends[0] + place / max(steps - 1, 1) * (ends[1] - ends[0])) ** _CURVE for place in range(steps)]
 
 
+def ladder_at(place: Tensor, steps: int) -> Tensor:
+    """Return the levels at these places of `ladder(steps)`, computed where `place` is: (B,) to (B,).
+
+    Not by an index into a tensor of all levels: to copy that to a GPU, the host waits for the device.
+    """
+    high, low = HIGHEST ** (1 / _CURVE), LOWEST ** (1 / _CURVE)
+    return (high + place.double() / max(steps - 1, 1) * (low - high)).pow(_CURVE).float()
+
+
 def euler(denoise: Denoise, noise: Tensor, steps: int) -> Tensor:
     """Make a field (B, K, *X) of standard normal noise, along the probability flow, by so many calls.
 

@@ -18,7 +18,7 @@ from trainer.distributed.group import Ranks
 from trainer.distributed.shards import local
 from trainer.models.latent_operator import LatentNetwork
 from trainer.models.operator import Network
-from trainer.stages.diffusion import heun_step, ladder, level_of, weight_of
+from trainer.stages.diffusion import heun_step, ladder_at, level_of, weight_of
 from trainer.stages.objective import Objective
 from trainer.stages.sampled import DistilledOperator, RefinedOperator, SampledOperator
 
@@ -156,9 +156,8 @@ class ConsistencyLoss(Objective):
 
 def neighbours(normal: Tensor) -> tuple[Tensor, Tensor]:
     """Draw two levels of noise (B,) next to each other, all pairs as likely, from standard normal numbers."""
-    levels = torch.tensor(ladder(_LEVELS), device=normal.device)
     place = (torch.special.ndtr(normal) * (_LEVELS - 1)).long().clamp_max(_LEVELS - 2)
-    return levels[place], levels[place + 1]
+    return ladder_at(place, _LEVELS), ladder_at(place + 1, _LEVELS)
 
 
 def _wide(values: Tensor, like: Tensor) -> Tensor:

@@ -24,6 +24,8 @@ from trainer.supervision.processes import send
 
 _READ_LATE = "NCCL_"
 """Variables that count when ranks begin to talk, not when torch is imported: the preflight sets them late."""
+_ENDS_WITHIN_S = 5.0
+"""An agent that was killed is not waited for any longer."""
 _ROOM = 1 << 20
 """For an order that nobody reads yet: the environment of a container may be large."""
 
@@ -63,7 +65,8 @@ class Agents:
         if first.poll() is None and all(name.startswith(_READ_LATE) for name in changed):
             return first
         first.kill()
-        first.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs keeps it from ending
+            first.wait(_ENDS_WITHIN_S)
         self._first = None
         return None
 

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 _EVERY_S = 1.0
+_ENDS_WITHIN_S = 5.0
 _MIB = 1 << 20
 _SLOWED_BY = {0x20: "heat", 0x40: "heat", 0x80: "its power supply", 0x08: "its hardware"}
 """NVML's `ClocksEventReason`s that tell of a fault; a GPU at its power limit has none."""
@@ -62,7 +63,7 @@ class GpuWatch:
 
     def end(self) -> None:
         self._over.set()
-        self._thread.join()
+        self._thread.join(_ENDS_WITHIN_S)  # a driver that hangs must not keep the rank
 
     def _watch(self) -> None:
         try:

@@ -14,6 +14,7 @@ from trainer.stages.diffusion import (
     euler,
     heun_step,
     ladder,
+    ladder_at,
     level_of,
 )
 from trainer.stages.losses import neighbours
@@ -71,6 +72,11 @@ def test_a_consistency_model_is_asked_once_a_step() -> None:
         drawn = consistent(denoise, torch.stack([noise()] * steps))
         assert torch.allclose(drawn, torch.full_like(drawn, MEAN), atol=1e-5)
         assert denoise.calls == steps
+
+
+def test_levels_that_are_computed_on_the_device_are_those_of_the_ladder_to_the_last_digit() -> None:
+    for steps in (1, 2, 18, 40):
+        assert torch.equal(ladder_at(torch.arange(steps), steps), torch.tensor(ladder(steps)))
 
 
 def test_levels_go_down_from_the_highest_to_the_lowest_and_neighbours_are_neighbours() -> None:

@@ -57,6 +57,13 @@ def test_a_training_on_cpus_has_its_memory_in_large_pages_unless_somebody_set_ho
     assert rank_environment(own, START, BOX, {})[name] == own.env[name]
 
 
+def test_the_agent_asks_nvml_for_gpus_and_leaves_the_cuda_driver_alone() -> None:
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    assert rank_environment(job(gpus=2), START, BOX, {})[name] == "1"
+    assert rank_environment(job(gpus=2, env={name: "0"}), START, BOX, {})[name] == "0"
+    assert name not in rank_environment(job(gpus=0), START, BOX, {})
+
+
 def test_cublas_and_nccl_add_in_one_order_in_a_deterministic_training_unless_the_job_says_otherwise() -> None:
     fixed = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_ALGO": "Ring"}
     training = {"train": {"steps": 5, "deterministic": True}, "command": None, "gpus": 2}
