@@ -25,7 +25,8 @@ def use_deterministic_kernels() -> None:
     """Let torch use only deterministic kernels in this process, and raise RuntimeError where it has none.
 
     For `scaled_dot_product_attention` this excludes cuDNN, and makes the backward passes of flash and
-    memory-efficient attention deterministic. With `warn_only` they would not be.
+    memory-efficient attention deterministic (aten/src/ATen/native/transformers/cuda), with a learned bias,
+    too: its gradient is written once for each sample, and summed afterwards. `warn_only` would not do that.
     """
     import torch._dynamo.config as dynamo
     import torch._inductor.config as inductor

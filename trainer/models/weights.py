@@ -31,6 +31,14 @@ def move(module: nn.Module, device: torch.device) -> nn.Module:
     return module if device.type == "cpu" else module.to(device)
 
 
+def move_buffers(module: nn.Module, device: torch.device) -> None:
+    """Put the buffers of a module on a device, its parameters left as they are."""
+    for part in module.modules():
+        for name, buffer in part.named_buffers(recurse=False):
+            if buffer.device.type != device.type:
+                part._buffers[name] = buffer.to(device)
+
+
 def size_of(module: nn.Module) -> int:
     """Count the numbers that are learned."""
     return sum(parameter.numel() for parameter in module.parameters())

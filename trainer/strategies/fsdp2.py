@@ -22,7 +22,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGath
 
 from trainer.contract.config import TrainConfig
 from trainer.models.precision import DTYPES, is_half
-from trainer.models.weights import materialise
+from trainer.models.weights import materialise, move_buffers
 from trainer.stages.objective import Objective
 from trainer.strategies.fsdp2_reset import reset_iteration
 from trainer.strategies.strategy import Ask, Strategy
@@ -53,6 +53,8 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
         )
 
     materialise(objective, when_drawn=shard)
+    # FSDP2 moves what belongs to a network. The noise that the later stages draw from belongs to none.
+    move_buffers(objective, device)
     return objective
 
 

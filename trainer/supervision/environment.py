@@ -43,8 +43,8 @@ def defaults(job: Job, start: Start, inherited: Mapping[str, str]) -> dict[str, 
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(math.ceil(max(job.stall_s, job.start_s)) + _AFTER_US_S),
         **_allocator(job, inherited),
         **_deterministic(job),
-        # Torch's launcher asks in the agent whether there is a GPU. Without this it initialises the CUDA driver
-        # there, which the agent does not need, and which its forks could not use.
+        # Torch's launcher asks in the agent whether there is a GPU. Without this it initialises the CUDA
+        # driver there, which the agent does not need, and which its forks could not use.
         **({"PYTORCH_NVML_BASED_CUDA_CHECK": "1"} if job.gpus else {}),
         # As `accelerate launch --cpu` does: else each rank of accelerate trains alone.
         **({} if job.gpus else {"ACCELERATE_USE_CPU": "true"}),
