@@ -39,10 +39,10 @@ def use_deterministic_kernels() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False
     if compiles_deterministically():
         inductor.deterministic = True  # no kernel is chosen by timing
-    # Else kernels that are compiled after a second shape are those of any shape: which ones a shape gets
-    # would depend on the shapes before it, and a resumed run begins with others.
-    dynamo.automatic_dynamic_shapes = False
-    dynamo.recompile_limit = max(dynamo.recompile_limit, _SHAPES)
+        # Else kernels that are compiled after a second shape are those of any shape: which ones a shape gets
+        # would depend on the shapes before it, and a resumed run begins with others.
+        dynamo.automatic_dynamic_shapes = False
+        dynamo.recompile_limit = max(dynamo.recompile_limit, _SHAPES)
 
 
 def compiles_deterministically() -> bool:
