@@ -48,6 +48,8 @@ class Training:
     writes_outcome: bool = True
     leaves: Mapping[str, bytes] = field(default_factory=dict)
     """Files that are there at its end, besides."""
+    profiles: bool = True
+    """Records the steps that `vastrun profile` requests, at once."""
     obeys: bool = True
     kills_lease_after_s: float = math.inf
     """From its start; who arms the lease again says since when it counts."""

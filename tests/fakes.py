@@ -30,6 +30,7 @@ from launcher.core.job import JobSpec
 from launcher.decisions import offer_check
 from launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation, Term
 from launcher.ports import Abilities, Clock, Remote
+from tests.fake_profiles import answer_profile
 from tests.fakebox import FakeBox, Loading, Training
 from trainer.contract import layout
 
@@ -300,11 +301,14 @@ class FakeRemote:
             return Completed(exit_code=0, stdout=self._provider.shown_by(box), stderr="")
         if 'echo "down ' in command:
             return Completed(exit_code=0, stdout=self._provider.downloaded_by(box), stderr="")
+        return self._on_files(command, box)
+
+    def _on_files(self, command: str, box: FakeBox) -> Completed:
         if layout.OUTBOX in command:  # a fake box holds nothing: its checkpoints stay for long enough
             return Completed(exit_code=1, stdout="", stderr="no links here")
-        return self._unpack(command, box)
-
-    def _unpack(self, command: str, box: FakeBox) -> Completed:
+        if command == f"rm -f {layout.PROFILE_REQUEST}":
+            box.files.pop(layout.PROFILE_REQUEST, None)
+            return Completed(exit_code=0, stdout="", stderr="")
         unpack = re.match(r"echo '(\w+)  (\S+)' \| sha256sum", command)
         assert unpack is not None, f"a fake box does not know {command!r}"
         if hashlib.sha256(box.files.get(unpack[2], b"")).hexdigest() != unpack[1]:
@@ -319,6 +323,8 @@ class FakeRemote:
         box = self._box()
         box.files[path] = content
         box.modes[path] = mode
+        if path == layout.PROFILE_REQUEST and box.training.profiles:
+            answer_profile(box.files, box.step())
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         return self._box().files.get(path, b"")[offset : offset + limit]

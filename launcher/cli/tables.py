@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = {
     "ssh": "Open a shell on a run's machine, or run a command there.",
     "forward": "Make a port of a run's machine one of this computer: TensorBoard, notebooks.",
     "pull": "Download a run's outputs from its machine.",
+    "profile": "Record the next steps of a running training, and download the trace.",
     "export": "Write the weights of a run's checkpoint to one file.",
     "reap": "End machines of ours that no open run claims.",
     "config": "Show or change your settings: budgets of a month and of all runs, the provider.",

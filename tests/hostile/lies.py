@@ -81,7 +81,7 @@ def _says(**changes: Any) -> Lie:
     return Lie(status=lambda status: status.update(changes), harmless=True)
 
 
-def _endless(line: bytes) -> Callable[[int, int], bytes]:
+def endless(line: bytes) -> Callable[[int, int], bytes]:
     """A log without an end, of which a little comes each time."""
     many = line * (1 + TRICKLE // len(line))
     return lambda offset, limit: many[offset % len(line) :][: min(limit, TRICKLE)]
@@ -182,8 +182,8 @@ LIES: Mapping[str, Lie] = {
     "log whose source steers": Lie(files={layout.LOG: b"1.000 \x1b[2J\xc2\x9b hello\n"}, harmless=True),
     "log that is markup": Lie(files={layout.LOG: f"1.000 rank0 Error: {MARKUP}\n".encode()}, harmless=True),
     "log of no text": Lie(files={layout.LOG: bytes(range(256)) * 20 + b"\n"}, harmless=True),
-    "log without an end": Lie(files={layout.LOG: _endless(b"1.000 rank0 x\n")}),
-    "log in one line without an end": Lie(files={layout.LOG: _endless(b"x")}),
+    "log without an end": Lie(files={layout.LOG: endless(b"1.000 rank0 x\n")}),
+    "log in one line without an end": Lie(files={layout.LOG: endless(b"x")}),
     "log at the end of time": Lie(files={layout.LOG: b"9" * 400 + b".000 rank0 late\n"}, harmless=True),
     # Its evidence.
     "outcome without a detail": _outcome(**_FAILED, detail=None),
@@ -224,8 +224,8 @@ LIES: Mapping[str, Lie] = {
     "outcome that is nothing": Lie(files={layout.OUTCOME: b"null"}),
     "metrics of nothing that can be drawn": Lie(files={layout.METRICS: _METRICS}, harmless=True),
     "metrics of many lines": Lie(files={layout.METRICS: b"1\n" * 900_000}, harmless=True),
-    "metrics without an end": Lie(files={layout.METRICS: _endless(b'{"step": 1, "loss": 7.5}\n')}),
-    "metrics in one line without an end": Lie(files={layout.METRICS: _endless(b"x")}),
+    "metrics without an end": Lie(files={layout.METRICS: endless(b'{"step": 1, "loss": 7.5}\n')}),
+    "metrics in one line without an end": Lie(files={layout.METRICS: endless(b"x")}),
     "metrics that are others at each look": Lie(
         files={layout.METRICS: lambda offset, limit: (b'{"step": %d}\n' % offset * 9)[:limit]}
     ),

@@ -36,6 +36,7 @@ DOCUMENTS: Mapping[str, Shapes] = {
     "launch": (runs.Ending, market.ShownPlan),
     "logs": (runs.ShownLine,),
     "plan": (market.ShownPlan, market.ExplainedMarket),
+    "profile": (runs.Profiled,),
     "pull": (runs.Pulled,),
     "reap": (market.Orphans,),
     "rehearse": (runs.Rehearsed,),

@@ -176,6 +176,19 @@ class Pulled(JsonShape):
     """Where files lie that this computer's disk does not tell from others, by their paths on the box."""
 
 
+class Profiled(JsonShape):
+    """The trace of some steps of a training."""
+
+    run: str
+    step: int
+    """First recorded step, counted from 0."""
+    steps: int
+    trace: str
+    """Path of the Chrome trace on this computer."""
+    operations: str
+    """Path of the table of its operations."""
+
+
 class Exported(JsonShape, of=ExportedCheckpoint):
     """What was exported."""
 

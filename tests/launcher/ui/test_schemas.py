@@ -48,6 +48,7 @@ ROWS = (
     "logs {first} --tail 3",
     "plan {folder}/job.yaml --explain",
     "plan {folder}/job.yaml",
+    "profile {going}",
     "pull {going}",
     "reap --dry-run",
     "report last",

@@ -1,0 +1,54 @@
+"""`vastrun profile`: a trace of a running training."""
+
+from __future__ import annotations
+
+import secrets
+
+import click
+
+from launcher.cli.options import json_option, run_argument, the_run
+from launcher.cli.output import say, show
+from launcher.cli.values import seconds
+from launcher.commands.profile import profile
+from launcher.wiring import Wiring
+from trainer.contract.profiling import MAX_STEPS, ProfileRequest
+
+VIEWER = "https://ui.perfetto.dev"
+
+
+@click.command("profile")
+@run_argument
+@click.option(
+    "--steps",
+    type=click.IntRange(1, MAX_STEPS),
+    default=5,
+    show_default=True,
+    help="Number of steps to record.",
+)
+@click.option(
+    "--timeout",
+    type=seconds,
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="Give up after 90s, 10m, 2h.",
+)
+@json_option
+@click.pass_obj
+def command(wiring: Wiring, run_name: str, steps: int, timeout: float, as_json: bool) -> None:
+    """Record the next steps of RUN with torch.profiler, and download the trace. The training goes on."""
+    run = the_run(wiring, run_name)
+    if run.leader:  # rank 0 trains on node 0
+        run = wiring.ledger().get(run.leader)
+    say(f"requesting a profile of the next {steps} steps of {run.id}", err=True)
+    request = ProfileRequest(id=secrets.token_hex(8), steps=steps)
+    found = profile(run, wiring.services_for(run.provider, run.created_at), request, timeout_s=timeout)
+    document = {
+        "run": run.id,
+        "step": found.step,
+        "steps": steps,
+        "trace": str(found.trace),
+        "operations": str(found.operations),
+    }
+    text = f"trace: {found.trace} (open it at {VIEWER})\noperations: {found.operations}"
+    show(document, text, as_json=as_json)
