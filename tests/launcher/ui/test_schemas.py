@@ -48,7 +48,6 @@ ROWS = (
     "logs {first} --tail 3",
     "plan {folder}/job.yaml --explain",
     "plan {folder}/job.yaml",
-    "profile {going}",
     "pull {going}",
     "reap --dry-run",
     "report last",
@@ -66,6 +65,7 @@ ROWS = (
 ELSEWHERE = {
     "export": "tests/launcher/commands/test_exporting.py",
     "image-verify": "below",
+    "profile": "tests/launcher/cli/test_profile.py",
     "rehearse": "tests/launcher/cli/test_rehearse.py",
     RESULT: "tests/launcher/ui/render/test_index.py",
 }
