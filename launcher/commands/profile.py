@@ -65,6 +65,8 @@ def profile(run: Run, services: Services, request: ProfileRequest, *, timeout_s:
 def _must_train(run: Run) -> None:
     """Raise UsageError for a run whose row already says that there is no training to profile."""
     spec = read_job(run.spec_json)
+    if spec.hold is not None:
+        raise UsageError(f"{run.id} holds a machine for other runs: name one of those", hint="vastrun status")
     if spec.train is None:
         raise UsageError(
             f"{run.id} runs a program of its own, not the onboard trainer: vastrun cannot profile it",

@@ -37,7 +37,9 @@ _FAULTS = (AssertionError, AttributeError, MemoryError, OSError, RuntimeError, T
 """What torch's profiler, an experimental interface, may raise: it is noted, and the training goes on."""
 _COMPRESS_S = 600.0
 _LAST_WRITE_S = 10.0
-"""How long a training that ends waits for its last trace."""
+"""How long a training that is finished waits for its last trace."""
+_LAST_WRITE_AT_STOP_S = 3.0
+"""The same after an error or a stop: others wait for this rank to leave, which then has few seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +129,8 @@ class Profiler:
         if self._memory and error is not None:
             self._memory.write_after(error)
         if self._writer:
-            self._writer.join(_LAST_WRITE_S)
+            is_urgent = error is not None or self._stop.asked
+            self._writer.join(_LAST_WRITE_AT_STOP_S if is_urgent else _LAST_WRITE_S)
 
     def _next_window(self, step: int) -> Window | None:
         """Return the window that `step` belongs to, or warms up; None: `step` is not recorded."""
@@ -188,10 +191,14 @@ class Profiler:
                 self._drop(window, f"{type(fault).__name__}: {fault}")
                 return
         self._window = self._profile = None
-        self._writer = threading.Thread(target=self._write, args=(window, raw), name="profile", daemon=True)
+        self._writer = threading.Thread(
+            target=self._write, args=(window, raw, self._writer), name="profile", daemon=True
+        )
         self._writer.start()
 
-    def _write(self, window: Window, raw: Path) -> None:
+    def _write(self, window: Window, raw: Path, before: threading.Thread | None) -> None:
+        if before:
+            before.join()
         box = self._rank.box
         trace, operations = box / trace_path(window.first), box / operations_path(window.first)
         command = (sys.executable, "-P", "-m", "trainer.telemetry.trace_files", raw, trace, operations)

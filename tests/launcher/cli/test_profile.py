@@ -104,3 +104,11 @@ def test_a_training_that_ends_meanwhile_is_not_waited_for(tmp_path: Path) -> Non
 def test_a_number_of_steps_that_is_out_of_range_is_refused(steps: str, terminal: Terminal) -> None:
     terminal.launch("--detach")
     assert terminal.type("profile", "last", "--steps", steps).exit_code == 2
+
+
+def test_a_held_machine_is_no_training(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, Training(kind="hold", seconds=3000))
+    terminal.type("hold", str(terminal.job), "-y", "-d", "--out", str(tmp_path / "out"))
+    end = terminal.type("profile", "last")
+    assert end.exit_code == 2
+    assert "holds a machine for other runs" in end.stderr
