@@ -281,7 +281,12 @@ _WIDE_FNO: Settings = {**_WIDE, "batch": 192, "model": {"name": "fno", "dim": 12
 _FORETOLD: Mapping[str, Settings] = {
     "latent fp32": _WIDE,
     "latent bf16": {**_WIDE, "precision": "bf16"},
-    "latent bf16 selective": {**_WIDE, "batch": 256, "precision": "bf16", "activation_checkpointing": "selective"},
+    "latent bf16 selective": {
+        **_WIDE,
+        "batch": 256,
+        "precision": "bf16",
+        "activation_checkpointing": "selective",
+    },
     "latent bf16 recomputed": {
         **_WIDE,
         "batch": 512,
