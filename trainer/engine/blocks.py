@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.utils.checkpoint import create_selective_checkpoint_contexts, noop_context_fn
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from trainer.contract.config import TrainConfig
 from trainer.stages.objective import Objective
@@ -32,12 +32,12 @@ def prepare(objective: Objective, config: TrainConfig) -> None:
     """Change the model in place. A compiled part compiles when it is first used."""
     networks = objective.networks
     if config.activation_checkpointing != "off":
-        is_selective = config.activation_checkpointing == "selective"
-        context_fn = _save_products if is_selective else noop_context_fn
+        # Not torch's own `noop_context_fn` with full: Dynamo cannot trace it.
+        selective = {"context_fn": _save_products} if config.activation_checkpointing == "selective" else {}
         blocks = objective.learner.blocks
         for number, block in enumerate(blocks):
             # Nothing in a block is random, so its second pass needs no state of the generator.
-            blocks[number] = checkpoint_wrapper(block, preserve_rng_state=False, context_fn=context_fn)
+            blocks[number] = checkpoint_wrapper(block, preserve_rng_state=False, **selective)
     blocks_of_all = [block for network in networks for block in network.blocks]
     parts: dict[str, list[nn.Module]] = {
         "off": [],

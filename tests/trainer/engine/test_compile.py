@@ -25,6 +25,7 @@ ALONE = {
     "blocks": {"micro_batch": 4, "compile": "blocks", **TINY},
     "whole": {"micro_batch": 4, "compile": "whole", **TINY},
     "max-autotune": {"micro_batch": 4, "compile": "max-autotune", **TINY},
+    "full": {"micro_batch": 4, "compile": "blocks", "activation_checkpointing": "full", **TINY},
     "selective": {"micro_batch": 4, "compile": "blocks", "activation_checkpointing": "selective", **TINY},
 }
 SPREAD = {
