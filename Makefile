@@ -1,4 +1,4 @@
-# One word each: quickstart, test, integration, slow, lint, check, pythons, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, integration, slow, lint, check, pythons, torch, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -17,7 +17,7 @@ GPU_PYTHON = $(if $(filter file default,$(origin PYTHON)),$(firstword $(wildcard
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test integration slow lint check pythons wheel image messages schemas docs format bench gpu proof chaos fuzz clean
+.PHONY: help quickstart test integration slow lint check pythons torch wheel image messages schemas docs format bench gpu proof chaos fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ lint: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck
 
 pythons: $(STAMPS)/dev ## Try the launcher on every other Python of this computer that it supports
 	@tests/pythons.sh
+
+torch: ## Try the trainer with another TORCH (the newest, or such as 2.11.0), without the launcher's packages and W&B
+	@PYTHON=$(PYTHON) PART=$(PART) CHECKS="$(CHECKS)" WORKERS=$(WORKERS) MINUTES=$(MINUTES) tests/torch.sh $(TORCH)
 
 wheel: $(STAMPS)/trainer ## Build the wheel; try it outside the checkout, without torch beside the launcher
 	tests/wheel.sh
@@ -89,7 +92,7 @@ fuzz: $(STAMPS)/dev ## Try FUZZ (100000) lies of a box, all attacks of a market,
 		tests/e2e/test_vast_market.py tests/trainer/engine/test_random_options.py
 
 clean: ## Remove what set-up made
-	rm -rf $(VENV) build/site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-torch-* build/site build/torch-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)

@@ -321,6 +321,7 @@ WANDB = {
 
 @pytest.mark.slow
 def test_wandb_is_told_what_the_job_says(start_ranks: Start, tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
     box = finished(start_ranks, tmp_path / "box", WANDB)
     [file] = box.path.rglob("*.wandb")
     written = file.read_bytes()
