@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from trainer.contract.job import Job
 
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _INTERFACE_REQUEST = struct.Struct("16s2x2x4s16x")
 
@@ -29,7 +29,7 @@ class ThisNode:
     port: int = 0
     """Port of the agents' rendezvous; the supervisors use the next one, the ranks the one after that. 0: the
     kernel picks one on binding."""
-    address: str = _LOOPBACK
+    address: str = LOOPBACK
     """This machine's own address, on the route to the host."""
     interface: str | None = None
     """The network interface that has this address; None: unknown, or one node only."""
@@ -67,7 +67,7 @@ def this_node_of(nodes: int, environ: Mapping[str, str]) -> ThisNode:
         host=host,
         port=port,
         address=address,
-        interface=_interface_of(address),
+        interface=interface_of(address),
         joins=environ.get("VASTRUN_JOINS") == "1",
     )
 
@@ -133,7 +133,7 @@ def own_address(host: str, port: int) -> str:
         return str(probe.getsockname()[0])
 
 
-def _interface_of(address: str) -> str | None:
+def interface_of(address: str) -> str | None:
     """Return the interface whose first address is this IPv4 address; None when there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():

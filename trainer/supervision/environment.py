@@ -1,8 +1,8 @@
 """The environment of the ranks: every variable we set, once, with its reason. Standard library only.
 
-Written for torch 2.11 to 2.14. In layers, the later one wins: W&B's of a batch, what the box's processes inherit, our
-defaults, what the preflight found, the job's `env:`, and last the names that are ours, without which the
-supervisor could not keep its promises.
+Written for torch 2.11 to 2.14. In layers, the later one wins: W&B's of a batch, what the box's processes
+inherit, our defaults, what the preflight found, the job's `env:`, and last the names that are ours, without
+which the supervisor could not keep its promises.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from trainer.contract import layout
 from trainer.contract.job import Job
+from trainer.distributed.nodes import LOOPBACK, interface_of
 from trainer.supervision.restarts import Start
 
 _AFTER_US_S = 60
@@ -46,6 +47,7 @@ def defaults(job: Job, start: Start, inherited: Mapping[str, str]) -> dict[str, 
         # Torch's launcher asks in the agent whether there is a GPU. Without this it initialises the CUDA
         # driver there, which the agent does not need, and which its forks could not use.
         **({"PYTORCH_NVML_BASED_CUDA_CHECK": "1"} if job.gpus else {}),
+        **_local_interface(job, inherited),
         # As `accelerate launch --cpu` does: else each rank of accelerate trains alone.
         **({} if job.gpus else {"ACCELERATE_USE_CPU": "true"}),
     }
@@ -88,6 +90,18 @@ def _deterministic(job: Job) -> dict[str, str]:
         # other algorithms by the speed that it expects of the machine.
         "NCCL_ALGO": "Ring",
     }
+
+
+def _local_interface(job: Job, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Let gloo use the loopback interface where all ranks of the onboard trainer are on this machine.
+
+    Otherwise gloo looks up this machine's own name in every process; where it does not resolve, this takes 5
+    to 20 seconds.
+    """
+    if job.train is None or job.nodes > 1 or "GLOO_SOCKET_IFNAME" in inherited:
+        return {}
+    interface = interface_of(LOOPBACK)
+    return {"GLOO_SOCKET_IFNAME": interface} if interface else {}
 
 
 def _found_to_work(box: Path) -> dict[str, str]:

@@ -75,6 +75,16 @@ def test_cublas_and_nccl_add_in_one_order_in_a_deterministic_training_unless_the
         assert fixed.keys().isdisjoint(rank_environment(other, START, BOX, {}))
 
 
+def test_gloo_looks_no_name_up_where_all_ranks_are_on_one_machine_unless_somebody_set_how() -> None:
+    name, training = "GLOO_SOCKET_IFNAME", {"train": {"steps": 5}, "command": None}
+    for gpus in (0, 2):
+        assert rank_environment(job(**training, gpus=gpus), START, BOX, {})[name] == "lo"
+    for other in (job(gpus=0), job(**training, nodes=2)):
+        assert name not in rank_environment(other, START, BOX, {})
+    assert rank_environment(job(**training), START, BOX, {name: "eth0"})[name] == "eth0"
+    assert rank_environment(job(**training, env={name: "eth1"}), START, BOX, {})[name] == "eth1"
+
+
 def test_ranks_of_accelerate_train_together_on_cpus_unless_the_job_says_otherwise() -> None:
     assert rank_environment(job(gpus=0), START, BOX, {})["ACCELERATE_USE_CPU"] == "true"
     assert "ACCELERATE_USE_CPU" not in rank_environment(job(gpus=2), START, BOX, {})
