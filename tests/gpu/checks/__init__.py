@@ -28,15 +28,32 @@ CHECKS: Mapping[str, Check] = {
     "loop": Check(
         text="training with every safeguard, beside a bare loop",
         run=partial(figures.measure_loop, "single"),
-        expected_s=100,
+        expected_s=75,
         limit_s=200,
         alone=True,
+        needs=("psutil",),
     ),
     "speed": Check(
         text="the latent operator beside an FNO with as many parameters",
         run=figures.measure_models,
         expected_s=40,
         alone=True,
+    ),
+    "compiled": Check(
+        text="the same latent operator, compiled block by block with CUDA graphs",
+        run=partial(figures.measure_compiled, "latent"),
+        expected_s=30,
+        limit_s=120,
+        alone=True,
+        needs=_COMPILER,
+    ),
+    "compiled-fno": Check(
+        text="the same FNO, compiled block by block with CUDA graphs",
+        run=partial(figures.measure_compiled, "fno"),
+        expected_s=30,
+        limit_s=120,
+        alone=True,
+        needs=_COMPILER,
     ),
     "stall": Check(
         text="how long a checkpoint stops the training",
@@ -151,7 +168,7 @@ CHECKS: Mapping[str, Check] = {
     "autotune": Check(
         text="losses of a model compiled with autotuning",
         run=partial(curves.check_compiled, "max-autotune"),
-        expected_s=120,
+        expected_s=60,
         limit_s=240,
         needs=_COMPILER,
     ),
@@ -180,9 +197,10 @@ CHECKS: Mapping[str, Check] = {
     "sharded-loop": Check(
         text="training with every safeguard and fsdp2, beside bare `fully_shard`",
         run=partial(figures.measure_loop, "fsdp2"),
-        expected_s=100,
+        expected_s=75,
         limit_s=200,
         alone=True,
+        needs=("psutil",),
     ),
     "fall-back": Check(
         text="two GPUs talk in each way: peer to peer, shared memory, sockets; one that hangs is given up",

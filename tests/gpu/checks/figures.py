@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks import box as boxes
 from benchmarks.figures import Pair, at_least, at_most, in_turns
@@ -20,6 +20,9 @@ from tests.gpu.check import GIB, Figure, Place, Seen, expect
 from tests.gpu.ranks import together
 from tests.gpu.trainings import Settings, begin, box_of, learn
 from trainer.contract.config import DataConfig, ModelConfig, TrainConfig
+
+if TYPE_CHECKING:
+    from benchmarks.time_slices import Training
 
 _BRIEF: Settings = {"betas": [1.0], "train": 64, "test": 1, "frames": 21}
 LARGE: Settings = {
@@ -34,7 +37,6 @@ _LATENT: Settings = {"dim": 512, "depth": 8, "heads": 8}
 _MODES = 32
 _LEAST_S = 2.0
 """A speed is measured for so long at least."""
-_ROUNDS = 2
 _ANY_GPU = "NVIDIA H100 80GB HBM3"
 """Stands for one where this is tried on a CPU."""
 
@@ -72,6 +74,28 @@ def measure_models(place: Place, folder: Path) -> Seen:
         ratio = speeds[f"latent {precision}"] / speeds[f"fno {precision}"]
         figures.append(Figure(name=f"latent {precision}", value=ratio, unit="of the FNO's samples/s"))
     return Seen(text=f"fno: {fno['model']['dim']} channels, {_MODES} frequencies", figures=figures)
+
+
+def measure_compiled(model: str, place: Place, folder: Path) -> Seen:
+    """Train one of the two compiled, with CUDA graphs: the host no longer starts each operation."""
+    models = {
+        "latent": _LATENT,
+        "fno": {"name": "fno", "depth": 4, "modes": _MODES, "dim": _width(_LATENT)},
+    }
+    job: Settings = {
+        "data": {**_BRIEF, "points": 256},
+        "batch": 128,
+        "unroll": 3,
+        "precision": "bf16",
+        "model": models[model],
+        "compile": "blocks",
+        "cuda_graphs": place.gpus > 0,
+    }
+    speed = _speeds(place, folder, {model: job if place.gpus else _small(job)})[model]
+    figures = [Figure(name=f"{model} bf16", value=speed["samples_per_s"], unit="samples/s")]
+    if share := speed["mfu"]:
+        figures.append(Figure(name=f"{model} bf16, MFU", value=share, unit="of the peak"))
+    return Seen(figures=figures)
 
 
 def _width(model: Settings) -> int:
@@ -153,50 +177,40 @@ def _stepped(session: Any, first: int, last: int) -> tuple[Any, float]:
 
 
 def measure_loop(strategy: str, place: Place, folder: Path) -> Seen:
-    """Train under the supervisor, with every safeguard, and with a loop by hand, in turns."""
-    ranks = 1 if strategy == "single" else place.ranks(2)
-    numbers = iter(range(100))
+    """Train under the supervisor, with every safeguard, and with a loop by hand, by turns of a second each."""
+    from benchmarks.time_slices import by_hand, run_in_slices, with_vastrun
 
-    def box() -> Path:
-        config = _of_loops(strategy, ranks, place)
-        return boxes.prepare(folder / f"box-{next(numbers)}", config, ranks=ranks, gpus=place.gpus_of(ranks))
-
-    def measured(train: Callable[[Path], list[dict[str, float]]]) -> float:
-        return _steps_per_s(train(box()), place.pick(50, 2))
-
-    pair = in_turns(
-        partial(measured, boxes.train_with_vastrun),
-        partial(measured, boxes.train_by_hand),
-        place.pick(_ROUNDS, 1),
-    )
-    name = f"{strategy} x{ranks}"
-    limit = at_least(0.99) if place.gpus else None
+    ranks, after = 1 if strategy == "single" else place.ranks(2), place.pick(50, 2)
+    config = _of_loops(strategy, ranks, place)
+    starts = [
+        partial(way, boxes.prepare(folder / name, config, ranks=ranks, gpus=place.gpus_of(ranks)))
+        for name, way in (("ours", with_vastrun), ("by-hand", by_hand))
+    ]
+    ours, theirs = (_steps_per_s(training, after) for training in run_in_slices(starts))
+    name, limit = f"{strategy} x{ranks}", at_least(0.99) if place.gpus else None
     return Seen(
-        text=f"ours {_listed(pair.ours)}, by hand {_listed(pair.theirs)} steps/s",
         figures=[
-            Figure(name=name, value=statistics.median(pair.ours), unit="steps/s"),
-            Figure(name=name, value=pair.ratio, unit="of a bare loop's", limit=limit),
-        ],
+            Figure(name=name, value=ours, unit="steps/s"),
+            Figure(name="by hand", value=theirs, unit="steps/s"),
+            Figure(name=name, value=ours / theirs, unit="of a bare loop's", limit=limit),
+        ]
     )
-
-
-def _listed(values: Any) -> str:
-    return " ".join(f"{value:.3g}" for value in values)
 
 
 def _of_loops(strategy: str, ranks: int, place: Place) -> TrainConfig:
-    config = boxes.config(place.pick(200, 6))
+    config = boxes.config(place.pick(400, 6))
     config = replace(config, strategy=strategy, batch=place.pick(64, 4) * ranks, log_every=place.pick(50, 2))
-    config = replace(config, checkpoint_every=place.pick(100, 4), probe="off", plots=False)
+    config = replace(config, checkpoint_every=place.pick(200, 4), probe="off", plots=False)
     if place.gpus:
         config = replace(config, model=ModelConfig(**_LATENT), data=(DataConfig(points=256),))
     return config
 
 
-def _steps_per_s(records: list[dict[str, float]], after: int) -> float:
-    told = [record for record in records if record.get("step", 0) >= after and "at" in record]
-    expect(len(told) > 1, f"too few lines to measure: {records}")
-    return (told[-1]["step"] - told[0]["step"]) / (told[-1]["at"] - told[0]["at"])
+def _steps_per_s(training: Training, after: int) -> float:
+    measured = [line for line in training.records() if line.get("step", 0) >= after and "at" in line]
+    expect(len(measured) > 1, f"too few lines to measure: {measured}")
+    first, last = measured[0], measured[-1]
+    return (last["step"] - first["step"]) / training.ran_s(first["at"], last["at"])
 
 
 def measure_loader(place: Place, folder: Path) -> Seen:

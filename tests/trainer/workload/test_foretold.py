@@ -39,9 +39,9 @@ def test_a_deterministic_step_of_several_ranks_is_foretold_as_any_other() -> Non
     assert abs(deterministic.peak.total / usual.peak.total - 1) < 0.1
 
 
+@pytest.mark.parametrize("name", ["single latent bf16 checkpointing", "single latent bf16 selective"])
 @pytest.mark.slow
-def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step() -> None:
-    name = "single latent bf16 checkpointing"
+def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step(name: str) -> None:
     found = compare(name, dict(jobs())[name])
     assert found.foretold_flops == found.flops > 0
     assert abs(found.off) < 0.1
