@@ -177,7 +177,7 @@ def _stepped(session: Any, first: int, last: int) -> tuple[Any, float]:
 
 
 def measure_loop(strategy: str, place: Place, folder: Path) -> Seen:
-    """Train under the supervisor, with every safeguard, and with a loop by hand, by turns of a second each."""
+    """Train under the supervisor, with every safeguard, and with a loop by hand, in turns of a second."""
     from benchmarks.time_slices import by_hand, run_in_slices, with_vastrun
 
     ranks, after = 1 if strategy == "single" else place.ranks(2), place.pick(50, 2)

@@ -264,7 +264,7 @@ def check_foretold(place: Place, folder: Path) -> Seen:
             box = box_of(folder / name, place, settings)
             peak = together(place, _allocated, 1, box, settings)[0]
             expect(peak > 4 * GIB, f"{name}: {peak} bytes are too few to compare")
-            name = f"{name}, {peak / GIB:.1f} GiB"
+            name = f"{name}, {peak / GIB:.2f} GiB"
         else:  # there trajectories are no tensors of torch's own
             total, peak = total - other, trained(config_of(settings))[0]
         figures += [_ratio(name, total / peak, limit) for limit in (at_most(1.1), at_least(0.9))]
@@ -314,11 +314,19 @@ def _foretell(settings: Settings) -> tuple[int, int]:
 
 
 def _allocated(ranks: Any, box: Path, settings: Settings) -> int:
+    """Return the peak of the allocator in bytes; where it stands between the steps goes to the log."""
     import torch
 
-    session, _ = learn(begin(ranks, box, settings), 0, 3)
+    device = ranks.device
+    session = begin(ranks, box, settings)
+    print(f"after the set-up: {torch.cuda.memory_allocated(device):,} bytes", flush=True)
+    for step in range(3):
+        session, _ = learn(session, step, step + 1)
+        now, peak = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
+        print(f"after step {step + 1}: {now:,} bytes, at most {peak:,}", flush=True)
+    print(f"reserved: {torch.cuda.max_memory_reserved(device):,} bytes of {settings}", flush=True)
     session.loader.close()
-    return int(torch.cuda.max_memory_allocated(ranks.device))
+    return int(torch.cuda.max_memory_allocated(device))
 
 
 def _data() -> dict[str, Any]:
