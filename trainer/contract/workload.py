@@ -49,7 +49,7 @@ class PeakBytes:
     activations: Bytes
     """Kept for the backward pass, what it makes meanwhile, and weights that are whole while they are used."""
     other: Bytes
-    """Trajectories that are kept on the device."""
+    """Trajectories that are kept on the device; on a GPU, also the workspaces of its libraries."""
 
     @property
     def total(self) -> int:

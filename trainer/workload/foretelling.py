@@ -30,6 +30,7 @@ from trainer.engine.session import Session, assembled, domains_of
 from trainer.engine.step import learn, update
 from trainer.models.precision import scaler_of
 from trainer.models.weights import size_of
+from trainer.workload.cuda_operations import WORKSPACE_BYTES, compute_as_cuda
 from trainer.workload.largest import largest_that_fits
 from trainer.workload.stand_ins import Unheard, Unsaved, empty_windows, ranks_alone, task_of
 from trainer.workload.tensors import TensorCount
@@ -62,10 +63,11 @@ def foretell(query: WorkloadQuery) -> Workloads:
     config, world_size = as_computed_here(query.train), query.world_size
     ranks = ranks_alone(world_size)
     if query.room is not None:
-        config = replace(config, batch=world_size * _largest_share(ranks, config, query.room))
+        share = _largest_share(ranks, config, query.room, gpus=query.gpus)
+        config = replace(config, batch=world_size * share)
     parameters = _parameters(config)
     workloads = [
-        foretell_one(ranks, config, strategy, size)
+        foretell_one(ranks, config, strategy, size, gpus=query.gpus)
         for strategy in strategies_of(config, world_size, parameters, gpus=query.gpus)
         for size in _sizes(config, world_size)
     ]
@@ -82,8 +84,13 @@ def as_computed_here(config: TrainConfig) -> TrainConfig:
     return replace(config, compile="off", cuda_graphs=False, fsdp2=replace(config.fsdp2, cpu_offload=False))
 
 
-def foretell_one(ranks: Ranks, config: TrainConfig, strategy: str, micro_batch: int) -> Workload:
-    """Do a few steps of one strategy and one micro-batch, as the first of so many ranks."""
+def foretell_one(
+    ranks: Ranks, config: TrainConfig, strategy: str, micro_batch: int, *, gpus: bool = False
+) -> Workload:
+    """Do a few steps of one strategy and one micro-batch, as the first of so many ranks.
+
+    With `gpus` they keep what a step on a GPU keeps.
+    """
     world_size = ranks.rank.world_size
     accumulation = config.global_batch // world_size // micro_batch
     few = min(accumulation, _MOST_ACCUMULATED)
@@ -92,21 +99,23 @@ def foretell_one(ranks: Ranks, config: TrainConfig, strategy: str, micro_batch: 
         FakeTensorMode(allow_non_fake_inputs=True),
         TensorCount() as tensors,
     ):
-        steps = _Steps(_session(ranks, config, strategy, tensors), tensors)
+        steps = _Steps(_session(ranks, config, strategy, tensors, gpus=gpus), tensors)
         tensors.forget_peak()  # the set-up of a GPU's rank takes main memory
         steps.train()
-    work = steps.work_of_a_step(accumulation)
+    work, peak = steps.work_of_a_step(accumulation), tensors.peak
+    if gpus:
+        peak = replace(peak, other=peak.other + WORKSPACE_BYTES)
     return Workload(
         strategy=strategy,
         micro_batch=micro_batch,
         flops=work.flops,
         traffic_bytes=work.traffic_bytes,
         operations=int(work.operations),
-        peak=tensors.peak,
+        peak=peak,
     )
 
 
-def _largest_share(ranks: Ranks, config: TrainConfig, room: Room) -> int:
+def _largest_share(ranks: Ranks, config: TrainConfig, room: Room, *, gpus: bool) -> int:
     """Return the most windows that a rank computes at once within that room. Raises DataError."""
     world_size = ranks.rank.world_size
     config = replace(config, batch=world_size)
@@ -117,7 +126,7 @@ def _largest_share(ranks: Ranks, config: TrainConfig, room: Room) -> int:
     @cache
     def peak_bytes(size: int) -> int:
         alone = replace(config, batch=world_size * size)
-        return foretell_one(ranks, alone, strategy, size).peak.total
+        return foretell_one(ranks, alone, strategy, size, gpus=gpus).peak.total
 
     found = largest_that_fits(largest_batch(config) // world_size, room.tensor_bytes, peak_bytes)
     if found is None:
@@ -144,7 +153,9 @@ def _sizes(config: TrainConfig, world_size: int) -> list[int]:
     return sorted({fitting(share, min(config.micro_batch or share, share)), 1}, reverse=True)
 
 
-def _session(ranks: Ranks, config: TrainConfig, strategy: str, tensors: TensorCount) -> Session:
+def _session(
+    ranks: Ranks, config: TrainConfig, strategy: str, tensors: TensorCount, *, gpus: bool
+) -> Session:
     """Set up as `engine.session.set_up` does, without what is not here."""
     share, micro_batch = config.global_batch // ranks.rank.world_size, config.micro_batch or 1
     plan = Plan(
@@ -160,6 +171,8 @@ def _session(ranks: Ranks, config: TrainConfig, strategy: str, tensors: TensorCo
     with tensors.making("parameters"):
         # Not on the meta device, from where fake tensors cannot be moved.
         objective = stages.make(config, domains_of(config, tasks))
+        if gpus:
+            compute_as_cuda(objective)
         session = assembled(ranks, _JOB, config, plan, tasks, objective, Unsaved())
     if isinstance(session.model, DistributedDataParallel):
         session.model.register_comm_hook(None, lambda _, bucket: _unsent(bucket))

@@ -259,11 +259,10 @@ def check_foretold(place: Place, folder: Path) -> Seen:
     jobs = _FORETOLD if place.gpus else {"latent fp32": _SMALL}
     for name, settings in jobs.items():
         settings = {**settings, "strategy": "single"}
-        total, other = apart(_foretell, settings)
+        total, other = apart(_foretell, settings, place.gpus > 0)
         if place.gpus:
             box = box_of(folder / name, place, settings)
             peak = together(place, _allocated, 1, box, settings)[0]
-            expect(peak > 4 * GIB, f"{name}: {peak} bytes are too few to compare")
             name = f"{name}, {peak / GIB:.2f} GiB"
         else:  # there trajectories are no tensors of torch's own
             total, peak = total - other, trained(config_of(settings))[0]
@@ -277,7 +276,7 @@ _WIDE: Settings = {
     "data": {"betas": [1.0], "train": 64, "test": 2, "points": 1024, "frames": 21},
     "model": {"dim": 512, "depth": 6, "heads": 8},
 }
-_WIDE_FNO: Settings = {**_WIDE, "batch": 192, "model": {"name": "fno", "dim": 128, "depth": 4}}
+_WIDE_FNO: Settings = {**_WIDE, "batch": 384, "model": {"name": "fno", "dim": 128, "depth": 4}}
 _FORETOLD: Mapping[str, Settings] = {
     "latent fp32": _WIDE,
     "latent bf16": {**_WIDE, "precision": "bf16"},
@@ -303,13 +302,13 @@ def _ratio(name: str, ratio: float, limit: Limit) -> Figure:
     return Figure(name=f"{name}, foretold", value=ratio, unit="of the true peak", limit=limit)
 
 
-def _foretell(settings: Settings) -> tuple[int, int]:
+def _foretell(settings: Settings, gpus: bool) -> tuple[int, int]:
     """Return bytes of the peak, and those of trajectories among them."""
     from trainer.workload.foretelling import as_computed_here, foretell_one
     from trainer.workload.stand_ins import ranks_alone
 
     config = as_computed_here(config_of(settings))
-    peak = foretell_one(ranks_alone(1), config, "single", config.batch).peak
+    peak = foretell_one(ranks_alone(1), config, "single", config.batch, gpus=gpus).peak
     return peak.total, peak.other
 
 
