@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # What the trainer needs besides torch, what it uses where it is installed, and what its tests need.
 packages=(numpy h5py matplotlib nvidia-ml-py tensorboard lightning safetensors)
-packages+=(pytest pytest-random-order pytest-timeout pytest-xdist hypothesis jsonschema psutil)
+packages+=(pytest pytest-random-order pytest-timeout pytest-xdist hypothesis psutil)
 absent=(annotated_types pydantic wandb paramiko)
 
 pip_install() {

@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 
+STUB_TORCH = Path(__file__).parent / "e2e" / "stub_torch"
+"""A stand-in for torch, whose import would be most of the work of a run that does not train."""
+
+
 def torch_built_for(cuda: str | None, folder: Path) -> str:
     """Make one that says what it was built for and no more; return the PYTHONPATH that puts it first."""
     package = folder / "site" / "torch"

@@ -18,11 +18,10 @@ import psutil
 
 from tests.documents import hold_to_schema
 from tests.pty import Pty, pty
+from tests.torch_builds import STUB_TORCH
 from tests.waiting import LONGEST_S, eventually
 
 JOBS = Path(__file__).parent / "jobs"
-STUB_TORCH = Path(__file__).parent / "stub_torch"
-"""A stand-in for torch, whose import would be most of the work of a run that does not train."""
 WITH_STUB_TORCH = ("--set", f"env.PYTHONPATH={STUB_TORCH}")
 """A job's program runs without torch."""
 VASTRUN = str(Path(sys.executable).with_name("vastrun"))

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.terminal import STUB_TORCH
+from tests.torch_builds import STUB_TORCH
 from tests.waiting import LONGEST_S, eventually
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
