@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-
 STUB_TORCH = Path(__file__).parent / "e2e" / "stub_torch"
 """A stand-in for torch, whose import would be most of the work of a run that does not train."""
 
