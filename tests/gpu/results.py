@@ -114,13 +114,11 @@ def _rows(result: Result) -> list[str]:
         return [_row(result.text, f"not run: {result.why}", "-")]
     if result.state is State.FAILED and not result.seen.figures:
         return [_row(result.text, f"**failed**: {(result.why.splitlines() or [''])[-1]}", "-")]
-    if not result.seen.figures:
-        return [_row(result.text, result.seen.text or "holds", "-")]
-    names = [result.text, *["…"] * (len(result.seen.figures) - 1)]
-    return [
-        _row(name, _found(figure), str(figure.limit or "-"))
-        for name, figure in zip(names, result.seen.figures, strict=True)
-    ]
+    found = [(_found(figure), str(figure.limit or "-")) for figure in result.seen.figures]
+    if result.seen.text or not found:
+        found.append((result.seen.text or "holds", "-"))
+    names = [result.text, *["…"] * (len(found) - 1)]
+    return [_row(name, *cells) for name, cells in zip(names, found, strict=True)]
 
 
 def _found(figure: Figure) -> str:

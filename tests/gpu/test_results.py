@@ -42,7 +42,9 @@ def test_a_check_whose_figure_misses_its_limit_has_failed() -> None:
 
 
 def test_the_table_has_a_row_for_each_figure_and_says_what_failed_or_was_not_run() -> None:
-    text = table([_report(_result(NEAR, FAR), _result(text="all well"), NOT_RUN, LEFT, FAILED)])
+    text = table(
+        [_report(_result(NEAR, FAR, text="of two"), _result(text="all well"), NOT_RUN, LEFT, FAILED)]
+    )
     assert text.splitlines() == [
         "On 2 NVIDIA H100:",
         "",
@@ -50,6 +52,7 @@ def test_the_table_has_a_row_for_each_figure_and_says_what_failed_or_was_not_run
         "|---|---|---|",
         "| losses in fp32 | ddp x2 1.16e-07 off | at most 0.001 |",
         "| … | **missed**: fsdp2 x2 0.5 off | at most 0.001 |",
+        "| … | of two | - |",
         "| losses in fp32 | all well | - |",
         "| a hang / in NCCL | not run: needs 2 GPUs, here is 1 | - |",
         "| a large model | not run: takes about 60 s | - |",
