@@ -18,6 +18,7 @@ from tests.gpu.check import Check, Place, Result, State
 from trainer.boot.preflight.torch_build import torch_fault
 from trainer.supervision.launch import healthy_gpus
 
+_BEGAN_S = time.monotonic()
 _NEEDED = ("torch", "numpy", "h5py")
 _NO_GPU = "no NVIDIA GPU here: nothing was checked, and nothing is claimed"
 
@@ -49,16 +50,16 @@ def _run(checks: Mapping[str, Check], place: Place, options: argparse.Namespace)
     from benchmarks.machine import described
     from tests.gpu import running
 
-    began, folder = time.monotonic(), options.out
+    folder = options.out
     # As trainings on GPUs have it (trainer/supervision/environment.py).
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     machine = described()
     earlier = results.without(results.read(folder), checks)
     print(machine, flush=True)
     running.start()
-    print(f"torch and the trainer are loaded after {time.monotonic() - began:.1f} s", flush=True)
+    print(f"torch and the trainer are loaded after {time.monotonic() - _BEGAN_S:.1f} s", flush=True)
     found = {name: _not_reached(name, check) for name, check in checks.items()}
-    within_s = 60 * options.minutes - (time.monotonic() - began)
+    within_s = 60 * options.minutes - (time.monotonic() - _BEGAN_S)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     for result in running.run_all(checks, place, within_s=within_s, logs=folder / "logs"):
         found[result.name] = result

@@ -131,6 +131,8 @@ class Result:
     """Reason why it failed, was not run or is left."""
     seen: Seen = field(default_factory=Seen)
     seconds: float = 0.0
+    timed_out: bool = False
+    """It was ended at its limit."""
 
 
 def concluded(name: str, check: Check, seen: Seen, seconds: float) -> Result:

@@ -71,6 +71,8 @@ def as_json(reports: Sequence[Report]) -> str:
 
 def line_of(result: Result) -> str:
     """Return a line, or a few, of a terminal."""
+    if result.state in (State.NOT_RUN, State.LEFT):
+        return f"{result.state.value:<8} {result.name:<14} {result.why}"
     head = f"{result.state.value:<8} {result.name:<14} {result.seconds:5.1f} s  {result.text}"
     more = [result.why, *([result.seen.text] if result.seen.text else []), *map(str, result.seen.figures)]
     return "\n".join([head, *(f"{'':9}{line}" for text in more for line in text.splitlines())])

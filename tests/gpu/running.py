@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -52,7 +53,11 @@ def run_all(
             why = f"takes about {needed_s:.0f} s, and {max(0.0, left_s):.0f} of {within_s:.0f} s were left"
             return Result(name=name, text=check.text, state=State.LEFT, why=why)
         limit_s = min(check.limit_s if place.gpus else _ON_A_BUSY_COMPUTER_S, left_s)
-        return run_one(name, check, place, within_s=limit_s, log=logs / f"{name}.txt")
+        result = run_one(name, check, place, within_s=limit_s, log=logs / f"{name}.txt")
+        if result.timed_out and limit_s == left_s:
+            why = f"the {within_s:.0f} s were over after {limit_s:.0f} s of it"
+            return replace(result, state=State.LEFT, why=why)
+        return result
 
     alone = [name for name, check in checks.items() if check.alone]
     yield from map(done, alone)
@@ -94,7 +99,9 @@ def run_one(name: str, check: Check, place: Place, *, within_s: float, log: Path
     seconds = time.monotonic() - began
     if isinstance(answer, Seen):
         return concluded(name, check, answer, seconds)
-    return Result(name=name, text=check.text, state=State.FAILED, why=answer, seconds=seconds)
+    why = f"it was not done within {within_s:.0f} s" if answer is None else answer
+    failed = Result(name=name, text=check.text, state=State.FAILED, why=why, seconds=seconds)
+    return replace(failed, timed_out=answer is None)
 
 
 def _forking() -> ForkServerContext:
@@ -104,10 +111,10 @@ def _forking() -> ForkServerContext:
     return context
 
 
-def _answer(pipe: Connection, within_s: float) -> Seen | str:
-    """Return what was seen, or what is amiss."""
+def _answer(pipe: Connection, within_s: float) -> Seen | str | None:
+    """Return what was seen, or what is amiss; None: it was not done in time."""
     if not pipe.poll(within_s):
-        return f"it was not done within {within_s:.0f} s"
+        return None
     try:
         answer: Seen | str = pickle.loads(pipe.recv_bytes())
     except EOFError:
