@@ -31,6 +31,8 @@ make_environment() {
 	# torch says which of these two it needs.
 	grep -vE '^(torch|setuptools)==' constraints.txt >"$environment/constraints.txt"
 	pip_install --constraint "$environment/constraints.txt" "torch==$version" "${packages[@]}"
+	# As an editable install would, but without what the launcher depends on: programs of the tests import the trainer.
+	pwd >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
 	touch "$environment/made"
 }
 
