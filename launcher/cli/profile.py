@@ -36,7 +36,7 @@ VIEWER = "https://ui.perfetto.dev"
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, run_name: str, steps: int, timeout: float, as_json: bool) -> None:
-    """Record the next steps of RUN with torch.profiler, and download the trace. The training goes on."""
+    """Record the next steps of RUN with torch.profiler, and download the trace. The training continues."""
     run = the_run(wiring, run_name)
     if run.leader:  # rank 0 trains on node 0
         run = wiring.ledger().get(run.leader)

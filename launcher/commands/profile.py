@@ -1,4 +1,4 @@
-"""Profile: a trace of a training's next steps, requested of its machine and downloaded while it goes on."""
+"""Profile: a trace of a training's next steps, requested of its machine and downloaded while it runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trainer.contract.profiling import (
 
 _POLL_S = 1.0
 _LOOK_S = 10.0
-"""Between two looks at whether the training goes on."""
+"""Seconds between two checks that the training continues."""
 _WITHDRAW_S = 10.0
 _IN_THE_JOB = "set train.profile in the job file and launch it again: docs/profiling.md"
 _BEFORE = (Phase.PLAN, Phase.RENT, Phase.BOOT, Phase.SHIP)
@@ -69,7 +69,7 @@ def _must_train(run: Run) -> None:
         raise UsageError(f"{run.id} holds a machine for other runs: name one of those", hint="vastrun status")
     if spec.train is None:
         raise UsageError(
-            f"{run.id} runs a program of its own, not the onboard trainer: vastrun cannot profile it",
+            f"{run.id} runs your own program, not the onboard trainer: vastrun cannot profile it",
             hint="use torch.profiler in it, and write the trace to $VASTRUN_OUTPUTS: docs/profiling.md",
         )
     if run.phase in _BEFORE:

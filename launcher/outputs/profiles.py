@@ -1,4 +1,4 @@
-"""Profiles: files of one profile, downloaded while the run goes on."""
+"""Profiles: files of one profile, downloaded while the run continues."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ the system), GB200 NVL72 (a 72nd). The RTX PRO 6000 Server Edition is left out: 
 """
 
 _MARKET_NAMES = {"RTX PRO 6000 BLACKWELL WORKSTATION EDITION": "RTX PRO 6000 WS"}
-"""What a driver calls a GPU, and the name by which it is rented."""
+"""Names that drivers give a GPU, with the name by which it is rented."""
 
 _OTHERS = frozenset({"D", "TI", "SUPER", "LAPTOP", "MAX", "Q"})
 """Words of a name that make it another GPU."""

@@ -11,20 +11,20 @@ from trainer.contract.records import Between, Like, Text
 MAX_STEPS = 100
 """Steps of one profile: a step of a small model takes 2 MB in a trace before it is compressed."""
 MAX_RAW_TRACE_BYTES = 1 << 30
-"""Of a trace before it is compressed; a larger one is dropped on the box."""
+"""Maximum size of a trace before it is compressed; a larger one is dropped on the box."""
 MAX_TRACE_BYTES = 256 << 20
-"""Of a compressed trace; a larger one is dropped on the box, and refused by the launcher."""
+"""Maximum size of a compressed trace; a larger one is dropped on the box, and refused by the launcher."""
 MAX_TABLE_BYTES = 1 << 20
-"""Of the table of operations."""
+"""Maximum size of the table of operations."""
 MAX_REQUEST_BYTES = 1 << 10
-"""Of a request, and of its response."""
+"""Maximum size of a request, and of its response."""
 
 RequestId = Annotated[str, Like(r"[0-9a-f]{16}")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileRequest:
-    """What the launcher writes to request a profile: `profile/request.json`."""
+    """A request for a profile, as the launcher writes it to `profile/request.json`."""
 
     id: RequestId
     steps: Annotated[int, Between(1, MAX_STEPS)]
@@ -40,16 +40,16 @@ class FileDigest:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileResponse:
-    """What rank 0 writes when a requested profile is complete, or has failed: `profile/response.json`."""
+    """The response of rank 0, when the profile is complete or has failed: `profile/response.json`."""
 
     id: RequestId
-    """Of the request."""
+    """Id of the request."""
     step: Annotated[int, Between(0, 10**12)] = 0
     """First recorded step, which the names of the files contain."""
     trace: FileDigest | None = None
     operations: FileDigest | None = None
     fault: Annotated[str, Text(300)] = ""
-    """Why there is no trace."""
+    """Reason why there is no trace."""
 
 
 def trace_path(step: int) -> str:

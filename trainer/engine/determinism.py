@@ -18,7 +18,7 @@ _SHAPES = 64
 several tasks and their evaluations have; beyond it torch runs the function without compiling it."""
 
 _PLANNED = ("strategy", "world_size", "micro_batch", "precision")
-"""What of the plan decides in which order numbers are added."""
+"""Fields of the plan that decide in which order numbers are added."""
 
 
 def use_deterministic_kernels() -> None:
@@ -71,8 +71,8 @@ def differences(saved_by: Mapping[str, Any], plan: Plan, device: str) -> list[st
 
     `saved_by` is what a checkpoint says of its run; an older checkpoint says less, and counts as changed.
     """
-    theirs, ours = _facts(saved_by), _facts(described(plan, device))
-    return [f"{name} was {theirs[name]}, and is {ours[name]}" for name in ours if theirs[name] != ours[name]]
+    before, now = _facts(saved_by), _facts(described(plan, device))
+    return [f"{name} was {before[name]}, and is {now[name]}" for name in now if before[name] != now[name]]
 
 
 def described(plan: Plan, device: str) -> dict[str, Any]:

@@ -67,8 +67,8 @@ def _warn_of_other_bits(session: Session, name: str, state: TrainerState) -> Non
         changes.insert(0, "it was saved without train.deterministic")
     if changes:
         print(
-            f"warning: deterministic: the training goes on from {name}, but does not repeat an uninterrupted "
-            f"run bit for bit: {'; '.join(changes)}",
+            f"warning: deterministic: the training continues from {name}, but does not repeat an "
+            f"uninterrupted run bit for bit: {'; '.join(changes)}",
             flush=True,
         )
 

@@ -29,7 +29,7 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How fast the training was between two reports, by the time of the device."""
+    """The speed of the training between two reports, by the time of the device."""
 
     samples_per_s: float
     """Over all ranks."""

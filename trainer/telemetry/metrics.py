@@ -35,7 +35,7 @@ class MetricsPoint:
     """What the loss is made of, by name, without weights; empty where it is one thing."""
     grad_norm: float
     at_s: float
-    """When the device had done the last of them, on the host's monotonic clock."""
+    """Time at which the device had done the last of them, in seconds of the host's monotonic clock."""
     speed: Speed
     figures: Figures
 

@@ -34,10 +34,10 @@ from trainer.telemetry.memory_history import MemoryHistory
 from trainer.telemetry.profile_requests import ProfileRequests
 
 _FAULTS = (AssertionError, AttributeError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
-"""What torch's profiler, an experimental interface, may raise: it is noted, and the training goes on."""
+"""Errors that torch's profiler, an experimental interface, may raise: noted, and the training continues."""
 _COMPRESS_S = 600.0
 _LAST_WRITE_S = 10.0
-"""How long a training that is finished waits for its last trace."""
+"""Seconds that a finished training waits for its last trace."""
 _LAST_WRITE_AT_STOP_S = 3.0
 """The same after an error or a stop: others wait for this rank to leave, which then has few seconds."""
 
@@ -49,7 +49,7 @@ class Window:
     first: int
     steps: int
     request_id: str | None = None
-    """Of `vastrun profile`; None: of `train.profile`."""
+    """Id of the request of `vastrun profile`; None: the window is that of `train.profile`."""
 
     @property
     def last(self) -> int:
@@ -81,9 +81,9 @@ class Profiler:
         self._memory: MemoryHistory | None = None
         self._requests = ProfileRequests(rank.box, now) if rank.is_first else None
         self._planned: Window | None = None
-        """Of `train.profile`, until its turn."""
+        """Window of `train.profile`, until its turn."""
         self._window: Window | None = None
-        """What is recorded now, warm-up included."""
+        """Window that is recorded now, warm-up included."""
         self._profile: profile | None = None
         self._writer: threading.Thread | None = None
 
@@ -172,7 +172,7 @@ class Profiler:
         return True
 
     def _finish(self, window: Window) -> None:
-        """End the recording. What is left to do is done by another process, while the training goes on."""
+        """End the recording. What is left to do is done by another process, while the training continues."""
         raw = self._rank.box / f"{trace_path(window.first)}.raw"
         raw = raw.with_name(f".{raw.name}.part")
         assert self._profile is not None
@@ -266,10 +266,10 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _digest(path: Path, most: int) -> FileDigest:
-    """Return size and checksum. Raises OSError for a file that is larger than `most`, which is removed."""
+def _digest(path: Path, max_bytes: int) -> FileDigest:
+    """Return size and checksum. Raises OSError for a file larger than `max_bytes`, and removes it."""
     size = path.stat().st_size
-    if size > most:
+    if size > max_bytes:
         path.unlink()
         raise OSError(f"{path.name} is too large ({size >> 20} MiB): record fewer steps")
     with path.open("rb") as file:

@@ -17,16 +17,16 @@ class Reading:
     step: int
     values: list[float]
     at_s: float
-    """When the device had computed them, on the host's monotonic clock, in seconds."""
+    """Time at which the device had computed them, in seconds of the host's monotonic clock."""
 
 
 class Transfers(Protocol):
-    """How values reach the host from one kind of device."""
+    """The transfer of values from one kind of device to the host."""
 
     late: bool
     """True where the host runs ahead of the device, so that a value arrives after it was asked for."""
     began_s: float
-    """When the first value could be sent, on the host's monotonic clock."""
+    """Time from which on values could be sent, in seconds of the host's monotonic clock."""
 
     def send(self, values: Tensor) -> Any:
         """Start the transfer of a vector, without waiting for the device."""
@@ -103,7 +103,7 @@ class Readings:
 
     @property
     def began_s(self) -> float:
-        """When the first value could be sent, on the host's monotonic clock, in seconds."""
+        """Time from which on values could be sent, in seconds of the host's monotonic clock."""
         return self._transfers.began_s
 
     def after(self, step: int, values: Tensor) -> Reading | None:

@@ -1,4 +1,4 @@
-"""Trace files: compress a trace of `torch.profiler`, and write a table of its operations beside it.
+"""Trace files: compress a trace of `torch.profiler`, and write a table of its operations next to it.
 
 `python -m trainer.telemetry.trace_files RAW TRACE OPERATIONS`, a process of its own with the lowest priority:
 torch's own table (`key_averages`) takes 0.4 s of Python for each step of a small model, in which the training
@@ -28,11 +28,11 @@ _NAME_WIDTH = 64
 _STEP = re.compile(r"step \d+")
 _GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 _LEVEL = 6
-"""Of gzip: 7 % of the size; a higher one takes three times as long for a hundredth of that."""
+"""Level of gzip: 7 % of the size; a higher one takes three times as long for a hundredth of that."""
 
 
 _Calls = dict[tuple[Any, Any], list[tuple[float, float, str]]]
-"""By process and thread: when each call began, microseconds that it took, its name."""
+"""Calls by process and thread: start and duration in microseconds, and name."""
 
 
 def main() -> int:

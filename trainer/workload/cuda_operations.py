@@ -12,7 +12,7 @@ from torch.nn import functional
 from trainer.models.attention import HeadNorm
 
 WORKSPACE_BYTES = 66 << 20
-"""What cuBLAS takes from torch's allocator on an H100: 32 MiB in the main thread, 32 MiB in that of the
+"""Workspaces of cuBLAS in torch's allocator on an H100: 32 MiB in the main thread, 32 MiB in that of the
 backward pass, and small pieces. Measured between two steps, as what no tensor accounts for."""
 
 
