@@ -28,7 +28,7 @@ class Figures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speed:
+class Throughput:
     """The speed of the training between two reports, by the time of the device."""
 
     samples_per_s: float
@@ -59,12 +59,12 @@ class Instruments:
             gpus=self._gpus.look() if self._gpus else None,
         )
 
-    def speed(self, step: int, at_s: float) -> Speed:
-        """Return the speed since the last call, of a device that had done `step` steps at `at_s`."""
+    def throughput(self, step: int, at_s: float) -> Throughput:
+        """Return the throughput since the last call, of a device that had done `step` steps at `at_s`."""
         samples = (step - self._step) * self._session.task_schedule.samples
         rate = samples / max(at_s - self._at_s, 1e-9)
         self._step, self._at_s = step, at_s
-        return Speed(samples_per_s=rate, mfu=rate / self._most_per_s if self._most_per_s else None)
+        return Throughput(samples_per_s=rate, mfu=rate / self._most_per_s if self._most_per_s else None)
 
 
 def most_samples_per_s(session: Session, gpu: str) -> float | None:

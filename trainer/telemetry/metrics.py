@@ -21,7 +21,7 @@ from trainer.distributed.rank import TrainJob
 from trainer.telemetry.tracking import Tracker
 
 if TYPE_CHECKING:
-    from trainer.telemetry.figures import Figures, Speed
+    from trainer.telemetry.figures import Figures, Throughput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class MetricsPoint:
     grad_norm: float
     at_s: float
     """Time at which the device had done the last of them, in seconds of the host's monotonic clock."""
-    speed: Speed
+    throughput: Throughput
     figures: Figures
 
     def flat(self) -> dict[str, float]:
@@ -46,7 +46,7 @@ class MetricsPoint:
             "loss": self.loss,
             "terms": self.terms,
             "grad_norm": self.grad_norm,
-            **asdict(self.speed),
+            **asdict(self.throughput),
             **asdict(self.figures),
         }
         return {name: value for name, value in _ungrouped(groups) if value is not None}
@@ -102,11 +102,11 @@ class Metrics:
             self._board.add(int(figures["step"]), figures)
 
     def _line(self, point: MetricsPoint) -> str:
-        speed = point.speed
-        mfu = "" if speed.mfu is None else f"  {speed.mfu:.0%} of the GPUs' peak"
+        throughput = point.throughput
+        mfu = "" if throughput.mfu is None else f"  {throughput.mfu:.0%} of the GPUs' peak"
         return (
             f"step {point.step}/{self._config.steps}  loss {point.loss:.4g}  lr {point.figures.lr:.2g}  "
-            f"{speed.samples_per_s:,.0f} samples/s{mfu}"
+            f"{throughput.samples_per_s:,.0f} samples/s{mfu}"
         )
 
     def show(self, step: int, pictures: Sequence[Path]) -> None:

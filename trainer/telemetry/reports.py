@@ -61,7 +61,7 @@ class Reports:
                 terms=terms,
                 grad_norm=grad_norm,
                 at_s=reading.at_s,
-                speed=self._instruments.speed(reading.step, reading.at_s),
+                throughput=self._instruments.throughput(reading.step, reading.at_s),
                 figures=self._figures.pop(reading.step),
             )
             self._metrics.add(point)

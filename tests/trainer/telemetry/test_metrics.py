@@ -18,7 +18,7 @@ from trainer.contract import layout
 from trainer.contract.config import TrainConfig, WandbConfig
 from trainer.contract.job import JobBatch
 from trainer.distributed.rank import TrainJob
-from trainer.telemetry.figures import Figures, RankMemory, Speed
+from trainer.telemetry.figures import Figures, RankMemory, Throughput
 from trainer.telemetry.gpus import Sample, figures_of
 from trainer.telemetry.metrics import Metrics, MetricsPoint
 from trainer.telemetry.tracking import config_of, mode_of, tags_of
@@ -40,7 +40,7 @@ def point(step: int, loss: float = 0.5, mfu: float | None = None, **known: Any) 
         loss=loss,
         grad_norm=1.0,
         at_s=time.monotonic(),
-        speed=Speed(samples_per_s=100.0, mfu=mfu),
+        throughput=Throughput(samples_per_s=100.0, mfu=mfu),
         figures=Figures(lr=1e-3, **known),
     )
 

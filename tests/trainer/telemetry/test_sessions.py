@@ -58,7 +58,7 @@ def read_figures(ranks: Ranks, box: Path) -> tuple[float | None, float | None, f
     """What an H200 could do at most in two precisions, what an unknown GPU could, and what is known here."""
     single, half = begin(ranks, box, {}), begin(ranks, box, {"precision": "bf16"})
     instruments = Instruments(single, began_s=0.0)
-    figures = {**vars(instruments.read(1)), **vars(instruments.speed(1, at_s=0.5))}
+    figures = {**vars(instruments.read(1)), **vars(instruments.throughput(1, at_s=0.5))}
     return (
         most_samples_per_s(single, "NVIDIA H200"),
         most_samples_per_s(half, "NVIDIA H200"),
