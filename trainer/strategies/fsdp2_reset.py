@@ -72,7 +72,9 @@ def _drop_whole_gradients(root: FSDPModule) -> None:
             continue
         for group in _groups(module._get_fsdp_state()):
             for parameter in group.fsdp_params:
-                parameter.unsharded_accumulated_grad = None
+                # Since torch 2.15 it is no attribute of its own, but the gradient below.
+                if "unsharded_accumulated_grad" in vars(parameter):
+                    parameter.unsharded_accumulated_grad = None
                 if hasattr(parameter, "_unsharded_param"):
                     parameter._unsharded_param.grad = None
 
