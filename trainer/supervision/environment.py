@@ -1,6 +1,6 @@
 """The environment of the ranks: every variable we set, once, with its reason. Standard library only.
 
-Written for torch 2.11 to 2.14. In layers, the later one wins: W&B's of a batch, what the box's processes
+Written for torch 2.11 to 2.15. In layers, the later one wins: W&B's of a batch, what the box's processes
 inherit, our defaults, what the preflight found, the job's `env:`, and last the names that are ours, without
 which the supervisor could not keep its promises.
 """
