@@ -207,6 +207,15 @@ LIES: Mapping[str, Lie] = {
     "outcome with a traceback that steers": _outcome(
         **_FAILED, first_failure=_RANKS[0] | {"exit_code": 1, "traceback": STEERING, "exception": STEERING}
     ),
+    "outcome with last lines that steer": _outcome(
+        **_FAILED, first_failure=_RANKS[0] | {"exit_code": 2, "last_lines": f"{STEERING}\n{MARKUP}"}
+    ),
+    "outcome with last lines that are long": _outcome(
+        **_FAILED, first_failure=_RANKS[0] | {"exit_code": 2, "last_lines": "x\n" * 1_000_000}
+    ),
+    "outcome with last lines that are a list": _outcome(
+        **_FAILED, first_failure=_RANKS[0] | {"exit_code": 2, "last_lines": ["x"]}
+    ),
     "outcome with scores that are text": _outcome(scores={"nrmse": "low"}),
     "outcome with scores that steer": _outcome(scores={STEERING: 1.0}),
     "outcome with a start at no time": _outcome(

@@ -12,7 +12,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -45,8 +45,15 @@ as a launch failure."""
 _NO_MEMORY = re.compile(
     r"\bOutOfMemoryError\b|^MemoryError\b|CUDA (error: )?out of memory|can't allocate memory"
     r"|\b(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED\b|\bCUFFT_ALLOC_FAILED\b"
+    r"|DataLoader worker \(pid \d+\) is killed by signal: (Killed|Bus error)"
 )
-"""Found in the text of an error: no memory, for torch or for a library that allocates by itself."""
+"""Found in the text of an error: no memory, for torch or for a library that allocates by itself. A worker of
+a DataLoader is killed when main memory is full, and gets SIGBUS when /dev/shm is."""
+
+_IN_WORKER = re.compile(r"Caught \w+ in (.+)\.$")
+"""The message that torch gives the exception of a worker; the worker's own traceback follows it."""
+_WORKER_GONE = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly$")
+_WORKER_KILLED = re.compile(r"RuntimeError: DataLoader worker \(pid \d+\) is killed by signal: .+")
 
 _TAIL = 1 << 16
 _HEADER = "Traceback (most recent call last):"
@@ -57,6 +64,9 @@ _BARE_ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception|Interrupt)(: .*)?$")
 _REASON_OF_TEXT: Mapping[Reason, re.Pattern[str]] = {
     "device": _FAILED_DEVICE,
     "oom": _NO_MEMORY,
+    "signal": re.compile(
+        r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (is killed by signal: \w|exited unexpectedly$)"
+    ),
     "disk": re.compile(r"\[Errno 28\]|No space left on device|Disk quota exceeded"),
     "communication": re.compile(
         r"\bDist(Backend|Network|Store)Error\b|\bgloo\b|\bNCCL\b|\bnccl[A-Z]\w+"
@@ -262,10 +272,36 @@ def parse_raised(text: str) -> Raised | None:
         bare = next((line for line in reversed(lines) if _BARE_ERROR.match(line)), None)
         return Raised(exception=bare, traceback=bare) if bare else None
     start = headers[-1]
-    end = next((n for n in range(start + 1, len(lines)) if not lines[n].startswith((" ", "\t"))), None)
+    end = _end_of_stack(lines, start)
     if end is None:
         return None
-    return Raised(exception=lines[end], traceback="\n".join(lines[start : end + 1]))
+    return _of_worker(lines, start, end) or Raised(
+        exception=lines[end].rstrip(), traceback="\n".join(lines[start : end + 1])
+    )
+
+
+def _end_of_stack(lines: Sequence[str], start: int) -> int | None:
+    """Return the number of the line with the exception, of a stack whose header is line `start`."""
+    return next((n for n in range(start + 1, len(lines)) if not lines[n].startswith((" ", "\t"))), None)
+
+
+def _of_worker(lines: Sequence[str], start: int, end: int) -> Raised | None:
+    """Return what a worker process says of its own error, or what killed it; None: it is not about a worker.
+
+    torch raises the worker's exception again with "Caught X in DataLoader worker process 0." as its message,
+    and of a worker that was killed it may name the signal only in an exception that a second one follows.
+    """
+    if caught := _IN_WORKER.search(lines[end]):
+        inner = end + 1
+        its_end = _end_of_stack(lines, inner) if lines[inner : inner + 1] == [f"Original {_HEADER}"] else None
+        if its_end is not None:
+            text = "\n".join(lines[start : its_end + 1])
+            return Raised(exception=f"{lines[its_end]} (in {caught[1]})", traceback=text)
+    if _WORKER_GONE.search(lines[end]):
+        killed = next((line for line in reversed(lines[:start]) if _WORKER_KILLED.match(line)), None)
+        if killed is not None:
+            return Raised(exception=killed.strip(), traceback="\n".join([killed, *lines[start : end + 1]]))
+    return None
 
 
 def reason_of_text(exception: str) -> Reason:

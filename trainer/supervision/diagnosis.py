@@ -22,6 +22,7 @@ from trainer.distributed.exit import (
     reason_of_text,
 )
 from trainer.distributed.nodes import ThisNode
+from trainer.supervision.last_lines import last_line, last_lines
 from trainer.supervision.launch_agent import AgentRecord
 from trainer.supervision.progress import beat_of
 from trainer.supervision.rank_process import RankProcess
@@ -30,6 +31,8 @@ from trainer.supervision.stop import stopped_by
 _UNCAUGHT = 1
 """How Python leaves after an exception that nobody caught."""
 _ENDED_BY_OTHERS = (-signal.SIGTERM, REASONS["stopped"].rank_exit_code)
+_NO_LAST_LINES = (None, 0, *_ENDED_BY_OTHERS)
+"""Exit codes of ranks that did not fail by themselves, or were not seen to."""
 _AT_THE_END_OF_TIME = 1e11
 """Later than any moment, and a number that JSON has: supervisors tell each other of such ranks, too."""
 
@@ -174,7 +177,8 @@ def _failure_line(end: RankEnd, reason: Reason, watched: Watched) -> str:
         return f"{who} failed{where}: {end.exception}"
     if end.exit_code == 0:
         return f"{who} exited with code 0{where} before the training was done"
-    return f"{who} exited with code {end.exit_code}{where}"
+    said = last_line(end.last_lines)
+    return f"{who} exited with code {end.exit_code}{where}" + (f"; last line: {said}" if said else "")
 
 
 def _stop_line(ends: Sequence[DatedEnd], watched: Watched) -> str:
@@ -248,7 +252,8 @@ def _read_end(box: Path, rank: int, process: RankProcess | None, agent: AgentRec
     own, beat = read_own_record(box, rank), beat_of(box, rank)
     # Only of a rank that Python ended: elsewhere the last traceback of a log may be of an error long caught.
     read = {_UNCAUGHT: last_raised, -signal.SIGABRT: last_abort}.get(code or 0)
-    raised = read(box / layout.RAW_LOGS / f"rank-{rank}.log") if read else None
+    log = box / layout.RAW_LOGS / f"rank-{rank}.log"
+    raised = read(log) if read else None
     raised = Raised(exception=own.exception, traceback=own.traceback or "") if own.exception else raised
     end = RankEnd(
         rank=rank,
@@ -257,6 +262,7 @@ def _read_end(box: Path, rank: int, process: RankProcess | None, agent: AgentRec
         reason=own.reason,
         exception=raised.exception if raised else None,
         traceback=raised.traceback if raised else None,
+        last_lines=None if raised or code in _NO_LAST_LINES else last_lines(log),
         step=max(own.step, beat.step if beat else 0),
         activity=beat.activity if beat else "",
     )

@@ -9,10 +9,12 @@ to the millisecond; the launch agent cannot: it looks ten times a second and cou
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -180,8 +182,23 @@ def _become(program: tuple[str, ...], environment: Mapping[str, str]) -> NoRetur
     try:
         os.execvpe(program[0], program, environment)
     except OSError as error:
-        os.write(2, f"cannot run {program[0]}: {error.strerror}\n".encode())
+        os.write(2, f"cannot run {program[0]}: {_why_not(program[0], error)}\n".encode())
         os._exit(_CANNOT_RUN)
+
+
+def _why_not(program: str, error: OSError) -> str:
+    """Say why the kernel did not run a program: of a script that is there, its interpreter is not."""
+    path = shutil.which(program)
+    if error.errno != errno.ENOENT or path is None:
+        return error.strerror or str(error)
+    with contextlib.suppress(OSError):
+        first = read_small(path, _WIDTH).partition(b"\n")[0]
+        if first.endswith(b"\r"):
+            return "its first line ends with a carriage return (a Windows line ending); save it with LF alone"
+        if first.startswith(b"#!"):
+            interpreter = first[2:].decode("utf-8", "replace").strip()
+            return f"its interpreter was not found: {interpreter}"
+    return error.strerror or str(error)
 
 
 def _log_into(path: Path) -> None:

@@ -35,8 +35,8 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
     ]
     if run.cause is Cause.CONTRADICTION:
         parts.append(_side_by_side(explanation.says_success, explanation.says_otherwise, width))
-    if outcome is not None and outcome.first_failure and outcome.first_failure.traceback:
-        parts.append(_traceback(outcome.first_failure))
+    if outcome is not None and outcome.first_failure and _said(outcome.first_failure):
+        parts.append(_last_words(outcome.first_failure))
     parts.append(
         facts([("outputs", run.out_dir), ("try", advice_for(run, checkpoint=explanation.checkpoint))])
     )
@@ -115,6 +115,11 @@ def _side_by_side(left: tuple[Proof, ...], right: tuple[Proof, ...], width: int 
     return table(("SAYS SUCCESS", "SAYS OTHERWISE"), cells)
 
 
-def _traceback(rank: RankEnd) -> str:
-    lines = (rank.traceback or "").rstrip().split("\n")
+def _said(rank: RankEnd) -> str:
+    """Return the rank's traceback, or what it printed last."""
+    return rank.traceback or rank.last_lines or ""
+
+
+def _last_words(rank: RankEnd) -> str:
+    lines = _said(rank).rstrip().split("\n")
     return "\n".join([f"rank {rank.rank} said:", *(f"  {line}" for line in lines)])

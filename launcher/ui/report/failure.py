@@ -58,8 +58,9 @@ def _hang(report: RunReport) -> Iterator[Html]:
 def _traceback(report: RunReport) -> Iterator[Html]:
     outcome = report.explanation.outcome
     failure = None if outcome is None else outcome.first_failure
-    if failure is not None and failure.traceback:
-        yield _text_block(f"Rank {failure.rank} failed first, at step {failure.step}", failure.traceback)
+    said = "" if failure is None else failure.traceback or failure.last_lines
+    if failure is not None and said:
+        yield _text_block(f"Rank {failure.rank} failed first, at step {failure.step}", said)
 
 
 def _text_block(title: str, text: str) -> Html:

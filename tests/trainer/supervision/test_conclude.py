@@ -132,8 +132,72 @@ def test_a_failure_nobody_could_write_about_is_the_full_disks(box: Path) -> None
 def test_an_exception_is_only_read_from_the_log_of_a_program_that_left_with_1(box: Path) -> None:
     caught = "Traceback (most recent call last):\n  File 'x'\nValueError: caught and printed\n"
     (box / layout.RAW_LOGS / "rank-0.log").write_text(caught)
-    assert outcome(box, exits(3, -15)).detail == "rank 0 exited with code 3"
+    told = outcome(box, exits(3, -15))
+    assert told.detail == "rank 0 exited with code 3; last line: ValueError: caught and printed"
+    assert told.first_failure and told.first_failure.exception is None
     assert outcome(box, exits(1, -15)).detail == "your program raised ValueError: caught and printed (rank 0)"
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        (b"usage: t.py [-h] [--lr LR]\nt.py: error: unrecognized arguments: --lrr 3\n", "--lrr 3"),
+        (b"bash: line 1: trian: command not found\n\n", "trian: command not found"),
+        (b"0/9\r1/9\r2/9\nconfig file is missing: conf/x.yaml", "conf/x.yaml"),
+        (b"0/9\r1/9\rbroken", "last line: broken"),
+        (b"[rank0]: no such table: \xff\n" + b"\n" * 50, "no such table: \ufffd"),
+        (b"x" * 100_000 + b"\n" + b"y" * 1000, "y" * 300 + "…"),
+    ],
+)
+def test_what_a_failed_program_printed_last_is_told(box: Path, printed: bytes, said: str) -> None:
+    (box / layout.RAW_LOGS / "rank-0.log").write_bytes(printed)
+    for code in (1, 2, 127):
+        told = outcome(box, exits(code, -15))
+        assert told.detail.startswith(f"rank 0 exited with code {code}; last line: ")
+        assert told.detail.endswith(said)
+        assert told.first_failure and told.first_failure.last_lines
+        assert told.first_failure.last_lines.endswith(said.removeprefix("last line: "))
+        assert "\r" not in told.first_failure.last_lines
+    assert Outcome.from_json(told.to_json()) == told
+
+
+def test_nothing_is_told_of_what_ranks_printed_that_others_ended(box: Path) -> None:
+    for rank in range(4):
+        (box / layout.RAW_LOGS / f"rank-{rank}.log").write_text("step 7\n")
+    ranks = outcome(box, exits(2, -15, 0, 143)).ranks
+    assert [rank.last_lines for rank in ranks] == ["step 7", None, None, None]
+
+
+def test_a_program_that_fails_without_a_word_has_no_last_line(box: Path) -> None:
+    (box / layout.RAW_LOGS / "rank-0.log").write_text("\n \n\n")
+    assert outcome(box, exits(3, -15)).detail == "rank 0 exited with code 3"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("DataLoader worker (pid 31499) is killed by signal: Killed. ", "oom"),
+        (
+            "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's "
+            "workers are out of shared memory. Please try to raise your shared memory limit.",
+            "oom",
+        ),
+        ("DataLoader worker (pid 31499) is killed by signal: Segmentation fault. ", "signal"),
+        ("DataLoader worker (pid(s) 31499) exited unexpectedly", "signal"),
+        ("DataLoader worker (pid(s) 1, 2) exited unexpectedly", "signal"),
+        (
+            "DataLoader worker (pid 9) exited unexpectedly with exit code 1. Details are lost due to "
+            "multiprocessing. Rerunning with num_workers=0 may give better error trace.",
+            "error",
+        ),
+    ],
+)
+def test_a_killed_worker_of_a_data_loader_is_no_error_of_the_program(
+    box: Path, message: str, reason: str
+) -> None:
+    text = f"Traceback (most recent call last):\n  File 'x.py', line 12\nRuntimeError: {message}\n"
+    (box / layout.RAW_LOGS / "rank-0.log").write_text(text)
+    assert outcome(box, exits(1, -15)).reason == reason
 
 
 def test_what_the_rank_wrote_of_itself_wins_over_its_log(box: Path) -> None:

@@ -305,8 +305,25 @@ def test_leaving_with_0_before_the_first_step_proves_nothing(launch: Launcher) -
 
 def test_a_program_that_does_not_exist_is_told_in_the_log(launch: Launcher) -> None:
     run = launch("", command=["no-such-program"], ranks=1)
-    assert run.outcome().detail == "rank 0 exited with code 127"
-    assert "rank0 cannot run no-such-program: No such file or directory" in run.log()
+    why = "cannot run no-such-program: No such file or directory"
+    assert run.outcome().detail == f"rank 0 exited with code 127; last line: {why}"
+    assert f"rank0 {why}" in run.log()
+
+
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [
+        ("#!/bin/bash\r", "its first line ends with a carriage return"),
+        ("#!/no/such/python3 -u", "its interpreter was not found: /no/such/python3 -u"),
+    ],
+)
+def test_a_script_whose_interpreter_is_not_there_is_told_why(
+    launch: Launcher, tmp_path: Path, first: str, why: str
+) -> None:
+    script = tmp_path / "go.sh"
+    script.write_bytes(f"{first}\necho hi\n".encode())
+    script.chmod(0o755)
+    assert why in launch("", command=[str(script)], ranks=1).outcome().detail
 
 
 def test_a_torch_that_cannot_be_imported_is_told_in_the_outcome(launch: Launcher, tmp_path: Path) -> None:
