@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,8 @@ def load(
     Raises JobFileError with every fault.
     """
     sets = [*as_sets(overrides), *([f"name={json.dumps(name)}"] if name else [])]
-    return load_job(source.text, source.name, sets, str(source.folder), now)
+    spec = load_job(source.text, source.name, sets, str(source.folder), now)
+    return spec if source.file is None else replace(spec, job_file=str(source.file))
 
 
 def as_sets(overrides: Overrides) -> list[str]:

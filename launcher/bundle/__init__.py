@@ -77,7 +77,7 @@ class Bundler:
         self.secrets(spec)
         check_script(spec)
         if spec.code is not None:
-            tree = worktree(spec.code.path, spec.code.exclude)
+            tree = worktree(spec.code.path, spec.code.exclude, spec.code.include)
             if spec.train is not None:
                 _must_not_hide_ours(tree)
             for name in tree.paths:
@@ -134,7 +134,7 @@ class Bundler:
             return (None if job.code is None else code), job.about
         about: dict[str, Any] | None = None
         if spec.code is not None:
-            tree = worktree(spec.code.path, spec.code.exclude)
+            tree = worktree(spec.code.path, spec.code.exclude, spec.code.include)
             about = {"commit": tree.commit, "dirty": tree.dirty}
             _pack_code(code, tree)
         if self._kept is not None:

@@ -53,14 +53,16 @@ class Worktree:
     """Something is not committed."""
 
 
-def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
-    """Return the files to ship: in a git checkout what git tracks or would track. Raises UsageError."""
-    home_known = os.path.expanduser(folder)  # noqa: PTH111 (Path raises RuntimeError on an unknown ~user)
-    root = Path(home_known).resolve()
+def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = ()) -> Worktree:
+    """Return the files to ship: in a git checkout what git tracks or would track. Raises UsageError.
+
+    `include` adds files that would be left out; `exclude` removes files, these too.
+    """
+    root = _root_of(folder)
     if not root.is_dir():
         raise JobValueError(f"code.path: no folder {root}")
     in_git = _in_git(root)
-    listed = _git_listed(root) if in_git else _walked(root)
+    listed = [*(_git_listed(root) if in_git else _walked(root)), *_included(root, include)]
     paths = tuple(sorted({path for path in listed if not _excluded(path, exclude)}))
     if not paths:
         hint = "git ignores everything in it" if in_git else ""
@@ -69,6 +71,32 @@ def worktree(folder: str, exclude: Sequence[str] = ()) -> Worktree:
     _check_size(root, paths)
     commit, dirty = commit_of(root)
     return Worktree(root=root, paths=paths, commit=commit, dirty=dirty)
+
+
+def why_not_shipped(
+    path: str, folder: str, exclude: Sequence[str] = (), include: Sequence[str] = ()
+) -> str | None:
+    """Say why a file of the folder is not shipped; None where it is, or where there is no such file.
+
+    `path`: from the folder, of any origin.
+    """
+    root = _root_of(folder)
+    inner = PurePosixPath(path)
+    try:
+        if inner.is_absolute() or ".." in inner.parts or not (root / inner).is_file():
+            return None
+        if str(inner) in worktree(folder, exclude, include).paths:
+            return None
+    except (OSError, ValueError, UsageError):
+        return None
+    if _excluded(str(inner), exclude):
+        return "named by code.exclude"
+    return "ignored by git" if _in_git(root) else "left out, as caches are"
+
+
+def _root_of(folder: str) -> Path:
+    home_known = os.path.expanduser(folder)  # noqa: PTH111 (Path raises RuntimeError on an unknown ~user)
+    return Path(home_known).resolve()
 
 
 def commit_of(root: Path) -> tuple[str | None, bool]:
@@ -154,8 +182,24 @@ def _walked(root: Path) -> Iterator[str]:
         subfolders[:] = [s for s in subfolders if s not in links and not _is_left_out(here / s)]
         for name in [*names, *links]:
             path = here / name
-            if path.is_symlink() or path.is_file():
+            if _is_file_or_link(path):
                 yield path.relative_to(root).as_posix()
+
+
+def _included(root: Path, patterns: Sequence[str]) -> Iterator[str]:
+    """Yield the files that the globs name, and those in folders that they name."""
+    for pattern in patterns:
+        if PurePosixPath(pattern).is_absolute() or ".." in PurePosixPath(pattern).parts:
+            raise JobValueError(f"code.include: {pattern} is not within {root}")
+        matches = list(root.glob(pattern.rstrip("/") or "*"))
+        files = [file for match in matches for file in [match, *match.rglob("*")] if _is_file_or_link(file)]
+        if not files:
+            raise JobValueError(f"code.include: no file in {root} matches {pattern}")
+        yield from (file.relative_to(root).as_posix() for file in files)
+
+
+def _is_file_or_link(path: Path) -> bool:
+    return path.is_symlink() or path.is_file()
 
 
 def _is_left_out(folder: Path) -> bool:

@@ -29,9 +29,10 @@ def read_job_file(path: Path, sets: tuple[str, ...], name: str | None, by: str |
 
     Raises JobFileError, and UsageError when the file cannot be read.
     """
-    path = example_or(path)
+    typed, path = path, example_or(path)
     reads(path)
-    return _changed(jobs.text_in(path), str(path), path.resolve().parent, sets, name, by)
+    spec = _changed(jobs.text_in(path), str(path), path.resolve().parent, sets, name, by)
+    return replace(spec, job_file=str(typed))
 
 
 def job_of(run: Run, sets: tuple[str, ...], name: str | None, by: str | None) -> JobSpec:
@@ -40,8 +41,10 @@ def job_of(run: Run, sets: tuple[str, ...], name: str | None, by: str | None) ->
     Raises JobFileError.
     """
     wiring: Wiring = click.get_current_context().obj
-    source = jobs.source_of(read_job(chain_of(wiring.ledger(), run)[0].spec_json))
-    return _changed(source.text, f"the job of {run.id}", source.folder, sets, name, by)
+    first = read_job(chain_of(wiring.ledger(), run)[0].spec_json)
+    source = jobs.source_of(first)
+    spec = _changed(source.text, f"the job of {run.id}", source.folder, sets, name, by)
+    return replace(spec, job_file=first.job_file)
 
 
 def _changed(

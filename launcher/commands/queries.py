@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from launcher.commands.missing_file import missing_file
 from launcher.config import read_job
 from launcher.core import (
     BoxStatus,
@@ -118,6 +119,8 @@ class Explanation:
     last_event: Event | None = None
     steps: tuple[StepEnd, ...] = ()
     """Of its box, as far as they came home."""
+    not_shipped: str = ""
+    """A file that its program missed, and why it was not shipped; empty: none is known."""
 
     @property
     def says_success(self) -> tuple[Proof, ...]:
@@ -139,6 +142,8 @@ class RunEnding:
     checkpoint: bool
     """One came home."""
     scores: dict[str, float] = field(default_factory=dict)
+    not_shipped: str = ""
+    """As in `Explanation`."""
 
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
@@ -264,6 +269,7 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         stacks=tuple(stacks),
         last_event=events[-1] if events else None,
         steps=outputs.steps(),
+        not_shipped=missing_file(run),
     )
 
 
@@ -277,6 +283,7 @@ def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> Run
         row=row_of(ledger, run, now),
         attempts=[row_of(ledger, attempt, now) for attempt in chain],
         scores=(outcome.scores if outcome else None) or {},
+        not_shipped=missing_file(run),
     )
 
 

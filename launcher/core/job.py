@@ -78,6 +78,8 @@ class Code:
     path: str = "."
     """Relative to the job file."""
     exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    """Globs of files and folders to ship though git ignores them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +178,9 @@ class JobSpec:
     """The machine is held for other runs: there is neither `train` nor `command`."""
     slot_on: str | None = field(default=None, metadata=OURS)
     """The id of the run whose machine it takes a slot of; None: any that is held for everybody."""
+
+    job_file: str | None = field(default=None, metadata=OURS)
+    """The file that it was read from, as typed; None: it came from no file, or from a batch."""
 
     @property
     def auto_keys(self) -> tuple[str, ...]:

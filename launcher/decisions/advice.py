@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from launcher.config import read_job
 from launcher.core import Cause, Phase, Run
 
 _DEFAULT = "local"
 """Where a command goes that names no provider."""
 AFTER_SUCCESS = "nothing to do"
+_ANY_FILE = "JOB.yaml"
+"""Of a job that came from no file."""
 
 ADVICE: Mapping[Cause, str] = {
     Cause.USER_ERROR: "fix the program or the job file, then: {edited}",
@@ -21,7 +27,7 @@ ADVICE: Mapping[Cause, str] = {
     Cause.DISK: "ask for more with resources.disk_gb, or keep fewer checkpoints",
     Cause.HOST: "launch again on another machine; `retry: {{host: 2}}` does this automatically",
     Cause.SLOW: "{resume} on another machine, its host is avoided now: {again}",
-    Cause.STORAGE: "free some space, or choose another folder: vastrun launch JOB.yaml{where} --out DIR",
+    Cause.STORAGE: "free some space, or choose another folder: vastrun launch{job_file}{where} --out DIR",
     Cause.HANG: "read the stacks; raise limits.stall_s only if the rank was slow, not stuck",
     Cause.STOPPED: "{resume}: {again}",
     Cause.PRUNED: "others of its batch do better; to finish it all the same, {resume}: {again}",
@@ -29,7 +35,7 @@ ADVICE: Mapping[Cause, str] = {
     Cause.MONEY_LIMIT: "{resume} with more money: {again} --set limits.usd=...",
     Cause.PREEMPTED: "{resume} on another machine: {again}",
     Cause.LOST: "{resume} on another machine: {again}",
-    Cause.NO_OFFER: "relax the requirements that no offer meets: vastrun plan JOB.yaml{where}",
+    Cause.NO_OFFER: "relax the requirements that no offer meets: vastrun plan{job_file}{where}",
     Cause.PROVIDER: "see what the provider said: vastrun why {run}; then launch again",
     Cause.UNPROVEN: "a proof is missing above; the log may show why: vastrun logs {run}",
     Cause.CONTRADICTION: "the proofs above contradict each other; compare with the log: vastrun logs {run}",
@@ -37,17 +43,74 @@ ADVICE: Mapping[Cause, str] = {
 }
 
 
-def advice_for(run: Run, *, checkpoint: bool) -> str:
-    """Name one thing to do next. `checkpoint`: one was downloaded."""
+@dataclass(frozen=True, kw_only=True)
+class AdviceRule:
+    """Advice for a failure that is known more exactly than its cause."""
+
+    causes: tuple[Cause, ...]
+    text: str
+    detail: str = ""
+    """A regular expression that the run's detail must contain."""
+    own_program: bool = False
+    """True: only for a program of the user's own."""
+
+
+RULES: tuple[AdviceRule, ...] = (
+    AdviceRule(
+        causes=(Cause.COMMUNICATION, Cause.USER_ERROR),
+        detail=r"EADDRINUSE|[Aa]ddress already in use",
+        text="use the port in $MASTER_PORT, which is free on the machine, not a fixed one; then: {edited}",
+    ),
+    AdviceRule(
+        causes=(Cause.OUT_OF_MEMORY,),
+        detail="signal: Bus error",
+        text="/dev/shm is full: use fewer DataLoader workers or smaller batches; then: {edited}",
+    ),
+    AdviceRule(
+        causes=(Cause.OUT_OF_MEMORY,),
+        detail=r"signal: Killed|killed by the kernel",
+        text="use less main memory, or ask for more with resources.memory_gb; then: {edited}",
+    ),
+    AdviceRule(
+        causes=(Cause.OUT_OF_MEMORY,),
+        own_program=True,
+        text="use a smaller batch, or ask for more with resources.gpu_memory_gb; then: {edited}",
+    ),
+    AdviceRule(
+        causes=(Cause.USER_ERROR, Cause.SETUP),
+        detail=r"ends with a carriage return|\^M: bad interpreter|required file not found|\\r': command",
+        text="save the script with Unix line endings (LF, as dos2unix does); then: {edited}",
+    ),
+)
+"""The first rule that fits a run comes before the advice of its cause."""
+
+
+def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
+    """Name one thing to do next. `checkpoint`: one was downloaded.
+
+    `not_shipped`: a file that the program missed and that is on this computer, and why it was not shipped.
+    """
     if run.phase is Phase.DESTROY:
         return f"destroy its machine: vastrun resume {run.id}"
     if run.phase is not Phase.ENDED:
         return f"still running: vastrun attach {run.id}"
     if run.cause is None:
         return AFTER_SUCCESS
+    spec = read_job(run.spec_json)
     where = "" if run.provider == _DEFAULT else f" --provider {run.provider}"
-    edited = f"vastrun launch JOB.yaml{where}{f' --from {run.id}' if checkpoint else ''}"
+    job_file = f" {shlex.quote(spec.job_file or _ANY_FILE)}"
+    edited = f"vastrun launch{job_file}{where}{f' --from {run.id}' if checkpoint else ''}"
+    if not_shipped:
+        return f"{not_shipped}; add it to code.include, then: {edited}"
     # A run that is continued has its job with it.
-    again = edited.replace(" JOB.yaml", "") if checkpoint else edited
+    again = edited.replace(job_file, "", 1) if checkpoint else edited
     resume = "continue it" if checkpoint else "start it again"
-    return ADVICE[run.cause].format(run=run.id, again=again, edited=edited, where=where, resume=resume)
+    rules = (rule.text for rule in RULES if _fits(rule, run, own_program=spec.command is not None))
+    text = next(rules, ADVICE[run.cause])
+    return text.format(run=run.id, again=again, edited=edited, where=where, resume=resume, job_file=job_file)
+
+
+def _fits(rule: AdviceRule, run: Run, *, own_program: bool) -> bool:
+    if run.cause not in rule.causes or (rule.own_program and not own_program):
+        return False
+    return re.search(rule.detail, run.detail) is not None

@@ -64,6 +64,7 @@ def _section(cause: Cause) -> str:
         again="vastrun launch --from RUN",
         edited="vastrun launch JOB.yaml --from RUN",
         where="",
+        job_file=" JOB.yaml",
         resume="continue it",
     )
     return f"## `{cause}`\n\n```text\n{verdict}, exit code {EXIT_CODE_OF[verdict]}\ntry   {advice}\n```\n\n"

@@ -62,7 +62,7 @@ def ending_document(ending: RunEnding) -> Document:
         "scores": ending.scores,
         "attempts": [{"id": a.run.id, "verdict": a.verdict, "usd": a.usd} for a in ending.attempts],
         "usd_all_attempts": sum(attempt.usd for attempt in ending.attempts),
-        "next": advice_for(ending.row.run, checkpoint=ending.checkpoint),
+        "next": advice_for(ending.row.run, checkpoint=ending.checkpoint, not_shipped=ending.not_shipped),
     }
 
 
@@ -87,7 +87,9 @@ def explanation_document(explanation: Explanation) -> Document:
         "outcome": (None if explanation.outcome is None else _with_former_keys(asdict(explanation.outcome))),
         "stacks": explanation.stacks,
         "steps": [asdict(end) for end in explanation.steps],
-        "next": advice_for(explanation.row.run, checkpoint=explanation.checkpoint),
+        "next": advice_for(
+            explanation.row.run, checkpoint=explanation.checkpoint, not_shipped=explanation.not_shipped
+        ),
     }
 
 

@@ -33,7 +33,7 @@ def summary(ending: RunEnding, now: float) -> str:
                 "next",
                 ""
                 if run.cause is None and run.phase is Phase.ENDED
-                else advice_for(run, checkpoint=ending.checkpoint),
+                else advice_for(run, checkpoint=ending.checkpoint, not_shipped=ending.not_shipped),
             ),
         ]
     )

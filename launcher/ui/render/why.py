@@ -38,7 +38,15 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
     if outcome is not None and outcome.first_failure and _said(outcome.first_failure):
         parts.append(_last_words(outcome.first_failure))
     parts.append(
-        facts([("outputs", run.out_dir), ("try", advice_for(run, checkpoint=explanation.checkpoint))])
+        facts(
+            [
+                ("outputs", run.out_dir),
+                (
+                    "try",
+                    advice_for(run, checkpoint=explanation.checkpoint, not_shipped=explanation.not_shipped),
+                ),
+            ]
+        )
     )
     return "\n\n".join(parts)
 

@@ -81,7 +81,9 @@ def run_page(
 def _header(report: RunReport) -> Html:
     run, row = report.run, report.row
     cause = shortened(cause_line(run))
-    following = advice_for(run, checkpoint=report.explanation.checkpoint)
+    following = advice_for(
+        run, checkpoint=report.explanation.checkpoint, not_shipped=report.explanation.not_shipped
+    )
     is_done = run.cause is None and run.phase is Phase.ENDED
     return element(
         "header",

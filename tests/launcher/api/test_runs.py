@@ -72,7 +72,9 @@ def test_a_job_may_be_a_file_text_a_dict_or_a_spec(form: str, notebook: Notebook
     }[form]
     run = notebook.client.launch(job)
     expected = load_job(text, "job.yaml", (), str(notebook.folder))
-    assert read_job(notebook.ledger.get(run.id).spec_json) == expected
+    found = read_job(notebook.ledger.get(run.id).spec_json)
+    assert found.job_file == (str(job) if form in ("a path", "its name") else None)
+    assert replace(found, job_file=None) == expected
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from launcher.config import dump_job
 from launcher.core import Cause, Phase, Run
 from launcher.core.errors import ProviderError
 from launcher.decisions.advice import ADVICE, advice_for
 from launcher.outputs.folder import Outputs
 from tests.fakebox import Training
+from tests.jobs import command_job, train_job
 from tests.launcher.terminal import CRASH, HANG, Terminal
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome, Reason
@@ -144,7 +146,8 @@ BY_HAND = {Cause.STORAGE, Cause.PREEMPTED, Cause.LOST, Cause.PRUNED}
 
 def commands_in(advice: str, terminal: Terminal) -> list[list[str]]:
     """Each command that the advice names, its placeholders filled in as a user would."""
-    text = advice.replace("JOB.yaml", str(terminal.job)).replace("=...", "=2")
+    assert "JOB.yaml" not in advice
+    text = advice.replace("=...", "=2")
     text = text.replace("--out DIR", f"--out {terminal.folder / 'elsewhere'}")
     return [shlex.split(found)[1:] for found in _COMMAND.findall(text)]
 
@@ -212,6 +215,70 @@ def test_advice_names_the_provider_unless_it_is_the_default(tmp_path: Path) -> N
 
     assert " --provider vast" in advice_for(replace(run, provider="vast"), checkpoint=False)
     assert "--provider" not in advice_for(replace(run, provider="local"), checkpoint=False)
+
+
+PROGRAM, TRAINING = dump_job(command_job()), dump_job(train_job())
+
+
+@pytest.mark.parametrize(
+    ("spec_json", "cause", "detail", "says"),
+    [
+        (PROGRAM, Cause.COMMUNICATION, "DistNetworkError: port: 29500, name: EADDRINUSE", "$MASTER_PORT"),
+        (PROGRAM, Cause.USER_ERROR, "OSError: [Errno 98] Address already in use", "$MASTER_PORT"),
+        (PROGRAM, Cause.COMMUNICATION, "NCCL error", "nccl_debug"),
+        (PROGRAM, Cause.OUT_OF_MEMORY, "torch.OutOfMemoryError: CUDA out of memory", "gpu_memory_gb"),
+        (PROGRAM, Cause.OUT_OF_MEMORY, "DataLoader worker (pid 1) is killed by signal: Killed", "memory_gb"),
+        (
+            PROGRAM,
+            Cause.OUT_OF_MEMORY,
+            "DataLoader worker (pid 1) is killed by signal: Bus error.",
+            "/dev/shm",
+        ),
+        (PROGRAM, Cause.OUT_OF_MEMORY, "rank 1 was killed by the kernel (out of memory)", "memory_gb"),
+        (TRAINING, Cause.OUT_OF_MEMORY, "rank 1 was killed by the kernel (out of memory)", "memory_gb"),
+        (TRAINING, Cause.OUT_OF_MEMORY, "torch.OutOfMemoryError", "halve train.batch"),
+        (PROGRAM, Cause.USER_ERROR, "go.sh: /bin/sh^M: bad interpreter: No such file", "LF"),
+        (PROGRAM, Cause.USER_ERROR, "go.sh: line 2: $'\\r': command not found", "LF"),
+        (PROGRAM, Cause.USER_ERROR, "ValueError: {run} {nosuch}", "fix the program"),
+    ],
+)
+def test_what_is_known_of_a_failure_decides_on_the_advice(
+    spec_json: str, cause: Cause, detail: str, says: str
+) -> None:
+    advice = advice_for(_failed(spec_json, cause, detail), checkpoint=False)
+    assert says in advice
+    assert ("train." in advice) is ("halve" in says)
+
+
+def test_advice_names_the_job_file_as_it_was_typed() -> None:
+    spec = replace(command_job(), job_file="jobs/my job.yaml")
+    for cause in (Cause.USER_ERROR, Cause.STORAGE, Cause.NO_OFFER, Cause.LOST):
+        advice = advice_for(_failed(dump_job(spec), cause), checkpoint=False)
+        assert "'jobs/my job.yaml'" in advice
+        assert "JOB.yaml" not in advice
+    assert "yaml" not in advice_for(_failed(dump_job(spec), Cause.LOST), checkpoint=True)
+
+
+def test_a_file_that_was_not_shipped_comes_first_in_the_advice() -> None:
+    advice = advice_for(
+        _failed(PROGRAM, Cause.USER_ERROR), checkpoint=False, not_shipped="a.yaml is ignored by git"
+    )
+    assert advice.startswith("a.yaml is ignored by git; add it to code.include, then: vastrun launch ")
+
+
+def _failed(spec_json: str, cause: Cause, detail: str = "") -> Run:
+    return Run(
+        id="calm-heron-3f1a",
+        job="demo",
+        spec_json=spec_json,
+        provider="local",
+        phase=Phase.ENDED,
+        out_dir="/nowhere",
+        created_at=0.0,
+        phase_at=0.0,
+        cause=cause,
+        detail=detail,
+    )
 
 
 def test_the_hint_for_a_checkpoint_that_is_still_on_the_machine_brings_it(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from launcher.commands.queries import Explanation, RunRow
+from launcher.config import dump_job
 from launcher.core import Cause, Cost, Phase, Run
 from launcher.core.verdict import EXIT_INTERRUPTED, EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.advice import ADVICE, advice_for
@@ -26,12 +27,13 @@ from launcher.ui.render.costs import costs_table
 from launcher.ui.render.loglines import first_error, parse_line
 from launcher.ui.render.table import facts, table
 from launcher.ui.render.why import explanation_text
+from tests.jobs import train_job
 from tests.waiting import LONGEST_S
 
 RUN = Run(
     id="calm-heron-3f1a",
     job="demo",
-    spec_json="{}",
+    spec_json=dump_job(train_job()),
     provider="local",
     phase=Phase.ENDED,
     out_dir="/o",
