@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import click
 
+from launcher.cli.standard_streams import open_closed_streams
 from launcher.cli.tables import COMMANDS, EXAMPLES, EXIT_CODES
 
 _GARBAGE_AFTER = 50_000
@@ -112,6 +113,7 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
 
 def main() -> None:
     """Run the program `vastrun`."""
+    open_closed_streams()
     # Most of what a command makes is what it imports, which is no garbage.
     gc.set_threshold(_GARBAGE_AFTER)
     sys.excepthook = _crashed
