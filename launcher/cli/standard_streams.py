@@ -23,4 +23,4 @@ def open_closed_streams() -> None:
             os.set_inheritable(opened, True)
         if getattr(sys, name) is None:
             mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: PTH123, SIM115
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
