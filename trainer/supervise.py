@@ -194,6 +194,8 @@ def conclude(
         first_failure=diagnosis.first_failure,
         hang=watched.hang,
         stop_cause=watched.stop_cause,
+        stop_sent_at=diagnosis.stop_sent_at,
+        stop_sent_step=None if diagnosis.stop_sent_at is None else watched.stopped_at_step,
         final_record=final is not None,
         steps_done=_steps_done(box, diagnosis),
         steps_planned=job.train.steps if job.train else None,

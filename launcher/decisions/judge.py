@@ -51,7 +51,12 @@ def judge(evidence: Evidence, spec: JobSpec, node: int = 0) -> Judgement:
     if cause is not None:
         blamed = _node_of(outcome, spec)
         return Judgement(cause=cause, detail=outcome.detail, proofs=proofs, node=blamed)
-    return _of_proofs(proofs)
+    judgement = _of_proofs(proofs)
+    if judgement.cause is not None and spec.command is not None and outcome.stop_sent_at is not None:
+        return replace(
+            judgement, cause=_stop_cause(outcome), detail=f"{_stop_text(outcome, spec)}; {outcome.detail}"
+        )
+    return judgement
 
 
 def _node_of(outcome: Outcome, spec: JobSpec) -> int | None:
@@ -66,8 +71,12 @@ def cause_of(outcome: Outcome) -> Cause | None:
     """Return the cause that the box names; None: it says that the training finished."""
     cause = REASONS[outcome.reason].cause
     if outcome.reason == "stopped":  # by whom, the stop file says
-        return STOP_CAUSES.get(outcome.stop_cause or "", Cause.STOPPED)
+        return _stop_cause(outcome)
     return None if cause is None else Cause(cause)
+
+
+def _stop_cause(outcome: Outcome) -> Cause:
+    return STOP_CAUSES.get(outcome.stop_cause or "", Cause.STOPPED)
 
 
 def _without_outcome(evidence: Evidence) -> Judgement:
@@ -122,6 +131,8 @@ def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:
 def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> list[Proof]:
     proofs = [_held(outcome)] if spec.hold is not None else [_ranks(outcome, spec)]
     proofs += [_exit(evidence)]
+    if outcome.stop_sent_at is not None:
+        proofs += [_stop(outcome, spec)]
     if len(outcome.starts) > 1:
         proofs += [_restarts(outcome.starts[:-1])]
     if node == 0:
@@ -185,6 +196,25 @@ def _exit(evidence: Evidence) -> Proof:
     return Proof(
         name="exit", holds=evidence.exit_code == 0, text=f"the exit code of the run is {evidence.exit_code}"
     )
+
+
+def _stop(outcome: Outcome, spec: JobSpec) -> Proof:
+    """Prove that a stop came too late to matter: all steps that the job asks for had been done."""
+    finished = cause_of(outcome) is None
+    if spec.command is not None:
+        wanted = spec.success.steps if spec.success is not None else None
+        finished = finished and wanted is not None and (outcome.stop_sent_step or 0) >= wanted
+    return Proof(name="stop", holds=finished, text=_stop_text(outcome, spec))
+
+
+def _stop_text(outcome: Outcome, spec: JobSpec) -> str:
+    """Say when the program was asked to stop, why, and how far it was."""
+    after_s = max(0.0, (outcome.stop_sent_at or 0.0) - outcome.started_at)
+    text = f"SIGTERM was sent {after_s:.0f} s after the start ({_stop_cause(outcome).replace('_', ' ')})"
+    wanted = outcome.steps_planned or (spec.success.steps if spec.success is not None else None)
+    if outcome.stop_sent_step is None or not (wanted or outcome.stop_sent_step):
+        return text
+    return f"{text}, at step {outcome.stop_sent_step}" + (f" of {wanted}" if wanted else "")
 
 
 def _final(outcome: Outcome) -> Proof:

@@ -197,6 +197,12 @@ LIES: Mapping[str, Lie] = {
     "outcome with a condition that steers": _outcome(checks=[_CHECK | {"name": STEERING}]),
     "outcome with a reason that does not exist": _outcome(reason="magic"),
     "outcome that was pruned by nobody": _outcome(reason="stopped", stop_cause="pruned"),
+    "outcome with a stop at no time": _outcome(stop_sent_at=1e300),
+    "outcome with a stop that is text": _outcome(stop_sent_at="soon", stop_sent_step=1),
+    "outcome with a stop at a step before the first": _outcome(stop_sent_at=1.8e9, stop_sent_step=-1),
+    "outcome with a stop before the start": replace(
+        _outcome(stop_sent_at=0.0, stop_sent_step=10**12, stop_cause="time_limit"), harmless=True
+    ),
     "step that was pruned by nobody": _failed_step(exit_code=143, stop="pruned"),
     "outcome with steps beyond any number": _outcome(steps_done=2**63),
     "outcome with a loss that is no number": Lie(

@@ -200,6 +200,10 @@ class Outcome:
     hang: Hang | None = None
     stop_cause: Name | None = None
     """What the stop file said: stopped, pruned, time_limit, money_limit, slow; None: there was none."""
+    stop_sent_at: Moment | None = None
+    """When SIGTERM was sent to ranks that had not ended, epoch seconds; None: it was not, or an older box."""
+    stop_sent_step: Step | None = None
+    """Step that every rank had reported by then; None: no stop was sent, or an older box."""
     final_record: bool = False
     """True: the trainer wrote its final record, `run/final.json`."""
     steps_done: Step = 0

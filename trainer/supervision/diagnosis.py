@@ -71,6 +71,10 @@ class Watched:
     stop_cause: str | None = None
     stopped_at: float | None = None
     """When the ranks were asked to stop."""
+    stopped_at_step: int | None = None
+    """Step that every rank had reported by then."""
+    steps_needed: int | None = None
+    """Step that every rank has to reach for a success, as the job says; None: it names none."""
     memory_killed: bool = False
     """The kernel killed something for want of memory meanwhile."""
     disk_full: bool = False
@@ -94,6 +98,8 @@ class Diagnosis:
     detail: str
     ranks: tuple[RankEnd, ...]
     first_failure: RankEnd | None
+    stop_sent_at: float | None = None
+    """When ranks that had not ended were asked to stop, epoch seconds; None: none was."""
 
 
 def diagnose(box: Path, watched: Watched) -> Diagnosis:
@@ -107,6 +113,7 @@ def diagnose(box: Path, watched: Watched) -> Diagnosis:
         detail=detail,
         ranks=tuple(sorted(told(ends, blamed, watched.killed), key=lambda end: end.rank)),
         first_failure=blamed.end if blamed else None,
+        stop_sent_at=watched.stopped_at if _was_stop_sent(ends, watched) else None,
     )
 
 
@@ -142,6 +149,8 @@ def _reason(
         return "stopped", "the training was over before this node joined it"
     if watched.lost and (first is None or _follows_from_loss(first, watched)):
         return "communication", f"node {', '.join(map(str, watched.lost))} can no longer be reached"
+    if first is None and _exited_because_of_stop(ends, watched):
+        return "stopped", _stop_line(ends, watched)
     if first is None:
         return "finished", "the rank exited 0" if len(ends) == 1 else f"all {len(ends)} ranks exited 0"
     if _blamed(first, watched):
@@ -154,6 +163,22 @@ def _reason(
     if watched.stop_cause is not None:
         return "stopped", _stop_line(ends, watched)
     return _agent_reason(watched), _agent_line(box, watched)
+
+
+def _was_stop_sent(ends: Sequence[DatedEnd], watched: Watched) -> bool:
+    """Tell whether a rank had not ended when the ranks were asked to stop."""
+    return watched.stopped_at is not None and any(dated.at >= watched.stopped_at for dated in ends)
+
+
+def _exited_because_of_stop(ends: Sequence[DatedEnd], watched: Watched) -> bool:
+    """Tell whether ranks that all exited 0 did so because of a stop.
+
+    The onboard trainer exits 0 only when it has finished. Another program may save and exit 0 at any step:
+    it had finished only if all ranks had reported the last step before the stop.
+    """
+    if watched.training or watched.stop_cause is None or not _was_stop_sent(ends, watched):
+        return False
+    return watched.steps_needed is None or (watched.stopped_at_step or 0) < watched.steps_needed
 
 
 def _hang_line(hang: Hang) -> str:

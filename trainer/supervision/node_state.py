@@ -24,6 +24,8 @@ class NodeState:
     """It was asked to stop."""
     stopped_at: float | None = None
     """When it asked its ranks to stop; epoch seconds."""
+    stopped_at_step: int | None = None
+    """Step that each of its ranks had reported by then."""
     failing: bool = False
     """A rank of its has failed."""
     stalled: bool = False

@@ -20,7 +20,7 @@ from trainer.supervision.launch import Launch
 from trainer.supervision.node_state import NodeState
 from trainer.supervision.peers import Peers
 from trainer.supervision.processes import memory_kills, reap_orphans
-from trainer.supervision.progress import ProgressTracker, write_status
+from trainer.supervision.progress import ProgressTracker, beat_of, write_status
 from trainer.supervision.pushing import PUSH_LOG, begin_pushing
 from trainer.supervision.rank_process import VICTIM_S, RankProcess, is_victim
 from trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
@@ -90,6 +90,8 @@ def run_ranks(
         hang=watch.hang,
         stop_cause=stop.cause if watch.stopped_at else None,
         stopped_at=watch.stopped_at,
+        stopped_at_step=watch.stopped_at_step,
+        steps_needed=job.success.steps if job.success else None,
         memory_killed=memory_kills(box) > memory_kills_before,
         disk_full=shutil.disk_usage(box).free < RESERVE,
         too_late=watch.too_late,
@@ -111,6 +113,8 @@ class Watch:
     hang: Hang | None = None
     stopped_at: float | None = None
     """When the ranks were first asked to stop; epoch seconds."""
+    stopped_at_step: int | None = None
+    """Step that every rank here had reported by then."""
     too_late: bool = False
     _since: dict[str, float] = field(default_factory=dict)
     _told: set[int] = field(default_factory=set)
@@ -167,14 +171,20 @@ class Watch:
 
     def _stop(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
         if self.stopped_at is None:
-            self.stopped_at = time.time()
+            self.stopped_at, self.stopped_at_step = time.time(), self._least_step()
             self.log.say(f"{stopped_by(self.stop.cause)}: the ranks save and exit")
-            self.peers.tell(stopped_at=self.stopped_at)
+            self.peers.tell(stopped_at=self.stopped_at, stopped_at_step=self.stopped_at_step)
         self.launch.ask_to_stop()
         saving = any(rank_progress.activity == "checkpoint" for rank_progress in ranks_progress)
         usual_s = PROGRAM_S if self.job.train is None else SUPERVISOR_S
         late = self._lasted("stop", SUPERVISOR_SAVING_S if saving else usual_s)
         return not ranks_progress or (late and self._kill())
+
+    def _least_step(self) -> int:
+        """Return the step that every rank of this node has reported; 0 while one has reported none."""
+        ranks = self.peers.this_node.ranks(self.launch.world_size)
+        beats = [beat_of(self.box, rank) for rank in ranks]
+        return min((beat.step if beat else 0 for beat in beats), default=0)
 
     def _failed(self, processes: tuple[RankProcess, ...]) -> bool:
         training = self.job.train is not None
@@ -293,6 +303,9 @@ def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
         ),
         stop_cause=watched.stop_cause or peers.stop_cause,
         stopped_at=min(stops, default=None),
+        stopped_at_step=min(
+            (s.stopped_at_step for s in states if s.stopped_at_step is not None), default=None
+        ),
         hang=hang_of(states),
         lost=tuple(sorted(peers.lost & needed)),
     )

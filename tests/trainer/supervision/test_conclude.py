@@ -79,8 +79,28 @@ def test_a_crash_on_the_way_out_does_not_hide_the_stop(box: Path) -> None:
     assert (told.reason, told.stop_cause, told.first_failure) == ("stopped", "time_limit", None)
 
 
-def test_ranks_that_finished_in_spite_of_the_stop_have_finished(box: Path) -> None:
-    assert outcome(box, replace(exits(0, 0), stop_cause="stopped", stopped_at=9.0)).reason == "finished"
+@pytest.mark.parametrize(
+    ("changes", "reason", "sent_at"),
+    [
+        ({}, "stopped", 9.0),
+        ({"steps_needed": 600, "stopped_at_step": 599}, "stopped", 9.0),
+        ({"steps_needed": 600, "stopped_at_step": None}, "stopped", 9.0),
+        ({"steps_needed": 600, "stopped_at_step": 600}, "finished", 9.0),
+        # One rank had ended before the stop, the other had not.
+        ({"stopped_at": 10.5}, "stopped", 10.5),
+        # All had ended.
+        ({"stopped_at": 11.5}, "finished", None),
+        # It exits 0 only when it has finished.
+        ({"training": True}, "finished", 9.0),
+    ],
+)
+def test_a_program_that_exits_0_after_a_stop_has_finished_only_if_it_had_done_its_steps(
+    box: Path, changes: dict[str, Any], reason: str, sent_at: float | None
+) -> None:
+    watched = replace(exits(0, 0), stop_cause="time_limit", stopped_at=9.0)
+    told = outcome(box, replace(watched, **changes))
+    assert (told.reason, told.stop_sent_at) == (reason, sent_at)
+    assert told.stop_sent_step == (None if sent_at is None else changes.get("stopped_at_step"))
 
 
 def test_ranks_that_were_too_slow_to_stop_are_named(box: Path) -> None:

@@ -1,0 +1,61 @@
+"""Programs of the user's own that are stopped, from the command line to the verdict."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.terminal import WITH_STUB_TORCH, Terminal
+
+SAVES = """\
+import os, signal, sys, time
+from vastrun import beat
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+for step in range(1, 600):
+    beat(step); print("step", step, flush=True); time.sleep(0.05)
+    if asked:
+        open(os.path.join(os.environ["VASTRUN_OUTPUTS"], "saved.txt"), "w").write(str(step))
+        print("saved at", step, flush=True)
+        sys.exit(0)
+"""
+
+
+def write_job(folder: Path, program: str, **fields: str) -> str:
+    (folder / "code").mkdir()
+    (folder / "code" / "x.py").write_text(program)
+    usual = {
+        "name": "own",
+        "resources": "{gpus: 0, disk_gb: 8}",
+        "limits": "{hours: 0.1, stall_s: 30}",
+        "code": "{path: code}",
+        "success": "{exit_code: 0}",
+        "command": "python x.py",
+    }
+    (folder / "job.yaml").write_text("".join(f"{name}: {text}\n" for name, text in (usual | fields).items()))
+    return "job.yaml"
+
+
+@pytest.mark.parametrize(
+    ("success", "verdict", "exit_code", "proof"),
+    [
+        ("{exit_code: 0}", "STOPPED: stopped at your request", 3, "NO       stop"),
+        ("{steps: 599, exit_code: 0}", "STOPPED: stopped at your request", 3, " of 599"),
+        ("{steps: 3, files: saved.txt}", "SUCCEEDED", 0, "yes      stop"),
+    ],
+)
+def test_a_program_that_saves_and_exits_0_when_stopped_has_succeeded_only_if_its_steps_were_done(
+    terminal: Terminal, success: str, verdict: str, exit_code: int, proof: str
+) -> None:
+    launch = terminal.start("launch", write_job(terminal.folder, SAVES, success=success), *WITH_STUB_TORCH)
+    launch.shows("step 6")
+    launch.send(signal.SIGTERM)
+    done = launch.end()
+
+    assert done.exit_code == exit_code, done.err
+    assert verdict in done.out
+    assert proof in done.out
+    assert "SIGTERM was sent" in done.out
+    assert len(list(terminal.outputs().rglob("saved.txt"))) == 1
