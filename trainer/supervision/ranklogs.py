@@ -7,15 +7,17 @@ call of whole lines.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 SUPERVISOR = "supervisor"
 _CHUNK = 1 << 18
 _LONGEST_LINE = 8192
+_PROGRESS_INTERVAL_S = 1.0
 
 
 @dataclass(kw_only=True)
@@ -25,20 +27,45 @@ class Tail:
     path: Path
     source: str
     offset: int = 0
+    clock: Callable[[], float] = time.monotonic
     _partial: bytes = b""
+    _shown: bytes | None = None
+    """The state of the line that is not whole yet, as it was last shown; None: it was not."""
+    _shown_at: float = -math.inf
 
     def lines(self) -> Iterator[str]:
-        """Return whole lines that are new, at most one chunk of them."""
+        """Return whole lines that are new, at most one chunk of them, and how far a progress bar is.
+
+        A bar moves by carriage returns, and may have no line break for hours: it is shown once a second.
+        """
         *whole, self._partial = (self._partial + self._read()).split(b"\n")
+        if (
+            b"\r" in self._partial
+        ):  # what is overwritten is not needed; more may follow, or overwrite the rest
+            self._partial = b"\r" + _state(self._partial) + (b"\r" if self._partial.endswith(b"\r") else b"")
         if len(self._partial) > _LONGEST_LINE:
             whole, self._partial = [*whole, self._partial], b""
         for line in whole:
-            yield from as_text(line)
+            yield from self._ended(line)
+        yield from self._progress()
 
     def last_line(self) -> Iterator[str]:
         """Return what stands after the last newline."""
         partial, self._partial = self._partial, b""
-        yield from as_text(partial) if partial else ()
+        yield from self._ended(partial) if partial else ()
+
+    def _ended(self, line: bytes) -> Iterator[str]:
+        """Return a line that changes no more; nothing where its last state was shown already."""
+        shown, self._shown = self._shown, None
+        yield from as_text(line) if shown is None or _state(line) != shown else ()
+
+    def _progress(self) -> Iterator[str]:
+        if b"\r" not in self._partial or self.clock() - self._shown_at < _PROGRESS_INTERVAL_S:
+            return
+        state = _state(self._partial)
+        if state and state != self._shown:
+            self._shown, self._shown_at = state, self.clock()
+            yield from as_text(state)
 
     def _read(self) -> bytes:
         with contextlib.suppress(FileNotFoundError):
@@ -107,11 +134,16 @@ class MergedLog:
                 os.close(fd)
 
 
+def _state(line: bytes) -> bytes:
+    """Return what a terminal shows of a line: what follows its last carriage return but that at its end."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
 def as_text(line: bytes) -> Iterator[str]:
     """Return the line as a terminal would leave it: of a progress bar the last state.
 
     In parts when very long.
     """
-    text = line.decode("utf-8", errors="replace").rstrip("\r").rpartition("\r")[2]
+    text = _state(line).decode("utf-8", errors="replace")
     for start in range(0, max(len(text), 1), _LONGEST_LINE):
         yield text[start : start + _LONGEST_LINE]

@@ -14,7 +14,13 @@ from tests.torch_builds import STUB_TORCH
 from tests.waiting import LONGEST_S
 
 CLOSED = ["<&-", ">&-", "2>&-", "<&- 2>&-", ">&- 2>&-", "<&- >&- 2>&-"]
-JOB = "name: own\nresources: {gpus: 0, disk_gb: 8}\nlimits: {hours: 0.1}\ncommand: 'true'\nsuccess: {exit_code: 0}\n"
+JOB = """\
+name: own
+resources: {gpus: 0, disk_gb: 8}
+limits: {hours: 0.1}
+command: 'true'
+success: {exit_code: 0}
+"""
 COMMANDS = [
     ("plan job.yaml", 0),
     ("launch job.yaml --dry-run", 0),

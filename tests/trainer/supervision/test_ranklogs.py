@@ -72,6 +72,68 @@ def test_of_a_progress_bar_the_last_state_is_kept(logs: Logs) -> None:
     assert logs.lines() == ["rank0 100%", "rank0 "]
 
 
+class Bar:
+    """A log of one line that carriage returns overwrite, and a clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.now = folder / "rank-0.log", 100.0
+        self.path.touch()
+        self.tail = Tail(path=self.path, source="rank0", clock=lambda: self.now)
+
+    def write(self, text: bytes, *, after_s: float = 0.0) -> list[str]:
+        """What is shown once this was written."""
+        self.now += after_s
+        with self.path.open("ab") as file:
+            file.write(text)
+        return list(self.tail.lines())
+
+
+@pytest.fixture
+def bar(tmp_path: Path) -> Bar:
+    return Bar(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["\r%d/99", "%d/99\r", "\r\x1b[K%d/99\r"])
+def test_a_bar_of_carriage_returns_alone_is_shown_once_a_second(bar: Bar, form: str) -> None:
+    shown: list[str] = []
+    for step in range(40):
+        shown += bar.write((form % step).encode(), after_s=0.25)
+    plain = [line.replace("\x1b[K", "") for line in shown]
+    assert plain == [f"{step}/99" for step in range(0, 40, 4)]
+
+
+def test_a_bar_that_stands_still_is_shown_once(bar: Bar) -> None:
+    assert bar.write(b"\r5/9") == ["5/9"]
+    assert [bar.write(b"", after_s=2.0), bar.write(b"\r5/9", after_s=2.0)] == [[], []]
+    assert bar.write(b"\r6/9", after_s=2.0) == ["6/9"]
+
+
+def test_the_end_of_a_bar_is_shown_once(bar: Bar) -> None:
+    assert bar.write(b"\r8/9") == ["8/9"]
+    assert bar.write(b"\r9/9\ndone\n", after_s=0.1) == ["9/9", "done"]
+    assert bar.write(b"\r1/9", after_s=2.0) == ["1/9"]
+    assert bar.write(b"\nnext\n", after_s=2.0) == ["next"]
+    assert bar.write(b"\r2/9", after_s=2.0) == ["2/9"]
+    assert list(bar.tail.last_line()) == []
+
+
+def test_the_end_of_a_line_that_comes_in_two_parts_is_no_second_line(bar: Bar) -> None:
+    assert [*bar.write(b"hello\r"), *bar.write(b"\n")] == ["hello"]
+    assert [*bar.write(b"hello\r", after_s=2.0), *bar.write(b"\n\n")] == ["hello", ""]
+
+
+def test_text_after_a_bar_goes_on_where_it_stands(bar: Bar) -> None:
+    assert bar.write(b"\r1/9") == ["1/9"]
+    assert bar.write(b" loss 0.1") == []
+    assert bar.write(b" lr 1\n") == ["1/9 loss 0.1 lr 1"]
+
+
+def test_a_bar_of_any_length_needs_no_memory(bar: Bar) -> None:
+    shown = bar.write(b"".join(b"\r%d/99999" % step for step in range(20_000)))
+    assert shown == ["19999/99999"]
+    assert bar.write(b"\r20000/99999\n") == ["20000/99999"]
+
+
 def test_a_very_long_line_comes_in_parts_without_waiting_for_its_end(logs: Logs) -> None:
     logs.write(0, b"z" * 20_000)
     logs.merged.pump()
