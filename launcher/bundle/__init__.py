@@ -181,6 +181,8 @@ class Bundler:
             hint = (
                 f"export {secret.name}=…, or in the job file: secrets: [{{name: {secret.name}, file: PATH}}]"
             )
+            if secret.name == "WANDB_API_KEY":
+                hint += ", or record without a key: env: {WANDB_MODE: offline} instead of the secret"
             raise JobValueError(f"secrets: {secret.name} is not set in the environment", hint=hint)
         return value
 

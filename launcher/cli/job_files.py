@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from launcher.cli.output import say
 from launcher.commands.chains import chain_of
 from launcher.config import load_job, read_job
 from launcher.config.tags import tag_faults
-from launcher.core import NOTHING, Run
+from launcher.core import NOTHING, Offer, Run
 from launcher.core.job import JobSpec
 from launcher.ports import Provider
-from launcher.wiring import Wiring
+from launcher.wiring import DEFAULT_PROVIDER, Wiring
 
 
 def example_or(path: Path) -> Path:
@@ -85,3 +86,11 @@ def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path | None) -> None:
         None if job_file is None else job_file.resolve().parent,
         lambda: say(f"{job_file or 'the job'} has no code: nothing is shipped besides the command", err=True),
     )
+
+
+def warn(spec: JobSpec, market: Provider, offers: Sequence[Offer]) -> None:
+    """Print what about a job is valid and probably not meant so."""
+    from launcher.commands.job_warnings import job_warnings
+
+    for text in job_warnings(spec, offers, free=market.free, local=market.name == DEFAULT_PROVIDER):
+        say(f"warning: {text}", err=True)

@@ -10,7 +10,7 @@ import click
 from launcher.api.runs import begin
 from launcher.cli.driving import drive_to_end
 from launcher.cli.failures import concerns
-from launcher.cli.job_files import job_of, must_ship, read_job_file, with_tags, without_auto
+from launcher.cli.job_files import job_of, must_ship, read_job_file, warn, with_tags, without_auto
 from launcher.cli.options import (
     by_option,
     confirm,
@@ -89,6 +89,7 @@ def command(
     market = wiring.provider(provider)
     spec = without_auto(wiring, spec, market, parent)
     plan = plan_of(spec, market, ledger, began, wiring.budgets(began), parent)
+    warn(spec, market, plan.offers)
     if dry_run:
         show(plan_document(plan), plan_text(plan, width()), as_json=as_json)
         return

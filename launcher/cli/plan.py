@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.job_files import must_ship, read_job_file, without_auto
+from launcher.cli.job_files import must_ship, read_job_file, warn, without_auto
 from launcher.cli.options import (
     by_option,
     job_argument,
@@ -70,6 +70,7 @@ def command(
         ctx.exit(0 if market_report.quotes else NoOfferError.exit_code)
     budgets = budgets_of(wiring.settings().settings.budget, now)
     plan = replace(plan_of(spec, market, ledger, now, budgets), foretold=foretold)
+    warn(spec, market, plan.offers)
     show(plan_document(plan), plan_text(plan, width()), as_json=as_json)
 
 

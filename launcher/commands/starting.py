@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tokenize
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -55,11 +56,17 @@ def start_job(
 
 def _read(folder: Path, path: str) -> UserProgram:
     inside = _inside(folder, path)
+    if inside.endswith(".ipynb"):
+        script = PurePosixPath(inside).with_suffix(".py")
+        hint = f"jupyter nbconvert --to script '{inside}', then: vastrun init '{script}'"
+        raise UsageError(f"{path}: is a notebook, which Python cannot run", hint=hint)
     try:
-        text = (folder / inside).read_text(encoding="utf-8")
+        text = read_source(folder / inside)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
         raise UsageError(f"{path}: {reason}", hint="name a Python program") from error
+    except SyntaxError as error:
+        raise UsageError(f"{path}: {error.msg}", hint="name a Python program") from error
     if len(text) > _LARGEST:
         raise UsageError(f"{path}: is too large for a program", hint="name a Python program")
     try:
@@ -71,6 +78,15 @@ def _read(folder: Path, path: str) -> UserProgram:
         ) from None  # the text has all of it
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is no Python program: {error}") from error
+
+
+def read_source(path: Path) -> str:
+    """Return the text of a Python program, decoded as Python does: by a BOM or a coding line, else as UTF-8.
+
+    Raises OSError, UnicodeDecodeError, and SyntaxError for an encoding that does not exist.
+    """
+    with tokenize.open(path) as file:
+        return file.read()
 
 
 def _inside(folder: Path, path: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from launcher.config.shell import script_of
 from launcher.config.source import KeyPath
 from launcher.config.tags import tag_faults
 from launcher.core.addresses import address_of
@@ -24,6 +25,11 @@ _OURS = re.compile(
     r"|TORCH_NCCL_(ASYNC_ERROR_HANDLING|DUMP_ON_TIMEOUT|DEBUG_INFO_PIPE_FILE)|TORCH_FR_DUMP_TEMP_FILE"
     r"|TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 )
+_NOTEBOOK = ".ipynb"
+_RUNS_NOTEBOOK = re.compile(
+    r"(?:^|[\s;&|(/])python[\d.]*(?:[ \t]+-[A-Za-z]+)*[ \t]+['\"]?([^\s'\";&|-][^\s'\";&|]*\.ipynb)\b"
+)
+"""A notebook as the program of Python; not as an argument, as of papermill or nbconvert."""
 _WANDB_KEY = "WANDB_API_KEY"
 
 
@@ -79,6 +85,20 @@ def _program(spec: JobSpec) -> Iterator[Clash]:
             command,
             "a list is run without a shell, one word an item; write a script as a string, not as a list",
         )
+    if spec.command is not None and (notebook := notebook_of(spec.command)) is not None:
+        yield Clash(
+            command,
+            f"{notebook} is a notebook, which Python cannot run; make it a program: "
+            f"jupyter nbconvert --to script {notebook}",
+        )
+
+
+def notebook_of(command: Sequence[str]) -> str | None:
+    """Return the notebook that a command gives to Python as its program, or runs; None: there is none."""
+    if command[0].endswith(_NOTEBOOK):
+        return command[0]
+    found = _RUNS_NOTEBOOK.search(script_of(tuple(command)) or " ".join(command))
+    return found[1] if found else None
 
 
 def _success(spec: JobSpec) -> Iterator[Clash]:

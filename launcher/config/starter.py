@@ -39,7 +39,7 @@ FRAMEWORKS = (
     Framework(
         name="Lightning",
         marks=("lightning", "pytorch_lightning"),
-        ranks='Lightning finds the ranks that vastrun started: Trainer(devices="auto", strategy="ddp").',
+        ranks='Trainer(devices=int(os.environ["LOCAL_WORLD_SIZE"]), strategy="ddp"): "auto" takes all GPUs.',
     ),
     Framework(
         name="accelerate",

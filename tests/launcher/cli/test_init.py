@@ -156,3 +156,34 @@ def test_the_schema_is_printed_as_it_is_shipped(kind: str) -> None:
     end = CliRunner().invoke(cli, ["schema", kind])
     assert end.exit_code == 0
     assert json.loads(end.stdout)["title"] == f"vastrun {kind} file"
+
+
+def test_a_notebook_is_refused_with_what_to_do(folder: Path) -> None:
+    (folder / "nb.ipynb").write_text('{"cells": []}')
+    end = init("nb.ipynb")
+    assert end.exit_code == 2
+    assert "nb.ipynb: is a notebook, which Python cannot run" in end.stderr
+    assert "jupyter nbconvert --to script 'nb.ipynb', then: vastrun init 'nb.py'" in end.stderr
+    assert not (folder / "job.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"\xef\xbb\xbfimport lightning\n",
+        b"# -*- coding: latin-1 -*-\nname = '\xe9'\nimport lightning\n",
+        b"#!/usr/bin/python\n# vim: set fileencoding=cp1252 :\nprice = '\x80'\nimport lightning\n",
+    ],
+)
+def test_a_program_is_read_by_its_bom_or_its_coding_line(folder: Path, program: bytes) -> None:
+    (folder / "train.py").write_bytes(program)
+    end = init("train.py")
+    assert end.exit_code == 0, end.output
+    assert "it uses Lightning" in end.stderr
+    assert "LOCAL_WORLD_SIZE" in (folder / "job.yaml").read_text()
+
+
+@pytest.mark.parametrize("program", [b"# coding: nosuch\n", b"# coding: utf-8\nname = '\xe9'\n"])
+def test_a_program_that_python_cannot_decode_is_refused(folder: Path, program: bytes) -> None:
+    (folder / "train.py").write_bytes(program)
+    assert init("train.py").exit_code == 2

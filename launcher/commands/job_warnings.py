@@ -1,0 +1,88 @@
+"""Warnings about a job that is valid and probably not meant so, for `plan` and `launch`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from launcher.commands.starting import read_source
+from launcher.config.shell import script_of
+from launcher.config.starter import read_program
+from launcher.core import Offer
+from launcher.core.job import JobSpec
+
+_COMMENT = re.compile(r"(^|\s)#.*")
+_LAUNCHER = re.compile(
+    r"(?:^|[\s;&|({`/])(?:"
+    r"(?P<name>torchrun|deepspeed|accelerate[ \t]+launch)"
+    r"|python[\d.]*(?:[ \t]+-[A-Za-z]+)*?[ \t]+-m[ \t]+"
+    r"(?P<module>torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch)"
+    r")(?=[\s;&|)]|$)"
+)
+"""A program that starts ranks by itself, as a word of a command."""
+_WANDB_NAMES = frozenset({"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"})
+_MAX_PROGRAM_BYTES = 2_000_000
+
+
+def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: bool) -> Iterator[str]:
+    """Yield the warnings about a job. `offers`: what would be rented, best first; `free`: at no cost.
+
+    `local`: on this computer, where a program finds the user's own logins.
+    """
+    launcher = nested_launcher(spec)
+    if launcher is not None:
+        yield (
+            f"the command runs {launcher} once in each of {spec.ranks_per_node} ranks, so that "
+            f"{spec.ranks_per_node} trainings run side by side; leave {launcher} out, or set ranks: 1"
+        )
+    if not local and (program := _imports_wandb(spec)) and _WANDB_NAMES.isdisjoint(_variables(spec)):
+        yield (
+            f"{program} imports wandb, and the job has no W&B key: add secrets: WANDB_API_KEY, "
+            "or env: {WANDB_MODE: offline} to record without one"
+        )
+    if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
+        yield (
+            f"resources.gpus is 0, but this provider rents machines with GPUs only: {offers[0].gpus} x "
+            f"{offers[0].gpu_name} will be paid for and not used"
+        )
+
+
+def nested_launcher(spec: JobSpec) -> str | None:
+    """Return the program in the command that starts ranks by itself, where each of several ranks runs it."""
+    if spec.command is None or spec.ranks_per_node == 1:
+        return None
+    lines = _script(spec).replace("\\\n", " ").splitlines()
+    found = next(filter(None, (_LAUNCHER.search(_COMMENT.sub("", line)) for line in lines)), None)
+    if found is None:
+        return None
+    return " ".join((found["name"] or f"python -m {found['module']}").split())
+
+
+def _script(spec: JobSpec) -> str:
+    command = spec.command or ()
+    return script_of(command) or " ".join(command)
+
+
+def _variables(spec: JobSpec) -> set[str]:
+    """Return the names that the job sets in the program's environment, its script included."""
+    exported = re.findall(r"\b(WANDB_\w+)=", _script(spec))
+    return {*spec.env, *(secret.name for secret in spec.secrets), *exported}
+
+
+def _imports_wandb(spec: JobSpec) -> str | None:
+    """Return the Python program of the command that imports wandb; None where none was found."""
+    if spec.command is None or spec.code is None:
+        return None
+    for found in re.finditer(r"[^\s;&|'\"]+\.py\b", _script(spec)):
+        word = found[0]
+        path = Path(spec.code.path).expanduser() / word
+        try:
+            if (
+                path.stat().st_size <= _MAX_PROGRAM_BYTES
+                and read_program(word, read_source(path)).uses_wandb()
+            ):
+                return word
+        except (OSError, ValueError, SyntaxError, RecursionError):
+            continue
+    return None

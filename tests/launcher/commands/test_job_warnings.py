@@ -1,0 +1,142 @@
+"""What `plan` and `launch` say of a job that is valid and probably not meant so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.commands.job_warnings import job_warnings, nested_launcher
+from launcher.config import load_job
+from launcher.core.errors import JobFileError
+from launcher.core.job import Code, JobSpec, Resources, Secret
+from tests.fakes import FakeClock, FakeProvider
+from tests.jobs import command_job, train_job
+
+HEAD = "name: own\nresources: {gpus: 0}\nsuccess: {exit_code: 0}\n"
+
+
+def job(command: str, ranks: int = 2) -> JobSpec:
+    lines = "".join(f"  {line}\n" for line in command.splitlines())
+    return load_job(f"{HEAD}ranks: {ranks}\ncommand: |\n{lines}", "job.yaml")
+
+
+def warnings(spec: JobSpec, *, gpus: int = 0, free: bool = False, local: bool = False) -> list[str]:
+    offer = replace(FakeProvider(FakeClock()).search(spec)[0], gpus=gpus, gpu_name="RTX 4090")
+    return list(job_warnings(spec, [offer], free=free, local=local))
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher"),
+    [
+        ("torchrun --standalone --nproc_per_node=2 train.py", "torchrun"),
+        ("exec torchrun train.py", "torchrun"),
+        ("/opt/conda/bin/torchrun train.py", "torchrun"),
+        ("accelerate  launch --num_processes 2 train.py", "accelerate launch"),
+        ("deepspeed train.py", "deepspeed"),
+        ("python -m torch.distributed.run train.py", "python -m torch.distributed.run"),
+        ("python3.11 -u -m torch.distributed.launch train.py", "python -m torch.distributed.launch"),
+        ("for i in {1..2}; do torchrun train.py --fold ${i:-0}; done", "torchrun"),
+        ("{ cd src && torchrun train.py; }", "torchrun"),
+        ("export LR=0.1\nNCCL_DEBUG=INFO torchrun \\\n  --nproc_per_node=2 train.py", "torchrun"),
+        ("test -f x || (torchrun train.py)", "torchrun"),
+    ],
+)
+def test_a_launcher_within_several_ranks_is_warned_about(command: str, launcher: str) -> None:
+    assert nested_launcher(job(command)) == launcher
+    (text,) = warnings(job(command, ranks=4))
+    assert text.startswith(f"the command runs {launcher} once in each of 4 ranks")
+    assert warnings(job(command, ranks=1)) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'python train.py --cfg \'{"a": {"b": [2]}}\' --lr ${LR:-0.1}',
+        'for i in {1..2}; do echo "i=$i ${HOME:+set}"; done\npython train.py',
+        "python train.py  # not torchrun: vastrun starts the ranks",
+        "# torchrun train.py\npython train.py",
+        "python torchrun_notes.py --launcher=torchrun-like",
+        "python -m mytorch.distributed.runner",
+        "accelerate config default",
+        "python train.py --name deepspeed2",
+    ],
+)
+def test_other_commands_of_several_ranks_are_not(command: str) -> None:
+    assert warnings(job(command)) == []
+
+
+def test_a_launcher_on_each_of_several_machines_is_not_warned_about() -> None:
+    spec = replace(job("torchrun --nnodes=2 --nproc_per_node=8 train.py", ranks=1), nodes=2)
+    assert nested_launcher(spec) is None
+    assert nested_launcher(replace(train_job(), ranks=4)) is None
+
+
+@pytest.fixture
+def wandb_job(tmp_path: Path) -> JobSpec:
+    (tmp_path / "train.py").write_text("import torch\n\ndef main():\n    import wandb\n")
+    (tmp_path / "plain.py").write_text("import torch\n")
+    (tmp_path / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nname = '\xe9'\nimport wandb.sdk\n")
+    (tmp_path / "bom.py").write_bytes(b"\xef\xbb\xbffrom wandb import init\n")
+    (tmp_path / "broken.py").write_bytes(b"import wandb\n\xff(\n")
+    return replace(command_job(), code=Code(path=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("program", "imports"),
+    [("train.py", True), ("latin.py", True), ("bom.py", True), ("plain.py", False), ("broken.py", False),
+     ("no/such.py", False)],
+)  # fmt: skip
+def test_a_program_that_imports_wandb_without_a_key_is_warned_about(
+    wandb_job: JobSpec, program: str, imports: bool
+) -> None:
+    spec = replace(wandb_job, command=("python", "-u", program))
+    said = warnings(spec)
+    assert bool(said) is imports
+    assert all(text.startswith(f"{program} imports wandb") and "offline" in text for text in said)
+    assert warnings(spec, local=True) == []
+
+
+def test_a_job_that_says_how_wandb_is_reached_is_not(wandb_job: JobSpec) -> None:
+    for change in (
+        {"secrets": (Secret(name="WANDB_API_KEY"),)},
+        {"env": {"WANDB_MODE": "offline"}},
+        {"env": {"WANDB_DISABLED": "true"}},
+        {"command": ("bash", "-c", "WANDB_MODE=offline python train.py")},
+        {"code": None},
+    ):
+        assert warnings(replace(wandb_job, **change)) == []  # type: ignore[arg-type]
+
+
+def test_a_gpu_that_is_paid_for_and_not_used_is_warned_about() -> None:
+    spec = replace(job("python train.py"), resources=Resources(gpus=0))
+    (text,) = warnings(spec, gpus=1)
+    assert "1 x RTX 4090 will be paid for and not used" in text
+    assert warnings(spec, gpus=1, free=True) == []
+    assert warnings(spec, gpus=0) == []
+    assert warnings(replace(spec, resources=Resources(gpus=1)), gpus=1) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python nb.ipynb",
+        "python3 -u nb.ipynb --epochs 3",
+        "cd src && python 'nb.ipynb'",
+        "[python, nb.ipynb]",
+        "[nb.ipynb]",
+    ],
+)
+def test_a_notebook_as_program_is_an_error_that_says_what_to_do(command: str) -> None:
+    with pytest.raises(JobFileError, match=r"jupyter nbconvert --to script nb\.ipynb"):
+        load_job(f"{HEAD}command: {command}\n", "job.yaml")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["papermill nb.ipynb out.ipynb", "jupyter nbconvert --to notebook --execute nb.ipynb",
+     "python run.py nb.ipynb", "python -m papermill nb.ipynb out.ipynb"],
+)  # fmt: skip
+def test_a_notebook_as_an_argument_is_none(command: str) -> None:
+    assert load_job(f"{HEAD}command: {command}\n", "job.yaml").command is not None
