@@ -28,6 +28,7 @@ from launcher.config import load_batch
 from launcher.core import Cause, UserRequest
 from launcher.core.errors import HeldError, UsageError
 from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
+from launcher.ledger.run_ids import LAST
 from launcher.ui.render.batch import (
     BatchRow,
     batch_document,
@@ -38,7 +39,19 @@ from launcher.ui.render.batch import (
 from launcher.ui.render.batch_results import results_csv
 from launcher.wiring import Wiring
 
-name_argument = click.argument("name", metavar="BATCH")
+
+def _newest_for_last(ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:
+    """Return the name of the newest batch for `last`, unless a batch is called so."""
+    if name != LAST or ctx.resilient_parsing:
+        return name
+    wiring: Wiring = ctx.find_root().obj
+    names = [batch.name for batch in wiring.ledger().batches.all()]
+    if not names:
+        raise UsageError("there are no batches yet", hint="vastrun batch submit BATCH.yaml")
+    return name if name in names else names[0]
+
+
+name_argument = click.argument("name", metavar="BATCH", callback=_newest_for_last)
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Show the points and what they may cost. Costs nothing."
 )
@@ -106,7 +119,7 @@ def submit_command(
 
 
 @command.command("status")
-@click.argument("name", metavar="[BATCH]", required=False)
+@click.argument("name", metavar="[BATCH]", required=False, callback=_newest_for_last)
 @json_option
 @click.pass_obj
 def status_command(wiring: Wiring, name: str | None, as_json: bool) -> None:

@@ -1,12 +1,15 @@
-"""`vastrun why`: how a run ended, and the proofs."""
+"""`vastrun why`: how a run or a batch ended, and the proofs."""
 
 from __future__ import annotations
 
 import click
 
+from launcher.api.batches import states_in
 from launcher.cli.options import json_option, run_argument, the_run
-from launcher.cli.output import show, width
+from launcher.cli.output import say, show, width
 from launcher.commands.queries import explain
+from launcher.core.errors import NoSuchRunError, UsageError
+from launcher.ui.render.batch_why import batch_why_text
 from launcher.ui.render.documents import explanation_document
 from launcher.ui.render.why import explanation_text
 from launcher.wiring import Wiring
@@ -17,6 +20,20 @@ from launcher.wiring import Wiring
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, run_name: str, as_json: bool) -> None:
-    """Explain why RUN ended: cause, proofs, first failing rank, stacks of a hang, what to try next."""
-    explanation = explain(wiring.ledger(), the_run(wiring, run_name), wiring.now())
+    """Explain why RUN ended: cause, proofs, first failing rank, stacks of a hang, what to try next.
+
+    RUN may be a batch: then the causes of its failed points are shown, with a run of each.
+    """
+    ledger = wiring.ledger()
+    try:
+        run = the_run(wiring, run_name)
+    except NoSuchRunError:
+        if all(batch.name != run_name for batch in ledger.batches.all()):
+            raise
+        if as_json:
+            hint = f"vastrun batch results {run_name} --json"
+            raise UsageError("--json explains a single run", hint=hint) from None
+        say(batch_why_text(ledger.batches.get(run_name), states_in(ledger, run_name)))
+        return
+    explanation = explain(ledger, run, wiring.now())
     show(explanation_document(explanation), explanation_text(explanation, width()), as_json=as_json)

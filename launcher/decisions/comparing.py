@@ -65,6 +65,7 @@ def job_values(spec: JobSpec) -> dict[str, Value]:
     Whoever knows a URL in `notify` may write there, so that none is shown.
     """
     values = asdict(spec)
+    del values["job_file"]  # where a job was read says nothing of it
     values["notify"] = [{**target, "url": target["url"] and "<secret>"} for target in values["notify"]]
     return dict(_flat("", values))
 

@@ -6,7 +6,7 @@ import difflib
 import random
 from collections.abc import Sequence
 
-from launcher.core import Run
+from launcher.core import Phase, Run
 from launcher.core.errors import NoSuchRunError
 from launcher.core.labels import leader_id
 from launcher.ports import Ledger
@@ -35,7 +35,10 @@ def new_id(chance: random.Random) -> str:
 
 
 def find_run(ledger: Ledger, name: str) -> Run:
-    """Find the run that `name` means: an id, the start of only one id, or `last`. Raises NoSuchRunError."""
+    """Find the run that `name` means. Raises NoSuchRunError.
+
+    It is an id, the start of only one id, `last`, or a job's name: its only open run, else its newest one.
+    """
     runs = ledger.runs()
     if not runs:
         raise NoSuchRunError("there are no runs yet", hint="vastrun launch JOB.yaml")
@@ -43,12 +46,18 @@ def find_run(ledger: Ledger, name: str) -> Run:
         return runs[0]
     name = leader_id(name)
     matches = [run for run in runs if run.id == name] or [run for run in runs if run.id.startswith(name)]
+    if len(matches) != 1 and (of_job := [run for run in runs if run.job == name]):
+        matches = [run for run in of_job if run.phase is not Phase.ENDED] or of_job[:1]
     if len(matches) == 1:
         return matches[0]
-    raise _not_one(name, matches, runs)
+    raise _not_one(name, matches, runs, [batch.name for batch in ledger.batches.all()])
 
 
-def _not_one(name: str, matches: Sequence[Run], runs: Sequence[Run]) -> NoSuchRunError:
+def _not_one(
+    name: str, matches: Sequence[Run], runs: Sequence[Run], batches: Sequence[str]
+) -> NoSuchRunError:
+    if name in batches:
+        return NoSuchRunError(f"'{name}' is a batch, not a run", hint=f"vastrun batch status {name}")
     if matches:
         several = ", ".join(run.id for run in matches[:5])
         return NoSuchRunError(f"'{name}' could be any of: {several}", hint="use more letters of the id")

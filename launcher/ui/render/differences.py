@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from launcher.core import Run
@@ -12,6 +12,8 @@ from launcher.gate.text import one_line
 from launcher.ui.render.table import short, table
 
 _CELL = 60
+_MAX_ONE_SIDED = 6
+"""Lines about what only one of the runs has, as the onboard trainer's settings; more are counted."""
 _UNITS = {"usd": "${:.3f}", "usd_per_hour": "${:.3f}"}
 
 
@@ -27,10 +29,29 @@ def differences_text(one: Run, other: Run, found: Sequence[Difference], width: i
             _shown(each.key, each.other),
             _change(each),
         )
-        for each in found
+        for each in _summed_up(found)
     ]
     header = ("PART", "KEY", one.id, other.id, "CHANGE")
     return table(header, cells, right=(4,), cut=(2, 3, 1), width=width)
+
+
+def _summed_up(found: Sequence[Difference]) -> list[Difference]:
+    """Return the differences, with one line for a section that only one run has."""
+    groups: dict[tuple[str, str, bool, bool], list[Difference]] = {}
+    for each in found:
+        part = each.key.partition(".")[0] if each.section == "job" else ""
+        groups.setdefault((each.section, part, each.one is None, each.other is None), []).append(each)
+    return [line for group in groups.values() for line in _one_line_of(group)]
+
+
+def _one_line_of(group: Sequence[Difference]) -> Sequence[Difference]:
+    first = group[0]
+    if (first.one is not None and first.other is not None) or len(group) <= _MAX_ONE_SIDED:
+        return group
+    key = first.key.partition(".")[0] if first.section == "job" else f"all {first.section}"
+    count = f"{len(group)} values"
+    one, other = (None if value is None else count for value in (first.one, first.other))
+    return [replace(first, key=key, one=one, other=other)]
 
 
 def differences_document(one: Run, other: Run, found: Sequence[Difference]) -> Mapping[str, Any]:

@@ -381,3 +381,39 @@ def test_the_points_of_a_batch_are_compared_by_dollars_and_by_what_went_with_the
     document = desk.document("batch", "results", "widths")
     assert len(document["pareto_front"]) == 6
     assert {one["key"] for one in document["influences"]} == {"train.seed", "train.batch"}
+
+
+def test_last_is_the_newest_batch(desk: Desk) -> None:
+    for words in (("results", "last"), ("status", "last"), ("stop", "last")):
+        end = desk.type("batch", *words)
+        assert end.exit_code == 2
+        assert "there are no batches yet" in end.stderr
+    desk.submit()
+    assert desk.type("batch", "results", "last").stdout == desk.type("batch", "results", "widths").stdout
+    assert "widths" in desk.type("batch", "status", "last").stdout
+    assert desk.type("batch", "stop", "last").exit_code == 0
+    assert desk.document("batch", "results", "last")["batch"] == "widths"
+
+
+def test_why_of_a_batch_tells_the_causes_of_its_failed_points(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Training(), CRASH)
+    desk.file.write_text(FILE.replace("parallel: 3", "parallel: 1"))
+    desk.submit()
+    end = desk.type("why", "widths")
+    assert end.exit_code == 0, end.output
+    assert (
+        "3 FAILED, 2 waiting, 1 SUCCEEDED" in end.stdout and "limits.stop.same_cause: 3 points" in end.stdout
+    )
+    assert "signal" in end.stdout and "3 x: a process was killed: rank 1 was killed by SIGSEGV" in end.stdout
+    newest = desk.ledger.runs()[0].id
+    assert f"vastrun why {newest}" in end.stdout and "vastrun batch retry widths" in end.stdout
+    assert desk.type("why", newest).exit_code == 0
+    assert "vastrun batch results widths --json" in desk.type("why", "widths", "--json").stderr
+    assert "no run is called 'nosuch'" in desk.type("why", "nosuch").stderr
+
+
+def test_a_command_for_runs_says_that_a_name_is_a_batch(desk: Desk) -> None:
+    desk.submit()
+    end = desk.type("stop", "widths")
+    assert end.exit_code == 2
+    assert "'widths' is a batch, not a run" in end.stderr and "vastrun batch status widths" in end.stderr

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from launcher.core import Cause, Cost, Phase, Run
-from launcher.core.job import JobSpec, NotifyUrl
+from launcher.core.job import JobSpec, Limits, NotifyUrl
 from launcher.decisions.comparing import (
     ComparedRun,
     Difference,
@@ -16,7 +16,8 @@ from launcher.decisions.comparing import (
     job_differences,
     job_values,
 )
-from tests.jobs import train_job
+from launcher.ui.render.differences import differences_text
+from tests.jobs import command_job, train_job
 
 RUN = Run(
     id="calm-heron-3f1a",
@@ -82,3 +83,21 @@ def test_no_address_that_is_told_is_shown() -> None:
     spec = replace(train_job(), notify=(NotifyUrl(url="https://ntfy.sh/my-secret"),))
     assert "my-secret" not in repr(job_values(spec))
     assert "<secret>" in repr(job_values(spec))
+
+
+def test_the_table_of_unrelated_jobs_is_short_and_the_document_whole() -> None:
+    metrics = {f"scores.{number}": 1.0 for number in range(40)}
+    one = compared(metrics=metrics)
+    other = replace(compared(), spec=replace(command_job(), limits=Limits(hours=2.0)))
+    every = differences(one, other)
+    lines = differences_text(one.run, other.run, every, None).splitlines()
+    assert len(lines) < 12 < len(every)
+    assert any(line.split()[:4] == ["job", "train", line.split()[2], "values"] for line in lines)
+    assert any(line.startswith("metrics  all metrics") and "40 values" in line for line in lines)
+    assert any("limits.hours" in line for line in lines)
+
+
+def test_settings_that_both_jobs_have_are_told_one_by_one() -> None:
+    metrics = {f"scores.{number}": 1.0 for number in range(40)}
+    every = differences(compared(metrics=metrics), compared(metrics=dict.fromkeys(metrics, 2.0)))
+    assert len(differences_text(RUN, RUN, every, None).splitlines()) == 41

@@ -40,6 +40,39 @@ def test_ids_are_readable_and_hardly_ever_the_same() -> None:
     assert all(re.fullmatch(r"[a-z]+-[a-z]+-[0-9a-f]{4}", run_id) for run_id in ids)
 
 
+def add(ledger: SqliteLedger, run_id: str, job: str, phase: Phase, at: float) -> None:
+    ledger.add(
+        Run(
+            id=run_id,
+            job=job,
+            spec_json="{}",
+            provider="local",
+            phase=phase,
+            out_dir="/o",
+            created_at=at,
+            phase_at=0.0,
+        )
+    )
+
+
+def test_a_jobs_name_is_its_only_open_run_else_its_newest_one(ledger: SqliteLedger) -> None:
+    add(ledger, "sly-owl-0001", "mnist", Phase.ENDED, 10.0)
+    add(ledger, "sly-elk-0002", "mnist", Phase.ENDED, 11.0)
+    assert find_run(ledger, "mnist").id == "sly-elk-0002"
+    add(ledger, "sly-fox-0003", "mnist", Phase.TRAIN, 5.0)
+    assert find_run(ledger, "mnist").id == "sly-fox-0003"
+    add(ledger, "sly-cat-0004", "mnist", Phase.BOOT, 6.0)
+    with pytest.raises(NoSuchRunError, match="'mnist' could be any of: sly-cat-0004, sly-fox-0003"):
+        find_run(ledger, "mnist")
+
+
+def test_the_start_of_an_id_comes_before_a_jobs_name(ledger: SqliteLedger) -> None:
+    add(ledger, "sly-owl-0001", "calm-ha", Phase.TRAIN, 10.0)
+    add(ledger, "sly-elk-0002", "calm", Phase.TRAIN, 11.0)
+    assert find_run(ledger, "calm-ha").id == "calm-hare-0002"
+    assert find_run(ledger, "calm").id == "sly-elk-0002"
+
+
 @pytest.mark.parametrize(
     ("name", "run_id"),
     [
