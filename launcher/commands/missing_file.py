@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from launcher.bundle.checkout import why_not_shipped
 from launcher.config import read_job
 from launcher.core import Cause, Run
 from trainer.contract import layout
@@ -25,6 +24,8 @@ def missing_file(run: Run) -> str:
     if found is None:
         return ""
     code = read_job(run.spec_json).code
+    from launcher.bundle.checkout import why_not_shipped  # slow to import: all that packs
+
     path = _in_code(PurePosixPath(found[1] or found[2]))
     why = None if code is None else why_not_shipped(path, code.path, code.exclude, code.include)
     return f"{path} is {why}, so it was not shipped" if why else ""
