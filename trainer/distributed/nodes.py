@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from trainer.contract.job import Job
 
 LOOPBACK = "127.0.0.1"
+RANKS_PORT = 2
+"""So much above the port of the rendezvous is that of the ranks' own store; the supervisors' is between."""
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _INTERFACE_REQUEST = struct.Struct("16s2x2x4s16x")
 

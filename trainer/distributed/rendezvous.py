@@ -13,8 +13,8 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
 
-RANKS_PORT = 2
-"""So much above the port of the rendezvous is that of the ranks' own store; the supervisors' is between."""
+from trainer.distributed.nodes import RANKS_PORT
+
 IN_ORDER = "c10d-in-order"
 ALONE = "one-node"
 

@@ -1,4 +1,7 @@
-"""The launch agent: starts the ranks through torch's launcher API and records how each ended.
+"""The launch agent: starts the ranks and records how each ended.
+
+Ranks of the onboard trainer are started through torch's launcher API; those of a user's program without torch
+(`rank_starter.py`), of which it may use any version, or none.
 
 `python -P -m trainer.supervision.launch_agent SUPERVISOR`, with its order on stdin. Before it carries that
 out it forks: the copy, which has torch imported already, waits for the next order, so that the next start
@@ -23,6 +26,7 @@ from trainer.contract.job import Job
 from trainer.contract.records import read_json, write_atomically, write_json
 from trainer.distributed.nodes import ThisNode, this_node_of
 from trainer.supervision.processes import die_with_parent
+from trainer.supervision.rank_starter import AgentFailure, start_ranks
 from trainer.telemetry.garbage import importing
 
 if TYPE_CHECKING:
@@ -31,16 +35,6 @@ if TYPE_CHECKING:
 _RENDEZVOUS_S = 60
 _CHUNK = 1 << 16
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentFailure:
-    """A rank that did not exit 0, as the agent saw it."""
-
-    rank: int
-    exit_code: int
-    at: float
-    message: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +76,12 @@ def main() -> NoReturn:
 
 
 def _load(job: Job) -> None:
-    """Import now what this agent, its copies and the ranks need."""
-    if job.train is not None:
-        from trainer.supervision.preload import load
+    """Import now what this agent, its copies and the ranks need; for a user's program nothing."""
+    if job.train is None:
+        return
+    from trainer.supervision.preload import load
 
-        load(wandb=job.train.wandb.mode != "off")
+    load(wandb=job.train.wandb.mode != "off")
     with importing():
         import torch.distributed.launcher.api  # noqa: F401
 
@@ -126,10 +121,16 @@ def _box() -> Path:
 
 
 def _run_ranks(job: Job, count: int, box: Path) -> tuple[AgentFailure, ...]:
+    this_node = this_node_of(job.nodes, os.environ)
+    if job.train is None:
+        return start_ranks(job, this_node, count, box)
+    return _run_training_ranks(job, this_node, count, box)
+
+
+def _run_training_ranks(job: Job, this_node: ThisNode, count: int, box: Path) -> tuple[AgentFailure, ...]:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    this_node = this_node_of(job.nodes, os.environ)
     config = launch_config(job, this_node, count, log_dir=str(box / layout.RANKS / "elastic"))
     # -S: what holds a rank needs no packages, and starts sooner. -P: no file beside it hides a module.
     program = ("-S", "-P", "-m", "trainer.supervision.rank_process", str(os.getpid()))

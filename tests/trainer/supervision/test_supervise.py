@@ -329,17 +329,45 @@ def test_a_script_whose_interpreter_is_not_there_is_told_why(
 def test_a_torch_that_cannot_be_imported_is_told_in_the_outcome(launch: Launcher, tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libcudart.so.12 is missing')")
-    outcome = launch("", env={"PYTHONPATH": str(tmp_path)}).outcome()
+    outcome = launch("", train={"steps": 1}, command=None, env={"PYTHONPATH": str(tmp_path)}).outcome()
     assert outcome.reason == "error"
     assert outcome.detail == (
         "the launch agent failed before any rank started: ImportError: libcudart.so.12 is missing"
     )
 
 
+def test_a_program_needs_no_torch_and_each_rank_has_the_variables_of_torchrun(
+    launch: Launcher, tmp_path: Path
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libcudart.so.12 is missing')")
+    run = launch(
+        """
+        import json, socket
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID")
+        if rank == 0:
+            with socket.create_server((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as server:
+                server.accept()
+        else:
+            address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+            while True:
+                try:
+                    socket.create_connection(address).close()
+                    break
+                except ConnectionRefusedError:
+                    time.sleep(0.05)
+        print(*(os.environ[name] for name in names))
+        """,
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert run.outcome().reason == "finished"
+    assert {"rank0 0 0 2 2 0 calm-heron-3f1a", "rank1 1 1 2 2 0 calm-heron-3f1a"} <= set(run.log())
+
+
 def test_a_stop_before_the_ranks_were_started_ends_at_once(launch: Launcher, tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("import time; time.sleep(600)")
-    run = launch("", env={"PYTHONPATH": str(tmp_path)})
+    run = launch("", train={"steps": 1}, command=None, env={"PYTHONPATH": str(tmp_path)})
     eventually(lambda: (run.box / layout.STATUS).exists())
     asked_at = time.monotonic()
     (run.box / layout.STOP).write_text("stopped\n")
