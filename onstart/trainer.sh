@@ -3,4 +3,4 @@
 # In: MODULE ARGUMENT...; VASTRUN_BOX, VASTRUN_PYTHON if that is not python3. Out: what the module makes, and its exit code.
 set -euo pipefail
 export PYTHONPATH=$VASTRUN_BOX/pkg:$VASTRUN_BOX/lib${PYTHONPATH:+:$PYTHONPATH}
-exec "${VASTRUN_PYTHON:-python3}" -P -m "trainer.${1:?a module}" "${@:2}"
+exec "${VASTRUN_PYTHON:-python3}" "$VASTRUN_BOX/pkg/trainer/contract/run_module.py" "trainer.${1:?a module}" "${@:2}"

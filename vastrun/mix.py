@@ -21,7 +21,7 @@ _MIX_STREAM = 2
 """Keeps these random numbers apart from others of the same seed, such as those of `epochs.py`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Turn:
     """One turn: the task that all ranks train, and how far that task is."""
 
@@ -31,7 +31,7 @@ class Turn:
     """How many turns the task had before: its place in its own data."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Mix:
     """The order of the tasks, which repeats itself. Any full period holds the exact count of each task."""
 
@@ -101,7 +101,7 @@ def _round_robin(counts: Sequence[int]) -> tuple[int, ...]:
     credit = [0] * len(counts)
     cycle = []
     for _ in range(sum(counts)):
-        credit = [have + count for have, count in zip(credit, counts, strict=True)]
+        credit = [have + count for have, count in zip(credit, counts)]
         task = max(range(len(credit)), key=credit.__getitem__)
         credit[task] -= sum(counts)
         cycle.append(task)

@@ -23,6 +23,8 @@ _LARGEST = 2**53
 _MOST_VALUES = 500_000
 """Values in one text at most: an empty list takes two bytes in the text and 64 in memory."""
 _SHOWN = 40
+_UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
+"""`Union[A, B]`, and since Python 3.10 `A | B`."""
 
 Reader = Callable[[Any], Any]
 _Limit = tuple[str, Callable[[Any, Any], bool], str]
@@ -134,7 +136,7 @@ def _reader_of(kind: Any) -> Reader:
         return _record_reader(kind)
     if origin is typing.Annotated:
         return _annotated_reader(args[0], kind.__metadata__)
-    if origin in (typing.Union, types.UnionType):
+    if origin in _UNIONS:
         words = tuple(
             word for arg in args[1:] if typing.get_origin(arg) is Literal for word in typing.get_args(arg)
         )

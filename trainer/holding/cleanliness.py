@@ -153,8 +153,8 @@ def _gpu_faults(machine: HeldBox, busy: Collection[str]) -> Iterator[str]:
     """What is in use on GPUs that belong to no slot."""
     if not machine.gpus:
         return
-    now = dict(zip(*gpus_in_use(",".join(machine.gpus)), strict=True))
-    for gpu, before in zip(machine.gpus, machine.gpu_used_mib, strict=True):
+    now = dict(zip(*gpus_in_use(",".join(machine.gpus))))
+    for gpu, before in zip(machine.gpus, machine.gpu_used_mib):
         if gpu in busy:
             continue
         if gpu not in now:

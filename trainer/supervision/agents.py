@@ -12,12 +12,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from trainer.contract import layout
+from trainer.contract.run_module import module_command
 from trainer.supervision.launch import Agent, Launch, make_folders, spare_of
 from trainer.supervision.launch_agent import LaunchOrder
 from trainer.supervision.processes import send
@@ -26,6 +26,8 @@ _READ_LATE = "NCCL_"
 """Variables that count when ranks begin to talk, not when torch is imported: the preflight sets them late."""
 _ENDS_WITHIN_S = 5.0
 """An agent that was killed is not waited for any longer."""
+_F_SETPIPE_SZ = 1031
+"""Of linux/fcntl.h: Python 3.9 has no name for it."""
 _ROOM = 1 << 20
 """For an order that nobody reads yet: the environment of a container may be large."""
 
@@ -46,7 +48,7 @@ class Agents:
         self._loading = dict(env)
 
     def begin(self, box: Path, world_size: int, env: Mapping[str, str]) -> Launch:
-        """Begin to start the ranks, by an agent in a process group of its own."""
+        """Begin to start the ranks, by an agent in a session of its own."""
         make_folders(box)
         agent = self._prepared(env) or self._spare(box) or self._start(box, env)
         order = LaunchOrder(world_size=world_size, env=dict(env))
@@ -78,17 +80,17 @@ class Agents:
     def _start(self, box: Path, env: Mapping[str, str]) -> Agent:
         with (box / layout.AGENT_LOG).open("ab") as log:
             self._first = subprocess.Popen(
-                [sys.executable, "-P", "-m", "trainer.supervision.launch_agent", str(os.getpid())],
+                [*module_command("trainer.supervision.launch_agent"), str(os.getpid())],
                 cwd=box,
                 env=dict(env),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                process_group=0,
+                start_new_session=True,
             )
         assert self._first.stdin is not None
         with contextlib.suppress(OSError):  # more than this user may have
-            fcntl.fcntl(self._first.stdin, fcntl.F_SETPIPE_SZ, _ROOM)
+            fcntl.fcntl(self._first.stdin, _F_SETPIPE_SZ, _ROOM)
         return self._first
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Optional
 
 from trainer.contract.job import Job
 from trainer.contract.outcome import REASONS, StartRecord
@@ -21,7 +22,7 @@ CONCLUDE_S = 60.0
 """How long a node may take to conclude on a start when the first node has."""
 _LOOK_EVERY_S = 0.1
 
-Healthy = tuple[str, ...] | None
+Healthy = Optional[tuple[str, ...]]  # noqa: UP045 - evaluated by Python 3.9, too
 """The GPUs that answer, by UUID; None: that is not known."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.contract import layout
+from trainer.contract.checksum import sha256_of
 from trainer.contract.job import JobSuccess, working_folder
 from trainer.contract.outcome import Check, CheckpointEnd, FileSum, RankEnd, WandbRun
 from trainer.contract.records import read_as
@@ -51,7 +51,7 @@ def _scores(found: Any) -> dict[str, float] | None:
     """Return the finite ones: JSON has no other numbers."""
     if not isinstance(found, dict):
         return None
-    return {k: float(v) for k, v in found.items() if isinstance(v, int | float) and math.isfinite(v)}
+    return {k: float(v) for k, v in found.items() if isinstance(v, (int, float)) and math.isfinite(v)}
 
 
 def read_wandb(box: Path) -> WandbRun | None:
@@ -87,7 +87,7 @@ def file_sum(path: Path, box: Path) -> FileSum | None:
     """Checksum the file; None when it cannot be read."""
     try:
         with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = sha256_of(file)
             return FileSum(path=_relative(path, box), size=file.tell(), sha256=digest)
     except OSError:
         return None

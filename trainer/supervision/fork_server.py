@@ -138,7 +138,7 @@ def _become(env: Mapping[str, str], cwd: str, streams: list[int], keeper: int) -
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
-    for source, target in zip([os.open(os.devnull, os.O_RDONLY), *streams], (0, *_STREAMS), strict=True):
+    for source, target in zip([os.open(os.devnull, os.O_RDONLY), *streams], (0, *_STREAMS)):
         os.dup2(source, target)
         os.close(source)
 

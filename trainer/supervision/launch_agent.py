@@ -3,7 +3,7 @@
 Ranks of the onboard trainer are started through torch's launcher API; those of a user's program without torch
 (`rank_starter.py`), of which it may use any version, or none.
 
-`python -P -m trainer.supervision.launch_agent SUPERVISOR`, with its order on stdin. Before it carries that
+`run_module.py trainer.supervision.launch_agent SUPERVISOR`, with its order on stdin. Before it carries that
 out it forks: the copy, which has torch imported already, waits for the next order, so that the next start
 takes less time. For the onboard trainer it imports what ranks need, too, and the ranks are copies of it
 (`fork_server.py`). The supervisor, which knows no torch, reads `run/ranks/agent.json`.
@@ -108,7 +108,8 @@ def _begin(order: LaunchOrder, copy: int) -> None:
     os.environ.clear()
     os.environ.update(order.env)
     importlib.invalidate_caches()  # folders may have come since, as that of the user's code
-    os.setpgid(0, 0)
+    if os.getpgrp() != os.getpid():  # a copy
+        os.setpgid(0, 0)
     nothing, log = os.open(os.devnull, os.O_RDONLY), os.open(_box() / layout.AGENT_LOG, _APPEND)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)

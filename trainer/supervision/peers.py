@@ -14,11 +14,14 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from trainer.contract.records import read_json
 from trainer.distributed.nodes import ThisNode
 from trainer.supervision.node_state import NodeState
+
+if TYPE_CHECKING:
+    from typing import Self  # since Python 3.11
 
 SILENT_S = 30.0
 """A node that says nothing for so long is lost. Its supervisor may be busy for 20 s, ending its ranks."""

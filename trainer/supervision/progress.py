@@ -118,7 +118,7 @@ class Loss:
     @classmethod
     def of(cls, recorded: object) -> Loss:
         """Read a JSON value; what is not a finite number has no value."""
-        if isinstance(recorded, int | float) and math.isfinite(recorded):
+        if isinstance(recorded, (int, float)) and math.isfinite(recorded):
             return cls(value=float(recorded), finite=True)
         return cls(value=None, finite=False)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 from trainer.contract import layout, stop_budget
 from trainer.contract.job import Job
+from trainer.contract.run_module import module_command
 from trainer.supervision.processes import kill_descendants
 from trainer.supervision.stop import StopRequest
 
@@ -17,7 +17,7 @@ PUSH_LOG = f"{layout.RAW_LOGS}/push.log"
 LAST_PUSH_S = 60.0
 """How long the last checkpoint may take once the ranks have ended: the machine costs money meanwhile."""
 _KILL_S = 2.0
-_COMMAND = (sys.executable, "-P", "-m", "trainer.transfer.push")
+_COMMAND = module_command("trainer.transfer.push")
 
 
 def begin_pushing(box: Path, job: Job) -> None:
@@ -50,5 +50,5 @@ def _start(box: Path, *arguments: str) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            process_group=0,
+            start_new_session=True,
         )

@@ -1,6 +1,6 @@
 """One rank as a process: started, logged, watched to its end. Standard library only.
 
-`python -S -P -m trainer.supervision.rank_process PARENT` runs the job's program, with stdout and stderr in
+`trainer.supervision.rank_process PARENT` runs the job's program, with stdout and stderr in
 `run/raw/rank-N.log`, and leaves as the program left. The onboard trainer runs in a copy that the fork server
 makes, where there is one; everything else is the only child. The record says when and how the program ended,
 to the millisecond; the launch agent cannot: it looks ten times a second and counts whole seconds.

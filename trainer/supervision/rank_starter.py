@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from trainer.contract import layout
 from trainer.contract.job import Job
+from trainer.contract.run_module import module_command
 from trainer.distributed.nodes import RANKS_PORT, ThisNode
 
 _POLL_INTERVAL_S = 0.05
@@ -99,8 +99,8 @@ def _master(address: str, port: int) -> dict[str, str]:
 
 
 def _start(variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    # -S: what holds a rank needs no packages, and starts sooner. -P: no file beside it hides a module.
-    command = (sys.executable, "-S", "-P", "-m", "trainer.supervision.rank_process", str(os.getpid()))
+    # -S: what holds a rank needs no packages, and starts sooner.
+    command = (*module_command("trainer.supervision.rank_process", "-S"), str(os.getpid()))
     return subprocess.Popen(command, env={**os.environ, **variables}, start_new_session=True)
 
 

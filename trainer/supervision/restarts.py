@@ -97,7 +97,7 @@ def without_progress(history: Sequence[StartRecord]) -> int:
     Those that ran out of memory do not count, as another plan follows them.
     """
     count, saved = 0, [-1, *(_saved(record) for record in history)]
-    for before, record in zip(reversed(saved[:-1]), reversed(history), strict=True):
+    for before, record in zip(reversed(saved[:-1]), reversed(history)):
         if _saved(record) > before:
             break
         count += record.reason != "oom"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Literal
 from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.contract.outcome import Outcome
+from trainer.contract.run_module import module_command
 from trainer.supervision.environment import rank_environment
 from trainer.supervision.evidence import read_wandb
 from trainer.supervision.processes import kill_descendants
@@ -25,7 +25,7 @@ from trainer.supervision.restarts import Start
 _END_S = 40.0
 """W&B's own limits are within it: the machine costs money meanwhile."""
 _KILL_S = 2.0
-_COMMAND = (sys.executable, "-P", "-m", "trainer.telemetry.tracking")
+_COMMAND = module_command("trainer.telemetry.tracking")
 
 
 def end_wandb(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
@@ -48,7 +48,7 @@ def end_wandb(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            process_group=0,
+            start_new_session=True,
         ).wait(_END_S)
     kill_descendants(within_s=_KILL_S)
     return replace(outcome, wandb=read_wandb(box))

@@ -7,7 +7,6 @@ steps anew.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ import sys
 from pathlib import Path, PurePosixPath
 
 from trainer.contract import layout
+from trainer.contract.checksum import sha256_of
 from trainer.contract.job import Job
 from trainer.contract.outcome import FileList, FileSum
 from trainer.contract.records import read_json, write_json
@@ -132,7 +132,7 @@ def _listed(manifest: Path) -> tuple[FileSum, ...]:
 
 def _check(path: Path, file: FileSum) -> None:
     with path.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
+        digest = sha256_of(content)
     if (path.stat().st_size, digest) != (file.size, file.sha256):
         raise DamagedDownloadError(f"{file.path} is not what was saved")
 

@@ -7,7 +7,10 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from typing import Self  # since Python 3.11
 
 LATEST = "latest.json"
 _CHUNK = 8 << 20

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as torch_dist
@@ -31,11 +33,17 @@ def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Pat
         rank=rank,
         world_size=ranks,
         timeout=timedelta(seconds=limit_s),
-        device_id=device if device.type == "cuda" else None,
+        **at_once(device),
     )
     values = torch.empty(MEGABYTES[backend] * 250_000, device=device)
     say_ready(rank, folder)
     return measured(values, rank, ranks, times=_TIMES)
+
+
+def at_once(device: torch.device) -> dict[str, Any]:
+    """Return the arguments of `init_process_group` with which NCCL connects at once, since torch 2.3."""
+    known = inspect.signature(torch_dist.init_process_group).parameters
+    return {"device_id": device} if device.type == "cuda" and "device_id" in known else {}
 
 
 def measured(values: torch.Tensor, rank: int, ranks: int, *, times: int) -> float | None:

@@ -11,9 +11,9 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Optional
 
-Work = Callable[[int, int, Path], float | None]
+Work = Callable[[int, int, Path], Optional[float]]  # noqa: UP045 - evaluated by Python 3.9, too
 """What a rank does: (rank, ranks, a folder that all of them see); a rank may have a figure to tell."""
 
 _WATCH_EVERY_S = 0.01
@@ -88,8 +88,11 @@ def _become_rank(work: Work, rank: int, ranks: int, env: Mapping[str, str], fold
             (folder / "figure").write_text(str(figure))
         exit_code = 0
     finally:
-        if error := sys.exception():
-            print(f"rank {rank}: {''.join(traceback.format_exception_only(error)).strip()}", file=sys.stderr)
+        if error := sys.exc_info()[1]:
+            print(
+                f"rank {rank}: {''.join(traceback.format_exception_only(type(error), error)).strip()}",
+                file=sys.stderr,
+            )
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(exit_code)

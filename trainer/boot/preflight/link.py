@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as torch_dist
 
-from trainer.boot.preflight.all_reduce import measured
+from trainer.boot.preflight.all_reduce import at_once, measured
 from trainer.boot.preflight.forked import Forked, Work, run_forked, say_ready
 from trainer.contract.job import Job
 from trainer.distributed.group import device_of
@@ -73,7 +73,7 @@ def _all_reduce(this_node: ThisNode, backend: str, _rank: int, _ranks: int, fold
         rank=this_node.node,
         world_size=nodes,
         timeout=timedelta(seconds=_MEET_S),
-        device_id=device if device.type == "cuda" else None,
+        **at_once(device),
     )
     values = torch.empty(MEGABYTES * 250_000, device=device)
     torch_dist.barrier()

@@ -1,0 +1,31 @@
+"""Modules of the trainer, run in a folder of the user's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import LONGEST_S
+from trainer.contract.run_module import module_command
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("extra", [{}, {"PYTHONSAFEPATH": "1"}])
+def test_a_file_in_the_working_folder_hides_no_module(tmp_path: Path, extra: dict[str, str]) -> None:
+    for name in ("json", "trainer", "platform"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not ours')")
+    box = tmp_path / "box"
+    box.mkdir()
+    (box / "job.json").write_text('{"ranks": 1, "gpus": 0, "setup": ["make"]}')
+    done = subprocess.run(
+        [*module_command("trainer.boot.jobfile"), "setup"],
+        env=os.environ | {"VASTRUN_BOX": str(box), "PYTHONPATH": str(ROOT)} | extra,
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=LONGEST_S,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"make\0", b"")

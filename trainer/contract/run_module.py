@@ -1,0 +1,25 @@
+"""Run a module of the trainer: `python run_module.py MODULE ARGUMENT...`, as `python -P -m MODULE` does.
+
+The working folder is not searched, so that no file in it hides a module: `-P` needs Python 3.11. Older
+Pythons than the trainer needs must be able to read this file, for their users to be told so.
+"""
+
+import runpy
+import sys
+
+
+def module_command(module: str, *options: str) -> "tuple[str, ...]":
+    """Return the command line that runs a module with this Python and these options of Python's."""
+    return (sys.executable, *options, __file__, module)
+
+
+def main() -> None:
+    """Run the module that the first argument names."""
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]  # the folder of this file
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
