@@ -24,6 +24,7 @@ from trainer.distributed.nodes import this_node_of, torchrun_line
 from trainer.supervision.agents import Agents
 from trainer.supervision.agreement import first_start, unreachable, what_follows
 from trainer.supervision.diagnosis import Diagnosis, Watched, diagnose
+from trainer.supervision.environment import lowers_debug
 from trainer.supervision.evidence import (
     NOTHING,
     Stamp,
@@ -96,6 +97,8 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
     log = MergedLog(path=box / layout.LOG)
     log.say(f"starting {_shown(shlex.join(job.command or ('trainer.train',)))} on {job.ranks} rank(s)")
     log.say(f"as {_shown(torchrun_line(job, peers.this_node))}")
+    if lowers_debug(job, os.environ):
+        log.say("TORCH_DISTRIBUTED_DEBUG=DETAIL becomes INFO: DETAIL makes DDP on gloo crash")
     # What lies there already proves nothing of this training.
     before = stamps(job.success, box)
     peers.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)

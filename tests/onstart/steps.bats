@@ -131,6 +131,13 @@ stub_gpus() {
   [[ $output == "data generate --jobs auto" ]]
 }
 
+@test "40-data: what set-up installed is looked at first" {
+  stub_module boot/preflight 'import sys; print(*sys.argv[1:]); raise SystemExit(78)'
+  VASTRUN_SETUP=1 step 40-data
+  ((status == 78))
+  [[ $output == "versions" ]]
+}
+
 @test "40-data: a command brings its own data" {
   VASTRUN_KIND=command step 40-data
   ((status == 0))

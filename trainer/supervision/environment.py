@@ -1,8 +1,8 @@
 """The environment of the ranks: every variable we set, once, with its reason. Standard library only.
 
-Written for torch 2.11 to 2.15. In layers, the later one wins: W&B's of a batch, what the box's processes
-inherit, our defaults, what the preflight found, the job's `env:`, and last the names that are ours, without
-which the supervisor could not keep its promises.
+For any torch: a version ignores what it does not know. In layers, the later one wins: W&B's of a batch, what
+the box's processes inherit, our defaults, what the preflight found, the job's `env:`, and last the names that
+are ours, without which the supervisor could not keep its promises.
 """
 
 from __future__ import annotations
@@ -20,15 +20,22 @@ from trainer.distributed.nodes import LOOPBACK, interface_of
 from trainer.supervision.restarts import Start
 
 _AFTER_US_S = 60
+_DEBUG = "TORCH_DISTRIBUTED_DEBUG"
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 
 def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the launch agent and of the ranks below it."""
     asked = {**_wandb(job), **inherited, **defaults(job, start, inherited), **_found_to_work(box), **job.env}
-    if asked.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL":
-        asked["TORCH_DISTRIBUTED_DEBUG"] = "INFO"  # with DETAIL, DDP on gloo ends in a segmentation fault
+    if lowers_debug(job, inherited):
+        asked[_DEBUG] = "INFO"
     return {**asked, **ours(box), **_start(start), **_paths(job, box, asked)}
+
+
+def lowers_debug(job: Job, inherited: Mapping[str, str]) -> bool:
+    """Tell whether the debug level DETAIL becomes INFO: it makes DDP on gloo end in a segmentation fault."""
+    is_asked = {**inherited, **job.env}.get(_DEBUG) == "DETAIL"
+    return is_asked and (job.train is not None or not job.gpus)
 
 
 def defaults(job: Job, start: Start, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from trainer.boot.preflight.forked import Forked, run_forked, say_ready
 from trainer.boot.preflight.kernel_log import Xid, parse_xids
 from trainer.boot.preflight.machine import Machine, Needs, refusals, warnings
 from trainer.boot.preflight.nvidia_smi import Gpu
+from trainer.boot.preflight.torch_build import ONBOARD_PYTHON, ONBOARD_TORCH, dotted, onboard_fault
 from trainer.contract import layout
 
 GPU = Gpu(
@@ -256,6 +258,67 @@ def test_an_image_without_torch_is_told(tmp_path: Path) -> None:
         78,
         "torch is not installed: take an image that has it\n",
     )
+
+
+def test_a_command_needs_no_torch_and_its_ranks_are_not_tried_then(tmp_path: Path) -> None:
+    for check in ("comm", "link"):
+        finished = preflight(
+            tmp_path,
+            check,
+            python=("-S",),
+            PYTHONPATH=str(Path(layout.__file__).parents[2]),
+            VASTRUN_KIND="command",
+            VASTRUN_LINK_MBPS="10",
+        )
+        assert (finished.returncode, finished.stderr) == (0, "")
+        assert re.fullmatch(
+            r"torch is not installed: the \w+ do not try to talk before your program runs\n", finished.stdout
+        )
+
+
+@pytest.mark.parametrize(
+    ("torch", "python", "fault"),
+    [
+        ((2, 11), (3, 11), ""),
+        ((2, 14), (3, 14), ""),
+        (None, (3, 12), ""),
+        (
+            (2, 10),
+            (3, 12),
+            "the onboard trainer needs torch 2.11 or newer, below 2.15, and this is torch 2.10",
+        ),
+        (
+            (2, 15),
+            (3, 12),
+            "the onboard trainer needs torch 2.11 or newer, below 2.15, and this is torch 2.15",
+        ),
+        ((2, 11), (3, 10), "the onboard trainer needs Python 3.11 or newer, and this is Python 3.10"),
+    ],
+)
+def test_the_onboard_trainer_states_the_versions_that_it_works_with(
+    torch: tuple[int, int] | None, python: tuple[int, int], fault: str
+) -> None:
+    assert onboard_fault(torch, python) == fault
+
+
+def test_these_are_the_versions_that_its_package_asks_for() -> None:
+    project = tomllib.loads((Path(layout.__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    oldest, above = ONBOARD_TORCH
+    needed = next(line for line in project["optional-dependencies"]["trainer"] if line.startswith("torch"))
+    assert needed == f"torch>={dotted(oldest)},<{dotted(above)}"
+    assert project["requires-python"] == f">={dotted(ONBOARD_PYTHON)}"
+
+
+@pytest.mark.parametrize(
+    ("setup", "check", "code"), [("0", "comm", 78), ("1", "comm", 0), ("1", "versions", 78)]
+)
+def test_another_torch_is_the_images_fault_before_anything_is_trained_or_after_the_set_up(
+    tmp_path: Path, setup: str, check: str, code: int
+) -> None:
+    built = torch_built_for(None, tmp_path, version="2.4.1+cu121")
+    finished = preflight(tmp_path, check, VASTRUN_SETUP=setup, PYTHONPATH=built)
+    assert finished.returncode == code
+    assert "the onboard trainer needs torch 2.11" in finished.stdout + finished.stderr
 
 
 def linked(folder: Path, least_mbps: str, nodes: int = 2) -> list[tuple[int, str]]:

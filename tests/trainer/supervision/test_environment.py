@@ -11,7 +11,7 @@ import pytest
 from tests.trainer.supervision.launches import job_of
 from trainer.contract.job import Job
 from trainer.contract.records import read_as
-from trainer.supervision.environment import rank_environment, without_ours
+from trainer.supervision.environment import lowers_debug, rank_environment, without_ours
 from trainer.supervision.restarts import Start
 
 BOX = Path("/box")
@@ -117,9 +117,21 @@ def test_the_watchdog_of_nccl_comes_after_the_supervisor() -> None:
     assert env["TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"] == "361"
 
 
-def test_a_debug_level_that_kills_the_ranks_becomes_the_next_one() -> None:
-    env = rank_environment(job(env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}), START, BOX, {})
-    assert env["TORCH_DISTRIBUTED_DEBUG"] == "INFO"
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({}, "INFO"),
+        ({"gpus": 2}, "DETAIL"),
+        ({"gpus": 2, "train": {"steps": 5}, "command": None}, "INFO"),
+    ],
+)
+def test_a_debug_level_that_kills_ranks_on_gloo_becomes_the_next_one_there(
+    changes: dict[str, Any], level: str
+) -> None:
+    asked = job(env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, **changes)
+    assert rank_environment(asked, START, BOX, {})["TORCH_DISTRIBUTED_DEBUG"] == level
+    assert lowers_debug(asked, {}) == (level == "INFO")
+    assert not lowers_debug(job(**changes), {"TORCH_DISTRIBUTED_DEBUG": "INFO"})
 
 
 def test_a_start_says_which_it_is_what_fits_and_which_gpus_are_left() -> None:

@@ -1,8 +1,9 @@
-"""`python -m trainer.boot.preflight machine|comm|link`, in the box of VASTRUN_BOX, with a step's variables.
+"""`python -m trainer.boot.preflight CHECK`, in the box of VASTRUN_BOX, with the variables of a step.
 
 machine     what the machine is, and whether it is enough for the job: GPUs, CUDA, shared memory, disk
 comm        a timed all-reduce over the ranks; the way that works is kept in run/preflight.json
 link        a timed all-reduce over the nodes of the run, by one rank of each; it must reach VASTRUN_LINK_MBPS
+versions    whether the onboard trainer works with the torch and the Python that are installed
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainer.boot.preflight.machine import Needs, description, look_at_machine, refusals, warnings
-from trainer.boot.preflight.torch_build import torch_fault
+from trainer.boot.preflight.torch_build import onboard_fault_here, torch_fault, untried_reason
 
 _EXIT_UNFIT_IMAGE = 78
 
-_USAGE = "usage: python -m trainer.boot.preflight machine|comm|link   (in a box: VASTRUN_BOX is its folder)"
+_CHECKS = "machine|comm|link|versions"
+_USAGE = f"usage: python -m trainer.boot.preflight {_CHECKS}   (in a box: VASTRUN_BOX is its folder)"
 
 
 def main(arguments: list[str]) -> int:
@@ -26,7 +28,12 @@ def main(arguments: list[str]) -> int:
     Returns its exit status, as docs/box.md says; 2: the call is wrong.
     """
     box = os.environ.get("VASTRUN_BOX")
-    checks = {"machine": _check_machine, "comm": _check_communication, "link": _check_link}
+    checks = {
+        "machine": _check_machine,
+        "comm": _check_communication,
+        "link": _check_link,
+        "versions": _check_versions,
+    }
     if len(arguments) != 1 or arguments[0] not in checks or not box:
         print(_USAGE, file=sys.stderr)
         return 2
@@ -53,7 +60,10 @@ def _check_machine(box: Path) -> int:
 
 def _check_communication(box: Path) -> int:
     ranks, gpus = int(os.environ["VASTRUN_RANKS"]), int(os.environ["VASTRUN_GPUS"])
-    fault = torch_fault(gpus=gpus)
+    if reason := _untried_reason():
+        print(f"{reason}: the ranks do not try to talk before your program runs")
+        return 0
+    fault = torch_fault(gpus=gpus) or _onboard_fault()
     if fault and os.environ["VASTRUN_SETUP"] != "0":
         print(f"{fault}, unless set-up installs it; the ranks are not tried before that")
         return 0
@@ -73,6 +83,9 @@ def _check_communication(box: Path) -> int:
 
 def _check_link(box: Path) -> int:
     gpus, setup = int(os.environ["VASTRUN_GPUS"]), os.environ["VASTRUN_SETUP"]
+    if reason := _untried_reason():
+        print(f"{reason}: the nodes do not try to talk before your program runs")
+        return 0
     fault = torch_fault(gpus=gpus)
     if fault:
         print(f"{fault}; the nodes are not tried", file=sys.stdout if setup != "0" else sys.stderr)
@@ -83,6 +96,21 @@ def _check_link(box: Path) -> int:
         from trainer.boot.preflight.link import check_link
 
     return check_link(box, float(os.environ["VASTRUN_LINK_MBPS"]), "nccl" if gpus else "gloo")
+
+
+def _check_versions(_box: Path) -> int:
+    fault = onboard_fault_here()
+    if fault:
+        print(fault, file=sys.stderr)
+    return _EXIT_UNFIT_IMAGE if fault else 0
+
+
+def _untried_reason() -> str:
+    return untried_reason() if os.environ["VASTRUN_KIND"] == "command" else ""
+
+
+def _onboard_fault() -> str:
+    return onboard_fault_here() if os.environ["VASTRUN_KIND"] == "train" else ""
 
 
 def run(arguments: list[str]) -> NoReturn:

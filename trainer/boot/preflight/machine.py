@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainer.boot.preflight.kernel_log import HARDWARE, LASTING, Xid, read_xids
 from trainer.boot.preflight.nvidia_smi import Gpu, NvidiaSmiError, driver_cuda, read_gpus
-from trainer.boot.preflight.torch_build import Version, torch_cuda
+from trainer.boot.preflight.torch_build import Version, dotted, torch_cuda
 
 _SHM = Path("/dev/shm")
 _SHM_MIB = 1024
@@ -136,7 +136,7 @@ def _cuda_faults(machine: Machine, needs: Needs) -> list[str]:
     """
     driver, built_for = machine.driver_cuda, machine.torch_cuda
     if needs.onboard and driver and built_for and driver[0] < built_for[0]:
-        return [f"the driver supports CUDA {_dotted(driver)}, but torch needs {_dotted(built_for)}"]
+        return [f"the driver supports CUDA {dotted(driver)}, but torch needs {dotted(built_for)}"]
     return []
 
 
@@ -156,8 +156,8 @@ def _gpu_line(gpu: Gpu) -> str:
 
 
 def _cuda_line(driver: Version, built_for: Version | None) -> str:
-    torch = f", torch is built for {_dotted(built_for)}" if built_for else ""
-    return f"CUDA {_dotted(driver)} by the driver{torch}"
+    torch = f", torch is built for {dotted(built_for)}" if built_for else ""
+    return f"CUDA {dotted(driver)} by the driver{torch}"
 
 
 def _cpu() -> str:
@@ -177,7 +177,3 @@ def _write_speed(box: Path) -> float:
             file.write(block)
         os.fdatasync(file.fileno())
         return file.tell() / 1e6 / (time.monotonic() - began)
-
-
-def _dotted(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"

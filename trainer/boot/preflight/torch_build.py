@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 Version = tuple[int, int]
+
+ONBOARD_TORCH: tuple[Version, Version] = ((2, 11), (2, 15))
+"""The onboard trainer works with the first of these and newer ones, before the second."""
+ONBOARD_PYTHON: Version = (3, 11)
+"""The oldest Python that the onboard trainer works with."""
+OLDEST_TORCH: Version = (2, 1)
+"""The oldest torch with which the preflight lets ranks talk."""
 
 
 def torch_fault(*, gpus: int) -> str:
@@ -18,11 +28,54 @@ def torch_fault(*, gpus: int) -> str:
     return ""
 
 
+def onboard_fault(torch: Version | None, python: Version) -> str:
+    """Say why the onboard trainer does not work with these versions; empty when it does. None: unknown."""
+    if python < ONBOARD_PYTHON:
+        needed = f"Python {dotted(ONBOARD_PYTHON)} or newer"
+        return f"the onboard trainer needs {needed}, and this is Python {dotted(python)}"
+    oldest, above = ONBOARD_TORCH
+    if torch is not None and not oldest <= torch < above:
+        needed = f"torch {dotted(oldest)} or newer, below {dotted(above)}"
+        return f"the onboard trainer needs {needed}, and this is torch {dotted(torch)}"
+    return ""
+
+
+def onboard_fault_here() -> str:
+    """Say why the onboard trainer does not work with what is installed; empty when it does."""
+    return onboard_fault(torch_version(), (sys.version_info.major, sys.version_info.minor))
+
+
+def untried_reason() -> str:
+    """Say why ranks of a user's program cannot be tried with torch; empty when they can."""
+    if find_spec("torch") is None:
+        return "torch is not installed"
+    version = torch_version()
+    if version is not None and version < OLDEST_TORCH:
+        return f"torch {dotted(version)} is older than {dotted(OLDEST_TORCH)}"
+    return ""
+
+
 def torch_cuda() -> Version | None:
     """Return the CUDA that torch was built for."""
+    return _version(_of_build().get("cuda"))
+
+
+def torch_version() -> Version | None:
+    """Return the version of torch; None: there is none, or it does not say."""
+    return _version(_of_build().get("__version__"))
+
+
+def dotted(version: Version) -> str:
+    """Return a version as it is written: 2.13."""
+    return f"{version[0]}.{version[1]}"
+
+
+def _of_build() -> dict[str, Any]:
     found = find_spec("torch")
-    if found is None or found.origin is None:
-        return None
-    cuda = runpy.run_path(str(Path(found.origin).with_name("version.py"))).get("cuda")
-    major, _, minor = (cuda or "").partition(".")
-    return (int(major), int(minor or 0)) if major.isdigit() else None
+    path = Path(found.origin).with_name("version.py") if found and found.origin else None
+    return runpy.run_path(str(path)) if path and path.exists() else {}
+
+
+def _version(text: str | None) -> Version | None:
+    found = re.match(r"(\d+)(?:\.(\d+))?", text or "")
+    return (int(found[1]), int(found[2] or 0)) if found else None
