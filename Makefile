@@ -1,4 +1,4 @@
-# One word each: quickstart, test, integration, slow, lint, check, pythons, torch, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, integration, slow, lint, check, pythons, torch, versions, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -17,7 +17,7 @@ GPU_PYTHON = $(if $(filter file default,$(origin PYTHON)),$(firstword $(wildcard
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test integration slow lint check pythons torch wheel image messages schemas docs format bench gpu proof chaos fuzz clean
+.PHONY: help quickstart test integration slow lint check pythons torch versions wheel image messages schemas docs format bench gpu proof chaos fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,6 +51,9 @@ pythons: $(STAMPS)/dev ## Try the launcher on every other Python of this compute
 
 torch: ## Try the trainer with another TORCH (the newest, or such as 2.11.0), without the launcher's packages and W&B
 	@PYTHON=$(PYTHON) PART=$(PART) CHECKS="$(CHECKS)" WORKERS=$(WORKERS) MINUTES=$(MINUTES) tests/torch.sh $(TORCH)
+
+versions: $(STAMPS)/trainer ## Try a program of one's own (`command:`) with other versions of torch and Python: PAIRS="2.4.1:3.10 none:3.9"
+	@tests/versions.sh
 
 wheel: $(STAMPS)/trainer ## Build the wheel; try it outside the checkout, without torch beside the launcher
 	tests/wheel.sh

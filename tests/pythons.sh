@@ -5,6 +5,7 @@
 # The environments stay in .venv/pythons: the second time is quick.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tests/interpreter.sh
 files=(tests/launcher/{bundle,config,core,decisions,ledger,ui} tests/launcher/test_environment.py)
 files+=(tests/launcher/cli/test_{help,plan}.py tests/launcher/flow/test_drive.py)
 files+=(tests/launcher/outputs/test_{collecting,logcopy,places,storing}.py)
@@ -12,18 +13,6 @@ files+=(tests/launcher/outputs/test_{collecting,logcopy,places,storing}.py)
 files+=(--ignore-glob "*/test_in_chromium.py")
 files+=(tests/launcher/cli/test_rehearse.py::test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none)
 tools=(docker hypothesis jsonschema psutil "psycopg[binary]" pyte pytest pytest-timeout)
-
-# Prints the interpreter of that version; nothing where there is none. A shim of pyenv's may lead nowhere.
-interpreter() {
-	local pyenv_root=/nowhere candidate
-	if command -v pyenv >/dev/null; then pyenv_root=$(pyenv root); fi
-	for candidate in "/usr/bin/python$1" "$(command -v "python$1" || true)" "$pyenv_root"/versions/"$1".*/bin/python; do
-		if [[ -x $candidate ]] && "$candidate" -c 'import venv' 2>/dev/null; then
-			echo "$candidate"
-			return
-		fi
-	done
-}
 
 # Makes the environment $2 of the interpreter $1, unless it is there and as new as what it is made of.
 make_environment() {
