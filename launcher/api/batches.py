@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher.api.drivers import Target
 from launcher.api.session import ApiSession
 from launcher.batch.pricing import BatchPlan
 from launcher.batch.results import PointResult, results_of
 from launcher.core import Cause, Phase, UserRequest, Verdict
-from launcher.core.batch import Batch
+from launcher.core.batch import MAX_NAME, Batch
 from launcher.core.errors import HeldError, UsageError, VastrunError
 from launcher.decisions.schedule import (
     BatchProgress,
@@ -23,6 +24,9 @@ from launcher.decisions.schedule import (
 )
 from launcher.outputs.storing import leave_out, storing
 from launcher.ports import Ledger
+
+if TYPE_CHECKING:
+    from launcher.config.batch_file import LoadedBatch
 
 _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
 
@@ -213,6 +217,26 @@ def _row(result: PointResult) -> PointRow:
         run=None if run is None else run.id,
         outputs=None if run is None else Path(run.out_dir),
     )
+
+
+def named_for_its_job(ledger: Ledger, loaded: LoadedBatch) -> LoadedBatch:
+    """Return the batch under a name that has no other job in the ledger: its own, else NAME-2, NAME-3, …"""
+    known = {batch.name for batch in ledger.batches.all()}
+    own = loaded.spec.name
+    for number in count(1):
+        suffix = f"-{number}" if number > 1 else ""
+        name = f"{own[: MAX_NAME - len(suffix)]}{suffix}"
+        if name not in known or _has_job(ledger, name, loaded.job):
+            break
+    return replace(loaded, spec=replace(loaded.spec, name=name))
+
+
+def _has_job(ledger: Ledger, name: str, job: Any) -> bool:
+    """Return whether the batch of that name has points of this job, or none at all."""
+    from launcher.config.batch_file import is_of_job  # slow to import: pydantic, yaml
+
+    points = ledger.batches.points(name)
+    return not points or any(is_of_job(point, job) for point in points)
 
 
 def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float, computer: str) -> tuple[Batch, int]:

@@ -24,6 +24,7 @@ from launcher.api.jobs import (
 )
 from launcher.api.runs import RunHandle
 from launcher.api.session import ApiSession
+from launcher.api.sweep_values import must_use
 from launcher.batch.pricing import price
 from launcher.batch.searching import first_points
 from launcher.commands.answering import answered
@@ -226,10 +227,14 @@ class Client:
         provider: str,
         out: str | os.PathLike[str] | None,
     ) -> BatchHandle:
-        wiring, ledger, spec = self._session.wiring, self._session.ledger, loaded.spec
+        wiring, ledger = self._session.wiring, self._session.ledger
+        loaded = batches.named_for_its_job(ledger, loaded)
+        spec = loaded.spec
         with about(source):
             points = first_points(spec, loaded.points, loaded.search)
-            must_ship(wiring.packer(NOTHING), read_job(points[0].spec_json), source.folder, lambda: None)
+            job = read_job(points[0].spec_json)
+            must_ship(wiring.packer(NOTHING), job, source.folder, lambda: None)
+            must_use(job, loaded.unmentioned)
             now = wiring.now()
             market, budgets = wiring.market_of_many(provider), wiring.budgets(now)
             plan = price(spec, points, market, ledger, now, loaded.search, budgets)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.api import batches
+from launcher.api.sweep_values import must_use
 from launcher.batch.pricing import BatchPlan, price
 from launcher.batch.results import metric_of, results_of
 from launcher.batch.searching import first_points
@@ -53,9 +54,14 @@ class Submission:
 
 def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submission) -> int:
     """Price the batch, ask, write it into the ledger and drive it; return the exit code."""
-    spec, points = loaded.spec, first_points(loaded.spec, loaded.points, loaded.search)
-    must_ship(wiring, read_job(points[0].spec_json), file)
     market, ledger = wiring.market_of_many(submission.provider), wiring.ledger()
+    asked, loaded = loaded.spec.name, batches.named_for_its_job(ledger, loaded)
+    spec, points = loaded.spec, first_points(loaded.spec, loaded.points, loaded.search)
+    if spec.name != asked:
+        say(f"the batch {asked} is of another job, so this is a new batch: {spec.name}", err=True)
+    job = read_job(points[0].spec_json)
+    must_ship(wiring, job, file)
+    must_use(job, loaded.unmentioned)
     now = wiring.now()
     plan = price(spec, points, market, ledger, now, loaded.search, wiring.budgets(now))
     if submission.dry_run:

@@ -6,14 +6,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from launcher.config.loading import JobFaults, checked, load_node, with_overrides
-from launcher.config.parameters import with_parameters
+from launcher.config.parameters import unmentioned, with_parameters
 from launcher.config.points import (
     KINDS,
     METHODS,
@@ -35,7 +35,7 @@ from launcher.core.job import JobSpec
 from trainer.contract.records import as_json
 
 _MOST_FAULTS = 40
-_JOB_KEYS = frozenset(field.name for field in fields(JobSpec))
+_JOB_KEYS = frozenset(one.name for one in fields(JobSpec))
 _NO_AUTO = "auto is answered for a single launch: give a number, such as the one that vastrun plan says"
 _BETWEEN = re.compile(r"""\s*([^\s,"'\[\]{}]+?)\s*\.\.\s*([^\s,"'\[\]{}]+)\s*""")
 """`low..high`. What is quoted or listed may hold two dots, and a path begin with them."""
@@ -49,6 +49,10 @@ class LoadedBatch:
     points: Sequence[BatchPoint]
     """None yet where a `search` asks for them while the batch runs."""
     search: Search | None = None
+    job: Any = None
+    """The job as it is written, without its points' values."""
+    unmentioned: frozenset[str] = frozenset()
+    """Values of points for a program that neither its command nor its `env:` mentions."""
 
 
 def load(text: str, name: str, read_file: ReadFile, base_dir: str, now: datetime | None) -> LoadedBatch:
@@ -67,10 +71,8 @@ def load(text: str, name: str, read_file: ReadFile, base_dir: str, now: datetime
         points = points_of(axes, read_file, faults) if not faults else []
     except SyntaxFault as error:
         raise _errors([*faults, error.fault]) from error
-    found = _jobs_of(points, job, base_dir, faults, now)
-    if faults:
-        raise _errors(faults)
-    return LoadedBatch(spec=spec, points=found)
+    found = _jobs_of(points, job, base_dir, faults, now, repeats=search is not None)
+    return _loaded(spec, job, found, faults)
 
 
 def _searching(
@@ -84,7 +86,7 @@ def _searching(
     """Return a batch that asks for its points. Each corner of its space must make a job."""
     job = parse(job_text, spec.job)
     corners = [{axis.key: axis.value(u) for axis in fields.axes} for u in (0.0, 0.5, 1.0 - 1e-9)]
-    _jobs_of(corners, job, base_dir, faults, now)
+    found = _jobs_of(corners, job, base_dir, faults, now, repeats=True)
     if faults:
         raise _errors(faults)
     search = Search(
@@ -96,7 +98,21 @@ def _searching(
         base_dir=base_dir,
         now=None if now is None else now.isoformat(),
     )
-    return LoadedBatch(spec=spec, points=[], search=search)
+    return LoadedBatch(
+        spec=spec, points=[], search=search, job=plain(job), unmentioned=frozenset(found.unmentioned)
+    )
+
+
+def _loaded(spec: BatchSpec, job: Node, found: _Jobs, faults: list[Fault]) -> LoadedBatch:
+    if faults:
+        raise _errors(faults)
+    points = list(found.points.values())
+    return LoadedBatch(spec=spec, points=points, job=plain(job), unmentioned=frozenset(found.unmentioned))
+
+
+def is_of_job(point: BatchPoint, job: Any) -> bool:
+    """Return whether the point is one of this job, as `LoadedBatch.job` has it."""
+    return _id_of(job, point.values) == point.id
 
 
 def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[BatchPoint]:
@@ -104,10 +120,11 @@ def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Batch
     faults: list[Fault] = []
     cells = [{key: parse(json.dumps(value), "search", key) for key, value in one.items()} for one in values]
     now = None if search.now is None else datetime.fromisoformat(search.now)
-    found = _jobs_of(cells, parse(search.job_text, search.job_name), search.base_dir, faults, now)
+    job = parse(search.job_text, search.job_name)
+    found = _jobs_of(cells, job, search.base_dir, faults, now, repeats=True)
     if faults:
         raise _errors(faults)
-    return found
+    return list(found.points.values())
 
 
 def load_axes(
@@ -141,10 +158,8 @@ def load_axes(
     drawn = samples_of(ranges, samples, 0, "sobol") if ranges else [{}]
     points = [{**cells, **more} for cells in grid_of(lists) for more in drawn]
     check_point_count(len(points))
-    found = _jobs_of(points, job, base_dir, faults, now)
-    if faults:
-        raise _errors(faults)
-    return LoadedBatch(spec=spec, points=found)
+    found = _jobs_of(points, job, base_dir, faults, now, repeats=bool(ranges))
+    return _loaded(spec, job, found, faults)
 
 
 def _errors(faults: Iterable[Fault]) -> JobFileError:
@@ -181,14 +196,33 @@ def _without_points(root: Node, faults: list[Fault]) -> tuple[BatchSpec | None, 
     return (None if faults else spec), axes
 
 
+@dataclass(kw_only=True)
+class _Jobs:
+    """The points with their jobs, and what was seen of their values."""
+
+    points: dict[str, BatchPoint] = field(default_factory=dict)
+    """By id."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """By the job that a point makes: where that point stands, counted from 1."""
+    unmentioned: set[str] = field(default_factory=set)
+
+
 def _jobs_of(
-    points: Sequence[Cells], job: Node, base_dir: str, faults: list[Fault], now: datetime | None
-) -> list[BatchPoint]:
-    """Return the points with their jobs; two that are alike are one. What does not fit is in `faults`."""
+    points: Sequence[Cells],
+    job: Node,
+    base_dir: str,
+    faults: list[Fault],
+    now: datetime | None,
+    *,
+    repeats: bool,
+) -> _Jobs:
+    """Return the points with their jobs. What does not fit is in `faults`.
+
+    `repeats`: a search may draw a point twice, which is then one. Elsewhere the second is a fault.
+    """
     runs_command = isinstance(job, MappingNode) and any(key.value == "command" for key, _ in job.value)
-    own = plain(job)
-    found: dict[str, BatchPoint] = {}
-    for cells in points:
+    own, found = plain(job), _Jobs()
+    for number, cells in enumerate(points, 1):
         values = {key: plain(node) for key, node in cells.items()}
         parameters = {
             key: value
@@ -200,7 +234,9 @@ def _jobs_of(
             for key, node in cells.items():
                 if key not in parameters:
                     root = grafted(root, key, node)
-            spec = with_parameters(load_node(root, base_dir, now), parameters)
+            asked = load_node(root, base_dir, now)
+            found.unmentioned |= unmentioned(asked, parameters)
+            spec = with_parameters(asked, parameters)
             faults += [fault_at(job, key, _NO_AUTO) for key in spec.auto_keys]
         except SyntaxFault as error:
             faults.append(error.fault)
@@ -208,8 +244,17 @@ def _jobs_of(
             faults += error.faults
         else:
             point = BatchPoint(id=_id_of(own, values), values=values, spec_json=as_json(spec))
-            found.setdefault(point.id, point)
-    return list(found.values())
+            first = found.numbers.setdefault(point.spec_json, number)
+            if first != number and not repeats:
+                faults.append(_repeated(cells, values, number, first))
+            found.points.setdefault(point.id, point)
+    return found
+
+
+def _repeated(cells: Cells, values: Mapping[str, Any], number: int, first: int) -> Fault:
+    key, node = next(iter(cells.items()))
+    text = ", ".join(f"{name}={value}" for name, value in values.items())
+    return fault_at(node, key, f"point {number} is the same as point {first} ({text}); give each point once")
 
 
 def _id_of(job: Any, values: Mapping[str, Any]) -> str:

@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from launcher.config.shell import program_of, script_of
 from launcher.core.job import JobSpec
 
+_PREFIX = "VASTRUN_PARAM_"
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 """`{lr}`; what a shell makes of `${lr}` is its own business."""
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable that holds the value of that name."""
+    return f"{_PREFIX}{name.upper().replace('-', '_')}"
+
+
+def unmentioned(spec: JobSpec, names: Iterable[str]) -> set[str]:
+    """Return the names that neither the command of the job nor its `env:` mentions.
+
+    `{lr}` in the command mentions `lr`; so does `VASTRUN_PARAM_LR` in either.
+    """
+    command = "\n".join(spec.command or ())
+    placeholders = set(_PLACEHOLDER.findall(command))
+    text = "\n".join([command, *spec.env, *spec.env.values()])
+    return {name for name in names if name not in placeholders and not is_read_in(text, name)}
+
+
+def is_read_in(text: str, name: str) -> bool:
+    """Return whether a text reads the value from the environment, by its name or by the prefix of all."""
+    variable = re.escape(variable_of(name))
+    return re.search(rf"{variable}(?![A-Za-z0-9_])|{_PREFIX}(?![A-Za-z0-9])", text) is not None
 
 
 def with_parameters(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
@@ -37,7 +60,7 @@ def with_parameters(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
         if script is None
         else program_of(filled(script, True))
     )
-    env = {f"VASTRUN_PARAM_{key.upper().replace('-', '_')}": text for key, text in texts.items()}
+    env = {variable_of(key): text for key, text in texts.items()}
     return replace(spec, command=command, env={**spec.env, **env})
 
 

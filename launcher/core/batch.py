@@ -17,8 +17,9 @@ MOST_POINTS = 10_000
 """More are refused: at one rented machine every 4.5 s, even these would need half a day of rents."""
 
 
-_LONGEST_JOB_NAME = 57
-"""In the name of a sweep, which may have 63 letters."""
+MAX_NAME = 63
+"""Letters in the name of a batch."""
+_LONGEST_JOB_NAME = MAX_NAME - len("-sweep")
 
 
 @dataclass(frozen=True, kw_only=True)

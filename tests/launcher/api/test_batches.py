@@ -209,3 +209,26 @@ def test_batches_are_listed_and_found_by_name(notebook: Notebook) -> None:
     assert notebook.client.find_batch("widths").status().points == 6
     with pytest.raises(UsageError, match="no batch is called 'depths'"):
         notebook.client.find_batch("depths")
+
+
+def test_another_job_under_the_name_of_a_batch_is_a_batch_of_its_own(notebook: Notebook) -> None:
+    def batch(steps: int, *seeds: int) -> str:
+        job = {**JOB, "train": {**JOB["train"], "steps": steps}}
+        return notebook.client.batch({**BATCH, "job": job, "grid": {"train.seed": list(seeds)}}).name
+
+    assert [batch(10, 1), batch(10, 1, 2), batch(20, 1), batch(20, 1, 3), batch(10, 2)] == [
+        "widths",
+        "widths",
+        "widths-2",
+        "widths-2",
+        "widths",
+    ]
+
+
+def test_a_value_that_the_program_does_not_use_is_refused_before_anything_is_rented(
+    notebook: Notebook,
+) -> None:
+    own = {"name": "own", "resources": {"gpus": 0}, "command": "python x.py", "success": {"exit_code": 0}}
+    with pytest.raises(JobValueError, match="the batch varies lr"):
+        notebook.client.sweep({**own, "limits": {"usd": 1}}, {"lr": [1, 2]}, usd=5)
+    assert notebook.market.rentals == 0

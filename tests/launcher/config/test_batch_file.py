@@ -49,11 +49,27 @@ def test_a_grid_is_every_combination_and_each_point_is_a_whole_job() -> None:
     assert (job.name, job.train.optim.lr, job.train.model.dim) == ("demo", 3e-3, 64)
 
 
-def test_a_list_is_taken_as_written_and_two_points_alike_are_one() -> None:
-    _, points = loaded(
-        HEAD + "list:\n- {train.seed: 1}\n- {train.seed: 2, train.batch: 16}\n- {train.seed: 1}\n"
-    )
+def test_a_list_is_taken_as_written() -> None:
+    _, points = loaded(HEAD + "list:\n- {train.seed: 1}\n- {train.seed: 2, train.batch: 16}\n")
     assert values(points) == [{"train.seed": 1}, {"train.seed": 2, "train.batch": 16}]
+
+
+def test_a_point_that_is_given_twice_is_a_fault_in_its_line() -> None:
+    text = HEAD + "list:\n- {train.seed: 1}\n- {train.seed: 2, train.batch: 16}\n- {train.seed: 1}\n"
+    assert faults(text) == (
+        "batch.yaml:6: train.seed: point 3 is the same as point 1 (train.seed=1); give each point once",
+    )
+    (repeated,) = faults(HEAD + "grid: {train.optim.lr: [1e-3, 0.001]}\n")
+    assert "point 2 is the same as point 1" in repeated
+    (repeated,) = faults(HEAD + "csv: p.csv\n", p="train.seed\n1\n2\n2\n")
+    assert repeated.startswith("p.csv:4: train.seed: point 3 is the same as point 2")
+    with pytest.raises(JobFileError, match="point 2 is the same as point 1"):
+        load_sweep(BatchSpec(name="s", job="job.yaml"), JOB, ["train.seed=1,1"], "/here", 4)
+
+
+def test_points_that_a_search_draws_twice_are_one() -> None:
+    _, points = loaded(HEAD + "search: {samples: 8, space: {train.model.dim: {choice: [32, 64]}}}\n")
+    assert sorted(point["train.model.dim"] for point in values(points)) == [32, 64]
 
 
 def test_a_csv_file_has_a_point_a_line_and_an_empty_cell_leaves_the_jobs_own_value() -> None:
@@ -162,6 +178,33 @@ def test_a_program_gets_its_values_in_its_command_and_its_environment() -> None:
     assert job.command is not None
     assert "python fit.py --lr 0.5 ${lr} {none}" in job.command[-1]
     assert (job.env["VASTRUN_PARAM_LR"], job.env["VASTRUN_PARAM_NOTE"]) == ("0.5", "a b")
+
+
+@pytest.mark.parametrize(
+    ("command", "env", "unmentioned"),
+    [
+        ("python fit.py --lr {lr}", "", {"note"}),
+        ("python fit.py --lr {lr} --note $VASTRUN_PARAM_NOTE", "", set()),
+        ("python fit.py --lr {lr} ${note}", "env: {NOTE: VASTRUN_PARAM_NOTES}", {"note"}),
+        ("env | grep VASTRUN_PARAM_ > values", "", set()),
+        ("python fit.py", "env: {READS: VASTRUN_PARAM_LR}", {"note"}),
+        ("python fit.py", "", {"lr", "note"}),
+    ],
+)
+def test_values_that_neither_the_command_nor_the_environment_mentions_are_known(
+    command: str, env: str, unmentioned: set[str]
+) -> None:
+    own = f"name: own\nresources: {{gpus: 0}}\ncommand: '{command}'\nsuccess: {{exit_code: 0}}\n{env}\n"
+    batch = load_batch(HEAD + "grid: {lr: [0.5], note: [a]}\n", "batch.yaml", lambda _: own, "/here")
+    assert batch.unmentioned == unmentioned
+
+
+def test_a_key_of_the_job_needs_no_mention() -> None:
+    own = "name: own\nresources: {gpus: 0}\ncommand: ls\nsuccess: {exit_code: 0}\n"
+    batch = load_batch(
+        HEAD + "grid: {env.LR: ['1'], limits.hours: [1, 2]}\n", "b.yaml", lambda _: own, "/here"
+    )
+    assert batch.unmentioned == frozenset()
 
 
 def test_a_value_can_not_end_the_word_that_it_stands_in() -> None:

@@ -1,0 +1,56 @@
+"""Sweep values: does the program of a batch use what the batch varies? Asked before money is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from launcher.bundle.checkout import worktree
+from launcher.config.parameters import is_read_in, variable_of
+from launcher.core.errors import JobValueError
+from launcher.core.job import JobSpec
+
+_MAX_FILE_BYTES = 1 << 20
+"""Longer files are data, or code that a tool wrote."""
+_MAX_TOTAL_BYTES = 64 << 20
+
+
+def must_use(spec: JobSpec, names: Collection[str]) -> None:
+    """Look for the variables of these values in the code, since the command and `env:` do not mention them.
+
+    Raises JobValueError for those that the code does not read either: all points would do the same.
+    """
+    unused = set(names)
+    for text in _code_of(spec) if unused else ():
+        unused = {name for name in unused if not is_read_in(text, name)}
+        if not unused:
+            break
+    if unused:
+        first, all_of_them = min(unused), ", ".join(sorted(unused))
+        raise JobValueError(
+            f"the batch varies {all_of_them}, which neither the command, `env:` nor the code of the job uses",
+            hint=f"write {{{first}}} in command:, or read {variable_of(first)} in the program",
+        )
+
+
+def _code_of(spec: JobSpec) -> Iterator[str]:
+    """Yield the text of each file that is shipped, up to a limit."""
+    if spec.code is None:
+        return
+    tree, left = worktree(spec.code.path, spec.code.exclude), _MAX_TOTAL_BYTES
+    for path in tree.paths:
+        content = _start_of(tree.root / path)
+        left -= len(content)
+        if left < 0:
+            return
+        yield content.decode("latin-1")
+
+
+def _start_of(path: Path) -> bytes:
+    """Return a short file's content; nothing of a long one, or of one that cannot be read."""
+    try:
+        if not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
+            return b""
+        return path.read_bytes()
+    except OSError:
+        return b""
