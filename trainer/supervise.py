@@ -35,6 +35,7 @@ from trainer.supervision.evidence import (
     stamps,
 )
 from trainer.supervision.launch import put_aside
+from trainer.supervision.own_checkpoints import OwnCheckpoints
 from trainer.supervision.peers import Peers, PeersError, TooLateError
 from trainer.supervision.processes import adopt_orphans, kill_descendants
 from trainer.supervision.progress import last_loss
@@ -103,8 +104,12 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
     before = stamps(job.success, box)
     peers.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
     start, history = first_start(job, peers), list[StartRecord]()
+    checkpoints = OwnCheckpoints.of(box, job, log.say)
     while True:
-        watched = run_ranks(box, job, start, begin, stop, log, peers)
+        start = replace(start, resume=checkpoints.restore())
+        with checkpoints.watching():
+            watched = run_ranks(box, job, start, begin, stop, log, peers)
+        checkpoints.last_look(stop, ended_well=_all_exited_0(watched))
         diagnosis = diagnose(box, watched)
         history.append(start_record_of(box, watched, diagnosis))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
@@ -122,6 +127,10 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
     log.drain(within_s=DRAIN_S)
     outcome = _outcome(conclude(box, job, watched, diagnosis, history, before), following, stop, log)
     return replace(outcome, ended_at=time.time())
+
+
+def _all_exited_0(watched: Watched) -> bool:
+    return bool(watched.processes) and all(process.exit_code == 0 for process in watched.processes)
 
 
 def _after_pause(following: Restart | NoRestart, stop: StopRequest, peers: Peers) -> Restart | NoRestart:

@@ -273,8 +273,8 @@ def metadata() -> bytes:
 
 @pytest.mark.torch
 def test_metadata_of_tensors_are_read_or_refused() -> None:
-    from trainer.checkpoints.folder import DamagedError
     from trainer.checkpoints.metadata import read_metadata
+    from trainer.contract.checkpoint_folder import DamagedError
 
     whole = metadata()
 

@@ -5,7 +5,7 @@ and `manifest.json`, which proves every file by its size and checksum.
 """
 
 from trainer.checkpoints.contents import TrainerState, tensors_of
-from trainer.checkpoints.folder import CheckpointFolder, DamagedError, verify
 from trainer.checkpoints.saving import Checkpointer
+from trainer.contract.checkpoint_folder import CheckpointFolder, DamagedError, verify
 
 __all__ = ["CheckpointFolder", "Checkpointer", "DamagedError", "TrainerState", "tensors_of", "verify"]

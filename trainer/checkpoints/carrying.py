@@ -16,7 +16,7 @@ import torch
 import torch.distributed as torch_dist
 
 from trainer.checkpoints.disk import Disk
-from trainer.checkpoints.folder import sum_of
+from trainer.contract.checkpoint_folder import sum_of
 from trainer.contract.outcome import FileSum
 
 _CHUNK = 16 << 20

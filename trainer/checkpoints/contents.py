@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.optim import Optimizer
 
-from trainer.checkpoints.folder import Merit
+from trainer.contract.checkpoint_folder import Merit
 
 STATE = "state.json"
 METADATA = ".metadata"

@@ -22,8 +22,15 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 from trainer.checkpoints.contents import EMA, MODEL, TrainerState
-from trainer.checkpoints.folder import CheckpointFolder, DamagedError, name_of, newest_first, verify, which
 from trainer.checkpoints.reading import CheckpointReader, read_tensors, state_of
+from trainer.contract.checkpoint_folder import (
+    CheckpointFolder,
+    DamagedError,
+    name_of,
+    newest_first,
+    verify,
+    which,
+)
 
 _WHAT_A_READER_RAISES = (
     DamagedError,

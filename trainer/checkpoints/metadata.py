@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from trainer.checkpoints.contents import METADATA
-from trainer.checkpoints.folder import DamagedError
+from trainer.contract.checkpoint_folder import DamagedError
 
 _MOST_BYTES = 64 << 20
 _LARGEST = 2**53

@@ -17,8 +17,8 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 
 from trainer.checkpoints.contents import EMA, MODEL, OUTER, STATE, TrainerState
 from trainer.checkpoints.disk import Disk
-from trainer.checkpoints.folder import DamagedError, newest_first, step_of, verify
 from trainer.checkpoints.metadata import read_metadata
+from trainer.contract.checkpoint_folder import DamagedError, newest_first, step_of, verify
 from trainer.contract.errors import ConfigError
 from trainer.contract.records import read_json
 

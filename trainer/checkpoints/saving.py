@@ -16,9 +16,9 @@ from torch.distributed.checkpoint.state_dict_saver import _save_state_dict
 from trainer.checkpoints.carrying import gather, spread, told_by_first
 from trainer.checkpoints.contents import TrainerState
 from trainer.checkpoints.disk import everywhere, find_disk
-from trainer.checkpoints.folder import CheckpointFolder
 from trainer.checkpoints.reading import FoundCheckpoint, load_tensors, newest_intact
 from trainer.checkpoints.writing import ELSEWHERE, CheckpointWriter, Lull, Planner, Staging, share_of
+from trainer.contract.checkpoint_folder import CheckpointFolder
 from trainer.contract.errors import ConfigError, SaveError
 from trainer.distributed.gloo import new_group_beside
 from trainer.distributed.group import Ranks

@@ -28,7 +28,7 @@ from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
 from trainer.checkpoints.contents import METADATA, STATE, TrainerState
-from trainer.checkpoints.folder import CheckpointFolder, sum_of
+from trainer.contract.checkpoint_folder import CheckpointFolder, sum_of
 from trainer.contract.outcome import FileSum
 from trainer.contract.records import write_json
 

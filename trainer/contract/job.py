@@ -74,6 +74,18 @@ class JobSuccess:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobCheckpoints:
+    """The checkpoints of a user's own program."""
+
+    files: str
+    """A glob relative to the working folder; each file or folder that matches is a checkpoint."""
+    keep: int = 2
+    """How many of the newest are kept."""
+    every_s: float = 60.0
+    """Least seconds between two that are taken while the program runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobBatch:
     """The batch that the run is part of."""
 
@@ -116,6 +128,8 @@ class Job:
     name: str = ""
     batch: JobBatch | None = None
     """None: the run is of no batch."""
+    checkpoints: JobCheckpoints | None = None
+    """None: a program's own checkpoints are not looked for."""
 
     @classmethod
     def read(cls, box: Path) -> Job:

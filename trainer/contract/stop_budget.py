@@ -10,6 +10,8 @@ ONSTART_S = 100.0
 """When `onstart/step.sh` kills the step, and the supervisor with it. The same number is written there."""
 PUSH_S = 95.0
 """When the push of the last checkpoint to its URL is given up."""
+CHECKPOINT_S = 80.0
+"""When the supervisor gives up keeping the last checkpoint of a user's own program."""
 SUPERVISOR_SAVING_S = 70.0
 """When the supervisor kills the ranks, if one of them is saving a checkpoint."""
 SUPERVISOR_S = 45.0

@@ -17,8 +17,8 @@ from typing import NoReturn
 
 import torch
 
-from trainer.checkpoints.folder import which
 from trainer.contract import layout
+from trainer.contract.checkpoint_folder import which
 from trainer.contract.errors import ConfigError, DataError
 from trainer.distributed.exit import exit_code_of, reason_of
 from trainer.distributed.group import join

@@ -13,8 +13,8 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from trainer import data, stages
 from trainer.checkpoints.contents import EMA, MODEL
 from trainer.checkpoints.disk import Disk, find_disk
-from trainer.checkpoints.folder import CheckpointFolder, name_of
 from trainer.checkpoints.reading import FoundCheckpoint, found_at, load_tensors, newest_intact
+from trainer.contract.checkpoint_folder import CheckpointFolder, name_of
 from trainer.contract.config import TrainConfig
 from trainer.contract.errors import ConfigError
 from trainer.contract.records import read_as

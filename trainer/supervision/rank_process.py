@@ -27,6 +27,7 @@ from typing import NoReturn, Protocol
 from trainer.contract import layout
 from trainer.contract.job import Job, working_folder
 from trainer.contract.records import read_json, read_small, write_atomically
+from trainer.contract.resume_command import RESUME, with_resume
 from trainer.distributed.exit import last_raised, reason_of_text
 from trainer.supervision.environment import without_ours
 from trainer.supervision.fork_server import ADDRESS, Copy
@@ -91,8 +92,14 @@ def main() -> NoReturn:
     if job.trains_apart:
         os.environ.update(among_all(job.nodes, os.environ))
     environment = dict(os.environ) if job.train is not None else without_ours(os.environ)
-    own = partial(Child.start, partial(_become, job.program, environment))
+    own = partial(Child.start, partial(_become, program_of(job, environment), environment))
     run(box, int(os.environ["RANK"]), own if server is None else partial(_copy_or, own, server, box))
+
+
+def program_of(job: Job, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command line of a rank, with `{resume}` filled in where the job names checkpoints."""
+    path = environment.get(RESUME, "")
+    return job.program if job.checkpoints is None else with_resume(job.program, path)
 
 
 def among_all(nodes: int, environ: Mapping[str, str]) -> dict[str, str]:

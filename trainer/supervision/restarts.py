@@ -27,6 +27,8 @@ class Start:
     """The most windows a rank may compute at once; None: nobody knows a limit."""
     gpus: tuple[str, ...] = ()
     """The GPUs to use, by UUID: some of the machine's may have failed; empty: all that are there."""
+    resume: str = ""
+    """The path of the checkpoint that a user's own program continues from; empty: it starts afresh."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from trainer.checkpoints.folder import CheckpointFolder, DamagedError, Merit, newest_first, sum_of, verify
+from trainer.contract.checkpoint_folder import (
+    CheckpointFolder,
+    DamagedError,
+    Merit,
+    newest_first,
+    sum_of,
+    verify,
+)
 
 
 def folder_at(path: Path, *, keep: int = 2, keep_best: bool = False) -> CheckpointFolder:

@@ -22,8 +22,8 @@ from tests.trainer.checkpoints.models import Training
 from tests.trainer.checkpoints.test_folder import commit, folder_at, spoil
 from tests.trainer.conftest import together
 from trainer.checkpoints.disk import find_disk
-from trainer.checkpoints.folder import DamagedError, verify
 from trainer.checkpoints.reading import CheckpointReader, newest_intact
+from trainer.contract.checkpoint_folder import DamagedError, verify
 from trainer.contract.errors import ConfigError, SaveError
 from trainer.distributed.group import Ranks
 

@@ -18,8 +18,8 @@ import torch
 from tests.trainer.checkpoints.models import Training
 from tests.trainer.conftest import together
 from trainer.checkpoints import verify
-from trainer.checkpoints.folder import newest_first
 from trainer.checkpoints.writing import share_of
+from trainer.contract.checkpoint_folder import newest_first
 from trainer.contract.errors import SaveError
 from trainer.distributed.exit import reason_of
 from trainer.distributed.group import Ranks

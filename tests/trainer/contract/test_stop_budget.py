@@ -23,7 +23,7 @@ def test_nobody_is_ended_while_those_below_may_still_save() -> None:
     assert float(of_onstart[1]) == stop_budget.ONSTART_S
     saving = (
         *(stop_budget.RANK_SAVING_S, stop_budget.SUPERVISOR_SAVING_S),
-        *(stop_budget.PUSH_S, stop_budget.ONSTART_S),
+        *(stop_budget.CHECKPOINT_S, stop_budget.PUSH_S, stop_budget.ONSTART_S),
     )
     stepping = (stop_budget.RANK_LEAST_S, stop_budget.RANK_S, stop_budget.SUPERVISOR_S, stop_budget.ONSTART_S)
     for waits in (saving, stepping):

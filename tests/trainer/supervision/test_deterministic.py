@@ -33,8 +33,8 @@ def saved_tensors(run: Supervised) -> dict[str, bytes]:
     """Return the bits of each tensor of the last checkpoint: weights, optimiser state and average."""
     import torch
 
-    from trainer.checkpoints.folder import name_of, newest_first
     from trainer.checkpoints.reading import CheckpointReader, read_tensors
+    from trainer.contract.checkpoint_folder import name_of, newest_first
 
     newest, *_ = newest_first(run.box / layout.CHECKPOINTS)
     assert newest.name == name_of(STEPS)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.waiting import LONGEST_S
-from trainer.checkpoints.folder import newest_first
 from trainer.contract import layout
+from trainer.contract.checkpoint_folder import newest_first
 
 
 def save(folder: Path, step: int, *, run: str | None = None) -> Path:

@@ -12,8 +12,8 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from trainer.contract.outcome import FileSum
@@ -100,6 +100,16 @@ class CheckpointFolder:
             write_json(self.path / BEST, {"step": step, "path": final.name, **asdict(merit)})
         self._prune()
 
+    def withdraw(self, step: int) -> None:
+        """Remove the checkpoint of `step`, which is damaged. The newest of the others is named instead."""
+        path = self.path / name_of(step)
+        others = [other for other in newest_first(self.path) if other != path and _seems_whole(other)]
+        if others:
+            write_json(self.path / LATEST, {"step": step_of(others[0]), "path": others[0].name})
+        else:
+            (self.path / LATEST).unlink(missing_ok=True)
+        self._remove(path)
+
     def discard(self, step: int) -> None:
         """Remove the part of `step`: it takes no room on a disk that may be full."""
         shutil.rmtree(self.part(step), ignore_errors=True)
@@ -159,7 +169,7 @@ def verify(checkpoint: Path, *, share: int = 0, shares: int = 1) -> Manifest:
     try:
         manifest = _manifest_of(checkpoint)
         for file in manifest.files[share::shares]:
-            if sum_of(checkpoint / file.path) != file:
+            if replace(sum_of(checkpoint / file.path), path=file.path) != file:
                 raise DamagedError(f"{checkpoint.name}/{file.path} is not what its manifest says")
     except (OSError, ValueError) as error:
         raise DamagedError(f"{checkpoint.name} cannot be read: {error}") from error
@@ -173,9 +183,15 @@ def _manifest_of(checkpoint: Path) -> Manifest:
     if not manifest.files:
         raise DamagedError(f"{checkpoint.name} has a manifest without files")
     for file in manifest.files:
-        if Path(file.path).name != file.path:
+        if not is_inside(file.path):
             raise DamagedError(f"{checkpoint.name} lists {file.path!r}, which is no file of it")
     return manifest
+
+
+def is_inside(path: str) -> bool:
+    """Tell whether a relative path stays in the folder that it begins in."""
+    parts = PurePosixPath(path)
+    return bool(parts.parts) and not parts.is_absolute() and ".." not in parts.parts
 
 
 def _seems_whole(checkpoint: Path) -> bool:

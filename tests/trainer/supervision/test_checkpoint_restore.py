@@ -1,0 +1,144 @@
+"""The newest intact checkpoint of a program is put back to its place, on this machine or the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.supervision.own_files import Watching, Writer, dcp_like, hugging_face_like
+from trainer.contract import layout
+from trainer.contract.checkpoint_folder import DamagedError, Manifest, newest_first, sum_of
+from trainer.supervision.checkpoint_restore import set_aside
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Watching:
+    return Watching(box=tmp_path / "box")
+
+
+def on_the_next_machine(watching: Watching) -> Watching:
+    """Another box whose job came with what the first one kept."""
+    box = watching.box.with_name("next")
+    box.mkdir()
+    (watching.box / layout.CHECKPOINTS).rename(box / layout.RESUME)
+    return Watching(box=box, pattern=watching.pattern)
+
+
+def test_a_fresh_start_has_nothing_to_continue_from(watching: Watching) -> None:
+    assert watching.restore() == ""
+
+
+def test_a_file_is_back_at_its_place_on_the_next_machine(watching: Watching) -> None:
+    watching.path("checkpoints/step_500.pkl").write_bytes(b"weights")
+    watching.poll(2)
+    after = on_the_next_machine(watching)
+    assert after.restore() == "code/checkpoints/step_500.pkl"
+    assert after.path("checkpoints/step_500.pkl").read_bytes() == b"weights"
+    after.watcher.begin()
+    after.path("checkpoints/step_20.pkl").write_bytes(b"newer")
+    after.poll(2)
+    assert after.taken() == ["step-000501"]
+
+
+@pytest.mark.parametrize("save", [hugging_face_like, dcp_like])
+def test_a_folder_is_back_at_its_place_with_all_its_files(
+    save: Callable[..., None], watching: Watching
+) -> None:
+    save(watching.path("checkpoints/checkpoint-10"), "first")
+    watching.poll(2)
+    names = sorted(path.name for path in watching.path("checkpoints/checkpoint-10").iterdir())
+    after = on_the_next_machine(watching)
+    assert after.restore() == "code/checkpoints/checkpoint-10"
+    assert sorted(path.name for path in after.path("checkpoints/checkpoint-10").iterdir()) == names
+
+
+def test_on_the_same_machine_a_checkpoint_that_is_still_there_is_left_as_it_is(watching: Watching) -> None:
+    path = watching.path("checkpoints/step_1.pkl")
+    path.write_bytes(b"weights")
+    watching.poll(2)
+    inode = path.stat().st_ino
+    assert watching.restore() == "code/checkpoints/step_1.pkl"
+    assert path.stat().st_ino == inode
+
+
+def test_a_file_that_was_overwritten_halfway_comes_back_whole_and_the_half_one_is_kept_aside(
+    watching: Watching,
+) -> None:
+    path = watching.path("checkpoints/last.pkl")
+    path.write_bytes(b"weights")
+    watching.poll(2)
+    Writer(path).kill()
+    watching.watcher.last_look(ended_well=False)
+    assert watching.restore() == "code/checkpoints/last.pkl"
+    assert path.read_bytes() == b"weights"
+    assert (watching.box / "tmp/incomplete/checkpoints/last.pkl").read_bytes() == b"half"
+
+
+def test_an_incomplete_file_is_moved_away_so_that_the_program_does_not_load_it(watching: Watching) -> None:
+    watching.path("checkpoints/step_1.pkl").write_bytes(b"weights")
+    watching.poll(2)
+    Writer(watching.path("checkpoints/step_2.pkl")).kill()
+    watching.watcher.last_look(ended_well=False)
+    set_aside(watching.watcher.incomplete, watching.box, watching.said.append)
+    assert watching.restore() == "code/checkpoints/step_1.pkl"
+    assert [path.name for path in watching.path("checkpoints").iterdir()] == ["step_1.pkl"]
+    assert watching.said[-2:] == [
+        "checkpoints/step_2.pkl is not the complete checkpoint; it was moved to "
+        "tmp/incomplete/checkpoints/step_2.pkl",
+        "checkpoint step-000001 is restored: VASTRUN_RESUME=code/checkpoints/step_1.pkl",
+    ]
+
+
+def test_of_a_damaged_checkpoint_and_an_older_one_the_older_is_restored(watching: Watching) -> None:
+    for step in (1, 2):
+        watching.path(f"checkpoints/step_{step}.pkl").write_bytes(b"weights")
+        watching.poll(2)
+    after = on_the_next_machine(watching)
+    (after.box / "resume/step-000002/files/checkpoints/step_2.pkl").write_bytes(b"garbage")
+    assert after.restore() == "code/checkpoints/step_1.pkl"
+    assert "step-000002 is damaged and is skipped" in after.said[0]
+
+
+def test_when_no_checkpoint_is_intact_nothing_starts_afresh_in_silence(watching: Watching) -> None:
+    watching.path("checkpoints/step_1.pkl").write_bytes(b"weights")
+    watching.poll(2)
+    after = on_the_next_machine(watching)
+    (after.box / "resume/step-000001/files/checkpoints/step_1.pkl").write_bytes(b"garbage")
+    with pytest.raises(DamagedError, match="none of 1 checkpoint"):
+        after.restore()
+
+
+@pytest.mark.parametrize("place", ["train.py", "../outside.pkl", "/tmp/outside.pkl"])
+def test_a_checkpoint_from_a_strangers_machine_writes_nowhere_but_where_checkpoints_go(
+    place: str, watching: Watching
+) -> None:
+    watching.path("train.py").write_text("print('ours')")
+    checkpoint = watching.box / layout.RESUME / "step-000001"
+    (checkpoint / "files").mkdir(parents=True)
+    (checkpoint / "files/train.py").write_text("print('theirs')")
+    (checkpoint / "state.json").write_text(json.dumps({"program": {"path": place}}))
+    listed = [("files/train.py", "files/train.py"), ("state.json", "state.json")]
+    files = [
+        {"path": name, "size": found.size, "sha256": found.sha256}
+        for name, place in listed
+        for found in [sum_of(checkpoint / place)]
+    ]
+    (checkpoint / "manifest.json").write_text(json.dumps({"step": 1, "files": files}))
+    assert watching.restore().startswith("resume/step-000001")
+    assert watching.path("train.py").read_text() == "print('ours')"
+    assert not (watching.box / "outside.pkl").exists()
+
+
+def test_a_checkpoint_that_the_program_did_not_save_is_named_where_it_lies(watching: Watching) -> None:
+    checkpoint = watching.box / layout.RESUME / "step-000007"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state").write_bytes(b"weights")
+    found = sum_of(checkpoint / "state")
+    manifest = Manifest(step=7, files=(found,))
+    files = [{"path": found.path, "size": found.size, "sha256": found.sha256}]
+    (checkpoint / "manifest.json").write_text(json.dumps({"step": manifest.step, "files": files}))
+    assert newest_first(watching.box / layout.RESUME) == [checkpoint]
+    assert watching.restore() == "resume/step-000007"

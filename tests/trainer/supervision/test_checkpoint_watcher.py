@@ -1,0 +1,266 @@
+"""The watcher on a program's own checkpoints: what it takes, and what it leaves, with real files."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.supervision.own_files import Watching, Writer, dcp_like, hugging_face_like, torch_like
+from trainer.contract import layout
+from trainer.contract.checkpoint_folder import newest_first, verify
+from trainer.supervision.checkpoint_entries import find_entries
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Watching:
+    return Watching(box=tmp_path / "box")
+
+
+def test_a_file_that_stands_still_for_two_looks_is_taken_with_its_checksum(watching: Watching) -> None:
+    watching.path("checkpoints/step_500.pkl").write_bytes(b"weights")
+    watching.poll()
+    assert watching.taken() == []
+    watching.poll()
+    assert watching.taken() == ["step-000500"]
+    assert watching.content("checkpoints/step_500.pkl") == b"weights"
+    verify(newest_first(watching.box / layout.CHECKPOINTS)[0])
+    assert watching.said == ["checkpoint checkpoints/step_500.pkl kept as step-000500, 0.0 MB"]
+
+
+def test_a_file_is_not_taken_while_a_process_of_the_run_has_it_open_for_writing(watching: Watching) -> None:
+    writer = Writer(watching.path("checkpoints/step_1.pkl"))
+    try:
+        watching.poll(10)
+        assert watching.taken() == []
+    finally:
+        writer.finish()
+    watching.poll(2)
+    assert watching.content("checkpoints/step_1.pkl") == b"half whole"
+
+
+def test_what_a_killed_writer_left_is_never_taken_and_is_said_to_be_incomplete(watching: Watching) -> None:
+    watching.path("checkpoints/step_1.pkl").write_bytes(b"whole")
+    watching.poll(2)
+    writer = Writer(watching.path("checkpoints/step_2.pkl"))
+    watching.poll()
+    writer.kill()
+    watching.watcher.last_look(ended_well=False)
+    assert watching.taken() == ["step-000001"]
+    assert watching.watcher.incomplete == ("checkpoints/step_2.pkl",)
+
+
+def test_the_last_look_takes_what_a_program_saved_just_before_it_ended_well(watching: Watching) -> None:
+    for step in (1, 2, 3):
+        watching.path(f"checkpoints/step_{step}.pkl").write_bytes(b"weights")
+        set_time(watching.path(f"checkpoints/step_{step}.pkl"), step)
+    watching.watcher.last_look(ended_well=True)
+    assert watching.taken() == ["step-000003", "step-000002"]
+
+
+def test_after_a_failure_the_end_of_a_zip_file_proves_that_torch_save_was_done(watching: Watching) -> None:
+    torch_like(watching.path("checkpoints/step_1.pt"))
+    torch_like(watching.path("checkpoints/step_2.pt"))
+    cut = watching.path("checkpoints/step_2.pt")
+    cut.write_bytes(cut.read_bytes()[:-10])
+    watching.watcher.last_look(ended_well=False)
+    assert watching.taken() == ["step-000001"]
+    assert watching.watcher.incomplete == ("checkpoints/step_2.pt",)
+
+
+def test_a_torch_file_that_is_cut_short_is_not_taken_however_long_it_stands_still(watching: Watching) -> None:
+    path = watching.path("checkpoints/step_2.pt")
+    torch_like(path)
+    path.write_bytes(path.read_bytes()[:-10])
+    watching.poll(100)
+    assert watching.taken() == []
+
+
+def test_a_file_that_was_renamed_into_place_is_taken_at_the_first_look(watching: Watching) -> None:
+    part = watching.path("checkpoints/step_4.pkl.tmp")
+    part.write_bytes(b"weights")
+    os.utime(part, (time.time() - 1, time.time() - 1))  # the rename comes later than the last write
+    watching.poll(5)
+    assert watching.taken() == []
+    part.rename(watching.path("checkpoints/step_4.pkl"))
+    watching.poll()
+    assert watching.taken() == ["step-000004"]
+
+
+@pytest.mark.parametrize("save", [hugging_face_like, dcp_like])
+def test_a_folder_counts_once_its_framework_marked_it_complete(
+    save: Callable[..., None], watching: Watching
+) -> None:
+    save(watching.path("checkpoints/checkpoint-10"), "first", finished=False)
+    watching.poll(100)
+    assert watching.taken() == []
+    save(watching.path("checkpoints/checkpoint-20"), "second")
+    watching.poll(2)
+    assert watching.taken() == ["step-000020"]
+
+
+@pytest.mark.parametrize("save", [hugging_face_like, dcp_like])
+def test_after_a_failure_a_marked_folder_is_taken_and_one_without_its_mark_is_not(
+    save: Callable[..., None], watching: Watching
+) -> None:
+    save(watching.path("checkpoints/checkpoint-10"), "first")
+    save(watching.path("checkpoints/checkpoint-20"), "second", finished=False)
+    watching.watcher.last_look(ended_well=False)
+    assert watching.taken() == ["step-000010"]
+    assert watching.watcher.incomplete == ("checkpoints/checkpoint-20",)
+
+
+def test_a_state_folder_of_accelerate_waits_for_its_random_states(watching: Watching) -> None:
+    folder = watching.path("checkpoints/checkpoint_3")
+    folder.mkdir()
+    (folder / "optimizer.bin").write_bytes(b"moments")
+    watching.poll(100)
+    assert watching.taken() == []
+    (folder / "random_states_0.pkl").write_bytes(b"seeds")
+    watching.poll(10)
+    assert watching.taken() == ["step-000003"]
+
+
+def test_a_folder_without_a_mark_waits_twice_as_long_as_its_files_took(watching: Watching) -> None:
+    folder = watching.path("checkpoints/epoch-3")
+    folder.mkdir()
+    for number, name in enumerate(("model", "optimizer")):
+        (folder / name).write_bytes(b"numbers")
+        set_time(folder / name, number * 10)
+    watching.poll(2, after_s=9.0)
+    assert watching.taken() == []
+    watching.poll(2, after_s=9.0)
+    assert watching.taken() == ["step-000003"]
+
+
+def test_a_folder_that_was_taken_too_early_is_withdrawn_and_taken_again(watching: Watching) -> None:
+    watching.path("checkpoints/epoch-1.pkl").write_bytes(b"before")
+    watching.poll(2)
+    folder = watching.path("checkpoints/epoch-3")
+    folder.mkdir()
+    (folder / "model").write_bytes(b"numbers")
+    watching.poll(5)
+    assert watching.taken() == ["step-000003", "step-000001"]
+    (folder / "optimizer").write_bytes(b"numbers")
+    watching.poll()
+    assert watching.taken() == ["step-000001"]
+    watching.poll(5)
+    assert watching.content("checkpoints/epoch-3/optimizer") == b"numbers"
+
+
+def test_a_program_may_remove_its_checkpoints_while_they_are_kept(watching: Watching) -> None:
+    for step in range(1, 6):
+        watching.path(f"checkpoints/step_{step}.pkl").write_bytes(f"weights {step}".encode())
+        watching.poll(2)
+        watching.path(f"checkpoints/step_{step}.pkl").unlink()
+    watching.poll(2)
+    assert watching.taken() == ["step-000005", "step-000004"]
+    assert watching.content("checkpoints/step_5.pkl") == b"weights 5"
+
+
+def test_hard_links_take_no_room(watching: Watching) -> None:
+    path = watching.path("checkpoints/step_1.pkl")
+    path.write_bytes(b"weights")
+    watching.poll(2)
+    assert path.stat().st_nlink == 2
+
+
+def test_a_file_that_is_overwritten_in_place_fails_its_checksum_and_the_one_before_is_named(
+    watching: Watching,
+) -> None:
+    watching.path("checkpoints/step_1.pkl").write_bytes(b"first")
+    watching.poll(2)
+    path = watching.path("checkpoints/step_2.pkl")
+    path.write_bytes(b"second")
+    watching.poll(2)
+    assert watching.taken() == ["step-000002", "step-000001"]
+    Writer(path).kill()
+    watching.watcher.last_look(ended_well=False)
+    assert watching.taken() == ["step-000001"]
+    assert '"step-000001"' in (watching.box / layout.CHECKPOINTS / "latest.json").read_text()
+
+
+def test_a_name_without_a_number_is_copied_since_it_will_be_written_again(watching: Watching) -> None:
+    path = watching.path("checkpoints/last.pkl")
+    path.write_bytes(b"first")
+    watching.poll(2)
+    path.write_bytes(b"second one")
+    watching.poll(2)
+    Writer(path).kill()
+    watching.watcher.last_look(ended_well=False)
+    assert watching.taken() == ["step-000001", "step-000000"]
+    assert watching.content("checkpoints/last.pkl") == b"second one"
+
+
+def test_what_was_there_before_the_start_is_no_checkpoint_until_it_changes(watching: Watching) -> None:
+    path = watching.path("checkpoints/pretrained.pkl")
+    path.write_bytes(b"shipped")
+    watching.watcher.begin()
+    watching.poll(5)
+    watching.watcher.last_look(ended_well=True)
+    assert watching.taken() == []
+    path.write_bytes(b"trained")
+    watching.poll(2)
+    assert watching.content("checkpoints/pretrained.pkl") == b"trained"
+
+
+def test_links_that_lead_out_of_the_programs_folder_are_not_followed_and_said(
+    watching: Watching, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "step_1.pkl").write_bytes(b"weights")
+    watching.path("checkpoints").symlink_to(elsewhere)
+    watching.poll(5)
+    watching.watcher.last_look(ended_well=True)
+    assert watching.taken() == []
+    assert watching.said == [
+        "checkpoints: checkpoints/step_1.pkl is a link out of the program's folder; it is not taken"
+    ]
+
+
+def test_two_checkpoints_are_at_least_every_s_apart(tmp_path: Path) -> None:
+    watching = Watching(box=tmp_path / "box", every_s=60.0)
+    for step in range(1, 30):
+        watching.path(f"checkpoints/step_{step}.pkl").write_bytes(b"weights")
+        watching.poll(2)
+    assert len([line for line in watching.said if "kept" in line]) == 2
+
+
+def test_a_checkpoint_has_a_higher_number_than_all_before_whatever_its_name(watching: Watching) -> None:
+    for name in ("step_500.pkl", "step_20.pkl", "last.pkl", "step_20261126123456.pkl"):
+        watching.path(f"checkpoints/{name}").write_bytes(b"weights")
+        watching.poll(2)
+    assert [line.split()[4] for line in watching.said] == [
+        *("step-000500,", "step-000501,", "step-000502,", "step-000503,")
+    ]
+
+
+@pytest.mark.slow
+def test_ten_thousand_files_cost_a_look_less_than_two_seconds(watching: Watching) -> None:
+    for number in range(10_000):
+        watching.path(f"checkpoints/step_{number}.pkl").write_bytes(b"")
+    watching.path("checkpoints/step_10000.pkl").write_bytes(b"weights")
+    began = time.process_time()
+    watching.poll(2)
+    assert (time.process_time() - began) / 2 < 2.0
+    assert watching.taken() == ["step-010000"]
+
+
+def test_of_more_files_than_a_look_reads_the_entries_that_changed_last_count(tmp_path: Path) -> None:
+    for number in range(3):
+        folder = tmp_path / f"epoch-{number}"
+        folder.mkdir()
+        for name in ("model", "optimizer"):
+            (folder / name).write_bytes(b"numbers")
+        set_time(folder, number)
+    listing = find_entries(tmp_path, "*", max_files=5)
+    assert ([entry.name for entry in listing.entries], listing.is_cut) == (["epoch-2", "epoch-1"], True)
+
+
+def set_time(path: Path, seconds: float) -> None:
+    """Make its last write that many seconds after a day in the past; its change of state stays later."""
+    os.utime(path, (1_700_000_000 + seconds, 1_700_000_000 + seconds))

@@ -1,0 +1,255 @@
+"""Checkpoint entries: files and folders that match `checkpoints.files`, and what proves that one is complete.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from stat import S_ISDIR, S_ISLNK, S_ISREG
+from typing import BinaryIO
+
+from trainer.contract import layout
+from trainer.supervision.processes import descendants
+
+MAX_FILES = 20_000
+"""Files that one look reads the times of; of more, the entries that changed last count."""
+MIN_QUIET_S = 5.0
+MAX_QUIET_S = 120.0
+"""Seconds without a change after which a folder without a mark of its framework counts as complete."""
+_MAX_CHECKED = 1000
+"""Files of one entry whose format is checked."""
+_MAX_HEADER = 100 << 20
+_UNFINISHED = re.compile(r"\.(tmp|temp|part|partial|incomplete|lock)(\.\w+)?$", re.IGNORECASE)
+_TEMPORARY = re.compile(r"\.|tmp[-_.]", re.IGNORECASE)
+_ZIP = b"PK\x03\x04"
+_SAFETENSORS = ".safetensors"
+
+FileId = tuple[int, int]
+"""Device and inode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryFile:
+    """A file of an entry, as one look saw it."""
+
+    name: str
+    """Relative to the program's folder."""
+    source: Path
+    """Where its content is: another path where it is a link within the program's folder."""
+    size: int
+    modified_ns: int
+    id: FileId
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A file or folder that matches the pattern."""
+
+    name: str
+    """Relative to the program's folder, with slashes."""
+    is_folder: bool
+    files: tuple[EntryFile, ...]
+    was_renamed: bool
+    """It was renamed, or given its time, after the last write: whoever wrote it was done."""
+
+    @property
+    def modified_ns(self) -> int:
+        return max(file.modified_ns for file in self.files)
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds without a change that it needs: a folder longer the longer its files took to write."""
+        if not self.is_folder:
+            return 0.0
+        took_s = (self.modified_ns - min(file.modified_ns for file in self.files)) / 1e9
+        return min(MAX_QUIET_S, max(MIN_QUIET_S, 2 * took_s))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundEntries:
+    """What one look found."""
+
+    entries: tuple[Entry, ...]
+    outside: tuple[str, ...] = ()
+    """Names that lead out of the program's folder, which are not followed."""
+    is_cut: bool = False
+    """There were more files than one look reads."""
+
+
+def find_entries(root: Path, pattern: str, max_files: int = MAX_FILES) -> FoundEntries:
+    """List the entries below `root`, the resolved folder of the program, the newest first."""
+    found: list[tuple[int, str]] = []
+    outside: list[str] = []
+    leads_out: dict[str, bool] = {}
+    # Strings instead of paths: ten thousand entries are looked at every two seconds, beside the training.
+    start, is_cut = len(str(root)) + 1, False
+    for path in map(str, root.glob(pattern)):
+        if len(found) >= max_files:
+            is_cut = True
+            break
+        parent, _, name = path.rpartition("/")
+        if _TEMPORARY.match(name) or _UNFINISHED.search(name):
+            continue
+        with suppress(OSError):
+            stat = os.lstat(path)
+            if S_ISLNK(stat.st_mode):
+                continue  # another name of something
+            if parent not in leads_out:
+                leads_out[parent] = not Path(parent).resolve().is_relative_to(root)
+            if leads_out[parent]:
+                outside.append(path[start:])
+            else:
+                found.append((stat.st_mtime_ns, path))
+    entries, left = [], max_files
+    for _, path in sorted(found, reverse=True):
+        entry = entry_at(path, root, left)
+        if entry is None:
+            continue
+        left -= len(entry.files)
+        if left < 0:
+            is_cut = True
+            break
+        entries.append(entry)
+    newest_first = sorted(entries, key=lambda entry: (entry.modified_ns, entry.name), reverse=True)
+    return FoundEntries(entries=tuple(newest_first), outside=tuple(outside), is_cut=is_cut)
+
+
+def entry_at(path: str, root: Path, limit: int = MAX_FILES) -> Entry | None:
+    """Return the entry at `path`; None when it has no files, or is gone."""
+    files: list[EntryFile] = []
+    with suppress(OSError):
+        top = Path(path).stat()
+        is_folder, latest_ns = S_ISDIR(top.st_mode), top.st_mtime_ns
+        for place in _files_below(path) if is_folder else (path,):
+            file = _file_at(place, root)
+            if file is not None:
+                latest_ns = max(latest_ns, file.modified_ns)
+                files.append(file)
+            if len(files) > limit:
+                break
+        if files:
+            return Entry(
+                name=path[len(str(root)) + 1 :],
+                is_folder=is_folder,
+                files=tuple(sorted(files, key=lambda file: file.name)),
+                was_renamed=top.st_ctime_ns > latest_ns,
+            )
+    return None
+
+
+def _file_at(path: str, root: Path) -> EntryFile | None:
+    """Return the file; None for what is no file, or leads out of the program's folder."""
+    name = path[len(str(root)) + 1 :]
+    stat, source = os.lstat(path), path
+    if S_ISLNK(stat.st_mode):
+        source = os.path.realpath(path)
+        stat = Path(source).stat()
+        if not source.startswith(f"{root}/"):
+            return None
+    if not S_ISREG(stat.st_mode) or not all(map(_comes_home, name.split("/"))):
+        return None
+    return EntryFile(
+        name=name,
+        source=Path(source),
+        size=stat.st_size,
+        modified_ns=stat.st_mtime_ns,
+        id=(stat.st_dev, stat.st_ino),
+    )
+
+
+_comes_home = lru_cache(maxsize=100_000)(layout.comes_home)
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    for place, _, names in os.walk(folder):
+        yield from (f"{place}/{name}" for name in names)
+
+
+def open_for_writing(root: Path) -> frozenset[FileId]:
+    """Return the files below `root` that a process of this run has open for writing."""
+    inside = f"{root}/"
+    return frozenset(
+        found for pid in descendants(os.getpid()) for found in _open_files(Path(f"/proc/{pid}"), inside)
+    )
+
+
+def _open_files(process: Path, inside: str) -> Iterator[FileId]:
+    with suppress(OSError):  # it has ended, or is another user's
+        for number in os.listdir(process / "fd"):  # noqa: PTH208 (a name is all that is needed)
+            with suppress(OSError):
+                target = process / "fd" / number
+                if os.readlink(target).startswith(inside) and _is_written(process / "fdinfo" / number):  # noqa: PTH115
+                    stat = target.stat()
+                    yield stat.st_dev, stat.st_ino
+
+
+def _is_written(fdinfo: Path) -> bool:
+    flags = next(line for line in fdinfo.read_text().splitlines() if line.startswith("flags:"))
+    return int(flags.split()[1], 8) & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR)
+
+
+def mark_of(entry: Entry) -> bool | None:
+    """Say what its framework or its format tells: True complete, False incomplete, None nothing."""
+    names = {PurePosixPath(file.name).relative_to(entry.name).as_posix() for file in entry.files}
+    if any(_UNFINISHED.search(name) for name in names) or not entry.size:
+        return False
+    wholes = [_is_whole(file) for file in entry.files[:_MAX_CHECKED]]
+    if False in wholes:
+        return False
+    return _framework_mark(names) if entry.is_folder else wholes[0]
+
+
+def _framework_mark(names: set[str]) -> bool | None:
+    folders = {PurePosixPath(name).parent for name in names if name.endswith(".distcp")}
+    if folders:  # torch.distributed.checkpoint renames `.metadata` into place last
+        return all((folder / ".metadata").as_posix() in names for folder in folders)
+    if not names.isdisjoint({"trainer_state.json", "training_args.bin"}):  # the Trainer of Hugging Face
+        return "trainer_state.json" in names
+    if "optimizer.bin" in names and not any(name.startswith("random_states_") for name in names):
+        return False  # accelerate writes the random states last
+    return None
+
+
+def _is_whole(file: EntryFile) -> bool | None:
+    """Tell by its end whether a file of a known format is whole; None: its format does not tell."""
+    with suppress(OSError), file.source.open("rb") as content:
+        if file.name.endswith(_SAFETENSORS):
+            return _safetensors_size(content) == file.size
+        if file.name.endswith("trainer_state.json"):
+            return _is_json(content)
+        if content.read(len(_ZIP)) == _ZIP:  # torch.save, Lightning, numpy: the directory is written last
+            return zipfile.is_zipfile(content)
+    return None
+
+
+def _safetensors_size(content: BinaryIO) -> int | None:
+    """Return the size that the header promises; None when it cannot be read."""
+    try:
+        (length,) = struct.unpack("<Q", content.read(8))
+        header = json.loads(content.read(min(length, _MAX_HEADER)))
+        ends = [value["data_offsets"][1] for key, value in header.items() if key != "__metadata__"]
+        return 8 + int(length) + max(ends, default=0)
+    except (struct.error, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _is_json(content: BinaryIO) -> bool:
+    try:
+        json.loads(content.read(_MAX_HEADER))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,150 @@
+"""Checkpoint restore: puts the newest intact checkpoint of a user's own program back to its place.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
+
+from trainer.contract import layout
+from trainer.contract.checkpoint_folder import (
+    DamagedError,
+    Manifest,
+    is_inside,
+    newest_first,
+    sum_of,
+    verify,
+)
+from trainer.contract.job import working_folder
+from trainer.contract.records import read_json
+from trainer.supervision.checkpoint_watcher import FILES, STATE
+
+ASIDE = "tmp/incomplete"
+"""Where entries go that a restored checkpoint takes the place of, or that are incomplete."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramPath:
+    """Where a checkpoint belongs."""
+
+    path: str
+    """Relative to the program's folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramState:
+    """The part of a checkpoint's `state.json` that a restore needs."""
+
+    program: ProgramPath
+
+
+def restore_newest(box: Path, pattern: str, say: Callable[[str], None]) -> str:
+    """Put the newest intact checkpoint back and return its path; empty when there is none.
+
+    Those of this run come first, then those that came with the job. Raises DamagedError when there are some
+    and none is intact.
+    """
+    damaged = 0
+    for folder in (box / layout.CHECKPOINTS, box / layout.RESUME):
+        for checkpoint in newest_first(folder):
+            try:
+                manifest = verify(checkpoint)
+            except DamagedError as error:
+                say(f"checkpoint {checkpoint.name} is damaged and is skipped: {error}")
+                damaged += 1
+                continue
+            path = _put_back(checkpoint, manifest, box, pattern, say)
+            say(f"checkpoint {checkpoint.name} is restored: VASTRUN_RESUME={os.path.relpath(path, box)}")
+            return str(path)
+    if damaged:
+        raise DamagedError(f"none of {damaged} checkpoint(s) is intact")
+    return ""
+
+
+def set_aside(names: Sequence[str], box: Path, say: Callable[[str], None]) -> None:
+    """Move entries of the program's folder away, so that the program does not load them."""
+    root = working_folder(box).resolve()
+    for name in names:
+        place = _free_place(box / ASIDE / name)
+        with suppress(OSError):  # it is gone, or on another disk
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (root / name).rename(place)
+            say(f"{name} is not the complete checkpoint; it was moved to {os.path.relpath(place, box)}")
+
+
+def _free_place(place: Path) -> Path:
+    number = 1
+    free = place
+    while free.exists():
+        number += 1
+        free = place.with_name(f"{place.name}.{number}")
+    return free
+
+
+def _put_back(
+    checkpoint: Path, manifest: Manifest, box: Path, pattern: str, say: Callable[[str], None]
+) -> Path:
+    """Return where the program finds the checkpoint: at its place, else where it was stored."""
+    name = _name_of(checkpoint)
+    if name is None:
+        return checkpoint  # of the onboard trainer, or one that the program made by itself
+    root = working_folder(box).resolve()
+    source, target = checkpoint / FILES / name, root / name
+    if not _may_go_to(target, root, name, pattern):
+        say(f"checkpoint {checkpoint.name}: {name} does not match {pattern}; it is left where it is")
+        return source
+    if _is_there(target, name, manifest, root):
+        return target
+    if os.path.lexists(target):
+        set_aside([name], box, say)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part")
+    _remove(part)
+    if source.is_dir():
+        shutil.copytree(source, part, copy_function=shutil.copyfile)
+    else:
+        shutil.copyfile(source, part)
+    part.rename(target)
+    return target
+
+
+def _name_of(checkpoint: Path) -> str | None:
+    try:
+        state: ProgramState = read_json(ProgramState, (checkpoint / STATE).read_bytes())
+    except (OSError, ValueError):
+        return None
+    name = state.program.path
+    return name if is_inside(name) and (checkpoint / FILES / name).exists() else None
+
+
+def _may_go_to(target: Path, root: Path, name: str, pattern: str) -> bool:
+    """Tell whether the program itself would save there: a checkpoint may come from a stranger's machine."""
+    return fnmatch(name, pattern.replace("**/", "*")) and target.parent.resolve().is_relative_to(root)
+
+
+def _is_there(target: Path, name: str, manifest: Manifest, root: Path) -> bool:
+    """Tell whether the program's folder has exactly these files."""
+    stored = {
+        file.path.removeprefix(f"{FILES}/"): file
+        for file in manifest.files
+        if file.path.startswith(f"{FILES}/{name}")
+    }
+    found = [target] if target.is_file() else [path for path in target.rglob("*") if path.is_file()]
+    if {path.relative_to(root).as_posix() for path in found} != set(stored) or target.is_symlink():
+        return False
+    sums = {path.relative_to(root).as_posix(): sum_of(path) for path in found}
+    return all(replace(sums[key], path=file.path) == file for key, file in stored.items())
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

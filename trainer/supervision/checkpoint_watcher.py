@@ -1,0 +1,304 @@
+"""Checkpoint watcher: takes what a user's own program saves into `run/checkpoints`, complete or not at all.
+
+A checkpoint taken is a folder with `files/` (the program's files at their places relative to its folder),
+`state.json` and a manifest, as one of the onboard trainer. Hard links keep the files while they are
+downloaded, so that the program may remove its own. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainer.contract import layout
+from trainer.contract.checkpoint_folder import CheckpointFolder, name_of, newest_first, step_of, sum_of
+from trainer.contract.job import JobCheckpoints, working_folder
+from trainer.contract.outcome import FileSum
+from trainer.contract.records import write_json
+from trainer.supervision.checkpoint_entries import (
+    Entry,
+    EntryFile,
+    FileId,
+    entry_at,
+    find_entries,
+    mark_of,
+    open_for_writing,
+)
+
+FILES = "files"
+"""The folder within a checkpoint for the program's own files."""
+STATE = "state.json"
+POLL_S = 2.0
+_CHUNK = 1 << 20
+_SPARE_BYTES = 64 << 20
+"""Room that a copy leaves on the disk."""
+_MAX_DIGITS = 9
+
+Signature = tuple[tuple[str, int, int, FileId], ...]
+"""Of each file: name, size, time of its last write, inode."""
+
+
+class InterruptedCopyError(Exception):
+    """There is no more time for taking a checkpoint."""
+
+
+class ChangedError(Exception):
+    """The program wrote to its files while they were taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sighting:
+    """How an entry looked while the program ran."""
+
+    signature: Signature
+    since: float
+    """First look with this signature at which nobody had it open."""
+    at: float
+    """The last look."""
+    was_open: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """A checkpoint that was taken."""
+
+    step: int
+    entry: Entry
+
+
+@dataclass(kw_only=True)
+class CheckpointWatcher:
+    """Looks at the program's files and takes the newest complete checkpoint of them."""
+
+    box: Path
+    run_id: str
+    settings: JobCheckpoints
+    say: Callable[[str], None]
+    is_stopping: Callable[[], bool] = lambda: False
+    """Whether the copy under way is to be given up."""
+    incomplete: tuple[str, ...] = ()
+    """Names of the entries that the last look found incomplete."""
+    _known: dict[str, Signature] = field(default_factory=dict)
+    _sightings: Mapping[str, Sighting] = field(default_factory=dict)
+    _taken: list[Taken] = field(default_factory=list)
+    _newest_ns: int = 0
+    _taken_at: float = float("-inf")
+    _overwrites: bool = False
+    """The program was seen to write into files that it saved before."""
+    _linked: set[FileId] = field(default_factory=set)
+    """Files that had a second name here: adding or removing that changes their state, as a rename does."""
+    _last_step: int = -1
+    _said: set[str] = field(default_factory=set)
+
+    @property
+    def folder(self) -> CheckpointFolder:
+        path = self.box / layout.CHECKPOINTS
+        return CheckpointFolder(path=path, keep=self.settings.keep, keep_best=False)
+
+    @property
+    def root(self) -> Path:
+        return working_folder(self.box).resolve()
+
+    def begin(self) -> None:
+        """Note what is there before the program starts: it is no checkpoint of this start."""
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        self.folder.sweep()
+        self._known = {entry.name: signature_of(entry) for entry in self._entries()}
+        self._sightings, self.incomplete = {}, ()
+
+    def poll(self, now: float) -> None:
+        """Look once. Take the newest complete entry, if one is due. `now`: seconds of a steady clock."""
+        self._withdraw_damaged()
+        entries = self._changed()
+        written = open_for_writing(self.root) if entries else frozenset[FileId]()
+        before = self._sightings
+        self._sightings = {
+            entry.name: _sighting_of(entry, before.get(entry.name), now, written) for entry in entries
+        }
+        if now - self._taken_at < self.settings.every_s:
+            return
+        for entry in entries:
+            if self._is_complete(entry, before.get(entry.name)) and self._take(entry):
+                self._taken_at = now
+                return
+
+    def last_look(self, *, ended_well: bool) -> None:
+        """Take the newest entries once the program has ended.
+
+        After a failure an entry needs more than that nobody writes it: it was closed before the end, renamed
+        into place, or its framework or format shows that it is whole.
+        """
+        self._withdraw_damaged()
+        ready: list[Entry] = []
+        incomplete: list[str] = []
+        for entry in self._changed():
+            if len(ready) == self.settings.keep:
+                break
+            mark = mark_of(entry)
+            evident = mark or self._was_renamed(entry) or ended_well or self._was_complete(entry)
+            if mark is not False and evident:
+                ready.append(entry)
+            else:
+                incomplete.append(entry.name)
+        self.incomplete = tuple(incomplete)
+        for entry in reversed(ready):
+            self._take(entry)
+
+    def _is_complete(self, entry: Entry, before: Sighting | None) -> bool:
+        sighting = self._sightings[entry.name]
+        mark = mark_of(entry)
+        if sighting.was_open or mark is False:
+            return False
+        is_still = before is not None and not before.was_open and before.signature == sighting.signature
+        if entry.is_folder and mark:  # other ranks may add their files after the mark
+            return is_still
+        if mark or self._was_renamed(entry):
+            return True
+        return is_still and sighting.at - sighting.since >= entry.quiet_s
+
+    def _was_renamed(self, entry: Entry) -> bool:
+        return entry.was_renamed and self._linked.isdisjoint(file.id for file in entry.files)
+
+    def _was_complete(self, entry: Entry) -> bool:
+        """Tell whether it was closed, and had stood still for long enough, while the program still ran."""
+        seen = self._sightings.get(entry.name)
+        if seen is None or seen.was_open or seen.signature != signature_of(entry):
+            return False
+        return seen.at - seen.since >= entry.quiet_s
+
+    def _changed(self) -> list[Entry]:
+        """Return what was saved since the newest checkpoint taken, the newest first."""
+        return [
+            entry
+            for entry in self._entries()
+            if entry.modified_ns >= self._newest_ns and self._known.get(entry.name) != signature_of(entry)
+        ]
+
+    def _entries(self) -> Sequence[Entry]:
+        listing = find_entries(self.root, self.settings.files)
+        for name in listing.outside:
+            self._say_once(f"checkpoints: {name} is a link out of the program's folder; it is not taken")
+        if listing.is_cut:
+            self._say_once("checkpoints: too many files match; only the newest are looked at")
+        return listing.entries
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self.say(text)
+
+    def _take(self, entry: Entry) -> bool:
+        """Make a checkpoint of the entry. Return False when that failed; the others stay as they were."""
+        step, folder = self._next_step(entry), self.folder
+        part = folder.part(step)
+        try:
+            shutil.rmtree(part, ignore_errors=True)
+            linked = self._links(entry)
+            sums = [self._place(file, part, linked) for file in entry.files]
+            now = entry_at(f"{self.root}/{entry.name}", self.root)
+            if now is None or signature_of(now) != signature_of(entry):
+                raise ChangedError
+            write_json(part / STATE, self._state(entry))
+            folder.commit(step, None, [*sums, sum_of(part / STATE)])
+        except (InterruptedCopyError, ChangedError, FileNotFoundError):
+            folder.discard(step)
+            return False
+        except OSError as error:
+            folder.discard(step)
+            self._say_once(f"checkpoint {entry.name} cannot be kept: {error}")
+            return False
+        self._known[entry.name] = signature_of(entry)
+        self._newest_ns, self._last_step = entry.modified_ns, step
+        kept = [taken for taken in self._taken if (folder.path / name_of(taken.step)).exists()]
+        self._taken = [*kept, Taken(step=step, entry=entry)]
+        self.say(f"checkpoint {entry.name} kept as {name_of(step)}, {entry.size / 1e6:.1f} MB")
+        return True
+
+    def _links(self, entry: Entry) -> bool:
+        """Say whether to link instead of to copy: a file that is soon written again needs a copy."""
+        rewritten = self._overwrites or not re.search(r"\d", Path(entry.name).stem)
+        return not rewritten or shutil.disk_usage(self.box).free < entry.size + _SPARE_BYTES
+
+    def _place(self, file: EntryFile, part: Path, linked: bool) -> FileSum:
+        """Put a file into the part of a checkpoint and return its checksum."""
+        target = part / FILES / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if linked:
+            self._linked.add(file.id)
+            with suppress(OSError):  # a disk without hard links, or another disk
+                os.link(file.source, target)
+        digest, size = hashlib.sha256(), 0
+        is_copy = not target.exists()
+        with file.source.open("rb") as source, (target if is_copy else Path(os.devnull)).open("ab") as sink:
+            while chunk := source.read(_CHUNK):
+                if self.is_stopping():
+                    raise InterruptedCopyError
+                digest.update(chunk)
+                size += len(chunk)
+                if is_copy:
+                    sink.write(chunk)
+        return FileSum(path=f"{FILES}/{file.name}", size=size, sha256=digest.hexdigest())
+
+    def _state(self, entry: Entry) -> object:
+        return {"made_by": {"run_id": self.run_id}, "program": {"path": entry.name}, "at": time.time()}
+
+    def _next_step(self, entry: Entry) -> int:
+        """Return the last number in its name if it is higher than all before, else one more than those."""
+        folders = (self.folder.path, self.box / layout.RESUME)
+        steps = [step_of(path) for folder in folders for path in newest_first(folder)[:1]]
+        last = max([*steps, self._last_step])
+        name = Path(entry.name)
+        numbers = re.findall(r"\d+", name.name if entry.is_folder else name.stem)
+        named = int(numbers[-1]) if numbers and len(numbers[-1]) <= _MAX_DIGITS else 0
+        return max(named, last + 1)
+
+    def _withdraw_damaged(self) -> None:
+        """Remove checkpoints whose files the program has written again, or that were taken too early."""
+        for taken in list(self._taken):
+            checkpoint = self.folder.path / name_of(taken.step)
+            if not checkpoint.exists():
+                self._taken.remove(taken)
+            elif not all(_is_as_taken(file, checkpoint) for file in taken.entry.files):
+                self._overwrites = True
+                self._withdraw(taken, "was overwritten in place")
+            elif taken.entry.is_folder and self._has_grown(taken.entry):
+                self._withdraw(taken, "was taken before it was complete")
+
+    def _has_grown(self, entry: Entry) -> bool:
+        now = entry_at(f"{self.root}/{entry.name}", self.root)
+        return now is not None and set(signature_of(entry)) < set(signature_of(now))
+
+    def _withdraw(self, taken: Taken, why: str) -> None:
+        self._taken.remove(taken)
+        self.folder.withdraw(taken.step)
+        self._newest_ns = max((other.entry.modified_ns for other in self._taken), default=0)
+        self.say(f"checkpoint {taken.entry.name} {why}: {name_of(taken.step)} is not kept")
+
+
+def signature_of(entry: Entry) -> Signature:
+    """Return what changes when the program writes to the entry."""
+    return tuple((file.name, file.size, file.modified_ns, file.id) for file in entry.files)
+
+
+def _sighting_of(entry: Entry, before: Sighting | None, now: float, written: frozenset[FileId]) -> Sighting:
+    signature, was_open = signature_of(entry), any(file.id in written for file in entry.files)
+    is_still = before is not None and before.signature == signature and not before.was_open
+    since = before.since if before is not None and is_still else now
+    return Sighting(signature=signature, since=since, at=now, was_open=was_open)
+
+
+def _is_as_taken(file: EntryFile, checkpoint: Path) -> bool:
+    """Tell whether nobody wrote to the file since; a copy is nobody's but ours."""
+    try:
+        stat = (checkpoint / FILES / file.name).stat()
+    except OSError:
+        return False
+    is_copy = (stat.st_dev, stat.st_ino) != file.id
+    return is_copy or (stat.st_size, stat.st_mtime_ns) == (file.size, file.modified_ns)
