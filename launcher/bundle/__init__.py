@@ -17,7 +17,7 @@ from launcher.bundle.kept import KeptJob, KeptJobs
 from launcher.bundle.script import check_script
 from launcher.core import NOTHING, Bundle, Origin, Run
 from launcher.core.errors import JobValueError, StorageError, UsageError
-from launcher.core.job import JobSpec, Secret
+from launcher.core.job import Checkpoints, JobSpec, Secret
 from launcher.shipped import library_dir, onstart_dir, trainer_dir
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig
@@ -216,11 +216,18 @@ def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]
         "success": None if spec.success is None else asdict(spec.success),
         "outputs": spec.outputs,
         "nccl_debug": spec.nccl_debug,
+        "checkpoints": _own_checkpoints(spec.checkpoints),
         "push": spec.checkpoints.push,
         "start_from": spec.checkpoints.start_from,
         "restarts": None if spec.restarts is None else dict(spec.restarts),
         "code": code,
     }
+
+
+def _own_checkpoints(checkpoints: Checkpoints) -> dict[str, Any] | None:
+    if checkpoints.files is None:
+        return None
+    return {"files": checkpoints.files, "keep": checkpoints.keep, "every_s": checkpoints.every_s}
 
 
 def _with_tags(train: TrainConfig, tags: Sequence[str]) -> TrainConfig:
@@ -256,17 +263,17 @@ def _pack_code(path: Path, tree: Worktree) -> None:
 def _add_resume(archive: Archive, folder: Path) -> None:
     left_out = _older_checkpoints(folder)
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != FINDERS_OWN)
-    paths = sorted(path for path in files if path.parent not in left_out)
+    paths = sorted(path for path in files if left_out.isdisjoint(path.parents))
     if not paths:
         raise UsageError(f"nothing to continue from: no checkpoint in {folder}")
     for path in paths:
         archive.add_file(f"{layout.RESUME}/{path.relative_to(folder).as_posix()}", path)
 
 
-def _older_checkpoints(folder: Path) -> list[Path]:
+def _older_checkpoints(folder: Path) -> set[Path]:
     """Those that no training would continue from: a newer one is there, and one more should that be torn."""
     made = [manifest.parent for manifest in folder.glob("step-*/manifest.json")]
-    return sorted(made, key=lambda path: (len(path.name), path.name))[:-_CHECKPOINTS]
+    return set(sorted(made, key=lambda path: (len(path.name), path.name))[:-_CHECKPOINTS])
 
 
 def _from_file(name: str, path: Path) -> str:

@@ -143,7 +143,8 @@ class _Writer:
             words = {"type": "array", "items": _ANY_SCALAR, "minItems": 1}
             return {"anyOf": [{"type": "string", "pattern": r"\S"}, words, {"type": "null"}]}
         if is_dataclass(inner):
-            return _nullable(self.section(inner, f"{key}."))
+            section = _nullable(self.section(inner, f"{key}."))
+            return {"anyOf": [section, _TEXT]} if inner in SHORT else section
         if typing.get_origin(inner) is tuple:
             return self._list(hint, inner, key)
         if is_mapping(inner):

@@ -16,12 +16,12 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from launcher.config.schema import bare, expected, given, is_mapping, optional, options, words_of
 from launcher.config.shell import program_of
 from launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
-from launcher.core.job import JobSpec, NotifyUrl, Secret
+from launcher.core.job import Checkpoints, JobSpec, NotifyUrl, Secret
 from trainer.contract.records import whole_unicode
 
 AS_WRITTEN = ("env", "command")
 """Sections whose numbers and booleans are taken as the text that they are."""
-SHORT: dict[Any, str] = {Secret: "name", NotifyUrl: "url"}
+SHORT: dict[Any, str] = {Secret: "name", NotifyUrl: "url", Checkpoints: "files"}
 """Sections that may be written as one string, and the key that it stands for."""
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _SKIP = object()

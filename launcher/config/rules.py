@@ -12,7 +12,7 @@ from launcher.config.source import KeyPath
 from launcher.config.tags import tag_faults
 from launcher.core.addresses import address_of
 from launcher.core.image_ref import ImageReference
-from launcher.core.job import JobSpec
+from launcher.core.job import Checkpoints, JobSpec
 from trainer.contract.config_checks import faults_of
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -56,6 +56,7 @@ def clashes(spec: JobSpec) -> Iterator[Clash]:
         _secrets,
         _environment,
         _globs,
+        _own_checkpoints,
         _notify,
         _urls,
     ):
@@ -227,6 +228,27 @@ def _globs(spec: JobSpec) -> Iterator[Clash]:
             parts = PurePosixPath(pattern)
             if not pattern or parts.is_absolute() or ".." in parts.parts:
                 yield Clash((*path, i), f"expected a path inside the code folder, got {pattern!r}")
+
+
+def _own_checkpoints(spec: JobSpec) -> Iterator[Clash]:
+    files, command = spec.checkpoints.files, spec.command
+    path: KeyPath = ("checkpoints", "files")
+    if files is None:
+        if command is not None and any("{resume:" in word for word in command):
+            text = "{resume:...} needs checkpoints: which of its files to continue from, as in checkpoints/*"
+            yield Clash(("command",), text, (path,))
+        for key in ("keep", "every_s"):
+            if getattr(spec.checkpoints, key) != getattr(Checkpoints(), key):
+                yield Clash(("checkpoints", key), "needs checkpoints.files", (path,))
+        return
+    if spec.train is not None:
+        text = "is for command only: the onboard trainer saves by itself (train.checkpoint_every)"
+        yield Clash(path, text, (("train",),))
+    elif spec.nodes > 1:
+        yield Clash(path, f"needs one machine, got nodes: {spec.nodes}", (("nodes",),))
+    parts = PurePosixPath(files)
+    if parts.is_absolute() or ".." in parts.parts or files.startswith(("$", "~")):
+        yield Clash(path, f"expected a path inside the code folder, got {files!r}")
 
 
 def _notify(spec: JobSpec) -> Iterator[Clash]:

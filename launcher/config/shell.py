@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 
+from trainer.contract.resume_command import PLACEHOLDER
+
 BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
 _ON_STOP = "trap 'exit 143' TERM; "
 """What the script was doing is stopped first; then it goes no further."""
@@ -18,7 +20,7 @@ def program_of(script: str) -> tuple[str, ...]:
     Raises ValueError when a quote is never closed.
     """
     script = script.strip()
-    if _FOR_A_SHELL.search(_QUOTED.sub("q", script)):
+    if _FOR_A_SHELL.search(_QUOTED.sub("q", PLACEHOLDER.sub("r", script))):
         return (*BASH, _ON_STOP + script)
     return tuple(shlex.split(script))
 

@@ -119,8 +119,8 @@ def _grafted(node: Node, keys: list[str], value: Node, dotted: str) -> Node:
     if isinstance(node, SequenceNode):
         inside = dotted.removesuffix("." + ".".join(keys))
         raise SyntaxFault(fault_at(value, dotted, f"{inside} is a list; give it whole, as {inside}=[a, b]"))
-    pairs = node.value if isinstance(node, MappingNode) else []
     mark = value.start_mark
+    pairs = node.value if isinstance(node, MappingNode) else _spelled_out(node, keys, dotted)
     old = [child for key, child in pairs if key.value == keys[0]]
     child = _grafted(old[-1] if old else ScalarNode(NULL, "", mark, mark), keys[1:], value, dotted)
     key = ScalarNode(STR, keys[0], mark, mark)
@@ -128,3 +128,10 @@ def _grafted(node: Node, keys: list[str], value: Node, dotted: str) -> Node:
         key = next((k for k, _ in pairs if k.value == keys[0]), key)
     kept = [(k, c) for k, c in pairs if k.value != keys[0]]
     return MappingNode("tag:yaml.org,2002:map", [*kept, (key, child)], node.start_mark, node.end_mark)
+
+
+def _spelled_out(node: Node, keys: list[str], dotted: str) -> list[tuple[Node, Node]]:
+    """Return the key and value that the string at `checkpoints` stands for."""
+    if not isinstance(node, ScalarNode) or node.tag != STR or dotted != f"checkpoints.{'.'.join(keys)}":
+        return []
+    return [(ScalarNode(STR, "files", node.start_mark, node.end_mark), node)]

@@ -115,8 +115,14 @@ class Success:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
-    """Where checkpoints go, besides coming home."""
+    """Which files of a command are checkpoints, and where checkpoints go besides being downloaded."""
 
+    files: Annotated[str, MinLen(1)] | None = None
+    """A glob relative to the code folder; each file or folder that matches is a checkpoint of `command`."""
+    keep: Annotated[int, Ge(1), Le(100)] = 2
+    """How many of the newest are kept."""
+    every_s: Positive = 60.0
+    """Least seconds between two checkpoints of `command` that are kept while it runs."""
     push: str | None = None
     """A URL that fsspec knows; the box pushes to it by itself."""
     start_from: str | None = None
