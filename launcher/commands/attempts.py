@@ -327,14 +327,28 @@ def origin_of(ledger: Ledger, run: Run) -> Origin:
     of another stage, which counts other steps.
     """
     folder, urls, continues = None, [], []
-    while run.parent is not None:
-        run = ledger.get(run.parent)
+    while (former := _former_of(ledger, run)) is not None:
+        run = former
         continues.append(run.id)
         if folder is None:
             folder = Outputs(run).checkpoints
             urls.append(pushed_url(run))
     pushed = tuple(url for url in urls if url is not None)
     return Origin(folder=folder, pushed=pushed, continues=tuple(continues))
+
+
+def _former_of(ledger: Ledger, run: Run) -> Run | None:
+    """Return the run that this one continues; None: it starts afresh.
+
+    `batch retry` starts a point again as a run without a parent: a user's own program continues all the same.
+    """
+    if run.parent is not None:
+        return ledger.get(run.parent)
+    if not run.batch or read_job(run.spec_json).checkpoints.files is None:
+        return None
+    runs = ledger.runs(batch=run.batch, point=run.point)  # the newest first
+    older = runs[[one.id for one in runs].index(run.id) + 1 :]
+    return older[0] if older else None
 
 
 def pushed_url(run: Run) -> str | None:

@@ -130,7 +130,7 @@ def _grafted(node: Node, keys: list[str], value: Node, dotted: str) -> Node:
     return MappingNode("tag:yaml.org,2002:map", [*kept, (key, child)], node.start_mark, node.end_mark)
 
 
-def _spelled_out(node: Node, keys: list[str], dotted: str) -> list[tuple[Node, Node]]:
+def _spelled_out(node: Node, keys: list[str], dotted: str) -> list[tuple[ScalarNode, ScalarNode]]:
     """Return the key and value that the string at `checkpoints` stands for."""
     if not isinstance(node, ScalarNode) or node.tag != STR or dotted != f"checkpoints.{'.'.join(keys)}":
         return []

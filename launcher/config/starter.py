@@ -136,6 +136,7 @@ def program_job(program: UserProgram, *, name: str, setup: str | None) -> str:
         "",
         "# All that the program writes to the folder $VASTRUN_OUTPUTS is downloaded, and what is named here.",
         "# outputs: results/*",
+        "# checkpoints: checkpoints/*   # kept while it runs; `command: … {resume:--resume}` continues",
     ]
     if program.uses_wandb():
         lines += ["", "secrets: WANDB_API_KEY   # taken from your environment; never stored"]

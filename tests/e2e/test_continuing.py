@@ -26,6 +26,11 @@ CONTINUES = (
     *WITH_STUB_TORCH,
 )
 
+SAVES_ITS_OWN = (
+    *(str(JOBS / "script.yaml"), "--set", "command=python script.py saves_its_own {resume:--from}"),
+    *("--set", "checkpoints={files: own/*, every_s: 0.2}", "--set", "ranks=1", *WITH_STUB_TORCH),
+)
+
 
 def vanish(vast: VastEmulator) -> None:
     for instance in list(vast.instances):
@@ -40,9 +45,10 @@ def outbid(vast: VastEmulator) -> None:
     ("taken_away", "cause", "job", "checkpoint", "said"),
     [
         (vanish, "lost", CONTINUES, "step-000007", "all is well"),
+        *slow((vanish, "lost", SAVES_ITS_OWN, "step-000030", "continues after step 30")),
         *slow((outbid, "preempted", TRAINS, "step-000020", "resumes after step 20:")),
     ],
-    ids=["vanish", "outbid"],
+    ids=["vanish", "own", "outbid"],
 )
 def test_a_training_continues_on_another_machine_after_the_saved_step(
     taken_away: Callable[[VastEmulator], None],
@@ -89,3 +95,25 @@ def test_a_training_that_nobody_watched_continues_from_what_its_machine_pushed(
     assert f"checkpoint step-000007 fetched from file://{there}/{first['id']}" in done.err
     assert "downloaded" not in done.err
     assert len(vast.instances) == 0
+
+
+@pytest.mark.slow
+def test_a_run_of_an_own_program_continues_from_another_one_and_from_the_url_it_pushed_to(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    push = ("--set", f"checkpoints.push=file://{there}")
+    launch = terminal.start("launch", *SAVES_ITS_OWN, *push)
+    launch.shows("checkpoint step-000030 downloaded")
+    first = terminal.status()["run"]["id"]
+    eventually((there / first / "latest.json").exists)
+    assert terminal.type("stop", first).exit_code == 0
+    launch.end()
+
+    for origin in (("--from", first), ("--from-url", f"file://{there}/{first}")):
+        done = terminal.type("launch", *SAVES_ITS_OWN, *origin)
+        assert done.exit_code == 0, done.err
+        log = (terminal.outputs() / "log.txt").read_text()
+        assert "continues after step 30" in log
+        assert "restored: VASTRUN_RESUME=code/own/checkpoint-30" in log
+    assert terminal.leftovers() == []

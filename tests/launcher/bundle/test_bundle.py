@@ -25,7 +25,7 @@ from launcher.outputs.store import FolderStore
 from tests.rights import like_anybody
 from trainer.contract import layout
 from trainer.contract.config import TrainConfig, WandbConfig
-from trainer.contract.job import Job, JobBatch
+from trainer.contract.job import Job, JobBatch, JobCheckpoints
 from trainer.contract.records import read_json
 from trainer.distributed.rank import TrainJob
 
@@ -129,6 +129,7 @@ def test_the_box_reads_the_job_as_it_was_meant(tmp_path: Path) -> None:
         success=Success(steps=3),
         env={"A": "1"},
         outputs=("x/*",),
+        checkpoints=Checkpoints(files="ckpt/*", keep=3),
         ranks=2,
         nodes=3,
         limits=Limits(stall_s=5.0),
@@ -143,6 +144,7 @@ def test_the_box_reads_the_job_as_it_was_meant(tmp_path: Path) -> None:
         ("python", "a b.py"),
     )
     assert (job.success and job.success.steps, job.env, job.outputs) == (3, {"A": "1"}, ("x/*",))
+    assert job.checkpoints == JobCheckpoints(files="ckpt/*", keep=3, every_s=60.0)
 
 
 def test_the_tags_of_a_job_are_those_of_its_wandb_run_too() -> None:
@@ -336,11 +338,16 @@ def test_a_run_that_continues_another_gets_its_checkpoints(tmp_path: Path) -> No
 def test_of_many_checkpoints_the_two_newest_travel(tmp_path: Path) -> None:
     for step in (500, 999500, 1000000):
         folder = tmp_path / f"step-{step:06d}"
-        folder.mkdir()
+        (folder / "files/own").mkdir(parents=True)
         (folder / "manifest.json").write_text("{}")
+        (folder / "files/own/weights").write_bytes(b"numbers")
     files = packed(SPEC, origin=Origin(folder=tmp_path))
     shipped = {name for name in files if name.startswith("resume/")}
-    assert shipped == {"resume/step-999500/manifest.json", "resume/step-1000000/manifest.json"}
+    assert shipped == {
+        f"resume/step-{step}/{name}"
+        for step in (999500, 1000000)
+        for name in ("manifest.json", "files/own/weights")
+    }
 
 
 def test_a_home_is_where_the_user_has_it(code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,29 @@ def continues():
     return waits()
 
 
+def saves_its_own():
+    """Saves folders as the Trainer of Hugging Face does, then waits; from the third one on it passes."""
+    resume = sys.argv[sys.argv.index("--from") + 1] if "--from" in sys.argv else ""
+    assert resume == os.environ["VASTRUN_RESUME"]
+    state = json.loads(Path(resume, "trainer_state.json").read_text()) if resume else {"global_step": 0}
+    step = state["global_step"]
+    print("continues after step", step, flush=True)
+    for number in range(step + 10, 40, 10):
+        folder = Path(f"own/checkpoint-{number}")
+        folder.mkdir(parents=True)
+        (folder / "training_args.bin").write_bytes(b"arguments")
+        (folder / "nested").mkdir()
+        (folder / "nested" / "optimizer.pt").write_bytes(b"moments" * number)
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": number}))
+    if step < 30:
+        half = Path("own/checkpoint-90")
+        half.mkdir()
+        (half / "training_args.bin").write_bytes(b"arguments")
+        waits()
+    assert Path(resume, "nested", "optimizer.pt").read_bytes() == b"moments" * step
+    passes()
+
+
 def crawls():
     """Trains step by step and saves each; from a checkpoint it does the other steps at once."""
     heart, last = Heartbeat.of_this_rank(), int(sys.argv[2])
