@@ -247,8 +247,10 @@ def _own_checkpoints(spec: JobSpec) -> Iterator[Clash]:
     elif spec.nodes > 1:
         yield Clash(path, f"needs one machine, got nodes: {spec.nodes}", (("nodes",),))
     parts = PurePosixPath(files)
-    if parts.is_absolute() or ".." in parts.parts or files.startswith(("$", "~")):
+    if not parts.parts or parts.is_absolute() or ".." in parts.parts or files.startswith(("$", "~")):
         yield Clash(path, f"expected a path inside the code folder, got {files!r}")
+    if any("**" in part and part != "**" for part in parts.parts):
+        yield Clash(path, f"expected ** between slashes only, got {files!r}")
 
 
 def _notify(spec: JobSpec) -> Iterator[Clash]:

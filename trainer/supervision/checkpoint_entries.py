@@ -31,6 +31,12 @@ _MAX_CHECKED = 1000
 _MAX_HEADER = 100 << 20
 _UNFINISHED = re.compile(r"\.(tmp|temp|part|partial|incomplete|lock)(\.\w+)?$", re.IGNORECASE)
 _TEMPORARY = re.compile(r"\.|tmp[-_.]", re.IGNORECASE)
+_NOTES = frozenset(
+    (".txt", ".json", ".jsonl", ".yaml", ".yml", ".csv", ".log", ".md", ".html", ".png", ".py")
+)
+"""Endings of files that stand beside checkpoints, and are none unless the pattern names them."""
+_NOTE_NAMES = frozenset(("latest", "latest_universal", "checkpoint"))
+"""Files that name the newest checkpoint: of DeepSpeed, and of others."""
 _ZIP = b"PK\x03\x04"
 _SAFETENSORS = ".safetensors"
 
@@ -61,6 +67,8 @@ class Entry:
     files: tuple[EntryFile, ...]
     was_renamed: bool
     """It was renamed, or given its time, after the last write: whoever wrote it was done."""
+    leads_out: bool
+    """One of its files is a link out of the program's folder, so that it would not be whole."""
 
     @property
     def modified_ns(self) -> int:
@@ -92,30 +100,9 @@ class FoundEntries:
 
 def find_entries(root: Path, pattern: str, max_files: int = MAX_FILES) -> FoundEntries:
     """List the entries below `root`, the resolved folder of the program, the newest first."""
-    found: list[tuple[int, str]] = []
-    outside: list[str] = []
-    leads_out: dict[str, bool] = {}
-    # Strings instead of paths: ten thousand entries are looked at every two seconds, beside the training.
-    start, is_cut = len(str(root)) + 1, False
-    for path in map(str, root.glob(pattern)):
-        if len(found) >= max_files:
-            is_cut = True
-            break
-        parent, _, name = path.rpartition("/")
-        if _TEMPORARY.match(name) or _UNFINISHED.search(name):
-            continue
-        with suppress(OSError):
-            stat = os.lstat(path)
-            if S_ISLNK(stat.st_mode):
-                continue  # another name of something
-            if parent not in leads_out:
-                leads_out[parent] = not Path(parent).resolve().is_relative_to(root)
-            if leads_out[parent]:
-                outside.append(path[start:])
-            else:
-                found.append((stat.st_mtime_ns, path))
+    matches, outside, is_cut = _matches(root, pattern, max_files)
     entries, left = [], max_files
-    for _, path in sorted(found, reverse=True):
+    for _, path in sorted(matches, reverse=True):
         entry = entry_at(path, root, left)
         if entry is None:
             continue
@@ -123,43 +110,83 @@ def find_entries(root: Path, pattern: str, max_files: int = MAX_FILES) -> FoundE
         if left < 0:
             is_cut = True
             break
-        entries.append(entry)
+        if entry.leads_out:
+            outside.append(entry.name)
+        else:
+            entries.append(entry)
     newest_first = sorted(entries, key=lambda entry: (entry.modified_ns, entry.name), reverse=True)
     return FoundEntries(entries=tuple(newest_first), outside=tuple(outside), is_cut=is_cut)
+
+
+def _matches(root: Path, pattern: str, limit: int) -> tuple[list[tuple[int, str]], list[str], bool]:
+    """Return times and paths of what may be an entry, the names that lead out, and whether there were more.
+
+    Paths are strings: ten thousand are looked at every two seconds, beside the training.
+    """
+    found: list[tuple[int, str]] = []
+    outside: list[str] = []
+    leads_out: dict[str, bool] = {}
+    for path in map(str, root.glob(pattern)):
+        if len(found) >= limit:
+            return found, outside, True
+        parent, _, name = path.rpartition("/")
+        if _TEMPORARY.match(name) or _UNFINISHED.search(name):
+            continue
+        with suppress(OSError):
+            stat = os.lstat(path)
+            if S_ISLNK(stat.st_mode) or (S_ISREG(stat.st_mode) and _is_note(name, pattern)):
+                continue  # a link is another name of something
+            if parent not in leads_out:
+                leads_out[parent] = not Path(parent).resolve().is_relative_to(root)
+            if leads_out[parent]:
+                outside.append(path[len(str(root)) + 1 :])
+            else:
+                found.append((stat.st_mtime_ns, path))
+    return found, outside, False
+
+
+def _is_note(name: str, pattern: str) -> bool:
+    suffix = PurePosixPath(name).suffix.lower()
+    return name in _NOTE_NAMES or (suffix in _NOTES and not pattern.lower().endswith(suffix))
 
 
 def entry_at(path: str, root: Path, limit: int = MAX_FILES) -> Entry | None:
     """Return the entry at `path`; None when it has no files, or is gone."""
     files: list[EntryFile] = []
+    leads_out = False
     with suppress(OSError):
         top = Path(path).stat()
         is_folder, latest_ns = S_ISDIR(top.st_mode), top.st_mtime_ns
         for place in _files_below(path) if is_folder else (path,):
-            file = _file_at(place, root)
+            leads_out = leads_out or _leads_out(place, root)
+            file = None if leads_out else _file_at(place, root)
             if file is not None:
                 latest_ns = max(latest_ns, file.modified_ns)
                 files.append(file)
             if len(files) > limit:
                 break
-        if files:
+        if files or leads_out:
             return Entry(
                 name=path[len(str(root)) + 1 :],
                 is_folder=is_folder,
                 files=tuple(sorted(files, key=lambda file: file.name)),
                 was_renamed=top.st_ctime_ns > latest_ns,
+                leads_out=leads_out,
             )
     return None
 
 
+def _leads_out(path: str, root: Path) -> bool:
+    return os.path.islink(path) and not os.path.realpath(path).startswith(f"{root}/")  # noqa: PTH114
+
+
 def _file_at(path: str, root: Path) -> EntryFile | None:
-    """Return the file; None for what is no file, or leads out of the program's folder."""
+    """Return the file; None for what is no file, or has a name that is not downloaded."""
     name = path[len(str(root)) + 1 :]
     stat, source = os.lstat(path), path
     if S_ISLNK(stat.st_mode):
         source = os.path.realpath(path)
         stat = Path(source).stat()
-        if not source.startswith(f"{root}/"):
-            return None
     if not S_ISREG(stat.st_mode) or not all(map(_comes_home, name.split("/"))):
         return None
     return EntryFile(

@@ -435,6 +435,8 @@ def test_checkpoints_of_a_command_are_a_glob_or_a_section_and_the_command_line_a
         ),
         (OWN + "checkpoints: ../ckpt/*", "checkpoints.files: expected a path inside the code folder"),
         (OWN + "checkpoints: ckpt/*\nnodes: 2", "checkpoints.files: needs one machine, got nodes: 2"),
+        (OWN + "checkpoints: '**.pt'", "checkpoints.files: expected ** between slashes only"),
+        (OWN + "checkpoints: .", "checkpoints.files: expected a path inside the code folder"),
         (OWN + "checkpoints: {keep: 3}", "checkpoints.keep: needs checkpoints.files"),
         (OWN, "command: {resume:...} needs checkpoints"),
         (OWN + "checkpoints: 5", "checkpoints: expected a section, got 5"),

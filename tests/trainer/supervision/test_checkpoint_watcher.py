@@ -222,6 +222,42 @@ def test_links_that_lead_out_of_the_programs_folder_are_not_followed_and_said(
     ]
 
 
+def test_a_folder_with_a_link_that_leads_out_is_not_taken_in_part(watching: Watching, tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(b"on a larger disk")
+    folder = watching.path("checkpoints/epoch-1")
+    folder.mkdir()
+    (folder / "optimizer").write_bytes(b"moments")
+    (folder / "weights").symlink_to(tmp_path / "weights")
+    watching.poll(10)
+    watching.watcher.last_look(ended_well=True)
+    assert watching.taken() == []
+    assert "checkpoints/epoch-1 is a link out of the program's folder" in watching.said[0]
+
+
+def test_a_link_within_the_programs_folder_is_taken_as_the_file_that_it_leads_to(watching: Watching) -> None:
+    watching.path("shared").write_bytes(b"vocabulary")
+    folder = watching.path("checkpoints/epoch-1")
+    folder.mkdir()
+    (folder / "tokenizer").symlink_to(watching.path("shared"))
+    watching.poll(10)
+    assert watching.content("checkpoints/epoch-1/tokenizer") == b"vocabulary"
+
+
+@pytest.mark.parametrize("name", ["latest.txt", "latest", "config.json", "log.txt"])
+def test_a_note_beside_checkpoints_is_none_unless_the_pattern_names_it(
+    name: str, watching: Watching, tmp_path: Path
+) -> None:
+    watching.path("checkpoints/step_1.pkl").write_bytes(b"weights")
+    watching.path(f"checkpoints/{name}").write_text("step_1.pkl")
+    watching.poll(3)
+    watching.watcher.last_look(ended_well=True)
+    assert watching.taken() == ["step-000001"]
+    named = Watching(box=tmp_path / "other", pattern="*.json")
+    named.path("weights-3.json").write_text("[0.5]")
+    named.poll(2)
+    assert named.taken() == ["step-000003"]
+
+
 def test_two_checkpoints_are_at_least_every_s_apart(tmp_path: Path) -> None:
     watching = Watching(box=tmp_path / "box", every_s=60.0)
     for step in range(1, 30):
