@@ -280,17 +280,17 @@ def test_a_command_needs_no_torch_and_its_ranks_are_not_tried_then(tmp_path: Pat
     ("torch", "python", "fault"),
     [
         ((2, 11), (3, 11), ""),
-        ((2, 14), (3, 14), ""),
+        ((2, 15), (3, 14), ""),
         (None, (3, 12), ""),
         (
             (2, 10),
             (3, 12),
-            "the onboard trainer needs torch 2.11 or newer, below 2.15, and this is torch 2.10",
+            "the onboard trainer needs torch 2.11 or newer, below 2.16, and this is torch 2.10",
         ),
         (
-            (2, 15),
+            (2, 16),
             (3, 12),
-            "the onboard trainer needs torch 2.11 or newer, below 2.15, and this is torch 2.15",
+            "the onboard trainer needs torch 2.11 or newer, below 2.16, and this is torch 2.16",
         ),
         ((2, 11), (3, 10), "the onboard trainer needs Python 3.11 or newer, and this is Python 3.10"),
     ],

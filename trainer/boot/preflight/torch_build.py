@@ -11,7 +11,7 @@ from typing import Any
 
 Version = tuple[int, int]
 
-ONBOARD_TORCH: tuple[Version, Version] = ((2, 11), (2, 15))
+ONBOARD_TORCH: tuple[Version, Version] = ((2, 11), (2, 16))
 """The onboard trainer works with the first of these and newer ones, before the second."""
 ONBOARD_PYTHON: Version = (3, 11)
 """The oldest Python that the onboard trainer works with."""
