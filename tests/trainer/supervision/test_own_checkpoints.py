@@ -143,3 +143,97 @@ def test_without_checkpoints_in_the_job_a_program_has_an_empty_variable_and_its_
     )
     assert run.outcome().reason == "finished"
     assert "rank0 got '' {resume}" in run.log()
+
+
+KILLED_AT_RANDOM = """
+    import pickle, random, time, zipfile
+    style, seed = os.environ["STYLE"], int(os.environ["SEED"])
+    restart = int(os.environ["VASTRUN_RESTART"])
+    chance = random.Random(100 * seed + restart)
+
+    *parts, mark = {
+        "plain": [""],
+        "hugging face": ["training_args.bin", "optimizer.pt", "trainer_state.json"],
+        "dcp": ["__0_0.distcp", "__1_0.distcp", ".metadata"],
+    }[style]
+
+    def kill():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(path, content, dies):
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+            file.flush()
+            time.sleep(0.01)
+            if dies:
+                kill()
+            file.write(content[len(content) // 2 :])
+
+    def save(step, dies):
+        state = pickle.dumps((step, numbers))
+        if style == "plain":
+            with open(f"own/step_{step}.pt", "wb") as raw, zipfile.ZipFile(raw, "w") as file:
+                file.writestr("data.pkl", state)
+                raw.flush()
+                if dies:
+                    kill()
+            return
+        folder = Path(f"own/checkpoint-{step}")
+        folder.mkdir(exist_ok=True)
+        for number, name in enumerate(parts):
+            write(folder / name, state, dies and number == 1)
+        (folder / mark).write_text("{}")
+
+    def load(path):
+        if style == "plain":
+            with zipfile.ZipFile(path) as file:
+                return pickle.loads(file.read("data.pkl"))
+        assert (Path(path) / mark).read_text() == "{}"
+        one, other = (pickle.loads((Path(path) / part).read_bytes()) for part in parts)
+        assert one == other
+        return one
+
+    path = os.environ["VASTRUN_RESUME"]
+    step, numbers = load(path) if path else (0, [0.0])
+    print("starts after step", step, flush=True)
+    Path("own").mkdir(exist_ok=True)
+    ends = step + chance.randint(6, 12) if restart < 3 else 61
+    while step < 60:
+        step += 1
+        numbers.append(numbers[-1] * 0.9 + step)
+        time.sleep(0.02)
+        if step % 5 == 0:
+            save(step, dies=step >= ends)
+        elif step >= ends and chance.random() < 0.5:
+            kill()
+    Path("weights").write_text(str(numbers[-1]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("style", ["plain", "hugging face", "dcp"])
+def test_a_program_that_is_killed_at_random_even_while_it_saves_ends_with_the_weights_of_an_undisturbed_one(
+    style: str, seed: int, launched: list[Launched], tmp_path: Path
+) -> None:
+    env = {"STYLE": style, "SEED": str(seed)}
+    own = {**CHECKPOINTS, "files": "own/*"}
+    run = start(
+        launched,
+        tmp_path / "box",
+        KILLED_AT_RANDOM,
+        env=env,
+        checkpoints=own,
+        restarts={"signal": 3},
+        beating=True,
+    )
+    outcome, log = run.outcome(), run.log()
+    assert outcome.reason == "finished", log
+    assert len(outcome.starts) == 4
+    number = 0.0
+    for step in range(1, 61):
+        number = number * 0.9 + step
+    assert (run.box / "code/weights").read_text() == str(number)
+    began = [int(line.rpartition(" ")[2]) for line in log if "starts after step" in line]
+    assert began == sorted(began)
+    assert began[1] >= 5
