@@ -14,6 +14,7 @@ from launcher.core.addresses import address_of
 from launcher.core.image_ref import ImageReference
 from launcher.core.job import Checkpoints, JobSpec
 from trainer.contract.config_checks import faults_of
+from trainer.contract.job import NAMES_OUTPUTS
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 NAME_EXPECTED = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
@@ -246,9 +247,12 @@ def _own_checkpoints(spec: JobSpec) -> Iterator[Clash]:
         yield Clash(path, text, (("train",),))
     elif spec.nodes > 1:
         yield Clash(path, f"needs one machine, got nodes: {spec.nodes}", (("nodes",),))
-    parts = PurePosixPath(files)
-    if not parts.parts or parts.is_absolute() or ".." in parts.parts or files.startswith(("$", "~")):
-        yield Clash(path, f"expected a path inside the code folder, got {files!r}")
+    named = next((name for name in NAMES_OUTPUTS if files.startswith(name)), "")
+    parts = PurePosixPath(files.removeprefix(named))
+    outside = parts.is_absolute() or ".." in parts.parts or str(parts).startswith(("$", "~"))
+    if not parts.parts or outside:
+        text = f"expected a path inside the code folder or $VASTRUN_OUTPUTS/, got {files!r}"
+        yield Clash(path, text)
     if any("**" in part and part != "**" for part in parts.parts):
         yield Clash(path, f"expected ** between slashes only, got {files!r}")
 

@@ -118,7 +118,7 @@ class Checkpoints:
     """Which files of a command are checkpoints, and where checkpoints go besides being downloaded."""
 
     files: Annotated[str, MinLen(1)] | None = None
-    """A glob relative to the code folder; each file or folder that matches is a checkpoint of `command`."""
+    """A glob relative to the code folder or in `$VASTRUN_OUTPUTS/`; each match is one of `command`."""
     keep: Annotated[int, Ge(1), Le(100)] = 2
     """How many of the newest are kept."""
     every_s: Positive = 60.0

@@ -21,6 +21,8 @@ USUAL_RESTARTS: Mapping[str, int] = {
 """Default of `restarts` of a training: how often its ranks are started again on this machine, by cause."""
 
 _LONGEST_TAG = 64
+NAMES_OUTPUTS = ("$VASTRUN_OUTPUTS/", "${VASTRUN_OUTPUTS}/")
+"""How a pattern begins that names the folder of which everything is downloaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +80,22 @@ class JobCheckpoints:
     """The checkpoints of a user's own program."""
 
     files: str
-    """A glob relative to the working folder; each file or folder that matches is a checkpoint."""
+    """A glob relative to the working folder, or in `$VASTRUN_OUTPUTS/`; each match is a checkpoint."""
     keep: int = 2
     """How many of the newest are kept."""
     every_s: float = 60.0
     """Least seconds between two that are taken while the program runs."""
+
+    def folder(self, box: Path) -> Path:
+        """Return the folder that the pattern begins in, resolved."""
+        named = self.files.startswith(NAMES_OUTPUTS)
+        return (box / layout.OUTPUTS if named else working_folder(box)).resolve()
+
+    @property
+    def pattern(self) -> str:
+        """Return the glob relative to that folder."""
+        prefixes = (name for name in NAMES_OUTPUTS if self.files.startswith(name))
+        return self.files.removeprefix(next(prefixes, ""))
 
 
 @dataclass(frozen=True, kw_only=True)

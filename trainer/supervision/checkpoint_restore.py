@@ -22,12 +22,13 @@ from trainer.contract.checkpoint_folder import (
     sum_of,
     verify,
 )
-from trainer.contract.job import working_folder
-from trainer.contract.records import read_json
+from trainer.contract.job import JobCheckpoints
+from trainer.contract.records import read_json, read_small
 from trainer.supervision.checkpoint_watcher import FILES, STATE
 
 ASIDE = "tmp/incomplete"
 """Where entries go that a restored checkpoint takes the place of, or that are incomplete."""
+_MAX_STATE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class ProgramState:
     program: ProgramPath
 
 
-def restore_newest(box: Path, pattern: str, say: Callable[[str], None]) -> str:
+def restore_newest(box: Path, settings: JobCheckpoints, say: Callable[[str], None]) -> str:
     """Put the newest intact checkpoint back and return its path; empty when there is none.
 
     Those of this run come first, then those that came with the job. Raises DamagedError when there are some
@@ -60,7 +61,7 @@ def restore_newest(box: Path, pattern: str, say: Callable[[str], None]) -> str:
                 say(f"checkpoint {checkpoint.name} is damaged and is skipped: {error}")
                 damaged += 1
                 continue
-            path = _put_back(checkpoint, manifest, box, pattern, say)
+            path = _put_back(checkpoint, manifest, box, settings, say)
             say(f"checkpoint {checkpoint.name} is restored: VASTRUN_RESUME={os.path.relpath(path, box)}")
             return str(path)
     if damaged:
@@ -68,9 +69,8 @@ def restore_newest(box: Path, pattern: str, say: Callable[[str], None]) -> str:
     return ""
 
 
-def set_aside(names: Sequence[str], box: Path, say: Callable[[str], None]) -> None:
-    """Move entries of the program's folder away, so that the program does not load them."""
-    root = working_folder(box).resolve()
+def set_aside(names: Sequence[str], root: Path, box: Path, say: Callable[[str], None]) -> None:
+    """Move entries of the program's folder `root` away, so that the program does not load them."""
     for name in names:
         place = _free_place(box / ASIDE / name)
         with suppress(OSError):  # it is gone, or on another disk
@@ -89,21 +89,21 @@ def _free_place(place: Path) -> Path:
 
 
 def _put_back(
-    checkpoint: Path, manifest: Manifest, box: Path, pattern: str, say: Callable[[str], None]
+    checkpoint: Path, manifest: Manifest, box: Path, settings: JobCheckpoints, say: Callable[[str], None]
 ) -> Path:
     """Return where the program finds the checkpoint: at its place, else where it was stored."""
     name = _name_of(checkpoint)
     if name is None:
         return checkpoint  # of the onboard trainer, or one that the program made by itself
-    root = working_folder(box).resolve()
+    root = settings.folder(box)
     source, target = checkpoint / FILES / name, root / name
-    if not _may_go_to(target, root, name, pattern):
-        say(f"checkpoint {checkpoint.name}: {name} does not match {pattern}; it is left where it is")
+    if not _may_go_to(target, root, name, settings.pattern):
+        say(f"checkpoint {checkpoint.name}: {name} does not match {settings.files}; it is left where it is")
         return source
     if _is_there(target, name, manifest, root):
         return target
     if os.path.lexists(target):
-        set_aside([name], box, say)
+        set_aside([name], root, box, say)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
     _remove(part)
@@ -117,7 +117,7 @@ def _put_back(
 
 def _name_of(checkpoint: Path) -> str | None:
     try:
-        state: ProgramState = read_json(ProgramState, (checkpoint / STATE).read_bytes())
+        state: ProgramState = read_json(ProgramState, read_small(checkpoint / STATE, _MAX_STATE_BYTES))
     except (OSError, ValueError):
         return None
     name = state.program.path

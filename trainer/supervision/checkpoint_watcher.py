@@ -19,7 +19,7 @@ from pathlib import Path
 
 from trainer.contract import layout
 from trainer.contract.checkpoint_folder import CheckpointFolder, name_of, newest_first, step_of, sum_of
-from trainer.contract.job import JobCheckpoints, working_folder
+from trainer.contract.job import JobCheckpoints
 from trainer.contract.outcome import FileSum
 from trainer.contract.records import write_json
 from trainer.supervision.checkpoint_entries import (
@@ -104,7 +104,7 @@ class CheckpointWatcher:
 
     @property
     def root(self) -> Path:
-        return working_folder(self.box).resolve()
+        return self.settings.folder(self.box)
 
     def begin(self) -> None:
         """Note what is there before the program starts: it is no checkpoint of this start."""
@@ -182,7 +182,7 @@ class CheckpointWatcher:
         ]
 
     def _entries(self) -> Sequence[Entry]:
-        listing = find_entries(self.root, self.settings.files)
+        listing = find_entries(self.root, self.settings.pattern)
         for name in listing.outside:
             self._say_once(f"checkpoints: {name} is a link out of the program's folder; it is not taken")
         if listing.is_cut:
@@ -205,7 +205,8 @@ class CheckpointWatcher:
             now = entry_at(f"{self.root}/{entry.name}", self.root)
             if now is None or signature_of(now) != signature_of(entry):
                 raise ChangedError
-            write_json(part / STATE, self._state(entry))
+            made_by, program = {"run_id": self.run_id}, {"path": entry.name}
+            write_json(part / STATE, {"made_by": made_by, "program": program, "at": time.time()})
             folder.commit(step, None, [*sums, sum_of(part / STATE)])
         except (InterruptedCopyError, ChangedError, FileNotFoundError):
             folder.discard(step)
@@ -245,9 +246,6 @@ class CheckpointWatcher:
                 if is_copy:
                     sink.write(chunk)
         return FileSum(path=f"{FILES}/{file.name}", size=size, sha256=digest.hexdigest())
-
-    def _state(self, entry: Entry) -> object:
-        return {"made_by": {"run_id": self.run_id}, "program": {"path": entry.name}, "at": time.time()}
 
     def _next_step(self, entry: Entry) -> int:
         """Return the last number in its name if it is higher than all before, else one more than those."""

@@ -13,13 +13,12 @@ from typing import Any
 
 from trainer.contract import layout
 from trainer.contract.checksum import sha256_of
-from trainer.contract.job import JobSuccess, working_folder
+from trainer.contract.job import NAMES_OUTPUTS, JobSuccess, working_folder
 from trainer.contract.outcome import Check, CheckpointEnd, FileSum, RankEnd, WandbRun
 from trainer.contract.records import read_as
 from trainer.supervision.progress import Loss, last_loss
 
 _LONGEST_LINE = 8192
-_OUTPUTS = ("$VASTRUN_OUTPUTS/", "${VASTRUN_OUTPUTS}/")
 
 Stamp = tuple[int, int, int]
 """Size, and when content and inode changed; nanoseconds."""
@@ -151,7 +150,7 @@ def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
 def _found(pattern: str, box: Path) -> list[Path]:
     """Find files of the code folder, or of the outputs, that match; a link does not lead out of these."""
     outputs = box / layout.OUTPUTS
-    named = next((pattern.removeprefix(name) for name in _OUTPUTS if pattern.startswith(name)), None)
+    named = next((pattern.removeprefix(name) for name in NAMES_OUTPUTS if pattern.startswith(name)), None)
     places = [(working_folder(box), pattern), (outputs, pattern)] if named is None else [(outputs, named)]
     return sorted(
         {
@@ -164,7 +163,7 @@ def _found(pattern: str, box: Path) -> list[Path]:
 
 
 def _where(pattern: str) -> str:
-    return "" if pattern.startswith(_OUTPUTS) else " in the code folder or in $VASTRUN_OUTPUTS"
+    return "" if pattern.startswith(NAMES_OUTPUTS) else " in the code folder or in $VASTRUN_OUTPUTS"
 
 
 def _stamp(path: Path) -> Stamp:

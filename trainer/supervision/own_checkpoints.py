@@ -47,8 +47,8 @@ class OwnCheckpoints:
         """Put the newest checkpoint back and return its path; empty on a fresh start. Raises DamagedError."""
         if self.watcher is None:
             return ""
-        set_aside(self.watcher.incomplete, self.box, self.say)
-        path = restore_newest(self.box, self.watcher.settings.files, self.say)
+        set_aside(self.watcher.incomplete, self.watcher.root, self.box, self.say)
+        path = restore_newest(self.box, self.watcher.settings, self.say)
         self.watcher.begin()
         return path
 

@@ -424,6 +424,7 @@ def test_checkpoints_of_a_command_are_a_glob_or_a_section_and_the_command_line_a
     assert pushed.checkpoints == Checkpoints(files="ckpt/*", push="s3://b/x")
     whole = load(OWN + "checkpoints: {files: ckpt/*, keep: 3, every_s: 5}")
     assert whole.checkpoints == Checkpoints(files="ckpt/*", keep=3, every_s=5)
+    load(OWN + "checkpoints: $VASTRUN_OUTPUTS/checkpoint-*")
 
 
 @pytest.mark.parametrize(
@@ -436,6 +437,7 @@ def test_checkpoints_of_a_command_are_a_glob_or_a_section_and_the_command_line_a
         (OWN + "checkpoints: ../ckpt/*", "checkpoints.files: expected a path inside the code folder"),
         (OWN + "checkpoints: ckpt/*\nnodes: 2", "checkpoints.files: needs one machine, got nodes: 2"),
         (OWN + "checkpoints: '**.pt'", "checkpoints.files: expected ** between slashes only"),
+        (OWN + "checkpoints: $HOME/ckpt", "checkpoints.files: expected a path inside the code folder"),
         (OWN + "checkpoints: .", "checkpoints.files: expected a path inside the code folder"),
         (OWN + "checkpoints: {keep: 3}", "checkpoints.keep: needs checkpoints.files"),
         (OWN, "command: {resume:...} needs checkpoints"),

@@ -61,7 +61,7 @@ class Watching:
 
     def restore(self) -> str:
         """The path that the program would continue from, relative to the box."""
-        path = restore_newest(self.box, self.pattern, self.said.append)
+        path = restore_newest(self.box, self.watcher.settings, self.said.append)
         return os.path.relpath(path, self.box) if path else ""
 
 

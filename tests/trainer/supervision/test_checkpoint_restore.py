@@ -27,6 +27,15 @@ def on_the_next_machine(watching: Watching) -> Watching:
     return Watching(box=box, pattern=watching.pattern)
 
 
+def test_a_program_that_saves_among_its_outputs_finds_its_checkpoint_there(tmp_path: Path) -> None:
+    watching = Watching(box=tmp_path / "box", pattern="$VASTRUN_OUTPUTS/checkpoint-*")
+    (watching.box / layout.OUTPUTS).mkdir(parents=True)
+    hugging_face_like(watching.box / layout.OUTPUTS / "checkpoint-10", "first")
+    watching.poll(2)
+    after = on_the_next_machine(watching)
+    assert after.restore() == "run/outputs/checkpoint-10"
+
+
 def test_a_fresh_start_has_nothing_to_continue_from(watching: Watching) -> None:
     assert watching.restore() == ""
 
@@ -82,7 +91,7 @@ def test_an_incomplete_file_is_moved_away_so_that_the_program_does_not_load_it(w
     watching.poll(2)
     Writer(watching.path("checkpoints/step_2.pkl")).kill()
     watching.watcher.last_look(ended_well=False)
-    set_aside(watching.watcher.incomplete, watching.box, watching.said.append)
+    set_aside(watching.watcher.incomplete, watching.code, watching.box, watching.said.append)
     assert watching.restore() == "code/checkpoints/step_1.pkl"
     assert [path.name for path in watching.path("checkpoints").iterdir()] == ["step_1.pkl"]
     assert watching.said[-2:] == [
