@@ -51,7 +51,7 @@ class EntryFile:
     name: str
     """Relative to the program's folder."""
     source: Path
-    """Where its content is: another path where it is a link within the program's folder."""
+    """The path of its content: another one if it is a link within the program's folder."""
     size: int
     modified_ns: int
     id: FileId

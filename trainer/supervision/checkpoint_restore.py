@@ -1,4 +1,4 @@
-"""Checkpoint restore: puts the newest intact checkpoint of a user's own program back to its place.
+"""Checkpoint restore: puts the newest intact checkpoint of a program back to its place.
 
 Standard library only.
 """
@@ -27,13 +27,13 @@ from trainer.contract.records import read_json, read_small
 from trainer.supervision.checkpoint_watcher import FILES, STATE
 
 ASIDE = "tmp/incomplete"
-"""Where entries go that a restored checkpoint takes the place of, or that are incomplete."""
+"""The folder for entries that are incomplete, or that a restored checkpoint replaces."""
 _MAX_STATE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramPath:
-    """Where a checkpoint belongs."""
+    """The place of a checkpoint."""
 
     path: str
     """Relative to the program's folder."""

@@ -42,32 +42,32 @@ _SPARE_BYTES = 64 << 20
 _MAX_DIGITS = 9
 
 Signature = tuple[tuple[str, int, int, FileId], ...]
-"""Of each file: name, size, time of its last write, inode."""
+"""Name, size, time of the last write and inode of each file."""
 
 
 class InterruptedCopyError(Exception):
-    """There is no more time for taking a checkpoint."""
+    """The time for storing a checkpoint is over."""
 
 
 class ChangedError(Exception):
-    """The program wrote to its files while they were taken."""
+    """The program wrote to its files while they were stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sighting:
-    """How an entry looked while the program ran."""
+    """One look at an entry while the program ran."""
 
     signature: Signature
     since: float
-    """First look with this signature at which nobody had it open."""
+    """Time of the first look with this signature at which no process had it open."""
     at: float
-    """The last look."""
+    """Time of the last look."""
     was_open: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
-    """A checkpoint that was taken."""
+class StoredCheckpoint:
+    """A checkpoint that the watcher made."""
 
     step: int
     entry: Entry
@@ -82,20 +82,20 @@ class CheckpointWatcher:
     settings: JobCheckpoints
     say: Callable[[str], None]
     is_stopping: Callable[[], bool] = lambda: False
-    """Whether the copy under way is to be given up."""
+    """Return True to interrupt the copy in progress."""
     incomplete: tuple[str, ...] = ()
     """Names of the entries that the last look found incomplete."""
     _known: dict[str, Signature] = field(default_factory=dict)
     _sightings: Mapping[str, Sighting] = field(default_factory=dict)
-    _taken: list[Taken] = field(default_factory=list)
+    _stored: list[StoredCheckpoint] = field(default_factory=list)
     _newest_ns: int = 0
-    _taken_at: float = float("-inf")
+    _stored_at: float = float("-inf")
     _overwrites: bool = False
     """The program was seen to write into files that it saved before."""
     _linked: set[FileId] = field(default_factory=set)
     """Files that had a second name here: adding or removing that changes their state, as a rename does."""
     _last_step: int = -1
-    _said: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
 
     @property
     def folder(self) -> CheckpointFolder:
@@ -122,11 +122,11 @@ class CheckpointWatcher:
         self._sightings = {
             entry.name: _sighting_of(entry, before.get(entry.name), now, written) for entry in entries
         }
-        if now - self._taken_at < self.settings.every_s:
+        if now - self._stored_at < self.settings.every_s:
             return
         for entry in entries:
-            if self._is_complete(entry, before.get(entry.name)) and self._take(entry):
-                self._taken_at = now
+            if self._is_complete(entry, before.get(entry.name)) and self._store(entry):
+                self._stored_at = now
                 return
 
     def last_look(self, *, ended_well: bool) -> None:
@@ -149,7 +149,7 @@ class CheckpointWatcher:
                 incomplete.append(entry.name)
         self.incomplete = tuple(incomplete)
         for entry in reversed(ready):
-            self._take(entry)
+            self._store(entry)
 
     def _is_complete(self, entry: Entry, before: Sighting | None) -> bool:
         sighting = self._sightings[entry.name]
@@ -184,17 +184,17 @@ class CheckpointWatcher:
     def _entries(self) -> Sequence[Entry]:
         listing = find_entries(self.root, self.settings.pattern)
         for name in listing.outside:
-            self._say_once(f"checkpoints: {name} is a link out of the program's folder; it is not taken")
+            self._report_once(f"checkpoints: {name} is a link out of the program's folder; it is not taken")
         if listing.is_cut:
-            self._say_once("checkpoints: too many files match; only the newest are looked at")
+            self._report_once("checkpoints: too many files match; only the newest are looked at")
         return listing.entries
 
-    def _say_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _report_once(self, text: str) -> None:
+        if text not in self._reported:
+            self._reported.add(text)
             self.say(text)
 
-    def _take(self, entry: Entry) -> bool:
+    def _store(self, entry: Entry) -> bool:
         """Make a checkpoint of the entry. Return False when that failed; the others stay as they were."""
         step, folder = self._next_step(entry), self.folder
         part = folder.part(step)
@@ -213,12 +213,12 @@ class CheckpointWatcher:
             return False
         except OSError as error:
             folder.discard(step)
-            self._say_once(f"checkpoint {entry.name} cannot be kept: {error}")
+            self._report_once(f"checkpoint {entry.name} cannot be kept: {error}")
             return False
         self._known[entry.name] = signature_of(entry)
         self._newest_ns, self._last_step = entry.modified_ns, step
-        kept = [taken for taken in self._taken if (folder.path / name_of(taken.step)).exists()]
-        self._taken = [*kept, Taken(step=step, entry=entry)]
+        current = [stored for stored in self._stored if (folder.path / name_of(stored.step)).exists()]
+        self._stored = [*current, StoredCheckpoint(step=step, entry=entry)]
         self.say(f"checkpoint {entry.name} kept as {name_of(step)}, {entry.size / 1e6:.1f} MB")
         return True
 
@@ -259,25 +259,25 @@ class CheckpointWatcher:
 
     def _withdraw_damaged(self) -> None:
         """Remove checkpoints whose files the program has written again, or that were taken too early."""
-        for taken in list(self._taken):
-            checkpoint = self.folder.path / name_of(taken.step)
+        for stored in list(self._stored):
+            checkpoint = self.folder.path / name_of(stored.step)
             if not checkpoint.exists():
-                self._taken.remove(taken)
-            elif not all(_is_as_taken(file, checkpoint) for file in taken.entry.files):
+                self._stored.remove(stored)
+            elif not all(_is_unchanged(file, checkpoint) for file in stored.entry.files):
                 self._overwrites = True
-                self._withdraw(taken, "was overwritten in place")
-            elif taken.entry.is_folder and self._has_grown(taken.entry):
-                self._withdraw(taken, "was taken before it was complete")
+                self._withdraw(stored, "was overwritten in place")
+            elif stored.entry.is_folder and self._has_grown(stored.entry):
+                self._withdraw(stored, "was taken before it was complete")
 
     def _has_grown(self, entry: Entry) -> bool:
         now = entry_at(f"{self.root}/{entry.name}", self.root)
         return now is not None and set(signature_of(entry)) < set(signature_of(now))
 
-    def _withdraw(self, taken: Taken, why: str) -> None:
-        self._taken.remove(taken)
-        self.folder.withdraw(taken.step)
-        self._newest_ns = max((other.entry.modified_ns for other in self._taken), default=0)
-        self.say(f"checkpoint {taken.entry.name} {why}: {name_of(taken.step)} is not kept")
+    def _withdraw(self, stored: StoredCheckpoint, why: str) -> None:
+        self._stored.remove(stored)
+        self.folder.withdraw(stored.step)
+        self._newest_ns = max((other.entry.modified_ns for other in self._stored), default=0)
+        self.say(f"checkpoint {stored.entry.name} {why}: {name_of(stored.step)} is not kept")
 
 
 def signature_of(entry: Entry) -> Signature:
@@ -292,8 +292,8 @@ def _sighting_of(entry: Entry, before: Sighting | None, now: float, written: fro
     return Sighting(signature=signature, since=since, at=now, was_open=was_open)
 
 
-def _is_as_taken(file: EntryFile, checkpoint: Path) -> bool:
-    """Tell whether nobody wrote to the file since; a copy is nobody's but ours."""
+def _is_unchanged(file: EntryFile, checkpoint: Path) -> bool:
+    """Return False if the program wrote to the file since. It cannot write to a copy."""
     try:
         stat = (checkpoint / FILES / file.name).stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Own checkpoints: watches, takes and restores what a user's own program saves, beside its ranks.
+"""Own checkpoints: watches, takes and restores what the user's program saves, in a thread of the supervisor.
 
 Standard library only.
 """
@@ -31,7 +31,7 @@ class OwnCheckpoints:
     watcher: CheckpointWatcher | None
     _stopping: threading.Event = field(default_factory=threading.Event)
     _is_late: Callable[[], bool] = lambda: False
-    """Whether the last look has used up its time."""
+    """Return True once the last look has used up its time."""
 
     @classmethod
     def of(cls, box: Path, job: Job, say: Callable[[str], None]) -> OwnCheckpoints:
@@ -54,7 +54,7 @@ class OwnCheckpoints:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look for new checkpoints while the program runs, in a thread of its own."""
+        """Look for new checkpoints while the program runs, in a separate thread."""
         if self.watcher is None:
             yield
             return
