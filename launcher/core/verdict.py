@@ -23,6 +23,10 @@ class Evidence:
     """Of the whole run on the box."""
     damaged: tuple[str, ...] | None = None
     """Files that did not come home intact, or that no honest box lists; None before they were fetched."""
+    left_out: tuple[str, ...] = ()
+    """Outputs that were not offered for download, each with why; some of them where there are many."""
+    left_out_count: int = 0
+    """How many there are."""
     nonsense: str = ""
     """What of it is invalid; empty: nothing."""
 

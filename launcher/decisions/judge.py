@@ -34,6 +34,8 @@ _SIGNALS = {128 + number: number.name for number in signal.Signals}
 """What a shell makes of the end of a program that was killed."""
 _UNFIT_IMAGE = 78
 """No other machine would do better with it."""
+_MAX_NAMED = 5
+"""Of the outputs that were not downloaded."""
 DIED = 137
 """What the lease leaves of a run whose `run.sh` was killed."""
 
@@ -138,7 +140,7 @@ def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> l
     if node == 0:
         proofs += _proofs_of_training(outcome, spec)
     if evidence.damaged is not None:
-        proofs += [_outputs(evidence.damaged)]
+        proofs += [_outputs(evidence.damaged, left_out_text(evidence))]
     return proofs
 
 
@@ -250,11 +252,19 @@ def _checkpoint(outcome: Outcome, planned: int) -> Proof:
     return Proof(name="checkpoint", holds=True, text=f"the checkpoint of step {last.step} is intact")
 
 
-def _outputs(damaged: tuple[str, ...]) -> Proof:
+def _outputs(damaged: tuple[str, ...], left_out: str) -> Proof:
+    warning = f"; {left_out}" if left_out else ""
     if damaged:
-        return Proof(
-            name="outputs",
-            holds=None,
-            text=f"missing or damaged after the download: {', '.join(damaged[:3])}",
-        )
-    return Proof(name="outputs", holds=True, text="all outputs downloaded, checksums match")
+        text = f"missing or damaged after the download: {', '.join(damaged[:3])}{warning}"
+        return Proof(name="outputs", holds=None, text=text)
+    text = "outputs downloaded, checksums match"
+    return Proof(name="outputs", holds=True, text=f"{text}{warning}" if left_out else f"all {text}")
+
+
+def left_out_text(evidence: Evidence) -> str:
+    """Say how many outputs were not downloaded, with the first of them and why; empty: none is known."""
+    if not evidence.left_out_count:
+        return ""
+    named = ", ".join(evidence.left_out[:_MAX_NAMED])
+    more = ", ..." if evidence.left_out_count > _MAX_NAMED else ""
+    return f"WARNING: {evidence.left_out_count} not downloaded: {named}{more}"

@@ -13,7 +13,7 @@ from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.deadlines import deadline_text
 from launcher.decisions.estimates import offer_text
-from launcher.decisions.judge import judge
+from launcher.decisions.judge import judge, left_out_text
 from launcher.decisions.replacing import of_one_machine
 from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.context import RunContext
@@ -115,6 +115,8 @@ def collect(context: RunContext) -> PhaseEnd:
     judgement = judge(collected.evidence, context.spec, context.run.node)
     context.save(proofs=judgement.proofs)
     context.tell(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
+    if left_out := left_out_text(collected.evidence):
+        context.tell(left_out)
     for path, name in collected.renamed.items():
         context.tell(f"{path} was saved as {name}: another file has its name")
     result = Result.FAILED if collected.evidence.damaged else Result.OK

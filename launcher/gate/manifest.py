@@ -9,9 +9,10 @@ from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from launcher.gate import caps
+from launcher.gate.text import one_line
 from trainer.contract import layout
 from trainer.contract.outcome import FileSum
-from trainer.contract.records import Like, RecordError, parse_json, read_as, read_json
+from trainer.contract.records import AtMost, Between, Like, RecordError, Text, parse_json, read_as, read_json
 
 INCOMING, OWNER = ".incoming", ".vastrun"
 """Names that the folder of outputs has for itself: what is on its way, and whose folder it is."""
@@ -24,6 +25,24 @@ class Listing:
     files: tuple[FileSum, ...] = ()
     refused: tuple[str, ...] = ()
     """Why others are not taken, each with its path."""
+    left_out: tuple[str, ...] = ()
+    """Outputs that the box does not offer for download, each with why; some of them where there are many."""
+    left_out_count: int = 0
+    """How many there are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LeftOut:
+    path: Annotated[str, Text(300)]
+    why: Annotated[str, Text(300)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AllLeftOut:
+    """The part of a manifest about outputs that are not downloaded; an older box has none."""
+
+    left_out: Annotated[tuple[_LeftOut, ...], AtMost(100)] = ()
+    left_out_count: Annotated[int, Between(0, 10**9)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +66,8 @@ def listed(manifest: bytes, disk_bytes: float = math.inf) -> Listing:
     if not manifest:
         return Listing()
     try:
-        entries = _entries(parse_json(manifest))
+        parsed = parse_json(manifest)
+        entries, left_out = _entries(parsed), read_as(_AllLeftOut, parsed)
     except RecordError as error:
         return Listing(refused=(f"{layout.MANIFEST}: {error}",))
     found: dict[str, FileSum] = {}
@@ -69,7 +89,12 @@ def listed(manifest: bytes, disk_bytes: float = math.inf) -> Listing:
         else:
             found[file.path] = file
             folders |= above
-    return Listing(files=tuple(found.values()), refused=tuple(refused))
+    return Listing(
+        files=tuple(found.values()),
+        refused=tuple(refused),
+        left_out=tuple(one_line(f"{each.path} ({each.why})") for each in left_out.left_out),
+        left_out_count=max(left_out.left_out_count, len(left_out.left_out)),
+    )
 
 
 def _entries(manifest: Any) -> Sequence[Any]:

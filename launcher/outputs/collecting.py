@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.core import Collected
@@ -47,13 +48,14 @@ def collect(out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_byte
         prune(out, wanted)
     named = {*wanted, *(place_of(out, path) for path in (*others, layout.LOG))}
     home = [place for place in named if place.is_file()]
+    evidence = evidence_of(
+        _content(out, layout.OUTCOME),
+        _content(out, layout.STEPS),
+        exit_code_of(_content(out, layout.EXIT)),
+        damaged=tuple(damaged),
+    )
     return Collected(
-        evidence=evidence_of(
-            _content(out, layout.OUTCOME),
-            _content(out, layout.STEPS),
-            exit_code_of(_content(out, layout.EXIT)),
-            damaged=tuple(damaged),
-        ),
+        evidence=replace(evidence, left_out=listing.left_out, left_out_count=listing.left_out_count),
         files=len(home),
         bytes=sum(place.stat().st_size for place in home),
         renamed={

@@ -48,6 +48,11 @@ def _outcome(**changes: Any) -> Lie:
     return Lie(files={layout.OUTCOME: json.dumps(GOOD | changes).encode()})
 
 
+def _left_out(entries: Any, count: Any) -> bytes:
+    """A manifest without files."""
+    return json.dumps({"files": [], "left_out": entries, "left_out_count": count}).encode()
+
+
 def _failed_step(**changes: Any) -> Lie:
     """There is no outcome, so that the step decides."""
     end = {"step": "30-unpack", "exit_code": 1, "seconds": 1.0} | changes
@@ -213,6 +218,13 @@ LIES: Mapping[str, Lie] = {
     "outcome with a traceback that steers": _outcome(
         **_FAILED, first_failure=_RANKS[0] | {"exit_code": 1, "traceback": STEERING, "exception": STEERING}
     ),
+    "manifest that leaves out in a steering way": Lie(
+        files={layout.MANIFEST: _left_out([{"path": STEERING, "why": MARKUP}], 10**9)}, harmless=True
+    ),
+    "manifest that leaves out without end": Lie(
+        files={layout.MANIFEST: _left_out([{"path": "x", "why": "y"}] * 10_000, 1)}
+    ),
+    "manifest that leaves out numbers": Lie(files={layout.MANIFEST: _left_out([1], "many")}),
     "outcome with last lines that steer": _outcome(
         **_FAILED, first_failure=_RANKS[0] | {"exit_code": 2, "last_lines": f"{STEERING}\n{MARKUP}"}
     ),

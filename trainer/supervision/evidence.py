@@ -158,6 +158,8 @@ def _found(pattern: str, box: Path) -> list[Path]:
             for folder, glob in places
             for path in folder.glob(glob.lstrip("/") or "*")
             if path.is_file() and path.resolve().is_relative_to(folder.resolve())
+            # What is not downloaded proves nothing.
+            if all(map(layout.comes_home, path.relative_to(folder).parts))
         }
     )
 

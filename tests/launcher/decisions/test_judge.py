@@ -310,3 +310,18 @@ def test_nodes_that_train_apart_prove_enough_with_node_0_and_the_least(
     outcome = replace(GOOD, world_size=4, ranks=tuple(RankEnd(rank=rank, exit_code=0) for rank in good))
     judgement = judge(evidence(outcome), train_job(nodes=2, train=train))
     assert (judgement.cause is None) == holds, judgement
+
+
+def test_outputs_that_were_not_downloaded_are_named_in_their_proof() -> None:
+    link = "run/outputs/model.pt (a link out of the box, to /mnt/model.pt)"
+    judgement = judge(evidence(GOOD, left_out=(link,) * 9, left_out_count=40), train_job())
+    assert judgement.cause is None
+    (proof,) = [proof for proof in judgement.proofs if proof.name == "outputs"]
+    assert proof.holds is True
+    assert proof.text.startswith(f"outputs downloaded, checksums match; WARNING: 40 not downloaded: {link}, ")
+    assert proof.text.endswith(", ...")
+    assert proof.text.count("model.pt (") == 5
+    damaged = judge(evidence(GOOD, damaged=("x",), left_out=(link,), left_out_count=1), train_job())
+    assert "missing or damaged after the download: x; WARNING: 1 not downloaded" in damaged.detail + str(
+        damaged.proofs
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -130,3 +131,13 @@ def test_a_box_that_died_early_still_gives_its_logs(run: Run) -> None:
     collected = FolderStore().collect(run, box)
     assert collected.evidence == Evidence(outcome=None, damaged=())
     assert sorted(files_in(run.out_dir)) == ["details/lease.log", "details/status.json", "log.txt"]
+
+
+def test_outputs_that_the_box_does_not_offer_are_told(run: Run) -> None:
+    box = box_with({"run/outputs/a": b"abc"})
+    manifest = json.loads(box.files[layout.MANIFEST])
+    told = {"path": "run/outputs/model.pt", "why": "a link out of the box, to /mnt/model.pt\x1b[2J\n"}
+    box.files[layout.MANIFEST] = json.dumps({**manifest, "left_out": [told], "left_out_count": 7}).encode()
+    evidence = FolderStore().collect(run, box).evidence
+    assert evidence.left_out == ("run/outputs/model.pt (a link out of the box, to /mnt/model.pt )",)
+    assert (evidence.left_out_count, evidence.damaged) == (7, ())

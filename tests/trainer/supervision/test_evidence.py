@@ -218,3 +218,15 @@ def test_an_exit_code_that_differs_on_one_rank_breaks_the_condition(tmp_path: Pa
     ranks = [RankEnd(rank=0, exit_code=0), RankEnd(rank=1, exit_code=3)]
     (check,) = run_checks(JobSuccess(exit_code=0), tmp_path, ranks)
     assert (check.holds, check.text) == (False, "exit codes of the ranks: 0, 3")
+
+
+@pytest.mark.parametrize("name", ["a\tb.txt", "esc\x1b[31m.txt", "new\nline.txt"])
+def test_a_file_that_is_not_downloaded_proves_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / layout.CODE).mkdir()
+    (tmp_path / layout.CODE / name).write_text("42\n")
+    (check,) = run_checks(JobSuccess(files=("*.txt",)), tmp_path, [])
+    assert not check.holds
+    (tmp_path / layout.CODE / "plain.txt").write_text("42\n")
+    (check,) = run_checks(JobSuccess(files=("*.txt",)), tmp_path, [])
+    assert check.holds
+    assert check.text.startswith("1 file(s) match")
