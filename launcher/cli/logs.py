@@ -16,9 +16,10 @@ from launcher.cli.output import say
 from launcher.cli.values import pattern, seconds
 from launcher.commands.logfeed import feed_of
 from launcher.config import read_job
-from launcher.core import Run
+from launcher.core import Phase, Run
 from launcher.core.errors import UsageError
 from launcher.outputs.folder import Outputs
+from launcher.outputs.log_search import is_large, text_from_last
 from launcher.ui.render.amounts import moment
 from launcher.ui.render.loglines import (
     CONTEXT,
@@ -26,6 +27,8 @@ from launcher.ui.render.loglines import (
     LogLine,
     chosen,
     first_error,
+    lines_of,
+    parse_line,
     remembered,
     shown,
 )
@@ -105,6 +108,8 @@ def _span(value: str) -> float:
 def _first_error(lines: Iterable[LogLine], run: Run, only: str) -> tuple[Iterator[LogLine], str]:
     """The first error, or, of a run that failed without one, the last lines of what failed and a note."""
     step, rank = ("", "") if only else _failed(run)
+    if found := _last_traceback(run, only or rank):
+        return iter(found), ""
     last: dict[str, deque[LogLine]] = {source: deque(maxlen=CONTEXT) for source in ("", step or rank)}
     found = first_error(remembered(lines, last), step)
     if found or run.cause is None:
@@ -113,6 +118,16 @@ def _first_error(lines: Iterable[LogLine], run: Run, only: str) -> tuple[Iterato
     whose = f"{source}, which failed" if source else only or "the log"
     note = f"no line looks like an error; these are the last lines of {whose}"
     return iter(last[source]), note if last[source] else "the log is empty"
+
+
+def _last_traceback(run: Run, source: str) -> list[LogLine]:
+    """The last traceback of a rank, in a large log of one machine; reading all of that takes a minute."""
+    log = Outputs(run).log
+    if not source or run.phase is not Phase.ENDED or run.leader or not is_large(log):
+        return []
+    text = text_from_last(log, f" {source} Traceback (most recent call last)")
+    lines = (line for line in map(parse_line, lines_of(text)) if line is not None)
+    return first_error(line for line in lines if line.source == source)
 
 
 def _failed(run: Run) -> tuple[str, str]:

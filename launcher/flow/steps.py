@@ -26,6 +26,8 @@ from trainer.contract import layout
 
 _PATIENCE_S = 300.0
 _PAUSE_S = 2.0
+_SHORT_REST_BYTES = 100_000
+"""Of a log's end that was not shown: no word is lost about less."""
 _UNPACK_TIMEOUT_S = 600.0
 _OK = PhaseEnd(result=Result.OK)
 _T = TypeVar("_T")
@@ -115,6 +117,9 @@ def collect(context: RunContext) -> PhaseEnd:
     judgement = judge(collected.evidence, context.spec, context.run.node)
     context.save(proofs=judgement.proofs)
     context.tell(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
+    if collected.log_bytes_not_shown > _SHORT_REST_BYTES:
+        megabytes = collected.log_bytes_not_shown / 1e6
+        context.tell(f"the last {megabytes:.1f} MB of the log were not shown; log.txt has them")
     if left_out := left_out_text(collected.evidence):
         context.tell(left_out)
     for path, name in collected.renamed.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.core import CheckpointCopy, Collected, Run
@@ -71,9 +72,11 @@ class FolderStore:
     def collect(self, run: Run, remote: Remote) -> Collected:
         out = Path(run.out_dir)
         with storing(out):
-            while pump(out, remote, whole_lines=False):
-                pass
-            return collect(out, remote, self._disk_ignores_case, _disk_bytes(run))
+            not_shown = 0
+            while part := pump(out, remote, whole_lines=False):
+                not_shown += len(part)
+            collected = collect(out, remote, self._disk_ignores_case, _disk_bytes(run))
+            return replace(collected, log_bytes_not_shown=not_shown)
 
     def describe(self, run: Run, now: float) -> None:
         out = Path(run.out_dir)

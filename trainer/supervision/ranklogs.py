@@ -10,7 +10,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,8 @@ SUPERVISOR = "supervisor"
 _CHUNK = 1 << 18
 _LONGEST_LINE = 8192
 _PROGRESS_INTERVAL_S = 1.0
+_END_BYTES = 1 << 18
+"""Of a rank's output, added where there is no time for all of it."""
 
 
 @dataclass(kw_only=True)
@@ -67,6 +69,21 @@ class Tail:
             self._shown, self._shown_at = state, self.clock()
             yield from as_text(state)
 
+    def skip_to_end(self) -> int:
+        """Leave out all but the last lines of what was not read yet, and return how many bytes that are."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        left_out = size - _END_BYTES - self.offset
+        if left_out <= 0:
+            return 0
+        self.offset = size - _END_BYTES
+        # The line that was begun is not gone on with, and the first one is not whole.
+        self._partial, self._shown = b"", None
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            begun = len(file.readline(_END_BYTES))
+        self.offset += begun
+        return left_out + begun
+
     def _read(self) -> bytes:
         with contextlib.suppress(FileNotFoundError):
             # It is looked at ten times a second, and seldom grows: to open it takes four times as long.
@@ -109,15 +126,28 @@ class MergedLog:
             if tail.offset != before and tail.source != SUPERVISOR:
                 self._printed_at = time.monotonic()
 
-    def drain(self, *, within_s: float) -> None:
-        """Add everything the ranks printed to the log; unless that takes longer."""
+    def drain(self, *, within_s: float, first: Sequence[str] = ()) -> None:
+        """Add everything the ranks printed to the log, of the sources in `first` before all others.
+
+        Of what takes longer than `within_s`, the end is added, after a line that names the file with all.
+        """
         deadline = time.monotonic() + within_s
-        for tail in self.tails:
-            before = -1
-            while tail.offset != before and time.monotonic() < deadline:
-                before = tail.offset
-                self._append(tail.source, tail.lines())
+        order = {source: number for number, source in enumerate(first)}
+        for tail in sorted(self.tails, key=lambda tail: order.get(tail.source, len(order))):
+            self._drain(tail, deadline)
+            if left_out := tail.skip_to_end():
+                raw = f"{tail.path.parent.name}/{tail.path.name}"
+                self.say(
+                    f"{tail.source}: {left_out / 1e6:.1f} MB of its output are left out here; all is in {raw}"
+                )
+                self._drain(tail, math.inf)
             self._append(tail.source, tail.last_line())
+
+    def _drain(self, tail: Tail, deadline: float) -> None:
+        before = -1
+        while tail.offset != before and time.monotonic() < deadline:
+            before = tail.offset
+            self._append(tail.source, tail.lines())
 
     def _append(self, source: str, lines: Iterable[str]) -> None:
         text = "".join(f"{time.time():.3f} {source} {line}\n" for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -76,7 +77,7 @@ def run_ranks(
     )
     watch.until_over()
     agent = launch.end(within_s=_AGENT_S)
-    log.drain(within_s=DRAIN_S)
+    log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
     watch.report()
     watched = Watched(
         started_at=started_at,
@@ -256,6 +257,12 @@ class Watch:
                 self._told.add(process.rank)
                 how = signal_name(process.exit_code) or f"exit code {process.exit_code}"
                 self.log.say(f"rank {process.rank} ended: {how}")
+
+
+def _failed_first(processes: Iterable[RankProcess]) -> tuple[str, ...]:
+    """Return the sources of the ranks that failed, the first one first: their end says what happened."""
+    failed = [process for process in processes if process.exit_code]
+    return tuple(f"rank{process.rank}" for process in sorted(failed, key=lambda p: p.ended_at or math.inf))
 
 
 def environment_of(box: Path, job: Job, start: Start, this_node: ThisNode) -> dict[str, str]:

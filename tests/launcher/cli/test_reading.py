@@ -14,6 +14,7 @@ import pytest
 
 from launcher.commands.queries import all_rows
 from launcher.core import Cause, Driver, Phase, Run
+from launcher.outputs.log_search import LARGE_BYTES
 from launcher.ui.render.runs import runs_table
 from tests.launcher.terminal import CRASH, HANG, Terminal, hang
 from tests.waiting import LONGEST_S
@@ -239,6 +240,21 @@ def test_logs_can_be_followed_to_the_end(terminal: Terminal) -> None:
     assert "the training has ended; download its outputs: vastrun attach" in end.stderr
     assert lines[-1] == "rank0 the end"
     assert lines.count("rank0 step 5") == 1
+
+
+def test_the_first_error_of_a_large_log_is_the_traceback_of_the_rank_that_failed(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    terminal.launch()
+    log = Path(only_run(terminal).out_dir) / "log.txt"
+    flood = "1800000001.000 rank0 step 1 error: caught\n" * 2000
+    with log.open("w") as file:
+        file.write("1800000001.000 rank1 Traceback (most recent call last):\n1800000001.000 rank1 old\n")
+        for _ in range(LARGE_BYTES // len(flood) + 1):
+            file.write(flood)
+        file.write("1800000002.000 rank1 Traceback (most recent call last):\n")
+        file.write("1800000002.000 rank0 step 2\n1800000002.000 rank1 ValueError: new\n")
+    lines = terminal.type("logs", "last", "--first-error").stdout.splitlines()
+    assert lines == ["rank1 Traceback (most recent call last):", "rank1 ValueError: new"]
 
 
 def test_logs_show_only_what_is_asked_for(terminal: Terminal) -> None:

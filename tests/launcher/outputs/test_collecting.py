@@ -43,7 +43,9 @@ def test_a_second_collection_reads_no_checked_file_again(run: Run) -> None:
     box = box_with({"run/outputs/a": b"a" * 100})
     first = FolderStore().collect(run, box)
     box.asked.clear()
-    assert FolderStore().collect(run, box) == first
+    again = FolderStore().collect(run, box)
+    assert again == first
+    assert (first.log_bytes_not_shown, again.log_bytes_not_shown) == (len(LINES.encode()), 0)
     assert "run/outputs/a" not in box.asked
 
 
