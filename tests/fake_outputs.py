@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from launcher.core import Bundle, CheckpointCopy, Collected, Run
@@ -42,6 +42,10 @@ class FakeOutputStore:
 
     home: dict[str, bytes] = field(default_factory=dict)
     log: str = ""
+    not_shown: int = 0
+    """Bytes of the log that come after the training."""
+    left_out: tuple[str, ...] = ()
+    """Outputs that the box does not offer."""
 
     def must_be_free(self, run: Run) -> None:
         pass
@@ -87,7 +91,12 @@ class FakeOutputStore:
             damaged=tuple(damaged),
         )
         size = sum(map(len, self.home.values()))
-        return Collected(evidence=evidence, files=len(self.home), bytes=size)
+        return Collected(
+            evidence=replace(evidence, left_out=self.left_out, left_out_count=len(self.left_out)),
+            files=len(self.home),
+            bytes=size,
+            log_bytes_not_shown=self.not_shown,
+        )
 
     def describe(self, run: Run, now: float) -> None:
         pass

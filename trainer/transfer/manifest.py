@@ -42,7 +42,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listing:
+class DownloadList:
     """All that was found to be downloaded, and the outputs that are not."""
 
     files: tuple[FileSum, ...]
@@ -64,7 +64,7 @@ def main() -> int:
     return 0
 
 
-def listing_of(box: Path, *, max_files: int = _MAX_FILES, max_bytes: int = _MAX_FILES_BYTES) -> Listing:
+def listing_of(box: Path, *, max_files: int = _MAX_FILES, max_bytes: int = _MAX_FILES_BYTES) -> DownloadList:
     """Return all complete files under `run/` and the job's outputs, each once; the user's own come last.
 
     Of what is more than a manifest may hold, the last ones are left out.
@@ -86,7 +86,7 @@ def listing_of(box: Path, *, max_files: int = _MAX_FILES, max_bytes: int = _MAX_
             why = "more files than one run may have"
         if _is_output(path, box, wanted):
             left_out.setdefault(_shown(path, box), why or "cannot be read")
-    return Listing(
+    return DownloadList(
         files=tuple(sorted(files, key=lambda file: Path(file.path))),
         left_out=tuple(LeftOut(path=path, why=why) for path, why in left_out.items()),
     )
