@@ -5,20 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from launcher.batch.fleet_plan import FleetPlan, fleet_plan
 from launcher.commands.planning import plan_of
 from launcher.commands.settings import refusals_of
 from launcher.config import dump_job, read_job
-from launcher.core import Offer
+from launcher.core import Offer, Verdict
 from launcher.core.batch import BatchPoint, BatchSpec, Budget, BudgetUse, Search
 from launcher.core.errors import BudgetError, JobValueError
 from launcher.core.job import JobSpec
 from launcher.decisions.budgets import refusal
 from launcher.decisions.estimates import expected_usd, usd
-from launcher.decisions.policy import worst_case_usd
+from launcher.decisions.policy import least_usd, worst_case_usd
 from launcher.ports import Ledger, Provider
 
+_WHERE = "in the batch file, or --usd"
+_UNLIMITED_USD = 1e9
+_SPARE = 1.5
+"""Times what a run is expected to cost: its share when the budget is small."""
+_MOST_RUNS = 1000
+_MOST_EARLIER = 10
+"""So many earlier runs say how long one takes."""
 _MOST_ASKED = 12
 """So many points are looked up in the market; each of the others is priced as the nearest of them."""
 
@@ -43,6 +51,10 @@ class BatchPlan:
 
     None where nothing is known of it.
     """
+    earlier_runs: int
+    """How many runs of the job on this provider say so; 0: the price and the speed of the offers do."""
+    limit_s: float
+    """The most time that the limits of the jobs allow."""
     search: Search | None
     """With its share; None: the file gives all points."""
     count: int
@@ -72,11 +84,13 @@ def price(
     more = count / len(points)
     jobs = [read_job(point.spec_json) for point in points]
     offers = _offers(jobs, provider, ledger, now)
-    shares = [_share_usd(job, offer) for job, offer in zip(jobs, offers, strict=True)]
+    shares = [_share_usd(spec, count, job, offer) for job, offer in zip(jobs, offers, strict=True)]
     expected = [expected_usd(job, offer) for job, offer in zip(jobs, offers, strict=True)]
     all_usd = sum(map(min, expected, shares)) * more
+    earlier_s = _earlier_s(jobs[0].name, provider.name, ledger)
     if not provider.free:
-        _must_suffice(spec, max(shares), sum(shares) * more, all_usd)
+        least = max(least_usd(offer) * job.nodes for job, offer in zip(jobs, offers, strict=True))
+        _must_suffice(spec, max(shares), sum(shares) * more, all_usd, least)
         points = [_limited(*one) for one in zip(points, jobs, shares, strict=True)]
         search = search and replace(search, share_usd=max(shares))
     worst_usd = 0.0 if provider.free else min(sum(shares) * more, spec.limits.usd or math.inf)
@@ -88,7 +102,9 @@ def price(
         share_usd=max(shares),
         worst_case_usd=sum(shares) * more,
         expected_usd=all_usd,
-        wall_s=_wall_s(spec, offers, provider, count),
+        wall_s=_wall_s(spec, [fmean(earlier_s)] if earlier_s else _expected_s(offers), provider, count),
+        earlier_runs=len(earlier_s),
+        limit_s=_limit_s(spec, jobs, count),
         search=search,
         count=count,
         fleet=fleet_plan(spec, read_job(points[0].spec_json), count, provider, ledger, now),
@@ -100,15 +116,33 @@ def price(
 def _offers(jobs: Sequence[JobSpec], provider: Provider, ledger: Ledger, now: float) -> list[Offer]:
     """Return the best offer for each job, asked for some of them that are spread over all."""
     asked = sorted({round(n * (len(jobs) - 1) / (_MOST_ASKED - 1)) for n in range(_MOST_ASKED)})
-    found = {n: plan_of(jobs[n], provider, ledger, now).offers[0] for n in asked}
+    found = {n: plan_of(_with_a_limit(jobs[n]), provider, ledger, now).offers[0] for n in asked}
     return [found[min(asked, key=lambda one: abs(one - n))] for n in range(len(jobs))]
 
 
-def _share_usd(job: JobSpec, offer: Offer) -> float:
-    """Return what one run may cost: its job's own limit, else the worst case on the offer, in whole cents."""
+def _with_a_limit(job: JobSpec) -> JobSpec:
+    """Return the job as the market is asked for it: without money of its own it has that of its batch."""
+    if job.limits.usd is not None or job.limits.usd_per_hour is not None:
+        return job
+    return replace(job, limits=replace(job.limits, usd=_UNLIMITED_USD))
+
+
+def _share_usd(spec: BatchSpec, count: int, job: JobSpec, offer: Offer) -> float:
+    """Return what one run may cost: its job's own limit, else the worst case on the offer, in whole cents.
+
+    Where the batch may not cost that much, the runs at once share what it may cost: as many of them as should
+    finish with it, where their speed is known.
+    """
     if job.limits.usd is not None:
         return job.limits.usd
-    return math.ceil(worst_case_usd(job, offer) * 100) / 100
+    worst_usd, most_usd = math.ceil(worst_case_usd(job, offer) * 100) / 100, spec.limits.usd
+    if most_usd is None or worst_usd <= most_usd or not offer.usd_per_hour:
+        return worst_usd
+    is_known = offer.forecast is not None and offer.forecast.basis != "guess"
+    finishing_usd = _SPARE * expected_usd(job, offer) if is_known else 0.0
+    needed_usd = max(least_usd(offer) * job.nodes, finishing_usd)
+    at_once = min(spec.limits.parallel, count, int(most_usd / needed_usd))
+    return math.floor(most_usd / max(1, at_once) * 100) / 100
 
 
 def _limited(point: BatchPoint, job: JobSpec, share_usd: float) -> BatchPoint:
@@ -116,24 +150,51 @@ def _limited(point: BatchPoint, job: JobSpec, share_usd: float) -> BatchPoint:
     return replace(point, spec_json=dump_job(limited))
 
 
-def _must_suffice(spec: BatchSpec, share_usd: float, all_usd: float, expected_usd: float) -> None:
+def _must_suffice(
+    spec: BatchSpec, share_usd: float, all_usd: float, expected_usd: float, least_usd: float
+) -> None:
+    """Raise JobValueError for a budget that is missing, or that does not pay for one run."""
     limit_usd = spec.limits.usd
     if limit_usd is None:
         raise JobValueError(
             f"limits.usd: missing; machines cost money here: {usd(expected_usd)} is expected for all points, "
             f"at most {usd(all_usd)}",
-            hint=f"limits: {{usd: {math.ceil(expected_usd * 1.5 + share_usd)}}} in the batch file, or --usd",
+            hint=f"limits: {{usd: {math.ceil(expected_usd * 1.5 + share_usd)}}} {_WHERE}",
+        )
+    if limit_usd < least_usd:
+        raise JobValueError(
+            f"limits.usd: ${limit_usd:g} is too little: loading a machine and one minute of training cost "
+            f"{usd(least_usd)}",
+            hint=f"limits: {{usd: {math.ceil(least_usd * 100) / 100:.2f}}} or more {_WHERE}",
         )
     if limit_usd < share_usd:
         raise JobValueError(
             f"limits.usd: ${limit_usd:g} is less than one run may cost, {usd(share_usd)}",
-            hint=f"limits: {{usd: {share_usd:.2f}}} or more; or lower limits in the job",
+            hint=f"limits: {{usd: {share_usd:.2f}}} or more {_WHERE}; or lower limits in the job",
         )
 
 
-def _wall_s(spec: BatchSpec, offers: Sequence[Offer], provider: Provider, count: int) -> float | None:
-    seconds = [one.expected_usd / one.usd_per_hour * 3600 for one in offers if one.usd_per_hour > 0]
-    if not seconds:
+def _earlier_s(job: str, provider: str, ledger: Ledger) -> list[float]:
+    """Return the seconds that the last runs of a job took which succeeded on that provider."""
+    return [
+        run.phase_at - run.created_at
+        for run in ledger.runs(newest=_MOST_RUNS)
+        if (run.job, run.provider, run.verdict) == (job, provider, Verdict.SUCCEEDED)
+    ][:_MOST_EARLIER]
+
+
+def _expected_s(offers: Sequence[Offer]) -> list[float]:
+    return [one.expected_usd / one.usd_per_hour * 3600 for one in offers if one.usd_per_hour > 0]
+
+
+def _limit_s(spec: BatchSpec, jobs: Sequence[JobSpec], count: int) -> float:
+    rounds = math.ceil(count / min(spec.limits.parallel, count))
+    return rounds * max(job.limits.hours for job in jobs) * 3600
+
+
+def _wall_s(spec: BatchSpec, seconds: Sequence[float], provider: Provider, count: int) -> float | None:
+    """Return the least time that the batch takes, by the seconds of some of its runs."""
+    if not any(seconds):
         return None
     all_s = sum(seconds) / len(seconds) * count
     rents_s = count * provider.abilities.rents_every_s

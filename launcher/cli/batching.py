@@ -12,6 +12,7 @@ from launcher.api.sweep_values import must_use
 from launcher.batch.pricing import BatchPlan, price
 from launcher.batch.results import metric_of, results_of
 from launcher.batch.searching import first_points
+from launcher.cli.batch_hints import hint_for_batch, hint_for_sweep
 from launcher.cli.job_files import must_ship
 from launcher.cli.options import confirm
 from launcher.cli.output import say, show, width
@@ -19,6 +20,7 @@ from launcher.commands.queries import counted
 from launcher.config import read_job
 from launcher.core import UserRequest, Verdict
 from launcher.core.batch import Batch
+from launcher.core.errors import VastrunError
 from launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.estimates import usd
 from launcher.decisions.schedule import BatchProgress, PointState
@@ -50,10 +52,22 @@ class Submission:
     dry_run: bool
     yes: bool
     as_json: bool
+    sweeps: bool = False
+    """It is `vastrun sweep`, which has no batch file."""
 
 
 def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submission) -> int:
     """Price the batch, ask, write it into the ledger and drive it; return the exit code."""
+    try:
+        name = _submit(wiring, loaded, file, submission)
+    except VastrunError as error:
+        error.hint = hint_for_sweep(error.hint) if submission.sweeps else hint_for_batch(error.hint)
+        raise
+    return 0 if name is None else drive(wiring, name, as_json=submission.as_json)
+
+
+def _submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submission) -> str | None:
+    """Return the name of the batch in the ledger; None: it was only to be shown."""
     market, ledger = wiring.market_of_many(submission.provider), wiring.ledger()
     asked, loaded = loaded.spec.name, batches.named_for_its_job(ledger, loaded)
     spec, points = loaded.spec, first_points(loaded.spec, loaded.points, loaded.search)
@@ -66,7 +80,7 @@ def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submissi
     plan = price(spec, points, market, ledger, now, loaded.search, wiring.budgets(now))
     if submission.dry_run:
         show(plan_document(plan), plan_text(plan), as_json=submission.as_json)
-        return 0
+        return None
     folder = (submission.out or Path("batches") / spec.name).resolve()
     batches.must_fit(ledger, plan, folder)
     if not market.free:
@@ -74,7 +88,7 @@ def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submissi
     batch, new = batches.submit(ledger, plan, folder, wiring.now(), wiring.computer())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
     say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
-    return drive(wiring, batch.name, as_json=submission.as_json)
+    return batch.name
 
 
 def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True) -> int:

@@ -107,7 +107,9 @@ def command(
     loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, ctx.obj.local_now(), sets)
     if name is None:
         loaded = _named_after_its_job(loaded)
-    submission = Submission(provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json)
+    submission = Submission(
+        provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json, sweeps=True
+    )
     ctx.exit(submit(ctx.obj, loaded, job_file, submission))
 
 

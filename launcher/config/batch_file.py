@@ -224,11 +224,7 @@ def _jobs_of(
     own, found = plain(job), _Jobs()
     for number, cells in enumerate(points, 1):
         values = {key: plain(node) for key, node in cells.items()}
-        parameters = {
-            key: value
-            for key, value in values.items()
-            if runs_command and "." not in key and key not in _JOB_KEYS
-        }
+        parameters = _for_the_program(values) if runs_command else {}
         try:
             root = job
             for key, node in cells.items():
@@ -249,6 +245,11 @@ def _jobs_of(
                 faults.append(_repeated(cells, values, number, first))
             found.points.setdefault(point.id, point)
     return found
+
+
+def _for_the_program(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values whose keys are none of a job."""
+    return {key: value for key, value in values.items() if "." not in key and key not in _JOB_KEYS}
 
 
 def _repeated(cells: Cells, values: Mapping[str, Any], number: int, first: int) -> Fault:

@@ -49,7 +49,7 @@ def plan_text(plan: BatchPlan) -> str:
         ),
         ("machines", "" if plan.fleet is None else _fleet(plan.fleet)),
         ("budget", _budget(plan)),
-        ("time", f"at least {rough(plan.wall_s)}, {_by_what(plan)}" if plan.wall_s else ""),
+        ("time", _time(plan)),
         ("refused", "\n".join(map(refusal_text, plan.refusals))),
         ("note", "" if plan.refusals else "\n".join(map(_narrow, plan.narrow))),
         ("compare", f"{plan.spec.objective.metric}, {plan.spec.objective.goal}"),
@@ -288,9 +288,16 @@ def _budget(plan: BatchPlan) -> str:
     return f"{usd(limit)}, enough for {runs} at once; what a run does not spend is free again"
 
 
-def _by_what(plan: BatchPlan) -> str:
-    at_once = min(plan.spec.limits.parallel, plan.count)
-    return f"with {how_many(at_once, 'run')} at once, and not more rents than {plan.provider} allows"
+def _time(plan: BatchPlan) -> str:
+    at_once = how_many(min(plan.spec.limits.parallel, plan.count), "run")
+    if not plan.wall_s:
+        limit = f"at most {rough(plan.limit_s)} by limits.hours"
+        return f"not known before a run of this job has succeeded here; {limit}"
+    if plan.earlier_runs:
+        known = how_many(plan.earlier_runs, "earlier run")
+        return f"about {rough(plan.wall_s)} with {at_once} at once, by {known} of this job"
+    rents = f"and not more rents than {plan.provider} allows"
+    return f"at least {rough(plan.wall_s)}, with {at_once} at once, {rents}"
 
 
 def value_text(value: Any) -> str:

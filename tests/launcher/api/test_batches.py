@@ -232,3 +232,11 @@ def test_a_value_that_the_program_does_not_use_is_refused_before_anything_is_ren
     with pytest.raises(JobValueError, match="the batch varies lr"):
         notebook.client.sweep({**own, "limits": {"usd": 1}}, {"lr": [1, 2]}, usd=5)
     assert notebook.market.rentals == 0
+
+
+def test_a_job_needs_no_limit_of_its_own_where_its_batch_has_one(notebook: Notebook) -> None:
+    job = {**JOB, "limits": {"hours": 1}}
+    batch = notebook.client.batch({**BATCH, "job": job, "grid": {"train.seed": [1, 2]}})
+    rows = batch.wait()
+    assert [row.verdict for row in rows] == [Verdict.SUCCEEDED] * 2
+    assert sum(row.usd for row in rows) < 20.0

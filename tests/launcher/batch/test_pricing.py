@@ -1,0 +1,102 @@
+"""What a batch may cost before it is started, and the share of each run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.batch.pricing import BatchPlan, price
+from launcher.config import dump_job, read_job
+from launcher.core import Phase, Run
+from launcher.core.batch import BatchLimits, BatchSpec
+from launcher.core.errors import JobValueError
+from launcher.core.job import JobSpec, Limits
+from launcher.ui.render.batch import plan_text
+from tests.launcher.batch.test_fleet import one_gpu
+from tests.launcher.batch.world import BatchWorld, point
+
+HOURS = 10.0
+
+
+def plan(
+    folder: Path,
+    *,
+    usd: float | None,
+    job_usd: float | None = None,
+    count: int = 8,
+    parallel: int = 4,
+    took_s: float | None = None,
+) -> BatchPlan:
+    """Of points that may take 10 hours each at $0.50 an hour. `took_s`: an earlier run of the job did."""
+    folder.mkdir(exist_ok=True)
+    world = BatchWorld(folder)
+    if took_s is not None:
+        world.ledger.add(earlier_run(one_gpu().name, world.market.name, took_s))
+    world.market.sizes = {1: 0.5}
+    job: JobSpec = replace(one_gpu(), limits=Limits(hours=HOURS, usd=job_usd))
+    spec = BatchSpec(name="demo", job="job.yaml", limits=BatchLimits(usd=usd, parallel=parallel))
+    points = [replace(point(n, job), spec_json=dump_job(job)) for n in range(1, count + 1)]
+    return price(spec, points, world.market, world.ledger, world.time.now())
+
+
+def earlier_run(job: str, provider: str, took_s: float) -> Run:
+    return Run(
+        id="calm-heron-3f1a",
+        job=job,
+        spec_json="{}",
+        provider=provider,
+        phase=Phase.ENDED,
+        out_dir="/",
+        created_at=1000.0,
+        phase_at=1000.0 + took_s,
+    )
+
+
+def limits_of(found: BatchPlan) -> set[float | None]:
+    return {read_job(one.spec_json).limits.usd for one in found.points}
+
+
+def test_a_job_without_a_limit_of_its_own_gets_what_its_hours_cost(tmp_path: Path) -> None:
+    found = plan(tmp_path, usd=40.0)
+    assert found.share_usd == pytest.approx(5.0, rel=0.1)
+    assert limits_of(found) == {found.share_usd}
+
+
+def test_where_the_batch_may_not_cost_that_much_the_runs_at_once_share_it(tmp_path: Path) -> None:
+    assert plan(tmp_path / "a", usd=4.0).share_usd == 1.0
+    assert plan(tmp_path / "b", usd=4.0, count=2).share_usd == 2.0
+    assert limits_of(plan(tmp_path / "c", usd=4.0)) == {1.0}
+
+
+def test_a_limit_of_the_job_itself_stays_and_must_fit(tmp_path: Path) -> None:
+    assert limits_of(plan(tmp_path / "a", usd=4.0, job_usd=3.0)) == {3.0}
+    with pytest.raises(JobValueError, match=r"\$2 is less than one run may cost, \$3.00"):
+        plan(tmp_path / "b", usd=2.0, job_usd=3.0)
+
+
+def test_a_budget_that_does_not_pay_for_one_machine_is_refused_with_the_least_that_does(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(JobValueError, match=r"limits.usd: \$0.0001 is too little") as caught:
+        plan(tmp_path, usd=0.0001)
+    assert caught.value.hint.startswith("limits: {usd: 0.0")
+
+
+def test_a_batch_without_a_budget_is_refused_where_machines_cost_money(tmp_path: Path) -> None:
+    with pytest.raises(JobValueError, match=r"limits\.usd: missing"):
+        plan(tmp_path, usd=None)
+
+
+def test_the_expected_time_goes_by_earlier_runs_of_the_job(tmp_path: Path) -> None:
+    found = plan(tmp_path, usd=40.0, took_s=600.0)
+    assert (found.wall_s, found.earlier_runs) == (1200.0, 1)
+    assert "about 20m with 4 runs at once, by 1 earlier run of this job" in plan_text(found)
+
+
+def test_where_no_time_is_known_the_limit_is_told(tmp_path: Path) -> None:
+    found = replace(plan(tmp_path, usd=40.0), wall_s=None)
+    assert "not known before a run of this job has succeeded here; at most 20h 00m by limits.hours" in (
+        plan_text(found)
+    )
