@@ -4,6 +4,14 @@
 
 load_environment() { load_secrets && load_job && load_node && load_folders && load_python; }
 
+# no_environment WHY: in the log, and as the end of a step, so that the verdict says why. No other machine would do better.
+no_environment() {
+  # shellcheck disable=SC2034 # step_ended reads them
+  local stopping='' last_line=$1 began=$EPOCHREALTIME
+  log run.sh "$1"
+  step_ended 00-environment 78
+}
+
 load_secrets() {
   [[ -e inbox/secrets.env ]] || return 0
   set -a
@@ -16,7 +24,7 @@ load_secrets() {
 load_job() {
   local pair
   if ! bash onstart/trainer.sh boot.jobfile variables >.job 2>run.err; then
-    log run.sh "cannot read job.json with $VASTRUN_PYTHON: $(tail -n 1 run.err)"
+    no_environment "cannot read job.json with $VASTRUN_PYTHON: $(tail -n 1 run.err)"
     return 1
   fi
   while IFS= read -rd '' pair; do export "${pair?}"; done <.job
@@ -51,7 +59,7 @@ load_python() {
   if [[ $VASTRUN_PYTHON == /* ]]; then export PATH=${VASTRUN_PYTHON%/*}:$PATH; fi
   if [[ ! ${VASTRUN_PROVIDER-} =~ ^(local|pool|slurm)$ || $VASTRUN_SETUP == 0 ]]; then return 0; fi
   if ! bash onstart/trainer.sh boot.overlay_venv "$VASTRUN_BOX/python" 2>run.err; then
-    log run.sh "cannot make a Python for the set-up commands: $(tail -n 1 run.err)"
+    no_environment "cannot make a Python for the set-up commands: $(tail -n 1 run.err)"
     return 1
   fi
   export VASTRUN_PYTHON=$VASTRUN_BOX/python/bin/python VIRTUAL_ENV=$VASTRUN_BOX/python PATH=$VASTRUN_BOX/python/bin:$PATH

@@ -22,7 +22,7 @@ main() {
   claim
   trap finish EXIT
   trap 'write_stop "${VASTRUN_TERM:-stopped}"' TERM
-  load_environment || exit 1
+  load_environment || exit 78
   early_from=$(first_after_installing)
   for file in "$onstart"/steps.d/[0-9][0-9]-*.sh; do
     # A machine that is held has no job of its own: it is checked, and gets what its slots' trainings need.

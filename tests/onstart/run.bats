@@ -190,15 +190,16 @@ ENV
   job 'not json'
   stub_step 10-one 'touch reached'
   run_to_end
-  [[ $(<run/exit) == 1 && ! -e reached ]]
+  [[ $(<run/exit) == 78 && ! -e reached ]]
   grep -q 'run.sh cannot read job.json with python3: .*JSON' run/run.log
 }
 
 @test "a Python that is not there is told in the log and ends the run" {
   stub_step 10-one 'touch reached'
   VASTRUN_PYTHON=/no/such/python run_to_end
-  [[ $(<run/exit) == 1 && ! -e reached ]]
+  [[ $(<run/exit) == 78 && ! -e reached ]]
   grep -q 'cannot read job.json with /no/such/python' run/run.log
+  grep -q '^{"step":"00-environment","exit_code":78,.*"last_line":"cannot read job.json with /no/such/python' run/steps.jsonl
 }
 
 @test "a stop ends the step that runs, and no other begins" {

@@ -321,6 +321,17 @@ def test_another_torch_is_the_images_fault_before_anything_is_trained_or_after_t
     assert "the onboard trainer needs torch 2.11" in finished.stdout + finished.stderr
 
 
+@pytest.mark.parametrize(("kind", "code"), [("command", 0), ("train", 78)])
+def test_a_torch_that_cannot_be_imported_is_no_fault_of_the_machine(
+    tmp_path: Path, kind: str, code: int
+) -> None:
+    built = torch_built_for(None, tmp_path)
+    finished = preflight(tmp_path, "comm", VASTRUN_KIND=kind, PYTHONPATH=built)
+    assert finished.returncode == code
+    said = finished.stdout + finished.stderr
+    assert "torch cannot be imported: No module named 'torch.distributed'" in said
+
+
 def linked(folder: Path, least_mbps: str, nodes: int = 2) -> list[tuple[int, str]]:
     """How the step ends on each of two nodes, and what it says."""
     with socket.socket() as free:

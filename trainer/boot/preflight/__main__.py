@@ -75,9 +75,11 @@ def _check_communication(box: Path) -> int:
         return 0
     from trainer.telemetry.garbage import importing
 
-    with importing():  # torch, which takes seconds
-        from trainer.boot.preflight.comm import check_communication
-
+    try:
+        with importing():  # torch, which takes seconds
+            from trainer.boot.preflight.comm import check_communication
+    except (ImportError, OSError) as error:
+        return _not_imported(error)
     return check_communication(box, ranks, "nccl" if gpus else "gloo")
 
 
@@ -92,10 +94,22 @@ def _check_link(box: Path) -> int:
         return 0 if setup != "0" else _EXIT_UNFIT_IMAGE
     from trainer.telemetry.garbage import importing
 
-    with importing():  # torch, which takes seconds
-        from trainer.boot.preflight.link import check_link
-
+    try:
+        with importing():  # torch, which takes seconds
+            from trainer.boot.preflight.link import check_link
+    except (ImportError, OSError) as error:
+        return _not_imported(error)
     return check_link(box, float(os.environ["VASTRUN_LINK_MBPS"]), "nccl" if gpus else "gloo")
+
+
+def _not_imported(error: Exception) -> int:
+    """Return the exit status where torch cannot be imported: a user's program may do without it."""
+    fault = f"torch cannot be imported: {error}"
+    if os.environ["VASTRUN_KIND"] == "command":
+        print(f"{fault}; nothing is tried before your program runs")
+        return 0
+    print(fault, file=sys.stderr)
+    return _EXIT_UNFIT_IMAGE
 
 
 def _check_versions(_box: Path) -> int:
