@@ -36,6 +36,7 @@ OF_TRAIN: Mapping[str, bool] = {
     "fsdp2": True,
     "diloco": True,
     "precision": True,
+    "deterministic": True,
     "compile": True,
     "cuda_graphs": True,
     "activation_checkpointing": True,

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.terminal import WITH_STUB_TORCH, Terminal
+from tests.slow import slow
+from tests.waiting import eventually
 
 SAVES = """\
 import os, signal, sys, time
@@ -59,3 +61,56 @@ def test_a_program_that_saves_and_exits_0_when_stopped_has_succeeded_only_if_its
     assert proof in done.out
     assert "SIGTERM was sent" in done.out
     assert len(list(terminal.outputs().rglob("saved.txt"))) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python x.py 2>&1 | tee $VASTRUN_OUTPUTS/train.log",
+        *slow(
+            ("bash -c 'python x.py | grep --line-buffered s' | sed -u s/e/e/ > $VASTRUN_OUTPUTS/train.log",)
+        ),
+    ],
+)
+def test_a_program_whose_output_goes_through_a_pipe_may_save_when_it_is_to_stop(
+    terminal: Terminal, command: str
+) -> None:
+    job = write_job(terminal.folder, SAVES, command=command, success="{files: saved.txt}")
+    launch = terminal.start("launch", job, *WITH_STUB_TORCH)
+    eventually(lambda: b"step 6" in b"".join(log.read_bytes() for log in terminal.state.rglob("train.log")))
+    launch.send(signal.SIGTERM)
+    done = launch.end()
+
+    assert done.exit_code == 3, done.err
+    assert "yes      success.files" in done.out
+    [saved], [log] = terminal.outputs().rglob("saved.txt"), terminal.outputs().rglob("train.log")
+    assert f"saved at {saved.read_text()}" in log.read_text()
+    assert terminal.leftovers() == []
+
+
+KILLED = """\
+import os, signal
+if os.environ["VASTRUN_RESTART"] == "0": os.kill(os.getpid(), signal.SIGKILL)
+print("second start fine", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("export A=1; python x.py; echo end", " (exit code 137)"),
+        *slow(
+            ("bash go.sh", " (exit code 137)"), ("python x.py | cat", " (exit code 137)"), ("python x.py", "")
+        ),
+    ],
+)
+def test_a_program_killed_by_a_signal_is_restarted_whatever_started_it(
+    terminal: Terminal, command: str, code: str
+) -> None:
+    fields = {"command": command, "restarts": "{signal: 2}", "success": "{log: second start fine}"}
+    job = write_job(terminal.folder, KILLED, **fields)
+    (terminal.folder / "code" / "go.sh").write_text("set -e\npython x.py\necho end\n")
+    done = terminal.type("launch", job, *WITH_STUB_TORCH)
+
+    assert done.exit_code == 0, done.err
+    assert f"the ranks were restarted once, after: rank 0 was killed by SIGKILL{code}\n" in done.out

@@ -56,21 +56,22 @@ def hold_to_limit(
     if used <= limit_mib << 20 or not victims:
         return None
     victim = max(victims, key=lambda pid: (sizes[pid], pid))
-    note_kill(folder)
+    note_kill(folder, used, limit_mib << 20)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(victim, signal.SIGKILL)
     return Excess(used_mib=used >> 20, limit_mib=limit_mib, pid=victim, name=processes[victim].name)
 
 
-def note_kill(folder: Path) -> None:
+def note_kill(folder: Path, used: int, limit: int) -> None:
     """Count a kill for want of memory where the slot's supervisor looks, as the kernel counts its own.
+
+    `used` and `limit` are bytes.
 
     Before the kill: who sees the process end must find the reason.
     """
     with contextlib.suppress(OSError):
-        write_atomically(
-            folder / layout.MEMORY_EVENTS, f"oom_kill {kills_noted(folder) + 1}\n", durable=False
-        )
+        events = f"oom_kill {kills_noted(folder) + 1}\npeak {used}\nlimit {limit}\n"
+        write_atomically(folder / layout.MEMORY_EVENTS, events, durable=False)
 
 
 def kills_noted(folder: Path) -> int:

@@ -24,6 +24,7 @@ from trainer.distributed.exit import (
 from trainer.distributed.nodes import ThisNode
 from trainer.supervision.last_lines import last_line, last_lines
 from trainer.supervision.launch_agent import AgentRecord
+from trainer.supervision.memory_counters import MemoryUse, gib
 from trainer.supervision.progress import beat_of
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.stop import stopped_by
@@ -33,6 +34,9 @@ _UNCAUGHT = 1
 _ENDED_BY_OTHERS = (-signal.SIGTERM, REASONS["stopped"].rank_exit_code)
 _NO_LAST_LINES = (None, 0, *_ENDED_BY_OTHERS)
 """Exit codes of ranks that did not fail by themselves, or were not seen to."""
+_FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
+_SHELL_SIGNALS = {128 + signal.Signals[name]: name for name in _FATAL}
+"""What a shell, a script or a pipeline exits with when a signal ended its program."""
 _AT_THE_END_OF_TIME = 1e11
 """Later than any moment, and a number that JSON has: supervisors tell each other of such ranks, too."""
 
@@ -77,6 +81,8 @@ class Watched:
     """Step that every rank has to reach for a success, as the job says; None: it names none."""
     memory_killed: bool = False
     """The kernel killed something for want of memory meanwhile."""
+    memory_use: MemoryUse | None = None
+    """Memory that was in use on this node; None: nothing was killed, or it is not known."""
     disk_full: bool = False
     """There was no room left when the ranks had ended."""
     this_node: ThisNode = field(default_factory=ThisNode)
@@ -193,9 +199,13 @@ def _hang_line(hang: Hang) -> str:
 def _failure_line(end: RankEnd, reason: Reason, watched: Watched) -> str:
     where, who = _where(end.step, end.activity), f"rank {end.rank}"
     if reason == "oom" and end.signal:
-        return f"{who} was killed by the kernel (out of memory){where}"
+        return f"{who} was killed by the kernel (out of memory){where}{_memory_peak(end, watched)}"
     if end.signal:
-        return f"{who} was killed by {end.signal}{where}" + (f": {end.exception}" if end.exception else "")
+        # A shell, or a launcher that the program brings, says by its exit code what ended its child.
+        code = f" (exit code {end.exit_code})" if (end.exit_code or 0) > 0 else ""
+        return f"{who} was killed by {end.signal}{code}{where}" + (
+            f": {end.exception}" if end.exception else ""
+        )
     if end.exception and reason == "error" and not watched.training:
         return f"your program raised {end.exception} ({who}{where})"
     if end.exception:
@@ -204,6 +214,15 @@ def _failure_line(end: RankEnd, reason: Reason, watched: Watched) -> str:
         return f"{who} exited with code 0{where} before the training was done"
     said = last_line(end.last_lines)
     return f"{who} exited with code {end.exit_code}{where}" + (f"; last line: {said}" if said else "")
+
+
+def _memory_peak(end: RankEnd, watched: Watched) -> str:
+    """Say how much memory was in use: by all, where that is limited and known, else by the rank alone."""
+    if watched.memory_use is not None:
+        return f"; {watched.memory_use}"
+    peaks = {process.rank: process.peak_bytes for process in watched.processes}
+    peak = peaks.get(end.rank)
+    return f"; it used at most {gib(peak)}" if peak else ""
 
 
 def _stop_line(ends: Sequence[DatedEnd], watched: Watched) -> str:
@@ -258,32 +277,37 @@ def read_ends(
     `training`: the ranks are of the onboard trainer, which says when it has finished.
     """
     started = {process.rank: process for process in processes}
-    ends = [_read_end(box, rank, started.get(rank), agent) for rank in ranks]
+    ends = [_read_end(box, rank, started.get(rank), agent, training=training) for rank in ranks]
     torn = training and any(dated.end.exit_code != 0 for dated in ends)
     return tuple(replace(dated, early=torn and _is_early(dated.end)) for dated in ends)
 
 
 def left_early(box: Path, process: RankProcess) -> bool:
     """Tell whether a rank of the onboard trainer exited 0 and had not finished."""
-    return _is_early(_read_end(box, process.rank, process, None).end)
+    return _is_early(_read_end(box, process.rank, process, None, training=True).end)
 
 
 def _is_early(end: RankEnd) -> bool:
     return end.exit_code == 0 and end.reason != "finished" and end.activity != "done"
 
 
-def _read_end(box: Path, rank: int, process: RankProcess | None, agent: AgentRecord | None) -> DatedEnd:
+def _read_end(
+    box: Path, rank: int, process: RankProcess | None, agent: AgentRecord | None, *, training: bool
+) -> DatedEnd:
     code, at = _exit_of(rank, process, agent)
     own, beat = read_own_record(box, rank), beat_of(box, rank)
+    # A rank that wrote why it ended chose its exit code.
+    has_shell = not training and own.reason is None
+    name = signal_name(code) or (_SHELL_SIGNALS.get(code or 0) if has_shell else None)
     # Only of a rank that Python ended: elsewhere the last traceback of a log may be of an error long caught.
-    read = {_UNCAUGHT: last_raised, -signal.SIGABRT: last_abort}.get(code or 0)
+    read = last_abort if name == "SIGABRT" else last_raised if code == _UNCAUGHT else None
     log = box / layout.RAW_LOGS / f"rank-{rank}.log"
     raised = read(log) if read else None
     raised = Raised(exception=own.exception, traceback=own.traceback or "") if own.exception else raised
     end = RankEnd(
         rank=rank,
         exit_code=code,
-        signal=signal_name(code),
+        signal=name,
         reason=own.reason,
         exception=raised.exception if raised else None,
         traceback=raised.traceback if raised else None,
@@ -332,13 +356,11 @@ def told(ends: Sequence[DatedEnd], first: DatedEnd | None, killed: Collection[in
 
 def reason_of_end(end: RankEnd, *, memory_killed: bool = False) -> Reason:
     """Say why a rank failed. `memory_killed`: the kernel killed something for want of memory meanwhile."""
-    sigkill = end.exit_code == -signal.SIGKILL or (
-        end.reason == "signal" and "SIGKILL" in (end.exception or "")
-    )
+    sigkill = end.signal == "SIGKILL" or (end.reason == "signal" and "SIGKILL" in (end.exception or ""))
     if end.exit_code == REASONS["oom"].rank_exit_code or (memory_killed and sigkill):
         return "oom"
     if end.signal is not None:
-        aborted = end.exit_code == -signal.SIGABRT
+        aborted = end.signal == "SIGABRT"
         return reason_of_abort(end.exception) if aborted and end.exception else "signal"
     if end.reason in get_args(Reason) and end.reason != "finished":
         return cast(Reason, end.reason)

@@ -8,21 +8,18 @@ import os
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
-
-from trainer.contract import layout
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ZOMBIE = b"Z"
 _SHELLS = ("bash", "sh", "dash", "ash", "zsh")
 _LOOK_ONLY = os.WEXITED | os.WNOHANG | os.WNOWAIT
-_OOM_COUNTERS = (
-    Path("/sys/fs/cgroup/memory.events"),
-    Path("/sys/fs/cgroup/memory/memory.oom_control"),
-    Path("/proc/vmstat"),
+_FILTERS = frozenset(
+    {"awk", "cat", "cut", "fold", "gawk", "grep", "egrep", "fgrep", "head", "less", "logger", "mawk", "more"}
+    | {"nl", "pv", "rg", "sed", "sort", "tail", "tee", "tr", "ts", "uniq", "wc"}
 )
+"""Programs that only pass on what they read: they end when the program that writes to them does."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -57,8 +54,11 @@ def descendants(pid: int) -> list[int]:
 
 
 def innermost_program(pid: int) -> int:
-    """Return the program that a shell waits for; the process itself where it is no shell, or has several."""
-    children = children_of(pid) if _is_shell(pid) else []
+    """Return the program that a shell waits for; the process itself where it is no shell, or has several.
+
+    A filter behind the program in a pipeline does not count.
+    """
+    children = [child for child in children_of(pid) if not _is_filter(child)] if _is_shell(pid) else []
     return innermost_program(children[0]) if len(children) == 1 else pid
 
 
@@ -66,9 +66,10 @@ def hear_of_a_stop(pid: int) -> set[int]:
     """Return who is to have the SIGTERM that is meant for the process.
 
     A shell ends at once by it, and leaves what it waits for: that has it instead, and the shell too where it
-    has a trap for it, which it runs afterwards.
+    has a trap for it, which it runs afterwards. A filter behind the program, as in `python x.py | tee log`,
+    does not: without its reader the program would fail as soon as it prints that it saves.
     """
-    children = children_of(pid) if _is_shell(pid) else []
+    children = [child for child in children_of(pid) if not _is_filter(child)] if _is_shell(pid) else []
     heard = set().union(*(hear_of_a_stop(child) for child in children))
     return heard | {pid} if not heard or _traps(pid, signal.SIGTERM) else heard
 
@@ -79,10 +80,23 @@ def children_of(pid: int) -> list[int]:
 
 
 def _is_shell(pid: int) -> bool:
+    return _name(pid) in _SHELLS
+
+
+def _is_filter(pid: int) -> bool:
+    """Tell whether it only passes on what another program writes into a pipe."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip() in _SHELLS
+        return _name(pid) in _FILTERS and str(Path(f"/proc/{pid}/fd/0").readlink()).startswith("pipe:")
     except OSError:
         return False
+
+
+def _name(pid: int) -> str:
+    """Return the name of its program; empty where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _traps(pid: int, number: int) -> bool:
@@ -117,24 +131,6 @@ def send(pid: int, number: int) -> None:
     """Send the process the signal, if there is such a process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-
-
-def memory_kills(box: Path) -> int:
-    """Count processes that were killed for want of memory.
-
-    By the kernel, in this container, else on this computer; and by who holds the machine, in this slot of it.
-    """
-    return _oom_kills((box / layout.MEMORY_EVENTS,)) + _oom_kills(_OOM_COUNTERS)
-
-
-def _oom_kills(counters: Iterable[Path]) -> int:
-    """Return what the first counter says that can be read."""
-    for path in counters:
-        with contextlib.suppress(OSError):
-            counts = dict(line.split()[:2] for line in path.read_text().splitlines())
-            if "oom_kill" in counts:
-                return int(counts["oom_kill"])
-    return 0
 
 
 def _table() -> dict[int, tuple[int, bytes]]:

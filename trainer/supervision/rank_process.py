@@ -55,6 +55,8 @@ class RankProcess:
     exit_code: int | None = None
     """None while it runs; negative: minus the signal's number."""
     ended_at: float | None = None
+    peak_bytes: int | None = None
+    """Most memory that one process of the program had at once; None: it runs, or it is not known."""
 
 
 def read_processes(box: Path) -> tuple[RankProcess, ...]:
@@ -174,7 +176,9 @@ def _watch(box: Path, rank: int, program: Program) -> int:
     record = os.open(path, os.O_WRONLY)
     code = program.wait()
     # In place: the rank may have ended because the disk is full.
-    os.pwrite(record, _line(replace(process, exit_code=code, ended_at=time.time())).encode(), 0)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10 or None
+    ended = replace(process, exit_code=code, ended_at=time.time(), peak_bytes=peak)
+    os.pwrite(record, _line(ended).encode(), 0)
     return code
 
 

@@ -18,9 +18,10 @@ from trainer.distributed.nodes import ThisNode, network_environment
 from trainer.supervision.diagnosis import Watched, ends_here, left_early, signal_name
 from trainer.supervision.environment import rank_environment
 from trainer.supervision.launch import Launch
+from trainer.supervision.memory_counters import memory_kills, memory_use
 from trainer.supervision.node_state import NodeState
 from trainer.supervision.peers import Peers
-from trainer.supervision.processes import memory_kills, reap_orphans
+from trainer.supervision.processes import reap_orphans
 from trainer.supervision.progress import ProgressTracker, beat_of, write_status
 from trainer.supervision.pushing import PUSH_LOG, begin_pushing
 from trainer.supervision.rank_process import VICTIM_S, RankProcess, is_victim
@@ -79,6 +80,7 @@ def run_ranks(
     agent = launch.end(within_s=_AGENT_S)
     log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
     watch.report()
+    memory_killed = memory_kills(box) > memory_kills_before
     watched = Watched(
         started_at=started_at,
         this_node=this_node,
@@ -93,7 +95,8 @@ def run_ranks(
         stopped_at=watch.stopped_at,
         stopped_at_step=watch.stopped_at_step,
         steps_needed=job.success.steps if job.success else None,
-        memory_killed=memory_kills(box) > memory_kills_before,
+        memory_killed=memory_killed,
+        memory_use=memory_use(box) if memory_killed else None,
         disk_full=shutil.disk_usage(box).free < RESERVE,
         too_late=watch.too_late,
     )

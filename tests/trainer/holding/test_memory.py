@@ -15,7 +15,7 @@ import pytest
 from tests.waiting import eventually
 from trainer.holding.memory import hold_to_limit, kills_noted
 from trainer.holding.processes import table
-from trainer.supervision.processes import memory_kills
+from trainer.supervision.memory_counters import memory_kills, memory_use
 
 _EATS = "import sys, time; x = bytearray(int(sys.argv[1]) << 20); print('full', flush=True); time.sleep(60)"
 _FORKS = (
@@ -79,6 +79,9 @@ def test_the_largest_process_is_killed_and_the_others_go_on(slot: Path, programs
     assert small.poll() is None
     assert "of 0.1 GiB for this slot" in excess.text
     assert kills_noted(slot) == 1
+    use = memory_use(slot)
+    assert use is not None
+    assert (use.limit, use.peak > use.limit) == (120 << 20, True)
     assert memory_kills(slot) == before + 1, "the slot's supervisor learns why its rank was killed"
 
 

@@ -16,6 +16,7 @@ from trainer.contract.job import Job
 from trainer.contract.outcome import Hang, Outcome
 from trainer.supervise import conclude
 from trainer.supervision.diagnosis import Watched, diagnose
+from trainer.supervision.memory_counters import MemoryUse
 from trainer.supervision.rank_process import RankProcess
 
 _NCCL = "[rank1]:[E1124 18:37:01.838048403 ProcessGroupNCCL.cpp:2057] [PG ID 0 PG GUID 0(default_pg) Rank 1] "
@@ -142,6 +143,53 @@ def test_a_signal_to_one_rank_alone_is_told_though_all_leave_together(box: Path)
 def test_a_rank_killed_by_the_kernel_ran_out_of_memory(box: Path) -> None:
     told = outcome(box, replace(exits(-signal.SIGTERM, -signal.SIGKILL), memory_killed=True))
     assert (told.reason, told.detail) == ("oom", "rank 1 was killed by the kernel (out of memory)")
+
+
+def test_a_kill_for_want_of_memory_tells_the_peak(box: Path) -> None:
+    use = MemoryUse(peak=12_777_000_000, limit=12_884_901_888)
+    in_all = replace(exits(137), memory_killed=True, memory_use=use)
+    by_itself = replace(in_all.processes[0], peak_bytes=3 << 30)
+    alone = replace(in_all, memory_use=None, processes=(by_itself,))
+    for watched, peak in ((in_all, "peak memory 11.9 GiB of 12.0 GiB"), (alone, "it used at most 3.0 GiB")):
+        told = outcome(box, watched)
+        assert told.reason == "oom"
+        assert told.detail == f"rank 0 was killed by the kernel (out of memory); {peak}"
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (137, "SIGKILL"),
+        (143, "SIGTERM"),
+        (139, "SIGSEGV"),
+        (134, "SIGABRT"),
+        (135, "SIGBUS"),
+        (136, "SIGFPE"),
+    ],
+)
+def test_what_a_shell_says_of_a_killed_program_counts_as_that_signal(box: Path, code: int, name: str) -> None:
+    told = outcome(box, exits(code))
+    assert (told.reason, told.detail) == ("signal", f"rank 0 was killed by {name} (exit code {code})")
+    assert told.first_failure is not None
+    assert (told.first_failure.exit_code, told.first_failure.signal) == (code, name)
+
+
+@pytest.mark.parametrize("code", [128, 130, 141, 129, 192, 255, 9, 15])
+def test_other_exit_codes_are_the_programs_own(box: Path, code: int) -> None:
+    told = outcome(box, exits(code))
+    assert (told.reason, told.detail) == ("error", f"rank 0 exited with code {code}")
+
+
+def test_an_abort_behind_a_shell_is_read_in_its_log(box: Path) -> None:
+    (box / layout.RAW_LOGS / "rank-0.log").write_text(WATCHDOG % TIMEOUT)
+    told = outcome(box, exits(134))
+    assert told.reason == "communication"
+    assert "timeout" in told.detail
+
+
+def test_the_onboard_trainer_has_no_shell(box: Path) -> None:
+    told = outcome(box, replace(exits(137), training=True))
+    assert (told.reason, told.detail) == ("error", "rank 0 exited with code 137")
 
 
 def test_a_failure_nobody_could_write_about_is_the_full_disks(box: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.slow import slow
 from tests.trainer.supervision.launches import Launched
 from trainer.contract import layout
 
@@ -84,3 +85,141 @@ def test_a_program_that_had_done_its_steps_before_the_stop_has_finished(launch: 
 def test_a_program_that_ended_without_a_stop_has_none_in_its_outcome(launch: Launcher) -> None:
     outcome = launch("heart.beat(3)").outcome()
     assert (outcome.reason, outcome.stop_sent_at, outcome.stop_sent_step) == ("finished", None, None)
+
+
+def shell(script: str) -> list[str]:
+    """A command as a job file's string becomes one."""
+    return ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", f"trap 'exit 143' TERM; {script}"]
+
+
+# What is printed after the stop goes into the pipe: without a reader the program would not come to save.
+PRINTS_AND_SAVES = """
+    import threading
+    asked = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    step = 0
+    while not asked.is_set():
+        step += 1
+        heart.beat(step)
+        print("step", step, flush=True)
+        time.sleep(0.02)
+    for line in range(50):
+        print("saving", line, flush=True)
+        time.sleep(0.01)
+    (outputs / "saved.pt").write_text(str(step))
+    print("saved at", step, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "python program.py 2>&1 | tee $VASTRUN_OUTPUTS/train.log",
+        "python program.py | grep --line-buffered -v no | sed -u s/a/a/ | tee $VASTRUN_OUTPUTS/train.log",
+        *slow(
+            ("(export A=1; python program.py; echo end) | cat > $VASTRUN_OUTPUTS/train.log",),
+            ("exec > >(tee $VASTRUN_OUTPUTS/train.log) 2>&1; A=1; python program.py; echo end",),
+            ("timeout 600 python program.py | awk '{print; fflush()}' | tee $VASTRUN_OUTPUTS/train.log",),
+        ),
+    ],
+)
+def test_a_program_before_a_filter_has_sigterm_and_the_filter_reads_to_the_end(
+    launch: Launcher, script: str
+) -> None:
+    run = launch(PRINTS_AND_SAVES, command=shell(script), success={"files": ["saved.pt"]})
+    stop(run)
+    outcome = run.outcome()
+    assert (outcome.reason, outcome.stop_cause) == ("stopped", "time_limit")
+    assert [end.exit_code for end in outcome.ranks] == [143], "what follows in the script was not run"
+    saved = (run.box / layout.OUTPUTS / "saved.pt").read_text()
+    assert f"saved at {saved}" in (run.box / layout.OUTPUTS / "train.log").read_text()
+    assert run.processes() == []
+
+
+SAVES_ASIDE = (
+    PRINTS_AND_SAVES
+    + """
+    print("saved at", step, file=sys.stderr, flush=True)
+"""
+)
+READS = """
+cat > reader.py <<'END'
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: open(os.environ["VASTRUN_OUTPUTS"] + "/reader", "w").close())
+for line in sys.stdin:
+    pass
+END
+python program.py | python reader.py
+"""
+
+
+def test_two_programs_in_a_pipeline_both_have_sigterm(launch: Launcher) -> None:
+    run = launch(SAVES_ASIDE, command=shell(READS))
+    stop(run)
+    assert run.outcome().reason == "stopped"
+    assert "saved at" in "".join(run.log())
+    assert (run.box / layout.OUTPUTS / "reader").exists()
+
+
+KILLS_ITSELF = """
+    (outputs / "starts").open("a").write(os.environ["VASTRUN_RESTART"])
+    if os.environ["VASTRUN_RESTART"] == "0":
+        os.kill(os.getpid(), signal.{name})
+    print("second start fine", flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", *slow(("SIGSEGV",), ("SIGABRT",), ("SIGTERM",))])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "export A=1; python program.py; echo end",
+        "bash -c 'set -e; python program.py; echo end'",
+        "python program.py | tee $VASTRUN_OUTPUTS/log",
+    ],
+)
+def test_a_signal_behind_a_shell_is_restarted_as_a_signal(launch: Launcher, script: str, name: str) -> None:
+    run = launch(
+        KILLS_ITSELF.format(name=name),
+        command=shell(script),
+        restarts={"signal": 2},
+        success={"log": "second start fine"},
+    )
+    outcome = run.outcome()
+    assert outcome.reason == "finished"
+    assert [start.reason for start in outcome.starts] == ["signal", "finished"]
+    assert f"killed by {name} (exit code" in outcome.starts[0].detail
+
+
+def test_a_signal_behind_a_shell_that_the_job_does_not_restart_is_the_cause(launch: Launcher) -> None:
+    outcome = launch(KILLS_ITSELF.format(name="SIGKILL"), command=shell("python program.py; true")).outcome()
+    assert (outcome.reason, outcome.detail) == ("signal", "rank 0 was killed by SIGKILL (exit code 137)")
+
+
+def test_a_program_behind_a_shell_that_is_killed_for_want_of_memory_is_told_with_its_peak(
+    launch: Launcher,
+) -> None:
+    # As who holds the machine does: it counts the kill, then kills.
+    eats = """
+        events = outputs.parents[1] / "memory.events"
+        events.write_text(f"oom_kill 1\\npeak {5 << 30}\\nlimit {4 << 30}\\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    run = launch(eats, command=shell("python program.py; true"), restarts={"signal": 2})
+    outcome = run.outcome()
+    assert (outcome.reason, len(outcome.starts)) == ("oom", 1)
+    assert outcome.detail.endswith("(out of memory); peak memory 5.0 GiB of 4.0 GiB")
+
+
+@pytest.mark.slow
+def test_a_program_that_hangs_before_a_filter_is_named_with_its_frame(launch: Launcher) -> None:
+    stuck = """
+        import time
+        def stuck():
+            time.sleep(600)
+        stuck()
+    """
+    command = shell("python program.py | tee $VASTRUN_OUTPUTS/log")
+    outcome = launch(stuck, beating=False, command=command, start_s=2).outcome()
+    assert outcome.hang is not None
+    assert outcome.hang.frame.endswith("stuck")

@@ -1,0 +1,88 @@
+"""Memory counters: processes killed for want of memory, and the peak use. Linux only, standard library only.
+
+The kernel counts both for each cgroup; who holds a machine counts them for each of its slots.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.contract import layout
+
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+_UNLIMITED = 1 << 60
+"""Bytes: cgroup v1 says such a number where there is no limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryUse:
+    """Most memory that was in use at once, and the limit."""
+
+    peak: int
+    """Bytes."""
+    limit: int
+    """Bytes."""
+
+    def __str__(self) -> str:
+        return f"peak memory {gib(self.peak)} of {gib(self.limit)}"
+
+
+def gib(size: int) -> str:
+    """Write a size in bytes as `11.9 GiB`."""
+    return f"{size / (1 << 30):.1f} GiB"
+
+
+def memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
+    """Count processes that were killed for want of memory.
+
+    By the kernel, in this cgroup, else on this computer; and by who holds the machine, in this slot of it.
+    """
+    names = ("memory.events", "memory.oom_control")
+    kernel = [folder / name for folder in _folders(proc, cgroups) for name in names]
+    return _count("oom_kill", (box / layout.MEMORY_EVENTS,)) + _count("oom_kill", (*kernel, proc / "vmstat"))
+
+
+def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> MemoryUse | None:
+    """Return the peak use of this slot, else of this cgroup; None where it has no limit, or is unknown."""
+    slot = (box / layout.MEMORY_EVENTS,)
+    limit, peak = _count("limit", slot), _count("peak", slot)
+    for folder in () if limit else _folders(proc, cgroups):
+        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
+        peak = _number(folder / "memory.peak") or _number(folder / "memory.max_usage_in_bytes")
+        if limit and peak:
+            break
+    return MemoryUse(peak=peak, limit=limit) if peak and 0 < limit < _UNLIMITED else None
+
+
+def _folders(proc: Path, cgroups: Path) -> Iterator[Path]:
+    """Yield the folders of this process's own cgroup, v2 and v1, then the roots that a container sees."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in (proc / "self" / "cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                yield cgroups / path.lstrip("/")
+            elif "memory" in controllers.split(","):
+                yield cgroups / "memory" / path.lstrip("/")
+    yield cgroups
+    yield cgroups / "memory"
+
+
+def _count(name: str, files: Iterable[Path]) -> int:
+    """Return the number by that name in the first of the files that has it; 0 where none has."""
+    for path in files:
+        with contextlib.suppress(OSError, ValueError):
+            counts = dict(line.split()[:2] for line in path.read_text().splitlines())
+            if name in counts:
+                return int(counts[name])
+    return 0
+
+
+def _number(path: Path) -> int:
+    """Return the number in a file; 0 where there is none, as in `max`."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(path.read_text())
+    return 0
