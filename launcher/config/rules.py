@@ -106,8 +106,8 @@ def notebook_of(command: Sequence[str]) -> str | None:
 def _success(spec: JobSpec) -> Iterator[Clash]:
     success, command = ("success",), ("command",)
     if spec.command is not None and spec.success is None:
-        how = "which states what proves that the program worked; at least success: {exit_code: 0}"
-        yield Clash(command, f"needs success, {how}", (success,))
+        how = "{steps: N} with beat(step) in its loop, {files: PATH} that it writes, or only {exit_code: 0}"
+        yield Clash(command, f"needs success, what proves that the program worked: {how}", (success,))
     if spec.success is None:
         return
     if spec.command is None:

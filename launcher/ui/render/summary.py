@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from launcher.commands.queries import RunEnding, RunRow
-from launcher.core import Cause, Phase, Proof, Run
+from launcher.core import Cause, Phase, Proof, Run, Verdict
 from launcher.decisions.advice import advice_for
 from launcher.decisions.gang import machines_now
 from launcher.ui.render.amounts import duration, moment, usd, usd_sum
@@ -41,7 +41,15 @@ def summary(ending: RunEnding, now: float) -> str:
 
 def verdict_line(row: RunRow) -> str:
     """Write a line such as `FAILED: out of memory: rank 1 failed at step 4: …`."""
-    return ": ".join(filter(None, (state_of(row), cause_line(row.run))))
+    weak = (
+        " (by exit code only)" if row.verdict is Verdict.SUCCEEDED and _only_exit_code(row.run.proofs) else ""
+    )
+    return ": ".join(filter(None, (state_of(row) + weak, cause_line(row.run))))
+
+
+def _only_exit_code(proofs: Sequence[Proof]) -> bool:
+    """Tell whether a success rests on the exit code of a program, and on nothing that it has done."""
+    return {proof.name for proof in proofs if proof.name.startswith("success")} == {"success.exit_code"}
 
 
 def state_of(row: RunRow) -> str:

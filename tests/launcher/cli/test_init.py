@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from launcher.cli import cli
 from launcher.config import load_job
 from launcher.config.starter import FRAMEWORKS, Framework
-from launcher.core.job import JobSpec
+from launcher.core.job import JobSpec, Success
 
 PLAIN = "import os\nprint(os.getpid())\n"
 
@@ -50,6 +50,15 @@ def test_the_framework_is_recognised_by_what_the_program_imports(folder: Path, f
 def test_a_submodule_that_is_imported_by_name_is_recognised(folder: Path) -> None:
     (folder / "main.py").write_text("from torch import distributed as dist\n")
     assert "torch.distributed" in init().stderr
+
+
+def test_steps_and_files_are_proposed_as_proofs_before_the_exit_code(folder: Path) -> None:
+    (folder / "train.py").write_text(PLAIN)
+    assert init().exit_code == 0
+    _, _, proofs = (folder / "job.yaml").read_text().partition("success:\n")
+    places = [proofs.index(f"{name}:") for name in ("steps", "files", "log", "exit_code")]
+    assert places == sorted(places)
+    assert written(folder).success == Success(exit_code=0)
 
 
 def test_a_program_of_one_process_is_started_once(folder: Path) -> None:

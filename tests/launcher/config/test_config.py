@@ -298,8 +298,8 @@ def test_proofs_go_with_a_command_and_must_be_given() -> None:
         "job.yaml:3: success: goes with command only: the onboard trainer brings its own proofs",
     )
     assert faults("name: job\ncommand: a\n") == (
-        "job.yaml:2: command: needs success, which states what proves that the program worked; "
-        "at least success: {exit_code: 0}",
+        "job.yaml:2: command: needs success, what proves that the program worked: "
+        "{steps: N} with beat(step) in its loop, {files: PATH} that it writes, or only {exit_code: 0}",
     )
     assert faults("name: job\ncommand: a\nsuccess:\n") == (
         "job.yaml:3: success: expected at least one of files, log, steps, exit_code",

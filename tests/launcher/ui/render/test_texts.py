@@ -18,13 +18,14 @@ import pytest
 
 from launcher.commands.queries import Explanation, RunRow
 from launcher.config import dump_job
-from launcher.core import Cause, Cost, Phase, Run
+from launcher.core import Cause, Cost, Phase, Proof, Run
 from launcher.core.verdict import EXIT_INTERRUPTED, EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.advice import ADVICE, advice_for
 from launcher.gate.text import printable
 from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.costs import costs_table
 from launcher.ui.render.loglines import first_error, parse_line
+from launcher.ui.render.summary import verdict_line
 from launcher.ui.render.table import facts, table
 from launcher.ui.render.why import explanation_text
 from tests.jobs import train_job
@@ -40,6 +41,24 @@ RUN = Run(
     created_at=0.0,
     phase_at=0.0,
 )
+
+
+@pytest.mark.parametrize(
+    ("proofs", "cause", "line"),
+    [
+        (("ranks", "exit", "success.exit_code"), None, "SUCCEEDED (by exit code only)"),
+        (("ranks", "success.exit_code", "success.files"), None, "SUCCEEDED"),
+        (("ranks", "success.steps"), None, "SUCCEEDED"),
+        (("ranks", "record", "steps", "loss"), None, "SUCCEEDED"),
+        (("ranks", "success.exit_code"), Cause.STOPPED, "STOPPED"),
+        ((), None, "SUCCEEDED"),
+    ],
+)
+def test_the_verdict_says_when_only_the_exit_code_was_checked(
+    proofs: tuple[str, ...], cause: Cause | None, line: str
+) -> None:
+    told = tuple(Proof(name=name, holds=True, text="") for name in proofs)
+    assert verdict_line(RunRow(run=replace(RUN, cause=cause, proofs=told), cost=Cost())) == line
 
 
 @pytest.mark.parametrize(
