@@ -1,8 +1,7 @@
 """What a profile costs: steps before and after the recorded ones, beside steps without a profiler.
 
 `python -m benchmarks.profiling` is a rank of torchrun that takes them in turns; a line of JSON a round.
-A step's time is that of the processor in its thread: steps are compared to a few percent, and other programs
-on the computer take more than that from a step's time by the clock.
+On an idle computer: steps are compared to a few percent, and other programs take more than that from a step.
 """
 
 from __future__ import annotations
@@ -83,9 +82,9 @@ def _usual(session: Session, heart: Heartbeat, first: int) -> float:
     """Return the seconds of a step without a profiler."""
     times = []
     for step in range(first, first + STEPS):
-        began = time.thread_time()
+        began = time.perf_counter()
         take_step(session, step, heart)
-        times.append(time.thread_time() - began)
+        times.append(time.perf_counter() - began)
     return statistics.median(times)
 
 
@@ -95,10 +94,10 @@ def _profiled(session: Session, profiler: Profiler, first: int, count: int) -> l
     with profiler:
         profiler.begin_at(first)
         for step in range(first, first + count):
-            began = time.thread_time()
+            began = time.perf_counter()
             with profiler.step(step) as heart:
                 take_step(session, step, heart)
-            times.append(time.thread_time() - began)
+            times.append(time.perf_counter() - began)
     return times
 
 

@@ -26,7 +26,7 @@ _SPARE = 1.5
 """Times what a run is expected to cost: its share when the budget is small."""
 _MOST_RUNS = 1000
 _MOST_EARLIER = 10
-"""So many earlier runs say how long one takes."""
+"""Number of earlier runs that an expected time is taken from."""
 _MOST_ASKED = 12
 """So many points are looked up in the market; each of the others is priced as the nearest of them."""
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 _NAMES = ("stdin", "stdout", "stderr")
-"""In the order of their descriptors."""
+"""Standard streams in the order of their descriptors."""
 
 
 def open_closed_streams() -> None:

@@ -143,7 +143,7 @@ class RunEnding:
     """One came home."""
     scores: dict[str, float] = field(default_factory=dict)
     not_shipped: str = ""
-    """As in `Explanation`."""
+    """Same as in `Explanation`."""
 
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:

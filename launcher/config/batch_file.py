@@ -201,9 +201,9 @@ class _Jobs:
     """The points with their jobs, and what was seen of their values."""
 
     points: dict[str, BatchPoint] = field(default_factory=dict)
-    """By id."""
+    """Points by id."""
     numbers: dict[str, int] = field(default_factory=dict)
-    """By the job that a point makes: where that point stands, counted from 1."""
+    """Number of a point in the file, counted from 1, by the job that it makes."""
     unmentioned: set[str] = field(default_factory=set)
 
 

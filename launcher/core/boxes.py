@@ -99,4 +99,4 @@ class Collected:
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Where files lie that this computer's disk does not tell from others, by their paths on the box."""
     log_bytes_not_shown: int = field(default=0, compare=False)
-    """Of the log, downloaded after the training's end, when nobody looked at it any more."""
+    """Bytes of the log that were downloaded after the end, and not shown live."""

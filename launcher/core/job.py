@@ -120,7 +120,7 @@ class Checkpoints:
     files: Annotated[str, MinLen(1)] | None = None
     """A glob relative to the code folder or in `$VASTRUN_OUTPUTS/`; each match is one of `command`."""
     keep: Annotated[int, Ge(1), Le(100)] = 2
-    """How many of the newest are kept."""
+    """Number of the newest checkpoints that are kept."""
     every_s: Positive = 60.0
     """Least seconds between two checkpoints of `command` that are kept while it runs."""
     push: str | None = None

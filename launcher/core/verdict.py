@@ -26,7 +26,7 @@ class Evidence:
     left_out: tuple[str, ...] = ()
     """Outputs that were not offered for download, each with why; some of them where there are many."""
     left_out_count: int = 0
-    """How many there are."""
+    """Number of all outputs that were left out."""
     nonsense: str = ""
     """What of it is invalid; empty: nothing."""
 

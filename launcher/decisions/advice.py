@@ -14,7 +14,7 @@ _DEFAULT = "local"
 """Where a command goes that names no provider."""
 AFTER_SUCCESS = "nothing to do"
 _ANY_FILE = "JOB.yaml"
-"""Of a job that came from no file."""
+"""Name of the file in the advice for a job that came from none."""
 
 ADVICE: Mapping[Cause, str] = {
     Cause.USER_ERROR: "fix the program or the job file, then: {edited}",

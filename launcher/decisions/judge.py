@@ -35,7 +35,7 @@ _SIGNALS = {128 + number: number.name for number in signal.Signals}
 _UNFIT_IMAGE = 78
 """No other machine would do better with it."""
 _MAX_NAMED = 5
-"""Of the outputs that were not downloaded."""
+"""Number of outputs that were not downloaded and are named."""
 DIED = 137
 """What the lease leaves of a run whose `run.sh` was killed."""
 

@@ -27,7 +27,7 @@ from trainer.contract import layout
 _PATIENCE_S = 300.0
 _PAUSE_S = 2.0
 _SHORT_REST_BYTES = 100_000
-"""Of a log's end that was not shown: no word is lost about less."""
+"""Bytes of a log that may go unshown at its end without a word."""
 _UNPACK_TIMEOUT_S = 600.0
 _OK = PhaseEnd(result=Result.OK)
 _T = TypeVar("_T")

@@ -28,7 +28,7 @@ class Listing:
     left_out: tuple[str, ...] = ()
     """Outputs that the box does not offer for download, each with why; some of them where there are many."""
     left_out_count: int = 0
-    """How many there are."""
+    """Number of all files that were left out."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ USUAL_RESTARTS: Mapping[str, int] = {
 
 _LONGEST_TAG = 64
 NAMES_OUTPUTS = ("$VASTRUN_OUTPUTS/", "${VASTRUN_OUTPUTS}/")
-"""How a pattern begins that names the folder of which everything is downloaded."""
+"""Prefix of a pattern for the folder from which everything is downloaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class JobCheckpoints:
     files: str
     """A glob relative to the working folder, or in `$VASTRUN_OUTPUTS/`; each match is a checkpoint."""
     keep: int = 2
-    """How many of the newest are kept."""
+    """Number of the newest checkpoints that are kept."""
     every_s: float = 60.0
     """Least seconds between two that are taken while the program runs."""
 
@@ -142,7 +142,7 @@ class Job:
     batch: JobBatch | None = None
     """None: the run is of no batch."""
     checkpoints: JobCheckpoints | None = None
-    """None: a program's own checkpoints are not looked for."""
+    """Checkpoints of the command; None: it has none."""
 
     @classmethod
     def read(cls, box: Path) -> Job:

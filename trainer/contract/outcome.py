@@ -201,7 +201,7 @@ class Outcome:
     stop_cause: Name | None = None
     """What the stop file said: stopped, pruned, time_limit, money_limit, slow; None: there was none."""
     stop_sent_at: Moment | None = None
-    """When SIGTERM was sent to ranks that had not ended, epoch seconds; None: it was not, or an older box."""
+    """Time at which SIGTERM was sent to running ranks, in epoch seconds; None: never, or an older box."""
     stop_sent_step: Step | None = None
     """Step that every rank had reported by then; None: no stop was sent, or an older box."""
     final_record: bool = False

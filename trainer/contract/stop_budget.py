@@ -11,7 +11,7 @@ ONSTART_S = 100.0
 PUSH_S = 95.0
 """When the push of the last checkpoint to its URL is given up."""
 CHECKPOINT_S = 80.0
-"""When the supervisor gives up keeping the last checkpoint of a user's own program."""
+"""Seconds after which the supervisor gives up keeping the last checkpoint of a user's program."""
 SUPERVISOR_SAVING_S = 70.0
 """When the supervisor kills the ranks, if one of them is saving a checkpoint."""
 SUPERVISOR_S = 45.0

@@ -27,7 +27,7 @@ _READ_LATE = "NCCL_"
 _ENDS_WITHIN_S = 5.0
 """An agent that was killed is not waited for any longer."""
 _F_SETPIPE_SZ = 1031
-"""Of linux/fcntl.h: Python 3.9 has no name for it."""
+"""Command of linux/fcntl.h: Python 3.9 has no name for it."""
 _ROOM = 1 << 20
 """For an order that nobody reads yet: the environment of a container may be large."""
 

@@ -34,7 +34,7 @@ _TEMPORARY = re.compile(r"\.|tmp[-_.]", re.IGNORECASE)
 _NOTES = frozenset(
     (".txt", ".json", ".jsonl", ".yaml", ".yml", ".csv", ".log", ".md", ".html", ".png", ".py")
 )
-"""Endings of files that stand beside checkpoints, and are none unless the pattern names them."""
+"""Endings of files next to checkpoints, which are none unless the pattern names them."""
 _NOTE_NAMES = frozenset(("latest", "latest_universal", "checkpoint"))
 """Files that name the newest checkpoint: of DeepSpeed, and of others."""
 _ZIP = b"PK\x03\x04"
@@ -89,7 +89,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundEntries:
-    """What one look found."""
+    """Entries that one poll found."""
 
     entries: tuple[Entry, ...]
     outside: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ _NO_LAST_LINES = (None, 0, *_ENDED_BY_OTHERS)
 """Exit codes of ranks that did not fail by themselves, or were not seen to."""
 _FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
 _SHELL_SIGNALS = {128 + signal.Signals[name]: name for name in _FATAL}
-"""What a shell, a script or a pipeline exits with when a signal ended its program."""
+"""Exit codes of a shell, a script or a pipeline whose program a signal ended."""
 _AT_THE_END_OF_TIME = 1e11
 """Later than any moment, and a number that JSON has: supervisors tell each other of such ranks, too."""
 
@@ -105,7 +105,7 @@ class Diagnosis:
     ranks: tuple[RankEnd, ...]
     first_failure: RankEnd | None
     stop_sent_at: float | None = None
-    """When ranks that had not ended were asked to stop, epoch seconds; None: none was."""
+    """Time at which running ranks were sent SIGTERM, in epoch seconds; None: never."""
 
 
 def diagnose(box: Path, watched: Watched) -> Diagnosis:

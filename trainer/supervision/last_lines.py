@@ -11,10 +11,10 @@ from trainer.supervision.ranklogs import as_text
 
 _MAX_LINES = 12
 _MAX_CHARACTERS = 300
-"""Of one line; the log has the whole line."""
+"""Maximum length of one line; the log has the whole line."""
 _TAIL_BYTES = 1 << 14
 _OF_RANK = re.compile(r"^\[rank\d+\]: ?")
-"""What torch puts before a line once a process group exists."""
+"""Prefix that torch puts before a line once a process group exists."""
 
 
 def last_lines(log: Path) -> str | None:

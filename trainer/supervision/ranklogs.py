@@ -19,7 +19,7 @@ _CHUNK = 1 << 18
 _LONGEST_LINE = 8192
 _PROGRESS_INTERVAL_S = 1.0
 _END_BYTES = 1 << 18
-"""Of a rank's output, added where there is no time for all of it."""
+"""Bytes of a rank's output that are added where there is no time for all of it."""
 
 
 @dataclass(kw_only=True)

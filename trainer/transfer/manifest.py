@@ -25,11 +25,11 @@ _STILL_WRITTEN = (layout.LOG, layout.EXIT, layout.MANIFEST)
 
 _MAX_FILES = 50_000
 _MAX_FILES_BYTES = 15 << 20
-"""What the launcher reads of a manifest: `launcher/gate/caps.py`."""
+"""Limit of the launcher on a manifest: `launcher/gate/caps.py`."""
 _MAX_PATH_BYTES = 1024
 _MAX_LEFT_OUT = 100
 _ENTRY_BYTES = 120
-"""Of a file in the manifest, besides its path."""
+"""Bytes of a file in the manifest, without its path."""
 
 
 @dataclass(frozen=True, kw_only=True)
