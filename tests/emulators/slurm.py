@@ -9,11 +9,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from types import TracebackType
 
+from tests.ports import free_port
 from tests.waiting import eventually
 
 NODES = ("n1", "n2")
@@ -98,8 +98,7 @@ class Slurm:
         (self._folder / "state").mkdir()
         for name in NODES:
             (self._folder / f"spool-{name}").mkdir()
-        with ExitStack() as stack:
-            controller, *ports = (stack.enter_context(_free()).getsockname()[1] for _ in ("", *NODES))
+        controller, *ports = (free_port() for _ in ("", *NODES))
         host = socket.gethostname().partition(".")[0]
         nodes = [
             f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
@@ -197,9 +196,3 @@ class Slurm:
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()
-
-
-def _free() -> socket.socket:
-    place = socket.socket()
-    place.bind(("127.0.0.1", 0))
-    return place

@@ -8,8 +8,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
 from tests.trainer.conftest import Box, ended, forking, train
-from tests.trainer.supervision.meeting import free_port
 
 
 def boxes_of(folder: Path, nodes: int, **settings: Any) -> list[Box]:
@@ -21,7 +21,7 @@ class RunningNodes:
     """One rank on each node. What still runs at the end is killed."""
 
     def __init__(self, boxes: Sequence[Box]) -> None:
-        self._boxes, self._port = boxes, free_port()
+        self._boxes, self._port = boxes, free_port(2)
         self.processes: list[BaseProcess] = []
 
     def __enter__(self) -> RunningNodes:

@@ -87,6 +87,8 @@ class Peers:
     """By which ranks and supervisors date what happens here; epoch seconds."""
     _lines: list[_Line] = field(default_factory=list)
     _door: socket.socket | None = None
+    _port_error: str = ""
+    """Why this node cannot listen for the others yet."""
     _said_at: float = 0.0
     _ahead: Mapping[int, deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque[float](maxlen=_LAST_WORDS))
@@ -193,6 +195,8 @@ class Peers:
             if self.this_node.joins and 0 in self.others and self.others[0].is_over:
                 raise TooLateError("the training was over before this node joined it")
             if self.lost & self.needed or time.monotonic() > deadline:
+                if self._port_error:
+                    raise PeersError(f"other nodes cannot connect: {self._port_error}")
                 missing = [str(n) for n in self._elsewhere if n in self.lost or n not in self.others]
                 raise PeersError(f"node {', '.join(missing or '0')} did not come within {within_s:g} s")
             time.sleep(_LOOK_EVERY_S)
@@ -283,7 +287,12 @@ class Peers:
     def _open_door(self) -> None:
         if self._door is None:
             family = socket.AF_INET6 if ":" in self.this_node.address else socket.AF_INET
-            self._door = socket.create_server(("", self.this_node.port + 1), family=family)
+            try:
+                self._door = socket.create_server(("", self.this_node.port + 1), family=family)
+            except OSError as error:  # another program's connection may hold the port for a while
+                self._port_error = f"port {self.this_node.port + 1}: {error.strerror}"
+                return
+            self._port_error = ""
         while select.select([self._door], [], [], 0)[0]:
             self._add(self._door.accept()[0])
 

@@ -9,7 +9,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
+from tests.ports import free_port
 from tests.waiting import LONGEST_S, eventually
 
 _SETTINGS = ("listen_addresses=127.0.0.1", "fsync=off", "max_connections=200", "shared_buffers=16MB")
@@ -82,7 +82,7 @@ class PostgresServer:
             self.port = 0  # somebody was faster there
 
     def _starts(self) -> bool:
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         words = ["-D", str(self._folder / "data"), "-k", str(self._folder), "-p", str(self.port)]
         words += [word for setting in _SETTINGS for word in ("-c", setting)]
         with (self._folder / "log").open("ab") as log:
@@ -142,12 +142,6 @@ class PostgresServer:
         user = _user()
         whose = {} if os.geteuid() else {"user": user, "group": pwd.getpwnam(user).pw_gid}
         return {"cwd": "/", **whose}
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as place:
-        port: int = place.getsockname()[1]
-        return port
 
 
 @contextmanager

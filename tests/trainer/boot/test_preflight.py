@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
 from trainer.boot.preflight.forked import Forked, run_forked, say_ready
@@ -334,9 +334,7 @@ def test_a_torch_that_cannot_be_imported_is_no_fault_of_the_machine(
 
 def linked(folder: Path, least_mbps: str, nodes: int = 2) -> list[tuple[int, str]]:
     """How the step ends on each of two nodes, and what it says."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{free.getsockname()[1]}"
+    place = f"127.0.0.1:{free_port(2)}"
     job = {
         "run_id": "calm-heron-3f1a",
         "ranks": 2,

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.ports import free_port
 from tests.trainer.conftest import SMALL, Box
-from tests.trainer.supervision.meeting import free_port
 from tests.trainer.test_training import make_data
 from tests.waiting import LONGEST_S, eventually
 from trainer.checkpoints.contents import MODEL, OUTER
@@ -60,7 +60,7 @@ class Cluster:
     """Machines of this computer, each a supervisor with a rank."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._port = folder, free_port()
+        self._folder, self._port = folder, free_port(2)
         self.supervisors: dict[str, subprocess.Popen[bytes]] = {}
         self.boxes: dict[str, Box] = {}
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
+from tests.ports import free_port
 from tests.waiting import LONGEST_S
 from trainer.distributed.nodes import ThisNode
 from trainer.supervision.diagnosis import Watched
@@ -18,22 +18,10 @@ from trainer.supervision.rank_process import RankProcess
 _T = TypeVar("_T")
 
 
-def free_port() -> int:
-    """A port whose next one is free too."""
-    while True:
-        with socket.create_server(("", 0)) as first:
-            found: int = first.getsockname()[1]
-            try:
-                socket.create_server(("", found + 1)).close()
-            except OSError:
-                continue
-            return found
-
-
 @contextmanager
 def meeting(nodes: int, *, ahead_s: Sequence[float] = ()) -> Iterator[list[Peers]]:
     """The sides of so many nodes. `ahead_s`: by how much the clock of each is ahead."""
-    port = free_port()
+    port = free_port(2)
     with ExitStack() as stack:
         places = [ThisNode(node=node, nodes=nodes, host="127.0.0.1", port=port) for node in range(nodes)]
         sides = [

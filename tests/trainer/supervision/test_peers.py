@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from tests.trainer.supervision.meeting import free_port
+from tests.ports import free_port
 from tests.waiting import LONGEST_S, eventually
 from trainer.contract.outcome import RankEnd
 from trainer.distributed.nodes import ThisNode
@@ -26,7 +27,7 @@ def end(rank: int, exit_code: int = 0) -> DatedEnd:
 @pytest.fixture
 def port() -> int:
     """Where node 0 is reached."""
-    return free_port()
+    return free_port(2)
 
 
 @pytest.fixture
@@ -102,6 +103,22 @@ def test_with_the_first_node_all_others_are_lost(join: Join) -> None:
     sides[0].__exit__()
     listening(sides[1:], lambda: all(peers.failing for peers in sides[1:]))
     assert (sides[1].lost, sides[2].lost) == ({0, 2}, {0, 1})
+
+
+def test_the_first_node_waits_until_a_port_in_use_is_free(join: Join, port: int) -> None:
+    with socket.create_server(("", port + 1)):
+        host, other = join(0, 2), join(1, 2)
+        host.listen()
+    listening([host, other], lambda: host.complete and other.complete)
+
+
+def test_a_port_that_stays_in_use_is_named(join: Join, port: int) -> None:
+    host = join(0, 2)
+    with (
+        socket.create_server(("", port + 1)),
+        pytest.raises(PeersError, match=f"cannot connect: port {port + 1}: Address already in use"),
+    ):
+        host.meet(within_s=0.3, given_up=lambda: False)
 
 
 def test_a_node_that_says_nothing_any_more_is_lost(join: Join) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from tests.trainer.supervision.launches import Launched
-from tests.trainer.supervision.meeting import free_port
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
 
@@ -51,7 +51,7 @@ Nodes = Callable[..., list[Node]]
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
     """Starts them; what is left of them at the end is killed."""
-    started, port = list[Node](), free_port()
+    started, port = list[Node](), free_port(2)
 
     def start(program: str, nodes: int = 2, **job: Any) -> list[Node]:
         for node in range(nodes):
