@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from launcher.core import Instance, RentalOrder
 from launcher.ports import Clock
 from trainer.contract import layout
-from trainer.contract.outcome import CheckpointEnd, FileSum, Outcome, RankEnd
+from trainer.contract.outcome import REASONS, CheckpointEnd, FileSum, Outcome, RankEnd
 
 RANKS = 2
 """On each box."""
@@ -44,6 +44,8 @@ class Training:
     """Its ranks tell their steps."""
     outcome: Callable[[Outcome], Outcome] | None = None
     """Changes the outcome of a success into that of another ending."""
+    stopped: Callable[[Outcome], Outcome] | None = None
+    """Changes the outcome of a stop."""
     exit_code: int = 0
     writes_outcome: bool = True
     leaves: Mapping[str, bytes] = field(default_factory=dict)
@@ -257,7 +259,9 @@ class FakeBox:
             final_record=False,
             steps_done=self.step(),
         )
-        self._leave(stopped, 143)
+        if self.training.stopped is not None:
+            stopped = self.training.stopped(stopped)
+        self._leave(stopped, REASONS[stopped.reason].exit_code)
 
     @property
     def _world_size(self) -> int:

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from launcher.core import Cause, Run
-from launcher.core.job import Limits
-from launcher.core.verdict import VERDICT_OF
+from launcher.core.job import Limits, Success
+from launcher.core.verdict import VERDICT_OF, Verdict
 from launcher.decisions.host_history import avoided
 from tests.fakebox import Training
-from tests.jobs import train_job
+from tests.jobs import command_job, train_job
 from tests.launcher.faults import Fault, Killed
-from tests.launcher.slow_world import FAST, LIMITS, SLOW, earlier_runs, long_job, slow_world
+from tests.launcher.slow_world import FAST, LIMITS, SLOW, STEPS, earlier_runs, long_job, slow_world
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import RUN_ID, World
+from trainer.contract.outcome import Check, Outcome
 
 NAMED = "trains at 0.10 of what RTX 4090 x2 has shown (10 steps/s, 3 runs)"
 
@@ -122,6 +123,46 @@ def test_the_run_goes_on_on_another_host(tmp_path: Path) -> None:
     assert first.host != second.host
     assert desk.machines() == 0
     assert "ended with slow" in end.stderr
+
+
+def own_program(training: Training, *, stopped_at_step: int = 200) -> Training:
+    """A user's own program at that pace, which saves on SIGTERM and exits 0."""
+
+    def stopped(outcome: Outcome) -> Outcome:
+        steps = Check(name="steps", holds=False, text=f"every rank reached step {stopped_at_step} of {STEPS}")
+        ranks = tuple(replace(rank, exit_code=0, reason=None) for rank in outcome.ranks)
+        times = {"stop_sent_at": outcome.ended_at - 2, "stop_sent_step": stopped_at_step}
+        return replace(outcome, kind="command", ranks=ranks, checks=(steps,), **times)  # type: ignore[arg-type]
+
+    def finished(outcome: Outcome) -> Outcome:
+        steps = Check(name="steps", holds=True, text=f"every rank reached step {STEPS} of {STEPS}")
+        return replace(outcome, kind="command", checks=(steps,), checkpoint=None)
+
+    return replace(training, kind="command", outcome=finished, stopped=stopped)
+
+
+def test_a_program_that_exits_0_when_it_leaves_a_slow_machine_is_tried_again_on_another_host(
+    tmp_path: Path,
+) -> None:
+    spec = command_job(success=Success(steps=STEPS), limits=LIMITS)
+    desk = Terminal(tmp_path, own_program(SLOW), own_program(FAST))
+    desk.job.write_text(
+        "name: demo\nresources: {gpus: 2}\nlimits: {hours: 5, usd: 30}\nretry: {slow: 1}\n"
+        "command: python train.py\nsuccess: {steps: 3000}\n"
+    )
+    for run in earlier_runs(spec):
+        desk.ledger.add(run)
+
+    end = desk.launch()
+
+    assert end.exit_code == 0, end.output
+    second, first, *_ = desk.ledger.runs()
+    assert (first.verdict, first.cause) == (Verdict.FAILED, Cause.SLOW)
+    assert "at step 200 of 3000" in first.detail or any("at step 200" in p.text for p in first.proofs)
+    assert (second.verdict, second.parent) == (Verdict.SUCCEEDED, first.id)
+    assert first.host != second.host
+    assert desk.market.rentals == 2
+    assert desk.machines() == 0
 
 
 @pytest.mark.slow
