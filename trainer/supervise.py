@@ -35,6 +35,7 @@ from trainer.supervision.evidence import (
     stamps,
 )
 from trainer.supervision.launch import put_aside
+from trainer.supervision.logged_curves import LoggedCurves
 from trainer.supervision.own_checkpoints import OwnCheckpoints
 from trainer.supervision.peers import Peers, PeersError, TooLateError
 from trainer.supervision.processes import adopt_orphans, kill_descendants
@@ -105,9 +106,10 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
     peers.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
     start, history = first_start(job, peers), list[StartRecord]()
     checkpoints = OwnCheckpoints.of(box, job, log.say)
+    curves = LoggedCurves.of(box, job, log.say, is_host=peers.this_node.is_host)
     while True:
         start = replace(start, resume=checkpoints.restore())
-        with checkpoints.watching():
+        with checkpoints.watching(), curves.reading():
             watched = run_ranks(box, job, start, begin, stop, log, peers)
         checkpoints.last_look(stop, ended_well=_all_exited_0(watched))
         diagnosis = diagnose(box, watched)

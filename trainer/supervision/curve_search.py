@@ -1,0 +1,144 @@
+"""Curve search: the files of TensorBoard and W&B that the run's program writes. Standard library only.
+
+Files that a process has open are found wherever they are; others in the program's folder and among its
+outputs, as TensorBoard's writer opens its file only for a moment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainer.contract import layout
+from trainer.contract.job import working_folder
+from trainer.contract.records import read_small
+from trainer.supervision.curve_file import CurveFile
+from trainer.supervision.processes import descendants
+from trainer.supervision.rank_process import read_processes
+from trainer.supervision.tensorboard_file import TensorBoardFile
+from trainer.supervision.wandb_file import WandbFile
+
+MAX_FILES = 64
+"""Files of one start that are read."""
+_MAX_ENTRIES = 20_000
+"""Files and folders that one search looks at."""
+_TENSORBOARD = re.compile(r"events\.out\.tfevents\.\d+\..+")
+_WANDB = re.compile(r"run-[\w.-]+\.wandb")
+_PID = re.compile(r"\.(\d+)\.\d+(\.v2)?$")
+"""Number of the process in the name of an event file."""
+_MAX_DIGITS = 9
+_SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
+_OURS = frozenset(
+    Path(name).parts[0] for name in (layout.RUN, layout.PACKAGES, layout.LIBRARY, layout.DATA, layout.SLOTS)
+)
+"""Folders of the box in which no program logs; its outputs are searched by themselves."""
+_ENVIRONMENT_BYTES = 1 << 18
+
+
+@dataclass
+class CurveSearch:
+    """Finds files that rank 0 has written since its start."""
+
+    box: Path
+    _seen: dict[Path, int] = field(default_factory=dict)
+    """Size at the start of the files that were there before; 0 of all others."""
+    _of_other_ranks: set[Path] = field(default_factory=set)
+    _found: set[Path] = field(default_factory=set)
+
+    def begin(self) -> None:
+        """Note what is there before the program starts: only what is added to it counts."""
+        self._found, self._of_other_ranks = set(), set()
+        self._seen = {path: _size(path) for path in self._below_folders()}
+
+    def open_files(self) -> Iterator[CurveFile]:
+        """Yield files that are new, of those that a process has open."""
+        for pid in descendants(os.getpid()):
+            for path in _open_files(pid):
+                if path in self._found or path in self._of_other_ranks:
+                    continue
+                if _is_of_rank_0(pid):
+                    yield from self._new(path)
+                else:
+                    self._of_other_ranks.add(path)
+
+    def all_files(self) -> Iterator[CurveFile]:
+        """Yield files that are new, of those in the program's folder and among its outputs."""
+        ranks = {process.pid: process.rank for process in read_processes(self.box)}
+        living = frozenset(descendants(os.getpid()))
+        for path in self._below_folders():
+            if path in self._found or path in self._of_other_ranks:
+                continue
+            if _size(path) > self._seen.get(path, 0) and _is_written_by_rank_0(path, ranks, living):
+                yield from self._new(path)
+
+    def _new(self, path: Path) -> Iterator[CurveFile]:
+        if path in self._found or len(self._found) >= MAX_FILES:
+            return
+        self._found.add(path)
+        kind = WandbFile if _WANDB.fullmatch(path.name) else TensorBoardFile
+        yield kind(path, offset=self._seen.get(path, 0))
+
+    def _below_folders(self) -> list[Path]:
+        root, outputs = working_folder(self.box).resolve(), (self.box / layout.OUTPUTS).resolve()
+        skipped = _OURS if root == self.box.resolve() else frozenset()
+        return sorted({*_below(root, skipped), *_below(outputs, frozenset())})
+
+
+def _below(root: Path, skipped: frozenset[str]) -> Iterator[Path]:
+    """Yield the files of curves below a folder; links are not followed."""
+    folders, left = [str(root)], _MAX_ENTRIES
+    while folders and left > 0:
+        folder = folders.pop()
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                left -= 1
+                if left <= 0:
+                    return
+                if entry.is_dir(follow_symlinks=False):
+                    is_hidden = entry.name.startswith(".") or entry.name in _SKIPPED
+                    if not is_hidden and not (folder == str(root) and entry.name in skipped):
+                        folders.append(entry.path)
+                elif _is_curve_file(entry.name) and entry.is_file(follow_symlinks=False):
+                    yield Path(entry.path)
+
+
+def _is_curve_file(name: str) -> bool:
+    return bool(_TENSORBOARD.fullmatch(name) or _WANDB.fullmatch(name))
+
+
+def _open_files(pid: int) -> Iterator[Path]:
+    with suppress(OSError):  # it has ended, or is another user's
+        for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 (a name is all that is needed)
+            with suppress(OSError):
+                target = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
+                if _is_curve_file(target.rpartition("/")[2]):
+                    yield Path(target)
+
+
+def _is_of_rank_0(pid: int) -> bool:
+    """Tell whether a process is of rank 0, by its environment; one without ranks is."""
+    try:
+        environment = read_small(Path(f"/proc/{pid}/environ"), _ENVIRONMENT_BYTES)
+    except (OSError, ValueError):
+        return True
+    ranks = [entry[5:] for entry in environment.split(b"\0") if entry.startswith(b"RANK=")]
+    return ranks in ([], [b"0"])
+
+
+def _is_written_by_rank_0(path: Path, ranks: Mapping[int, int], living: frozenset[int]) -> bool:
+    """Tell by the number of a process in its name; a file without one is taken for one of rank 0."""
+    named = _PID.search(path.name)
+    if named is None or len(named[1]) > _MAX_DIGITS:
+        return True
+    pid = int(named[1])
+    return ranks.get(pid, 0) == 0 and (pid not in living or _is_of_rank_0(pid))
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0

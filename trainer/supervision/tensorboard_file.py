@@ -1,0 +1,152 @@
+"""TensorBoard's event files: the scalars that SummaryWriter, Keras, Lightning and others write there.
+
+Frames are those of TFRecord: length, its checksum, the message `Event`, a checksum of that. Only the first
+checksum is looked at: it shows that a length is one, and CRC-32C of whole messages, in Python, would take
+longer than all the rest. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO, ClassVar
+
+from trainer.supervision.curve_file import MAX_RECORD, MAX_STEP, BrokenFileError, CurveFile, CurvePoint
+from trainer.supervision.protobuf import (
+    BYTES,
+    FIXED32,
+    VARINT,
+    MessageField,
+    fields,
+    number_of,
+    signed,
+    varints,
+)
+
+_HEADER = struct.Struct("<QI")
+_FOOTER = 4
+_POLYNOMIAL = 0x82F63B78
+_MASK_DELTA = 0xA282EAD8
+_DIGITS = 7
+"""Significant digits of a number that was stored in 32 bits."""
+_FLOAT, _DOUBLE, _INT32, _INT64, _BFLOAT16, _HALF = 1, 2, 3, 9, 14, 19
+"""`dtype` of a tensor."""
+_CONTENT = {_FLOAT: "<f", _DOUBLE: "<d", _INT32: "<i", _INT64: "<q", _HALF: "<e"}
+
+
+class TensorBoardFile(CurveFile):
+    """One event file."""
+
+    has_sub_runs: ClassVar[bool] = True
+
+    def _next_record(self, file: BinaryIO, size: int) -> bytes | None:
+        if size - self.offset < _HEADER.size:
+            return None
+        file.seek(self.offset)
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            return None
+        length, checksum = _HEADER.unpack(header)
+        if masked_crc32c(header[:8]) != checksum:
+            raise BrokenFileError(f"{self.path} has no record at byte {self.offset}")
+        end = self.offset + _HEADER.size + length + _FOOTER
+        if end > size:
+            return None
+        record = file.read(length) if length <= MAX_RECORD else b""
+        self.offset = end
+        return record
+
+    def _points_of(self, record: bytes) -> Iterator[CurvePoint]:
+        step, summaries = 0, []
+        for kind, integer, content in fields(record):
+            if kind == (2, VARINT):
+                step = signed(integer)
+            elif kind == (5, BYTES):
+                summaries.append(content)
+        if not 0 <= step <= MAX_STEP:
+            return
+        for summary in summaries:
+            for kind, _, content in fields(summary):
+                if kind == (1, BYTES):
+                    yield from _scalar(step, content)
+
+
+def _scalar(step: int, summary_value: bytes) -> Iterator[CurvePoint]:
+    """Yield the point of a `Summary.Value`, where it is one."""
+    tag, value = b"", None
+    for kind, _, content in fields(summary_value):
+        if kind == (1, BYTES):
+            tag = content
+        elif kind == (2, FIXED32):
+            value = _rounded(number_of("<f", content))
+        elif kind == (8, BYTES):
+            value = _tensor_value(content)
+    if value is not None:
+        yield CurvePoint(step, tag.decode("utf-8", "replace"), value if math.isfinite(value) else None)
+
+
+def _tensor_value(tensor: bytes) -> float | None:
+    """Return the number in a tensor without dimensions; None of any other."""
+    dtype, found = 0, list[MessageField]()
+    for field in fields(tensor):
+        number, _ = field.kind
+        if field.kind == (1, VARINT):
+            dtype = field.integer
+        elif field.kind == (2, BYTES) and any(part.kind[0] == 2 for part in fields(field.content)):
+            return None  # it has dimensions
+        elif number in (4, 5, 6, 7, 10, 13):
+            found.append(field)
+    return _field_value(found[0], dtype) if len(found) == 1 else None
+
+
+def _field_value(field: MessageField, dtype: int) -> float | None:
+    """Return the number of a field that has one: packed or not."""
+    number, wire = field.kind
+    if wire == VARINT:
+        return _integer(number, dtype, field.integer)
+    if number == 4:
+        return _rounded(number_of(_CONTENT[dtype], field.content)) if dtype in _CONTENT else None
+    if number == 5:
+        return _rounded(number_of("<f", field.content))
+    if number == 6:
+        return number_of("<d", field.content)
+    numbers = list(varints(field.content))
+    return _integer(number, dtype, numbers[0]) if len(numbers) == 1 else None
+
+
+def _integer(number: int, dtype: int, value: int) -> float | None:
+    """Return the number of a varint: an integer, or the bits of a short float."""
+    if number in (7, 10):
+        return float(signed(value))
+    if number != 13 or value >> 16:
+        return None
+    if dtype == _BFLOAT16:
+        return _rounded(number_of("<f", struct.pack("<I", value << 16)))
+    return number_of("<e", struct.pack("<H", value)) if dtype == _HALF else None
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _crc_table() -> tuple[int, ...]:
+    table = []
+    for byte in range(256):
+        remainder = byte
+        for _ in range(8):
+            remainder = remainder >> 1 ^ (_POLYNOMIAL if remainder & 1 else 0)
+        table.append(remainder)
+    return tuple(table)
+
+
+_TABLE = _crc_table()
+
+
+def masked_crc32c(content: bytes) -> int:
+    """Return the checksum as TFRecord stores it."""
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
