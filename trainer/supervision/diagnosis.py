@@ -22,9 +22,11 @@ from trainer.distributed.exit import (
     reason_of_text,
 )
 from trainer.distributed.nodes import ThisNode
-from trainer.supervision.last_lines import last_line, last_lines
+from trainer.supervision.failure_line import failure_line, lost_process_line, peak_text, where_text
+from trainer.supervision.last_lines import last_lines
 from trainer.supervision.launch_agent import AgentRecord
-from trainer.supervision.memory_counters import MemoryUse, gib
+from trainer.supervision.lost_process import lost_a_process
+from trainer.supervision.memory_counters import MemoryUse
 from trainer.supervision.progress import beat_of
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.stop import stopped_by
@@ -81,6 +83,8 @@ class Watched:
     """Step that every rank has to reach for a success, as the job says; None: it names none."""
     memory_killed: bool = False
     """The kernel killed something for want of memory meanwhile."""
+    memory_killed_at: float | None = None
+    """When it last killed a process of this run; None: it did not, or nobody counts them by run."""
     memory_use: MemoryUse | None = None
     """Memory that was in use on this node; None: nothing was killed, or it is not known."""
     disk_full: bool = False
@@ -160,15 +164,27 @@ def _reason(
     if first is None:
         return "finished", "the rank exited 0" if len(ends) == 1 else f"all {len(ends)} ranks exited 0"
     if _blamed(first, watched):
-        reason = reason_of_end(first.end, memory_killed=watched.memory_killed)
-        if reason == "stopped":
-            return reason, f"rank {first.end.rank} had SIGTERM from outside of this run; {_saved(ends)}"
-        if reason == "error" and watched.disk_full:  # nothing could be written about it, and nothing else
-            return "disk", f"{_failure_line(first.end, reason, watched)}; the disk is full"
-        return reason, _failure_line(first.end, reason, watched)
+        return _reason_of_rank(ends, first, watched)
     if watched.stop_cause is not None:
         return "stopped", _stop_line(ends, watched)
     return _agent_reason(watched), _agent_line(box, watched)
+
+
+def _reason_of_rank(ends: Sequence[DatedEnd], first: DatedEnd, watched: Watched) -> tuple[Reason, str]:
+    """Return why a rank failed by itself, and one line about it."""
+    end = first.end
+    peaks = {process.rank: process.peak_bytes for process in watched.processes}
+    peak = peak_text(watched.memory_use, peaks.get(end.rank))
+    reason = reason_of_end(end, memory_killed=watched.memory_killed)
+    killed_at, killed = watched.memory_killed_at, watched.memory_killed
+    if lost_a_process(reason, end, first.at, killed_at=killed_at, killed_elsewhere=killed):
+        return "oom", lost_process_line(end, peak)
+    if reason == "stopped":
+        return reason, f"rank {end.rank} had SIGTERM from outside of this run; {_saved(ends)}"
+    line = failure_line(end, reason, training=watched.training, peak=peak)
+    if reason == "error" and watched.disk_full:  # nothing could be written about it, and nothing else
+        return "disk", f"{line}; the disk is full"
+    return reason, line
 
 
 def _was_stop_sent(ends: Sequence[DatedEnd], watched: Watched) -> bool:
@@ -188,41 +204,12 @@ def _exited_because_of_stop(ends: Sequence[DatedEnd], watched: Watched) -> bool:
 
 
 def _hang_line(hang: Hang) -> str:
-    where = _where(hang.step, hang.activity)
+    where = where_text(hang.step, hang.activity)
     frame = f", in {hang.frame}" if hang.frame else ""
     # When all wait, what they wait in is where it went wrong.
     all_wait = hang.in_collective and len(hang.waits) > 1
     apart = f"; waiting: {', '.join(hang.waits)}" if all_wait else ""
     return f"rank {hang.rank} made no progress for {hang.stalled_s:.0f} s{where}{frame}{apart}"
-
-
-def _failure_line(end: RankEnd, reason: Reason, watched: Watched) -> str:
-    where, who = _where(end.step, end.activity), f"rank {end.rank}"
-    if reason == "oom" and end.signal:
-        return f"{who} was killed by the kernel (out of memory){where}{_memory_peak(end, watched)}"
-    if end.signal:
-        # A shell, or a launcher that the program brings, says by its exit code what ended its child.
-        code = f" (exit code {end.exit_code})" if (end.exit_code or 0) > 0 else ""
-        return f"{who} was killed by {end.signal}{code}{where}" + (
-            f": {end.exception}" if end.exception else ""
-        )
-    if end.exception and reason == "error" and not watched.training:
-        return f"your program raised {end.exception} ({who}{where})"
-    if end.exception:
-        return f"{who} failed{where}: {end.exception}"
-    if end.exit_code == 0:
-        return f"{who} exited with code 0{where} before the training was done"
-    said = last_line(end.last_lines)
-    return f"{who} exited with code {end.exit_code}{where}" + (f"; last line: {said}" if said else "")
-
-
-def _memory_peak(end: RankEnd, watched: Watched) -> str:
-    """Say how much memory was in use: by all, where that is limited and known, else by the rank alone."""
-    if watched.memory_use is not None:
-        return f"; {watched.memory_use}"
-    peaks = {process.rank: process.peak_bytes for process in watched.processes}
-    peak = peaks.get(end.rank)
-    return f"; it used at most {gib(peak)}" if peak else ""
 
 
 def _stop_line(ends: Sequence[DatedEnd], watched: Watched) -> str:
@@ -256,12 +243,6 @@ def _agent_line(box: Path, watched: Watched) -> str:
     how = raised.exception if raised else signal_name(code) or f"exit code {code}"
     started = "after it had started the ranks" if watched.processes else "before any rank started"
     return f"the launch agent failed {started}: {how}"
-
-
-def _where(step: int, activity: str) -> str:
-    if not step and not activity:
-        return ""
-    return f" at step {step}" + (f" ({activity})" if activity not in ("", "step") else "")
 
 
 def read_ends(

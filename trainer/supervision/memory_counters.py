@@ -6,8 +6,9 @@ The kernel counts both for each cgroup; who holds a machine counts them for each
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.contract import layout
@@ -41,9 +42,40 @@ def memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int
 
     By the kernel, in this cgroup, else on this computer; and by who holds the machine, in this slot of it.
     """
-    names = ("memory.events", "memory.oom_control")
-    kernel = [folder / name for folder in _folders(proc, cgroups) for name in names]
+    kernel = _events(proc, cgroups)
     return _count("oom_kill", (box / layout.MEMORY_EVENTS,)) + _count("oom_kill", (*kernel, proc / "vmstat"))
+
+
+def own_memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
+    """Count those in this cgroup and in this slot alone; 0 where only the whole computer is counted."""
+    return _count("oom_kill", (box / layout.MEMORY_EVENTS,)) + _count("oom_kill", _events(proc, cgroups))
+
+
+@dataclass(kw_only=True)
+class MemoryKills:
+    """Processes killed for want of memory since this was made."""
+
+    box: Path
+    last_at: float | None = None
+    """Time at which the last one in this cgroup or slot was seen, in epoch seconds; None: none was."""
+    _before: int = field(init=False)
+    _own: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        # The kernel's counters are of all that ever happened here: what counts is by how much they grow.
+        self._before, self._own = memory_kills(self.box), own_memory_kills(self.box)
+
+    def look(self) -> None:
+        """Note when another process was killed; to be called every second or so."""
+        own = own_memory_kills(self.box)
+        if own > self._own:
+            self.last_at = time.time()
+        self._own = own
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there was one at all, in this cgroup, or else on this computer."""
+        return self.last_at is not None or memory_kills(self.box) > self._before
 
 
 def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> MemoryUse | None:
@@ -56,6 +88,12 @@ def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Memor
         if limit and peak:
             break
     return MemoryUse(peak=peak, limit=limit) if peak and 0 < limit < _UNLIMITED else None
+
+
+def _events(proc: Path, cgroups: Path) -> list[Path]:
+    """Return the files in which the kernel may count for this cgroup."""
+    names = ("memory.events", "memory.oom_control")
+    return [folder / name for folder in _folders(proc, cgroups) for name in names]
 
 
 def _folders(proc: Path, cgroups: Path) -> Iterator[Path]:

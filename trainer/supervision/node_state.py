@@ -36,6 +36,8 @@ class NodeState:
     """Ranks that its supervisor killed."""
     memory_killed: bool = False
     """The kernel killed something there for want of memory."""
+    memory_killed_at: float | None = None
+    """When it last killed a process of the run there; None: it did not, or nobody counts them by run."""
     culprit: RankProgress | None = None
     """Of its ranks that stand still, the one that the others wait for."""
     hang: Hang | None = None

@@ -18,7 +18,7 @@ from trainer.distributed.nodes import ThisNode, network_environment
 from trainer.supervision.diagnosis import Watched, ends_here, left_early, signal_name
 from trainer.supervision.environment import rank_environment
 from trainer.supervision.launch import Launch
-from trainer.supervision.memory_counters import memory_kills, memory_use
+from trainer.supervision.memory_counters import MemoryKills, memory_use
 from trainer.supervision.node_state import NodeState
 from trainer.supervision.peers import Peers
 from trainer.supervision.processes import reap_orphans
@@ -67,20 +67,26 @@ def run_ranks(
     box: Path, job: Job, start: Start, begin: Begin, stop: StopRequest, log: MergedLog, peers: Peers
 ) -> Watched:
     """Start the ranks and return when none of them, nor anything that they started, is left."""
-    # The kernel's counter is of all that ever happened here: what counts is by how much it grows.
-    started_at, memory_kills_before, this_node = time.time(), memory_kills(box), peers.this_node
+    started_at, memory_kills, this_node = time.time(), MemoryKills(box=box), peers.this_node
     launch = begin(box, start.world_size, environment_of(box, job, start, this_node))
     if this_node.is_host:  # what lies on the others is theirs alone
         begin_pushing(box, job)
     log.follow(_tails(box, this_node.ranks(start.world_size)))
     watch = Watch(
-        box=box, job=job, launch=launch, log=log, stop=stop, peers=peers, tracker=ProgressTracker(box=box)
+        box=box,
+        job=job,
+        launch=launch,
+        log=log,
+        stop=stop,
+        peers=peers,
+        tracker=ProgressTracker(box=box),
+        memory_kills=memory_kills,
     )
     watch.until_over()
     agent = launch.end(within_s=_AGENT_S)
     log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
     watch.report()
-    memory_killed = memory_kills(box) > memory_kills_before
+    memory_killed = memory_kills.has_any
     watched = Watched(
         started_at=started_at,
         this_node=this_node,
@@ -96,6 +102,7 @@ def run_ranks(
         stopped_at_step=watch.stopped_at_step,
         steps_needed=job.success.steps if job.success else None,
         memory_killed=memory_killed,
+        memory_killed_at=memory_kills.last_at,
         memory_use=memory_use(box) if memory_killed else None,
         disk_full=shutil.disk_usage(box).free < RESERVE,
         too_late=watch.too_late,
@@ -114,6 +121,7 @@ class Watch:
     stop: StopRequest
     peers: Peers
     tracker: ProgressTracker
+    memory_kills: MemoryKills
     hang: Hang | None = None
     stopped_at: float | None = None
     """When the ranks were first asked to stop; epoch seconds."""
@@ -144,6 +152,7 @@ class Watch:
         """Write `run/status.json`, and name in the log every rank that has ended."""
         processes = self.launch.processes()
         self._tell_ends(processes)
+        self.memory_kills.look()
         steps = self.job.train.steps if self.job.train else 0
         ranks_progress, ranks = self.tracker.ranks_progress(processes), self.launch.world_size
         write_status(self.box, ranks_progress, processes, world_size=ranks, steps=steps)
@@ -291,6 +300,7 @@ def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
         failing=any(dated.failed for dated in ends),
         killed=tuple(sorted(watched.killed)),
         memory_killed=watched.memory_killed,
+        memory_killed_at=watched.memory_killed_at,
     )
     if not peers.can_do_without_this or not (watched.hang or peers.state.failing or watched.stop_cause):
         peers.wait_until_ended()
@@ -299,6 +309,7 @@ def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
     stops = [
         peers.by_own_clock(state.node, state.stopped_at) for state in states if state.stopped_at is not None
     ]
+    kills = [peers.by_own_clock(s.node, s.memory_killed_at) for s in states if s.memory_killed_at is not None]
     return replace(
         watched,
         elsewhere=tuple(
@@ -308,6 +319,7 @@ def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
         ),
         killed=frozenset(rank for state in states for rank in state.killed),
         memory_killed=any(state.memory_killed for state in states),
+        memory_killed_at=max(kills, default=None),
         departed=tuple(
             dated for s in peers.in_this_start if s.node not in needed and s.failing for dated in s.ends or ()
         ),

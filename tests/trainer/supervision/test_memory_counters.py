@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainer.contract import layout
-from trainer.supervision.memory_counters import memory_kills, memory_use
+from trainer.supervision.memory_counters import MemoryKills, memory_kills, memory_use, own_memory_kills
 
 GIB = 1 << 30
 V2_OWN = {
@@ -68,3 +68,20 @@ def test_kills_by_the_holder_of_a_machine_are_added_and_its_limit_is_the_slots(t
     places = write(tmp_path, V2_OWN | {layout.MEMORY_EVENTS: events})
     assert memory_kills(*places) == 4
     assert str(memory_use(*places)) == "peak memory 4.0 GiB of 3.0 GiB"
+
+
+def test_only_a_kill_in_the_own_cgroup_or_slot_is_dated(tmp_path: Path) -> None:
+    assert own_memory_kills(*write(tmp_path / "own", V2_OWN)) == 3
+    assert own_memory_kills(*write(tmp_path / "computer", NONE)) == 0
+    slot = tmp_path / "slot"
+    slot.mkdir()
+    kills = MemoryKills(box=slot)
+    kills.look()
+    assert (kills.has_any, kills.last_at) == (False, None)
+    (slot / layout.MEMORY_EVENTS).write_text("oom_kill 1\n")
+    kills.look()
+    first_at = kills.last_at
+    kills.look()
+
+    assert kills.has_any
+    assert first_at is not None and kills.last_at == first_at

@@ -1,0 +1,105 @@
+"""A rank that fails because a process of its was killed for want of memory is no user error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.supervision.launches import Launched
+from tests.trainer.supervision.test_conclude import exits, outcome
+from trainer.contract import layout
+from trainer.contract.outcome import RankEnd, Reason
+from trainer.supervision.lost_process import lost_a_process
+from trainer.supervision.memory_counters import MemoryUse
+
+GONE = "RuntimeError: DataLoader worker (pid(s) 71) exited unexpectedly"
+KILLED = "subprocess.CalledProcessError: Command 'tool' died with <Signals.SIGKILL: 9>."
+POOL = "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly"
+
+
+@pytest.mark.parametrize(
+    ("reason", "exception", "at", "killed_at", "killed_elsewhere", "lost"),
+    [
+        ("error", KILLED, 100.0, 99.0, True, True),
+        ("error", "EOFError: Ran out of input", 100.0, 99.0, True, True),
+        ("error", None, 100.0, 99.0, True, True),
+        ("signal", GONE, 100.0, 99.0, True, True),
+        ("error", KILLED, 100.0, 104.0, True, True),
+        ("error", "ValueError: boom", 1000.0, 99.0, True, False),
+        ("error", "ValueError: boom", 50.0, 99.0, True, False),
+        ("error", KILLED, 100.0, None, True, True),
+        ("signal", GONE, 100.0, None, True, True),
+        ("error", POOL, 100.0, None, True, True),
+        ("error", "ValueError: boom", 100.0, None, True, False),
+        ("error", "KeyError: 'skilled'", 100.0, None, True, False),
+        ("error", KILLED, 100.0, None, False, False),
+        ("disk", KILLED, 100.0, 99.0, True, False),
+        ("data", KILLED, 100.0, 99.0, True, False),
+        ("oom", KILLED, 100.0, 99.0, True, False),
+    ],
+)
+def test_a_failure_soon_after_a_kill_follows_from_it(
+    reason: Reason,
+    exception: str | None,
+    at: float,
+    killed_at: float | None,
+    killed_elsewhere: bool,
+    lost: bool,
+) -> None:
+    end = RankEnd(rank=0, exit_code=1, exception=exception)
+    kills = {"killed_at": killed_at, "killed_elsewhere": killed_elsewhere}
+    assert lost_a_process(reason, end, at, **kills) is lost  # type: ignore[arg-type]
+
+
+def test_a_rank_that_exited_0_or_was_killed_itself_lost_no_process() -> None:
+    for end in (RankEnd(rank=0, exit_code=0), RankEnd(rank=0, exit_code=-11, signal="SIGSEGV")):
+        assert not lost_a_process("error", end, 100.0, killed_at=100.0, killed_elsewhere=True)
+
+
+def test_the_outcome_names_the_kill_the_peak_and_what_was_raised(tmp_path: Path) -> None:
+    for folder in (layout.RANKS, layout.RAW_LOGS):
+        (tmp_path / folder).mkdir(parents=True)
+    log = f"Traceback (most recent call last):\n  File 'a.py', line 1, in <module>\n{KILLED}\n"
+    (tmp_path / layout.RAW_LOGS / "rank-0.log").write_text(log)
+    use = MemoryUse(peak=12_777_000_000, limit=12_884_901_888)
+    watched = replace(exits(1), memory_killed=True, memory_killed_at=9.0, memory_use=use)
+
+    told = outcome(tmp_path, watched)
+
+    assert told.reason == "oom"
+    assert told.detail == (
+        "the kernel killed a process of rank 0 (out of memory); peak memory 11.9 GiB of 12.0 GiB; "
+        f"then {KILLED}"
+    )
+    assert outcome(tmp_path, replace(watched, memory_killed_at=None, memory_killed=False)).reason == "error"
+
+
+LOSES = """
+    import os, subprocess
+    events = os.path.join(os.environ["VASTRUN_BOX"], "memory.events")
+    with open(events, "w") as file:
+        print("oom_kill 1", "peak 2147483648", "limit 1073741824", sep="\\n", file=file)
+    subprocess.run(["sh", "-c", "kill -9 $$"], check=True)
+"""
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[Launched]:
+    run = Launched(tmp_path / "box", LOSES, beating=False, ranks=1)
+    yield run
+    run.end()
+
+
+def test_a_supervised_program_whose_subprocess_was_killed_for_want_of_memory_ran_out_of_it(
+    launched: Launched,
+) -> None:
+    told = launched.outcome()
+
+    assert told.reason == "oom"
+    assert told.detail.startswith(
+        "the kernel killed a process of rank 0 (out of memory); peak memory 2.0 GiB"
+    )
+    assert "SIGKILL" in told.detail
