@@ -69,6 +69,7 @@ def _docker_is_ready() -> bool:
 
 
 PARTS: Mapping[str, Part] = {
+    "gdb": Part(what="the debugger gdb", is_here=_has("gdb"), debian="sudo apt-get install gdb"),
     "sshd": Part(
         what="OpenSSH's server",
         is_here=lambda: ssh_servers.sshd() is not None,

@@ -36,6 +36,7 @@ from trainer.supervision.evidence import (
 )
 from trainer.supervision.launch import put_aside
 from trainer.supervision.logged_curves import LoggedCurves
+from trainer.supervision.native_stack import keep_native_stacks
 from trainer.supervision.own_checkpoints import OwnCheckpoints
 from trainer.supervision.peers import Peers, PeersError, TooLateError
 from trainer.supervision.processes import adopt_orphans, kill_descendants
@@ -111,6 +112,8 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
         start = replace(start, resume=checkpoints.restore())
         with checkpoints.watching(), curves.reading():
             watched = run_ranks(box, job, start, begin, stop, log, peers)
+        if job.command is not None:
+            _keep_native_stacks(box, watched, stop, log)
         checkpoints.last_look(stop, ended_well=_all_exited_0(watched))
         diagnosis = diagnose(box, watched)
         history.append(start_record_of(box, watched, diagnosis))
@@ -129,6 +132,21 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
     log.drain(within_s=DRAIN_S)
     outcome = _outcome(conclude(box, job, watched, diagnosis, history, before), following, stop, log)
     return replace(outcome, ended_at=time.time())
+
+
+def _keep_native_stacks(box: Path, watched: Watched, stop: StopRequest, log: MergedLog) -> None:
+    """Keep the stacks of ranks that crashed; after a stop there is no time for it."""
+    ranks = {process.rank for process in watched.processes}
+    but = ranks if stop.cause is not None else watched.killed
+    deleted = keep_native_stacks(
+        box,
+        watched.processes,
+        since=watched.started_at,
+        but=but,
+        is_stopping=lambda: stop.cause is not None,
+    )
+    if deleted:
+        log.say(f"core files deleted: {deleted}; what they said of a rank's crash is in stacks/")
 
 
 def _all_exited_0(watched: Watched) -> bool:

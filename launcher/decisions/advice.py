@@ -68,7 +68,7 @@ RULES: tuple[AdviceRule, ...] = (
     ),
     AdviceRule(
         causes=(Cause.OUT_OF_MEMORY,),
-        detail=r"signal: Killed|killed by the kernel",
+        detail=r"signal: Killed|killed by the kernel|the kernel killed a process",
         text="use less main memory, or ask for more with resources.memory_gb; then: {edited}",
     ),
     AdviceRule(

@@ -32,7 +32,7 @@ _PID = re.compile(r"\.(\d+)\.\d+(\.v2)?$")
 """Number of the process in the name of an event file."""
 _MAX_DIGITS = 9
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
-_OURS = frozenset(
+_BOX_FOLDERS = frozenset(
     Path(name).parts[0] for name in (layout.RUN, layout.PACKAGES, layout.LIBRARY, layout.DATA, layout.SLOTS)
 )
 """Folders of the box in which no program logs; its outputs are searched by themselves."""
@@ -84,7 +84,7 @@ class CurveSearch:
 
     def _below_folders(self) -> list[Path]:
         root, outputs = working_folder(self.box).resolve(), (self.box / layout.OUTPUTS).resolve()
-        skipped = _OURS if root == self.box.resolve() else frozenset()
+        skipped = _BOX_FOLDERS if root == self.box.resolve() else frozenset()
         return sorted({*_below(root, skipped), *_below(outputs, frozenset())})
 
 

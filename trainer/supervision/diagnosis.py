@@ -27,6 +27,7 @@ from trainer.supervision.last_lines import last_lines
 from trainer.supervision.launch_agent import AgentRecord
 from trainer.supervision.lost_process import lost_a_process
 from trainer.supervision.memory_counters import MemoryUse
+from trainer.supervision.native_stack import read_crash
 from trainer.supervision.progress import beat_of
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.stop import stopped_by
@@ -53,6 +54,8 @@ class DatedEnd:
     """It exited 0, had not finished, and others were still there."""
     asked: bool = False
     """It had SIGTERM, as it says; the ranks then leave together."""
+    crash: str = ""
+    """Native frame of a crash, and the file with its stacks; empty: nothing was kept."""
 
     @property
     def failed(self) -> bool:
@@ -84,7 +87,7 @@ class Watched:
     memory_killed: bool = False
     """The kernel killed something for want of memory meanwhile."""
     memory_killed_at: float | None = None
-    """When it last killed a process of this run; None: it did not, or nobody counts them by run."""
+    """Time at which it last killed a process of this run; None: it did not, or it is not known."""
     memory_use: MemoryUse | None = None
     """Memory that was in use on this node; None: nothing was killed, or it is not known."""
     disk_full: bool = False
@@ -171,7 +174,7 @@ def _reason(
 
 
 def _reason_of_rank(ends: Sequence[DatedEnd], first: DatedEnd, watched: Watched) -> tuple[Reason, str]:
-    """Return why a rank failed by itself, and one line about it."""
+    """Return why a rank failed that no other rank brought down, and one line about it."""
     end = first.end
     peaks = {process.rank: process.peak_bytes for process in watched.processes}
     peak = peak_text(watched.memory_use, peaks.get(end.rank))
@@ -181,7 +184,7 @@ def _reason_of_rank(ends: Sequence[DatedEnd], first: DatedEnd, watched: Watched)
         return "oom", lost_process_line(end, peak)
     if reason == "stopped":
         return reason, f"rank {end.rank} had SIGTERM from outside of this run; {_saved(ends)}"
-    line = failure_line(end, reason, training=watched.training, peak=peak)
+    line = failure_line(end, reason, training=watched.training, peak=peak, crash=first.crash)
     if reason == "error" and watched.disk_full:  # nothing could be written about it, and nothing else
         return "disk", f"{line}; the disk is full"
     return reason, line
@@ -285,18 +288,19 @@ def _read_end(
     log = box / layout.RAW_LOGS / f"rank-{rank}.log"
     raised = read(log) if read else None
     raised = Raised(exception=own.exception, traceback=own.traceback or "") if own.exception else raised
+    crash = read_crash(box, rank) if name and not training else None
     end = RankEnd(
         rank=rank,
         exit_code=code,
         signal=name,
         reason=own.reason,
         exception=raised.exception if raised else None,
-        traceback=raised.traceback if raised else None,
+        traceback=raised.traceback if raised else crash.stacks if crash else None,
         last_lines=None if raised or code in _NO_LAST_LINES else last_lines(log),
         step=max(own.step, beat.step if beat else 0),
         activity=beat.activity if beat else "",
     )
-    return DatedEnd(end=end, at=at, asked=own.asked)
+    return DatedEnd(end=end, at=at, asked=own.asked, crash=str(crash or ""))
 
 
 def _exit_of(rank: int, process: RankProcess | None, agent: AgentRecord | None) -> tuple[int | None, float]:

@@ -7,25 +7,27 @@ from trainer.supervision.last_lines import last_line
 from trainer.supervision.memory_counters import MemoryUse, gib
 
 
-def failure_line(end: RankEnd, reason: Reason, *, training: bool, peak: str) -> str:
-    """Say how a rank failed. `training`: it is one of the onboard trainer. `peak`: what `peak_text` says."""
+def failure_line(end: RankEnd, reason: Reason, *, training: bool, peak: str, crash: str = "") -> str:
+    """Say how a rank failed. `training`: it is one of the onboard trainer. `peak`: what `peak_text` says.
+
+    `crash`: where it crashed in native code.
+    """
     where, who = where_text(end.step, end.activity), f"rank {end.rank}"
     if reason == "oom" and end.signal:
         return f"{who} was killed by the kernel (out of memory){where}{peak}"
     if end.signal:
         # A shell, or a launcher that the program brings, says by its exit code what ended its child.
         code = f" (exit code {end.exit_code})" if (end.exit_code or 0) > 0 else ""
-        return f"{who} was killed by {end.signal}{code}{where}" + (
-            f": {end.exception}" if end.exception else ""
-        )
+        cause = f": {end.exception}" if end.exception else crash and f" {crash}"
+        return f"{who} was killed by {end.signal}{code}{where}{cause}"
     if end.exception and reason == "error" and not training:
         return f"your program raised {end.exception} ({who}{where})"
     if end.exception:
         return f"{who} failed{where}: {end.exception}"
     if end.exit_code == 0:
         return f"{who} exited with code 0{where} before the training was done"
-    said = last_line(end.last_lines)
-    return f"{who} exited with code {end.exit_code}{where}" + (f"; last line: {said}" if said else "")
+    last = last_line(end.last_lines)
+    return f"{who} exited with code {end.exit_code}{where}" + (f"; last line: {last}" if last else "")
 
 
 def lost_process_line(end: RankEnd, peak: str) -> str:

@@ -42,7 +42,7 @@ _UNEXPECTED = (ArithmeticError, LookupError, MemoryError, RecursionError, ValueE
 """Errors that no file should cause."""
 _RESERVED = frozenset({"", "step", "at"})
 _NO_TEXT = "\ufffd"
-"""What bytes become that are no text."""
+"""Character that replaces bytes which are no text."""
 _LOSS = re.compile(r"train(?:ing)?_loss(?:_step)?|loss_train(?:ing)?|epoch_loss")
 _VALIDATION_LOSS = re.compile(r"(?:val|valid|validation|eval)_loss|loss_(?:val|valid|validation|eval)")
 
@@ -58,7 +58,7 @@ class LoggedCurves:
     _files: list[CurveFile] = field(default_factory=list)
     _merge: CurveMerge = field(init=False)
     _size: int = 0
-    """Bytes of the metrics after the last line of ours: more means that somebody else writes there."""
+    """Bytes of the metrics after the last line added here: more means that the program writes there."""
     _left: int = MAX_BYTES
     _search_at: float = 0.0
     """Time of the next search; monotonic clock."""

@@ -74,7 +74,7 @@ class MemoryKills:
 
     @property
     def has_any(self) -> bool:
-        """Whether there was one at all, in this cgroup, or else on this computer."""
+        """Return whether there was one at all, in this cgroup, or else on this computer."""
         return self.last_at is not None or memory_kills(self.box) > self._before
 
 

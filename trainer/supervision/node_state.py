@@ -37,7 +37,7 @@ class NodeState:
     memory_killed: bool = False
     """The kernel killed something there for want of memory."""
     memory_killed_at: float | None = None
-    """When it last killed a process of the run there; None: it did not, or nobody counts them by run."""
+    """Time at which it last killed a process of the run there; None: it did not, or it is not known."""
     culprit: RankProgress | None = None
     """Of its ranks that stand still, the one that the others wait for."""
     hang: Hang | None = None

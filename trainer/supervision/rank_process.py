@@ -29,6 +29,7 @@ from trainer.contract.job import Job, working_folder
 from trainer.contract.records import read_json, read_small, write_atomically
 from trainer.contract.resume_command import RESUME, with_resume
 from trainer.distributed.exit import last_raised, reason_of_text
+from trainer.supervision.core_limit import allow_core
 from trainer.supervision.environment import without_ours
 from trainer.supervision.fork_server import ADDRESS, Copy
 from trainer.supervision.processes import die_with_parent, send
@@ -94,6 +95,8 @@ def main() -> NoReturn:
     if job.trains_apart:
         os.environ.update(among_all(job.nodes, os.environ))
     environment = dict(os.environ) if job.train is not None else without_ours(os.environ)
+    if job.command is not None:
+        allow_core(box, job.ranks, environment)
     own = partial(Child.start, partial(_become, program_of(job, environment), environment))
     run(box, int(os.environ["RANK"]), own if server is None else partial(_copy_or, own, server, box))
 

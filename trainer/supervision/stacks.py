@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.contract import layout
+from trainer.supervision.core_limit import forbid_core
 from trainer.supervision.processes import descendants, send
 
 _POLL_S = 0.02
@@ -87,7 +88,9 @@ def _ask(box: Path, rank: int, pid: int) -> tuple[Path, int]:
         return own, size
     log = box / layout.RAW_LOGS / f"rank-{rank}.log"
     size = _size(log)
-    send(_python_of(pid), signal.SIGABRT)
+    python = _python_of(pid)
+    forbid_core(python)
+    send(python, signal.SIGABRT)
     return log, size
 
 

@@ -15,6 +15,7 @@ from trainer.contract.job import Job
 from trainer.contract.outcome import Hang
 from trainer.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from trainer.distributed.nodes import ThisNode, network_environment
+from trainer.supervision.core_limit import CoreTrimmer
 from trainer.supervision.diagnosis import Watched, ends_here, left_early, signal_name
 from trainer.supervision.environment import rank_environment
 from trainer.supervision.launch import Launch
@@ -81,6 +82,7 @@ def run_ranks(
         peers=peers,
         tracker=ProgressTracker(box=box),
         memory_kills=memory_kills,
+        cores=CoreTrimmer.of(box, started_at),
     )
     watch.until_over()
     agent = launch.end(within_s=_AGENT_S)
@@ -122,6 +124,7 @@ class Watch:
     peers: Peers
     tracker: ProgressTracker
     memory_kills: MemoryKills
+    cores: CoreTrimmer
     hang: Hang | None = None
     stopped_at: float | None = None
     """When the ranks were first asked to stop; epoch seconds."""
@@ -153,6 +156,7 @@ class Watch:
         processes = self.launch.processes()
         self._tell_ends(processes)
         self.memory_kills.look()
+        self.cores.look()
         steps = self.job.train.steps if self.job.train else 0
         ranks_progress, ranks = self.tracker.ranks_progress(processes), self.launch.world_size
         write_status(self.box, ranks_progress, processes, world_size=ranks, steps=steps)

@@ -1,0 +1,193 @@
+"""Core file: what the kernel's dump of a program says of its crash, and where it is written.
+
+The notes at its beginning name the signal, the address and the files that were mapped; they are there however
+small a core may be. Linux; standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+_PATTERN = Path("/proc/sys/kernel/core_pattern")
+_USES_PID = Path("/proc/sys/kernel/core_uses_pid")
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+_ELF64 = b"\x7fELF\x02\x01"
+_CORE, _NOTE = 4, 4
+_MAX_HEADERS = 64
+_MAX_NOTES = 16 << 20
+_STATUS, _AUXILIARY, _SIGNAL, _FILES = 1, 6, 0x53494749, 0x46494C45
+_PC_AT = {62: 240, 183: 368}
+"""Offset of the program counter in a thread's status, by machine: x86-64 and ARM64."""
+_ENTRY = 9
+"""The auxiliary value that is the program's first instruction."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorePlace:
+    """Where the kernel writes the core of a program that runs in a folder."""
+
+    folder: Path
+    name: str
+    """A glob."""
+    has_pid: bool
+    """The name tells one process from another."""
+
+    def find(self, pid: int, since: float) -> Path | None:
+        """Return the core of a process, written since then; where names do not tell, the newest one."""
+        cores = self.written(since)
+        own = [core for core in cores if core.match(f"*{pid}*")] if self.has_pid else []
+        return next(reversed(own or cores), None)
+
+    def written(self, since: float) -> list[Path]:
+        """Return all cores that were written since then, the oldest first; epoch seconds."""
+        found = []
+        with suppress(OSError):
+            for path in self.folder.glob(self.name):
+                with suppress(OSError):
+                    written_at = path.stat().st_mtime
+                    if path.is_file() and not path.is_symlink() and written_at >= since and _is_core(path):
+                        found.append((written_at, path))
+        return [path for _, path in sorted(found)]
+
+
+def core_place(folder: Path, pattern: Path = _PATTERN, uses_pid: Path = _USES_PID) -> CorePlace | None:
+    """Return where cores are written; None: the kernel hands them to a program, or does not say."""
+    try:
+        text = pattern.read_text(encoding="utf-8").strip()
+        adds_pid = uses_pid.read_text(encoding="utf-8").strip() == "1"
+    except (OSError, ValueError):
+        return None
+    if not text or text.startswith(("|", "@")):
+        return None
+    parent, _, name = text.rpartition("/")
+    if "%" in parent:
+        return None
+    has_pid = re.search("%[pPiI]", name) is not None
+    name = re.sub("%.", "*", name.replace("[", "[[]"))
+    if adds_pid and not has_pid:
+        name, has_pid = f"{name}.*", True
+    return CorePlace(folder=folder / parent if parent else folder, name=name, has_pid=has_pid)
+
+
+def core_handler(pattern: Path = _PATTERN) -> str:
+    """Return the program to which the kernel hands cores; empty where there is none."""
+    with suppress(OSError, ValueError):
+        text = pattern.read_text(encoding="utf-8").strip()
+        return text[1:].split(" ")[0] if text.startswith("|") else ""
+    return ""
+
+
+class Mapping(NamedTuple):
+    """A file, or a part of one, in the memory of a process."""
+
+    start: int
+    end: int
+    offset: int
+    """Within the file."""
+    file: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreNotes:
+    """What the notes of a core say."""
+
+    address: int | None
+    """The address that could not be accessed; None: a process sent the signal."""
+    place: str
+    """Library and offset of the instruction; empty where it is in none."""
+    executable: str
+    """Path of the program; empty where it is not known."""
+
+
+def read_notes(path: Path) -> CoreNotes | None:
+    """Read the notes of a core; None where it has none that can be read."""
+    try:
+        with path.open("rb") as file:
+            machine, notes = _notes_of(file)
+        found: dict[int, bytes] = {}
+        for kind, content in _each(notes):
+            found.setdefault(kind, content)  # the thread that crashed comes first
+        mappings = list(_mappings(found.get(_FILES, b"")))
+        return CoreNotes(
+            address=_address(found.get(_SIGNAL, b"")),
+            place=_place(mappings, _program_counter(machine, found.get(_STATUS, b""))),
+            executable=_executable(mappings, found.get(_AUXILIARY, b"")),
+        )
+    except (OSError, struct.error, ValueError):
+        return None
+
+
+def _is_core(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as file:
+        header = file.read(_HEADER.size)
+        return header.startswith(_ELF64) and header[16:18] == struct.pack("<H", _CORE)
+    return False
+
+
+def _notes_of(file: BinaryIO) -> tuple[int, bytes]:
+    """Return the machine's number and the bytes of all notes. Raises struct.error, ValueError."""
+    header = _HEADER.unpack(file.read(_HEADER.size))
+    if not header[0].startswith(_ELF64) or header[1] != _CORE:
+        raise ValueError("no core of a 64-bit machine")
+    file.seek(header[5])
+    for _ in range(min(header[10], _MAX_HEADERS)):
+        kind, _, offset, _, _, size, _, _ = _PROGRAM_HEADER.unpack(file.read(_PROGRAM_HEADER.size))
+        if kind == _NOTE:
+            file.seek(offset)
+            return header[2], file.read(min(size, _MAX_NOTES))
+    raise ValueError("a core without notes")
+
+
+def _each(notes: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at + 12 <= len(notes):
+        name_size, size, kind = struct.unpack_from("<III", notes, at)
+        start = at + 12 + (name_size + 3 & ~3)
+        if start + size > len(notes):
+            return
+        yield kind, notes[start : start + size]
+        at = start + (size + 3 & ~3)
+
+
+def _mappings(content: bytes) -> Iterator[Mapping]:
+    if len(content) < 16:
+        return
+    count, page = struct.unpack_from("<QQ", content)
+    if 16 + count * 24 > len(content):
+        return
+    names = content[16 + count * 24 :].split(b"\0")
+    for number, name in zip(range(count), names):
+        start, end, offset = struct.unpack_from("<QQQ", content, 16 + number * 24)
+        yield Mapping(start, end, offset * page, name.decode("utf-8", "replace"))
+
+
+def _address(signal_info: bytes) -> int | None:
+    if len(signal_info) < 24:
+        return None
+    code = struct.unpack_from("<i", signal_info, 8)[0]
+    return int(struct.unpack_from("<Q", signal_info, 16)[0]) if code > 0 else None
+
+
+def _program_counter(machine: int, status: bytes) -> int:
+    at = _PC_AT.get(machine)
+    return 0 if at is None or len(status) < at + 8 else int(struct.unpack_from("<Q", status, at)[0])
+
+
+def _place(mappings: list[Mapping], address: int) -> str:
+    found = next((m for m in mappings if m.start <= address < m.end), None)
+    return "" if found is None else f"{Path(found.file).name}+{address - found.start + found.offset:#x}"
+
+
+def _executable(mappings: list[Mapping], auxiliary: bytes) -> str:
+    for at in range(0, len(auxiliary) - 15, 16):
+        kind, value = struct.unpack_from("<QQ", auxiliary, at)
+        if kind == _ENTRY:
+            return next((m.file for m in mappings if m.start <= value < m.end), "")
+    return ""

@@ -1,0 +1,210 @@
+"""Native stacks: what is kept of a user's own program that crashed in native code. Standard library only.
+
+Where the kernel writes core files, and the image has gdb, the stacks of all threads; without gdb, the signal,
+the address and the library. Python's own stack is in the rank's log: PYTHONFAULTHANDLER is set. Cores are
+bounded while they are written (`core_limit.py`), and deleted afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.contract import layout
+from trainer.contract.job import working_folder
+from trainer.supervision.core_file import CoreNotes, CorePlace, core_handler, core_place, read_notes
+from trainer.supervision.core_limit import bounds_cores
+from trainer.supervision.rank_process import RankProcess
+from trainer.supervision.stacks import main_thread, top_frame
+
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
+GDB_S = 90.0
+"""Seconds for all ranks: gdb reads the symbols of torch first."""
+_LOOK_S = 0.2
+_MAX_OUTPUT = 1 << 18
+_FRAME = re.compile(
+    r"#\d+ +(?:0x[0-9a-f]+ in )?(?P<function>.+?) \(.*?(?: from (?P<library>\S+)| at (?P<line>\S+))?$"
+)
+_KEPT = re.compile(r"#\d+ |Thread \d+ |Program terminated |warning: core file may not match")
+_HANDLER = "<signal handler called>"
+_RAISES = frozenset(
+    {"raise", "abort", "__GI_raise", "__GI_abort", "gsignal", "pthread_kill", "__pthread_kill"}
+)
+_HEAD_FRAMES = 12
+_MAX_HEADLINE = 300
+_SHOWN = 4000
+"""Characters of the file that the evidence repeats."""
+
+
+def keep_native_stacks(
+    box: Path,
+    processes: Iterable[RankProcess],
+    *,
+    since: float,
+    but: Collection[int] = (),
+    place: CorePlace | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> int:
+    """Write `run/stacks/rank-N.native.txt` of each rank that crashed by itself, and delete the cores.
+
+    Returns how many those were; gdb is ended when `is_stopping` returns True. `since`: when the ranks were
+    started; epoch seconds. `but`: ranks that did not crash by themselves.
+    """
+    place = place or core_place(working_folder(box))
+    crashed = [p for p in processes if crash_signal(p.exit_code) is not None and p.rank not in but]
+    deadline = time.monotonic() + GDB_S
+
+    def is_over() -> bool:
+        return time.monotonic() > deadline or is_stopping()
+
+    for process in sorted(crashed, key=lambda p: p.ended_at or 0.0):
+        core = place.find(process.pid, since) if place else None
+        with suppress(OSError):  # a full disk
+            _write(box, process, core, is_over)
+    cores = place.written(since) if place and bounds_cores() else []
+    for core in cores:
+        with suppress(OSError):
+            core.unlink()
+    return len(cores)
+
+
+def crash_signal(exit_code: int | None) -> signal.Signals | None:
+    """Return the signal of a crash that an exit code, also a shell's, stands for; None of any other."""
+    number = -exit_code if exit_code is not None and exit_code < 0 else (exit_code or 0) - 128
+    return next((crash for crash in CRASHES if crash == number), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crash:
+    """What was kept of a crash in native code."""
+
+    where: str
+    """The address and the innermost frames, in one line; may be empty."""
+    stacks: str
+    """The beginning of the stacks."""
+    file: str
+
+    def __str__(self) -> str:
+        where = f"{self.where}; " if self.where else ""
+        return f"{where}stacks: details/stacks/{self.file}"
+
+
+def read_crash(box: Path, rank: int) -> Crash | None:
+    """Read what was kept of a rank's crash; None: nothing was."""
+    path = native_file(box, rank)
+    with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+        headline, _, text = file.read(_SHOWN).partition("\n")
+        return Crash(where=headline.partition(" ")[2], stacks=text.strip(), file=path.name)
+    return None
+
+
+def native_file(box: Path, rank: int) -> Path:
+    """Return the file for the stacks of a rank."""
+    return box / layout.STACKS / f"rank-{rank}.native.txt"
+
+
+def _write(box: Path, process: RankProcess, core: Path | None, is_over: Callable[[], bool]) -> None:
+    crash = crash_signal(process.exit_code)
+    assert crash is not None
+    python = _python_stack(box, process.rank)
+    notes = None if core is None else read_notes(core)
+    stack = "" if core is None else _gdb_stack(core, notes, is_over)
+    where = [top for top in (top_native_frame(stack), python[:1] and python[0]) if top]
+    if not where and notes is not None and notes.place:
+        where = [notes.place]
+    address = f" at address {notes.address:#x}" if notes is not None and notes.address is not None else ""
+    headline = address + (f" in {', called by '.join(where)}" if where else "")
+    parts = [f"{crash.name}{headline}"[:_MAX_HEADLINE], _how(core, notes, stack)]
+    if stack:
+        parts.append(f"Native stack (gdb):\n{stack}")
+    if python:
+        parts.append("Python stack:\n" + "\n".join(f"  {frame}" for frame in python))
+    path = native_file(box, process.rank)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(c if c.isprintable() or c == "\n" else "?" for c in "\n\n".join(filter(None, parts)))
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _how(core: Path | None, notes: CoreNotes | None, stack: str) -> str:
+    """Say what there was to read, and why not more."""
+    if stack:
+        return ""
+    if core is None:
+        handler = core_handler()
+        why = f"this machine hands core files to {handler}" if handler else "no core file was found"
+        return f"There is no native stack: {why}."
+    read = f" The instruction was in {notes.place}." if notes is not None and notes.place else ""
+    if shutil.which("gdb"):
+        size = core.stat().st_size >> 20
+        return (
+            f"There is no native stack: gdb found none in {GDB_S:.0f} s in a core file of {size} MiB.{read}"
+        )
+    return f"There is no native stack: the image has no gdb (apt-get install gdb in `setup`).{read}"
+
+
+def _python_stack(box: Path, rank: int) -> list[str]:
+    """Return the frames that faulthandler printed, innermost first."""
+    with suppress(OSError), (box / layout.RAW_LOGS / f"rank-{rank}.log").open("rb") as log:
+        log.seek(max(0, os.fstat(log.fileno()).st_size - _MAX_OUTPUT))
+        text = log.read(_MAX_OUTPUT).decode("utf-8", errors="replace")
+        fatal = text.rpartition("Fatal Python error")[2] if "Fatal Python error" in text else ""
+        frames = main_thread(fatal)
+        top = top_frame(frames)
+        shown = [frame.text(box) for frame in frames[:_HEAD_FRAMES]]
+        # What the user wrote comes first: the innermost frame is often of a library.
+        return [top.text(box), *shown] if top is not None and shown[:1] != [top.text(box)] else shown
+    return []
+
+
+def _gdb_stack(core: Path, notes: CoreNotes | None, is_over: Callable[[], bool]) -> str:
+    """Return the stacks, of the thread that crashed first; empty where gdb is missing or too slow."""
+    gdb = shutil.which("gdb")
+    if gdb is None or is_over():
+        return ""
+    commands = ("set print frame-arguments none", "backtrace 60", "thread apply all backtrace 30")
+    asked = [word for command in commands for word in ("-ex", command)]
+    program = [notes.executable] if notes is not None and Path(notes.executable).is_file() else []
+    environment = {**os.environ, "DEBUGINFOD_URLS": "", "LC_ALL": "C"}
+    with subprocess.Popen(
+        [gdb, "-nx", "-batch", "-q", *asked, *program, "-c", str(core)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,
+    ) as process:
+        threading.Thread(target=_kill_when, args=(process, is_over), daemon=True).start()
+        assert process.stdout is not None
+        text = process.stdout.read(_MAX_OUTPUT).decode("utf-8", errors="replace")
+        process.kill()
+    return "\n".join(line for line in text.splitlines() if _KEPT.match(line))
+
+
+def _kill_when(process: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> None:
+    while process.poll() is None:
+        if is_over():
+            process.kill()
+        time.sleep(_LOOK_S)
+
+
+def top_native_frame(stack: str) -> str:
+    """Return the innermost frame of the thread that crashed, without those of its signal handlers."""
+    lines = stack.partition("\nThread ")[0].splitlines()
+    frames = [line for line in lines if line.startswith("#")]
+    handlers = [number for number, line in enumerate(frames) if _HANDLER in line]
+    for line in frames[handlers[-1] + 1 :] if handlers else frames:
+        found = _FRAME.match(line)
+        if found is None or found["function"] in ("??", *_RAISES) or "pthread_kill" in found["function"]:
+            continue
+        library = found["library"] or found["line"]
+        return f"{found['function']} ({Path(library).name})" if library else found["function"]
+    return ""
