@@ -26,7 +26,8 @@ def command(script: str | None, output: Path, name: str | None, force: bool) -> 
     """Write a commented job file for a program of your own, in the folder of its code.
 
     Programs for torchrun, Lightning, accelerate, Hugging Face's Trainer and DeepSpeed are recognised by what
-    they import; nothing of them is run. Without SCRIPT: for train.py, main.py, run.py or finetune.py if there
+    they import, and checkpoints, outputs and how to continue by what they call; nothing of them is run.
+    Read the file before you launch it. Without SCRIPT: for train.py, main.py, run.py or finetune.py if there
     is one, else for the onboard trainer.
     """
     started = start_job(output.parent, script, output, name=name, force=force)

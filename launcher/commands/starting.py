@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import tokenize
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from launcher.commands.own_modules import own_modules
+from launcher.config.program_report import ProgramReport, report_of
 from launcher.config.rules import NAME, NAME_EXPECTED
 from launcher.config.starter import SCHEMA_FILE, UserProgram, job_name, program_job, read_program, trainer_job
 from launcher.core.errors import UsageError
@@ -38,12 +41,12 @@ def start_job(
     if name is not None and not NAME.fullmatch(name):
         raise UsageError(f"--name: {NAME_EXPECTED}, got {name!r}")
     path = script or next((usual for usual in _USUAL if (folder / usual).is_file()), None)
-    program = None if path is None else _read(folder, path)
+    program, report = (None, ProgramReport()) if path is None else _read(folder, path)
     name = name or job_name(folder.resolve().name if program is None else _stem(folder, program))
     if program is None:
         text = trainer_job(name)
     else:
-        text = program_job(program, name=name, setup=_setup(folder, program))
+        text = program_job(program, report, name=name, setup=_setup(folder, program))
     schema = job_file.parent / SCHEMA_FILE
     try:
         schema.parent.mkdir(exist_ok=True)
@@ -54,7 +57,7 @@ def start_job(
     return WrittenJobFile(job_file=job_file, program=program)
 
 
-def _read(folder: Path, path: str) -> UserProgram:
+def _read(folder: Path, path: str) -> tuple[UserProgram, ProgramReport]:
     inside = _inside(folder, path)
     if inside.endswith(".ipynb"):
         script = PurePosixPath(inside).with_suffix(".py")
@@ -70,7 +73,7 @@ def _read(folder: Path, path: str) -> UserProgram:
     if len(text) > _LARGEST:
         raise UsageError(f"{path}: is too large for a program", hint="name a Python program")
     try:
-        return read_program(inside, text)
+        program, tree = read_program(inside, text), ast.parse(text)
     except SyntaxError as error:
         text = f"{path}:{error.lineno or 1}: is no Python program: {error.msg}"
         raise UsageError(
@@ -78,6 +81,7 @@ def _read(folder: Path, path: str) -> UserProgram:
         ) from None  # the text has all of it
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is no Python program: {error}") from error
+    return program, report_of(own_modules(folder, inside, tree))
 
 
 def read_source(path: Path) -> str:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+
+from launcher.config.program_report import (
+    ProgramReport,
+    command_notes,
+    file_lines,
+    proof_files,
+    quoted,
+)
 
 SCHEMA_FILE = ".vastrun/job.schema.json"
 """Where the schema lies that the first line names, beside the job file."""
@@ -113,7 +120,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def program_job(program: UserProgram, *, name: str, setup: str | None) -> str:
+def program_job(program: UserProgram, report: ProgramReport, *, name: str, setup: str | None) -> str:
     """Return a job file for a program of the user's own. `setup`: what installs its packages."""
     framework = program.framework
     ranks = ["ranks: 1"] if framework is None else ["# ranks: 2     # as many as GPUs when not given"]
@@ -122,21 +129,20 @@ def program_job(program: UserProgram, *, name: str, setup: str | None) -> str:
         "code:",
         "  path: .        # shipped: in a git checkout, what git tracks or would track",
         "",
-        *([f"setup: {_quoted(setup)}   # before the training; torch is there already", ""] if setup else []),
+        *([f"setup: {quoted(setup)}   # before the training; torch is there already", ""] if setup else []),
         f"# {framework.ranks if framework else _ALONE}",
         *ranks,
-        f"command: {_quoted(_command(program.path))}",
+        *command_notes(report),
+        f"command: {quoted(' '.join(filter(None, (_command(program.path), report.options))))}",
         "",
         "# What proves that it worked. Name the last step, a file or a line of the log as soon as you can.",
         "success:",
         *_steps(program),
-        "  # files: results/model.pt        # must be there, and not empty",
+        f"  # files: {quoted(proof_files(report)):<23}  # must be there, and not empty",
         "  # log: 'final loss 0\\.\\d+'       # a regular expression that rank 0's log must contain",
         "  exit_code: 0                     # alone it proves little: the verdict then says so",
         "",
-        "# All that the program writes to the folder $VASTRUN_OUTPUTS is downloaded, and what is named here.",
-        "# outputs: results/*",
-        "# checkpoints: checkpoints/*   # kept while it runs; `command: … {resume:--resume}` continues",
+        *file_lines(report),
     ]
     if program.uses_wandb():
         lines += ["", "secrets: WANDB_API_KEY   # taken from your environment; never stored"]
@@ -168,7 +174,7 @@ def job_name(text: str) -> str:
 def _head(name: str) -> list[str]:
     return [
         f"# yaml-language-server: $schema={SCHEMA_FILE}",
-        f"name: {_quoted(name)}",
+        f"name: {quoted(name)}",
         "",
         "resources:",
         "  gpus: 1          # 0 trains on the CPU",
@@ -196,11 +202,3 @@ def _steps(program: UserProgram) -> list[str]:
 def _command(path: str) -> str:
     plain = re.fullmatch(r"[A-Za-z0-9_./-]+", path)
     return f"python {path}" if plain else f"python '{path}'"
-
-
-def _quoted(text: str) -> str:
-    """Return the text as YAML reads it back as this string."""
-    # What could be read as a number, a word of YAML's own or a mapping is quoted.
-    plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9 _./'>=<-]*[A-Za-z0-9_./'-]", text)
-    words = ("true", "false", "null")
-    return text if plain and text.lower() not in words else json.dumps(text, ensure_ascii=False)

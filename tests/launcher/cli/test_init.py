@@ -61,6 +61,65 @@ def test_steps_and_files_are_proposed_as_proofs_before_the_exit_code(folder: Pat
     assert written(folder).success == Success(exit_code=0)
 
 
+SAVES = """
+import argparse, os, torch
+from parts.saving import plot
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", default="results")
+parser.add_argument("--resume")
+args = parser.parse_args()
+torch.save({"optimizer": 0}, os.path.join("checkpoints", f"step_{step}.pt"))
+torch.save(model, f"{args.out}/model.pt")
+"""
+
+
+def test_checkpoints_outputs_and_how_to_continue_are_filled_in(folder: Path) -> None:
+    (folder / "train.py").write_text(SAVES)
+    (folder / "parts").mkdir()
+    (folder / "parts" / "saving.py").write_text('def plot():\n    plt.savefig("figures/loss.png")\n')
+    (folder / "parts" / "__init__.py").write_text("def broken(:\n")
+    assert init().exit_code == 0
+    spec = written(folder)
+    assert spec.command == ("python", "train.py", "{resume:--resume}")
+    assert spec.checkpoints.files == "checkpoints/step_*.pt"
+    assert spec.outputs == ("results/model.pt", "figures/loss.png")
+    assert "  # files: results/model.pt " in (folder / "job.yaml").read_text()
+
+
+def test_a_switch_to_continue_is_left_to_the_shell(folder: Path) -> None:
+    (folder / "train.py").write_text(SAVES.replace('"--resume"', '"--resume", action="store_true"'))
+    assert init().exit_code == 0
+    assert (written(folder).command or ())[-1].endswith("; python train.py ${VASTRUN_RESUME:+--resume}")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        'torch.save(s, "a: b #c/\\"{x}\\n.pt")',
+        'open("true", "w")\nopen("- x", "w")\nopen("[", "w")\nopen("12", "w")\nopen("*", "w")',
+        'torch.save(s, "$HOME/step_1.pt")\nopen("{resume}", "w")',
+        'torch.save(s, "**/step_1.pt")\nopen("a**b/x", "w")\nopen("é ü", "w")',
+    ],
+)
+def test_odd_names_of_files_still_make_a_valid_job(folder: Path, program: str) -> None:
+    (folder / "train.py").write_text(program)
+    assert init().exit_code == 0
+    assert written(folder).name == "my-code"
+
+
+def test_modules_are_read_up_to_a_limit_and_only_in_the_folder(folder: Path) -> None:
+    (folder.parent / "outside.py").write_text('open("outside.txt", "w")')
+    (folder / "link.py").symlink_to("../outside.py")
+    (folder / "train.py").write_text("import link, m0, large\n")
+    (folder / "large.py").write_text('open("large.txt", "w")\n' + "#" * 600_000)
+    for n in range(40):
+        (folder / f"m{n}.py").write_text(f'import m{n + 1}, train\nopen("{n}.txt", "w")\n')
+    assert init().exit_code == 0
+    outputs = written(folder).outputs
+    assert outputs[0] == "0.txt"
+    assert not {"outside.txt", "large.txt"} & set(outputs)
+
+
 def test_a_program_of_one_process_is_started_once(folder: Path) -> None:
     (folder / "train.py").write_text(PLAIN)
     assert "as one process" in init().stderr

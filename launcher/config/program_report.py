@@ -1,0 +1,144 @@
+"""Program report: where a program writes and how it continues, and the lines of a job file that say so."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from launcher.config.path_values import OUTPUTS, PathReader
+from launcher.config.program_index import Option, ProgramIndex, index_program
+from launcher.config.resume_method import ResumeMethod, resume_method, runs_lightning_command
+from launcher.config.writing_calls import OUTPUT_FOLDER, RESULTS
+from launcher.config.written_files import CHECKPOINT_FOLDER, Write, WrittenFiles, written_files
+
+_FLAG = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_.-]*")
+_CHECKPOINTS = "checkpoints"
+_MAX_NAMED = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramReport:
+    """What a job file must say of a program."""
+
+    written: WrittenFiles = field(default_factory=WrittenFiles)
+    resume: ResumeMethod | None = None
+    """None: it saves nothing to continue from."""
+    options: str = ""
+    """What the command needs after the program's name."""
+    required: tuple[str, ...] = ()
+    """Options that the user must add."""
+
+
+def report_of(trees: Mapping[str, ast.Module]) -> ProgramReport:
+    """Return the report of a program, which comes first, and of its own modules, by their paths."""
+    index = index_program(trees)
+    given = {option.flag: _folder(option) for option in index.options if _needs_folder(option)}
+    names = {option.name: given[option.flag] for option in index.options if option.flag in given}
+    if "HfArgumentParser" in index.called and "TrainingArguments" in index.names:
+        given["--output_dir"] = names["output_dir"] = RESULTS
+    reader = PathReader(index=index, given=names)
+    written = written_files(index, reader)
+    resume = resume_method(index, reader, written.checkpoint) if written.checkpoint else None
+    words = [f"{flag} {folder}" for flag, folder in given.items()]
+    if runs_lightning_command(index):
+        words.insert(0, "fit")
+    return ProgramReport(
+        written=written,
+        resume=resume,
+        options=" ".join([*words, *([resume.word] if resume and resume.word else [])]),
+        required=_required(index, given),
+    )
+
+
+def _needs_folder(option: Option) -> bool:
+    is_none = option.default is None or (
+        isinstance(option.default, ast.Constant) and option.default.value is None
+    )
+    is_folder = OUTPUT_FOLDER.fullmatch(option.name) or CHECKPOINT_FOLDER.fullmatch(option.name)
+    return bool(is_none and is_folder and not option.is_switch and _FLAG.fullmatch(option.flag))
+
+
+def _folder(option: Option) -> str:
+    return _CHECKPOINTS if CHECKPOINT_FOLDER.fullmatch(option.name) else RESULTS
+
+
+def _required(index: ProgramIndex, given: Mapping[str, str]) -> tuple[str, ...]:
+    flags = [option.flag for option in index.options if option.is_required and option.flag not in given]
+    if "HfArgumentParser" in index.called:
+        flags += [f"--{name}" for name in index.required_fields]
+    return tuple(dict.fromkeys(flag for flag in flags if re.fullmatch(r"[\w.-]+", flag)))
+
+
+def command_notes(report: ProgramReport) -> Iterator[str]:
+    """Yield comments for above the command."""
+    if report.resume is not None and report.resume.word:
+        yield f"# {report.resume.note}"
+    if report.required:
+        more = ", ..." if len(report.required) > _MAX_NAMED else ""
+        yield f"# Add the options that the program requires: {', '.join(report.required[:_MAX_NAMED])}{more}"
+
+
+def proof_files(report: ProgramReport) -> str:
+    """Return a glob of a file that proves that the program worked."""
+    checkpoint = report.written.checkpoint
+    known = list(report.written.outputs)
+    if checkpoint and not checkpoint.pattern.startswith("$") and "." in checkpoint.pattern.rpartition("/")[2]:
+        known.append(checkpoint.pattern)
+    known.sort(key=lambda pattern: pattern.count("*"))
+    return known[0] if known else "results/model.pt"
+
+
+def file_lines(report: ProgramReport) -> Iterator[str]:
+    """Yield the lines about checkpoints and outputs."""
+    written = report.written
+    yield from _checkpoint_lines(written.checkpoint, report.resume)
+    yield "# What the program writes to the folder $VASTRUN_OUTPUTS is downloaded, and what is named here."
+    if written.outputs:
+        yield "# Found by reading the program: add what is missing."
+        yield f"outputs: {_listed(written.outputs)}"
+    else:
+        yield "# outputs: results/*"
+    for write in written.outside:
+        yield f"# Not downloaded: {write.pattern} ({_place(write)}). Write to {OUTPUTS} instead."
+    if written.unknown:
+        yield "# Where these write is known only when they run; name it in outputs:"
+        yield from (f"#   {write.by} in {_place(write)}" for write in written.unknown[:_MAX_NAMED])
+
+
+def _checkpoint_lines(checkpoint: Write | None, resume: ResumeMethod | None) -> Iterator[str]:
+    if checkpoint is None or resume is None:
+        yield "# The program was not seen to save a state to continue from. Once it does:"
+        yield "# checkpoints: checkpoints/*   # kept while it runs; `command: … {resume:--resume}` continues"
+        yield ""
+        return
+    by = (
+        f"{checkpoint.by} in {_place(checkpoint)}" if checkpoint.is_certain else f"its option {checkpoint.by}"
+    )
+    yield f"# What it continues from (found: {by}): kept and downloaded while it runs."
+    if not resume.word:
+        yield f"# {resume.note}"
+    if resume.line:
+        yield f"#   {resume.line}"
+    yield f"checkpoints: {quoted(checkpoint.pattern)}"
+    yield "# retry: {lost: 2, preempted: 2, host: 1}   # continue on another machine when one is lost"
+    yield ""
+
+
+def _place(write: Write) -> str:
+    return f"{write.file}:{write.line}"
+
+
+def _listed(patterns: Sequence[str]) -> str:
+    texts = [quoted(pattern) for pattern in patterns]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+
+def quoted(text: str) -> str:
+    """Return the text as YAML reads it back as this string."""
+    # What could be read as a number, a word of YAML's own or a mapping is quoted.
+    plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9 _./'>=<*-]*[A-Za-z0-9_./'*-]", text)
+    words = ("true", "false", "null")
+    return text if plain and text.lower() not in words else json.dumps(text, ensure_ascii=False)
