@@ -6,10 +6,10 @@ import click
 
 from launcher.api.batches import states_in
 from launcher.cli.options import json_option, run_argument, the_run
-from launcher.cli.output import say, show, width
+from launcher.cli.output import show, width
 from launcher.commands.queries import explain
-from launcher.core.errors import NoSuchRunError, UsageError
-from launcher.ui.render.batch_why import batch_why_text
+from launcher.core.errors import NoSuchRunError
+from launcher.ui.render.batch_why import batch_why_document, batch_why_text
 from launcher.ui.render.documents import explanation_document
 from launcher.ui.render.why import explanation_text
 from launcher.wiring import Wiring
@@ -30,10 +30,8 @@ def command(wiring: Wiring, run_name: str, as_json: bool) -> None:
     except NoSuchRunError:
         if all(batch.name != run_name for batch in ledger.batches.all()):
             raise
-        if as_json:
-            hint = f"vastrun batch results {run_name} --json"
-            raise UsageError("--json explains a single run", hint=hint) from None
-        say(batch_why_text(ledger.batches.get(run_name), states_in(ledger, run_name)))
+        batch, states = ledger.batches.get(run_name), states_in(ledger, run_name)
+        show(batch_why_document(batch, states), batch_why_text(batch, states), as_json=as_json)
         return
     explanation = explain(ledger, run, wiring.now())
     show(explanation_document(explanation), explanation_text(explanation, width()), as_json=as_json)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os.path
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from pathlib import PurePath
 from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -67,11 +69,11 @@ def load(text: str, name: str, read_file: ReadFile, base_dir: str, now: datetime
         job = parse(job_text, spec.job)
         search = search_in(axes["search"], faults) if "search" in axes else None
         if search is not None and search.method == METHODS[-1]:
-            return _searching(spec, search, job_text, base_dir, faults, now)
+            return _searching(spec, search, job_text, base_dir, faults, now, _beside(name, spec.job))
         points = points_of(axes, read_file, faults) if not faults else []
     except SyntaxFault as error:
         raise _errors([*faults, error.fault]) from error
-    found = _jobs_of(points, job, base_dir, faults, now, repeats=search is not None)
+    found = _jobs_of(points, job, base_dir, faults, now, _beside(name, spec.job), repeats=search is not None)
     return _loaded(spec, job, found, faults)
 
 
@@ -82,11 +84,12 @@ def _searching(
     base_dir: str,
     faults: list[Fault],
     now: datetime | None,
+    job_name: str,
 ) -> LoadedBatch:
     """Return a batch that asks for its points. Each corner of its space must make a job."""
     job = parse(job_text, spec.job)
     corners = [{axis.key: axis.value(u) for axis in fields.axes} for u in (0.0, 0.5, 1.0 - 1e-9)]
-    found = _jobs_of(corners, job, base_dir, faults, now, repeats=True)
+    found = _jobs_of(corners, job, base_dir, faults, now, job_name, repeats=True)
     if faults:
         raise _errors(faults)
     search = Search(
@@ -94,7 +97,7 @@ def _searching(
         seed=fields.seed,
         space=tuple(axis.dimension for axis in fields.axes),
         job_text=job_text,
-        job_name=spec.job,
+        job_name=job_name,
         base_dir=base_dir,
         now=None if now is None else now.isoformat(),
     )
@@ -121,7 +124,7 @@ def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Batch
     cells = [{key: parse(json.dumps(value), "search", key) for key, value in one.items()} for one in values]
     now = None if search.now is None else datetime.fromisoformat(search.now)
     job = parse(search.job_text, search.job_name)
-    found = _jobs_of(cells, job, search.base_dir, faults, now, repeats=True)
+    found = _jobs_of(cells, job, search.base_dir, faults, now, search.job_name, repeats=True)
     if faults:
         raise _errors(faults)
     return list(found.points.values())
@@ -158,7 +161,7 @@ def load_axes(
     drawn = samples_of(ranges, samples, 0, "sobol") if ranges else [{}]
     points = [{**cells, **more} for cells in grid_of(lists) for more in drawn]
     check_point_count(len(points))
-    found = _jobs_of(points, job, base_dir, faults, now, repeats=bool(ranges))
+    found = _jobs_of(points, job, base_dir, faults, now, spec.job, repeats=bool(ranges))
     return _loaded(spec, job, found, faults)
 
 
@@ -213,15 +216,18 @@ def _jobs_of(
     base_dir: str,
     faults: list[Fault],
     now: datetime | None,
+    job_name: str,
     *,
     repeats: bool,
 ) -> _Jobs:
     """Return the points with their jobs. What does not fit is in `faults`.
 
+    `job_name`: the path of the job file as typed, or a name of a job that is in none.
     `repeats`: a search may draw a point twice, which is then one. Elsewhere the second is a fault.
     """
     runs_command = isinstance(job, MappingNode) and any(key.value == "command" for key, _ in job.value)
     own, found = plain(job), _Jobs()
+    job_file = job_name if PurePath(job_name).suffix in (".yaml", ".yml") else None
     for number, cells in enumerate(points, 1):
         values = {key: plain(node) for key, node in cells.items()}
         parameters = _for_the_program(values) if runs_command else {}
@@ -232,7 +238,7 @@ def _jobs_of(
                     root = grafted(root, key, node)
             asked = load_node(root, base_dir, now)
             found.unmentioned |= unmentioned(asked, parameters)
-            spec = with_parameters(asked, parameters)
+            spec = replace(with_parameters(asked, parameters), job_file=job_file)
             faults += [fault_at(job, key, _NO_AUTO) for key in spec.auto_keys]
         except SyntaxFault as error:
             faults.append(error.fault)
@@ -245,6 +251,11 @@ def _jobs_of(
                 faults.append(_repeated(cells, values, number, first))
             found.points.setdefault(point.id, point)
     return found
+
+
+def _beside(batch_file: str, job: str) -> str:
+    """Return the path of the job file, which the batch file names from its own folder."""
+    return os.path.normpath(PurePath(batch_file).parent / job)
 
 
 def _for_the_program(values: Mapping[str, Any]) -> dict[str, Any]:

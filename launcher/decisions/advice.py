@@ -43,6 +43,14 @@ ADVICE: Mapping[Cause, str] = {
 }
 
 
+BATCH_ADVICE: Mapping[Cause, str] = {
+    Cause.STORAGE: "free some space, then: {edited}",
+    Cause.TIME_LIMIT: "raise limits.hours in{job_file}, then submit the batch again",
+    Cause.MONEY_LIMIT: "raise limits.usd in{job_file}, then submit the batch again",
+}
+"""For a run of a batch without a checkpoint: the advice of these causes is a command for a single run."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AdviceRule:
     """Advice for a failure that is known more exactly than its cause."""
@@ -99,14 +107,19 @@ def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
     spec = read_job(run.spec_json)
     where = "" if run.provider == _DEFAULT else f" --provider {run.provider}"
     job_file = f" {shlex.quote(spec.job_file or _ANY_FILE)}"
-    edited = f"vastrun launch{job_file}{where}{f' --from {run.id}' if checkpoint else ''}"
+    in_batch = bool(run.batch) and not checkpoint
+    if in_batch:
+        edited = f"vastrun batch retry {run.batch}, or after a change of{job_file}: submit the batch again"
+    else:
+        edited = f"vastrun launch{job_file}{where}{f' --from {run.id}' if checkpoint else ''}"
     if not_shipped:
         return f"{not_shipped}; add it to code.include, then: {edited}"
     # A run that is continued has its job with it.
-    again = edited.replace(job_file, "", 1) if checkpoint else edited
+    again = edited.replace(job_file, "", 1) if checkpoint else edited.partition(", or after")[0]
     resume = "continue it" if checkpoint else "start it again"
     rules = (rule.text for rule in RULES if _fits(rule, run, own_program=spec.command is not None))
-    text = next(rules, ADVICE[run.cause])
+    of_cause = BATCH_ADVICE.get(run.cause, ADVICE[run.cause]) if in_batch else ADVICE[run.cause]
+    text = next(rules, of_cause)
     return text.format(run=run.id, again=again, edited=edited, where=where, resume=resume, job_file=job_file)
 
 

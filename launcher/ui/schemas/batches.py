@@ -135,3 +135,31 @@ class Results(JsonShape):
     """The points that no other beats in metric and dollars both, the cheapest first."""
     influences: list[Influence]
     usd: float
+
+
+class FailureCause(JsonShape):
+    """A cause of failed points of a batch."""
+
+    cause: str
+    """A cause; of a run that has none its verdict."""
+    points: int
+    run: str
+    """The newest run that ended so."""
+    detail: str
+    """What that run said of it."""
+    runs: list[str]
+    """The last runs of all these points."""
+
+
+class ExplainedBatch(JsonShape):
+    """How the points of a batch ended."""
+
+    batch: str
+    reason: str
+    """Why it ended before its last point; empty: it did not."""
+    points: Mapping[str, int]
+    """Number of points by verdict, `running` or `waiting`."""
+    causes: list[FailureCause]
+    """The most frequent first."""
+    next: str | None
+    """What to try next; null: no point failed."""

@@ -47,7 +47,7 @@ DOCUMENTS: Mapping[str, Shapes] = {
     "stop": _DRIVEN,
     "sweep": _BATCH,
     "wait": _DRIVEN,
-    "why": (runs.Explained,),
+    "why": (runs.Explained, batches.ExplainedBatch),
 }
 """What each command prints with --json. Each may print one of several."""
 

@@ -408,7 +408,12 @@ def test_why_of_a_batch_tells_the_causes_of_its_failed_points(tmp_path: Path) ->
     newest = desk.ledger.runs()[0].id
     assert f"vastrun why {newest}" in end.stdout and "vastrun batch retry widths" in end.stdout
     assert desk.type("why", newest).exit_code == 0
-    assert "vastrun batch results widths --json" in desk.type("why", "widths", "--json").stderr
+    document = desk.document("why", "widths")
+    assert document["points"] == {"FAILED": 3, "waiting": 2, "SUCCEEDED": 1}
+    (cause,) = document["causes"]
+    assert (cause["cause"], cause["points"], cause["run"]) == ("signal", 3, newest)
+    assert newest in cause["runs"] and "SIGSEGV" in cause["detail"]
+    assert document["next"] == "vastrun batch retry widths, once the cause is gone"
     assert "no run is called 'nosuch'" in desk.type("why", "nosuch").stderr
 
 

@@ -49,6 +49,22 @@ def test_a_grid_is_every_combination_and_each_point_is_a_whole_job() -> None:
     assert (job.name, job.train.optim.lr, job.train.model.dim) == ("demo", 3e-3, 64)
 
 
+@pytest.mark.parametrize(
+    ("batch_file", "job", "typed"),
+    [
+        ("batch.yaml", "job.yaml", "job.yaml"),
+        ("sweeps/lr.yaml", "../jobs/job.yaml", "jobs/job.yaml"),
+        ("batch", "demo", None),
+    ],
+)
+def test_a_point_knows_the_job_file_as_it_was_typed(batch_file: str, job: str, typed: str | None) -> None:
+    for points in ("list: [{train.seed: 1}]", "search: {samples: 2, space: {train.seed: {choice: [1, 2]}}}"):
+        found = load_batch(f"name: widths\njob: {job}\n{points}\n", batch_file, lambda _: JOB, "/here")
+        assert read_job(found.points[0].spec_json).job_file == typed
+    swept = load_sweep(BatchSpec(name="s", job="a/job.yaml"), JOB, ["train.seed=1,2"], "/here", 4)
+    assert read_job(swept.points[0].spec_json).job_file == "a/job.yaml"
+
+
 def test_a_list_is_taken_as_written() -> None:
     _, points = loaded(HEAD + "list:\n- {train.seed: 1}\n- {train.seed: 2, train.batch: 16}\n")
     assert values(points) == [{"train.seed": 1}, {"train.seed": 2, "train.batch": 16}]

@@ -259,6 +259,22 @@ def test_advice_names_the_job_file_as_it_was_typed() -> None:
     assert "yaml" not in advice_for(_failed(dump_job(spec), Cause.LOST), checkpoint=True)
 
 
+def test_a_run_of_a_batch_is_retried_with_its_batch() -> None:
+    spec = replace(command_job(), job_file="jobs/lr.yaml")
+    for cause in ADVICE:
+        run = replace(_failed(dump_job(spec), cause), batch="lr")
+        advice = advice_for(run, checkpoint=False)
+        assert "vastrun launch" not in advice
+        assert "JOB.yaml" not in advice
+    lost = replace(_failed(dump_job(spec), Cause.LOST), batch="lr")
+    assert advice_for(lost, checkpoint=False).endswith(": vastrun batch retry lr")
+    assert "vastrun launch --from" in advice_for(lost, checkpoint=True)
+    broken = replace(lost, cause=Cause.USER_ERROR)
+    assert "vastrun batch retry lr, or after a change of jobs/lr.yaml:" in advice_for(
+        broken, checkpoint=False
+    )
+
+
 def test_a_file_that_was_not_shipped_comes_first_in_the_advice() -> None:
     advice = advice_for(
         _failed(PROGRAM, Cause.USER_ERROR), checkpoint=False, not_shipped="a.yaml is ignored by git"

@@ -61,6 +61,7 @@ ROWS = (
     "wait {first}",
     "why {first}",
     "why {hung}",
+    "why widths",
 )
 ELSEWHERE = {
     "export": "tests/launcher/commands/test_exporting.py",
