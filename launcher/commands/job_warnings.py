@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launcher.commands.starting import read_source
+from launcher.config.lightning_devices import lightning_devices
 from launcher.config.shell import script_of
 from launcher.config.starter import read_program
 from launcher.core import Offer
@@ -41,6 +42,7 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             f"{program} imports wandb, and the job has no W&B key: add secrets: WANDB_API_KEY, "
             "or env: {WANDB_MODE: offline} to record without one"
         )
+    yield from _lightning_warnings(spec)
     if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
         yield (
             f"resources.gpus is 0, but this provider rents machines with GPUs only: {offers[0].gpus} x "
@@ -70,19 +72,44 @@ def _variables(spec: JobSpec) -> set[str]:
     return {*spec.env, *(secret.name for secret in spec.secrets), *exported}
 
 
+def _lightning_warnings(spec: JobSpec) -> Iterator[str]:
+    """Yield a warning for a Trainer whose devices are not the ranks, which Lightning refuses."""
+    ranks = spec.ranks_per_node
+    for program, text in _programs(spec):
+        try:
+            found = lightning_devices(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if found is None or found.count == ranks:
+            continue
+        if found.count is None and ranks == 1 and spec.resources.gpus <= 1:
+            continue
+        takes = " takes all GPUs that it finds" if found.count is None else ""
+        yield (
+            f"{program}:{found.line}: {found.text} of Lightning{takes}, and this job starts {ranks} "
+            f'ranks on a machine; set devices=int(os.environ["LOCAL_WORLD_SIZE"])'
+        )
+
+
 def _imports_wandb(spec: JobSpec) -> str | None:
     """Return the Python program of the command that imports wandb; None where none was found."""
-    if spec.command is None or spec.code is None:
-        return None
-    for found in re.finditer(r"[^\s;&|'\"]+\.py\b", _script(spec)):
-        word = found[0]
-        path = Path(spec.code.path).expanduser() / word
+    for program, text in _programs(spec):
         try:
-            if (
-                path.stat().st_size <= _MAX_PROGRAM_BYTES
-                and read_program(word, read_source(path)).uses_wandb()
-            ):
-                return word
-        except (OSError, ValueError, SyntaxError, RecursionError):
+            if read_program(program, text).uses_wandb():
+                return program
+        except (ValueError, SyntaxError, RecursionError):
             continue
     return None
+
+
+def _programs(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Yield the Python programs that the command names and their text, where they can be read."""
+    if spec.command is None or spec.code is None:
+        return
+    for found in re.finditer(r"[^\s;&|'\"]+\.py\b", _script(spec)):
+        path = Path(spec.code.path).expanduser() / found[0]
+        try:
+            if path.stat().st_size <= _MAX_PROGRAM_BYTES:
+                yield found[0], read_source(path)
+        except (OSError, ValueError, SyntaxError):
+            continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os.path
+import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -255,7 +255,7 @@ def _jobs_of(
 
 def _beside(batch_file: str, job: str) -> str:
     """Return the path of the job file, which the batch file names from its own folder."""
-    return os.path.normpath(PurePath(batch_file).parent / job)
+    return posixpath.normpath(PurePath(batch_file).parent / job)
 
 
 def _for_the_program(values: Mapping[str, Any]) -> dict[str, Any]:

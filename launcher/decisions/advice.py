@@ -70,6 +70,12 @@ RULES: tuple[AdviceRule, ...] = (
         text="use the port in $MASTER_PORT, which is free on the machine, not a fixed one; then: {edited}",
     ),
     AdviceRule(
+        causes=(Cause.USER_ERROR,),
+        detail=r"devices=\d+` and `num_nodes=\d+` in Lightning|devices=.* in Lightning, but the number",
+        text='set devices=int(os.environ["LOCAL_WORLD_SIZE"]) in Trainer(), which is the number of ranks; '
+        "then: {edited}",
+    ),
+    AdviceRule(
         causes=(Cause.OUT_OF_MEMORY,),
         detail="signal: Bus error",
         text="/dev/shm is full: use fewer DataLoader workers or smaller batches; then: {edited}",

@@ -239,6 +239,12 @@ PROGRAM, TRAINING = dump_job(command_job()), dump_job(train_job())
         (TRAINING, Cause.OUT_OF_MEMORY, "torch.OutOfMemoryError", "halve train.batch"),
         (PROGRAM, Cause.USER_ERROR, "go.sh: /bin/sh^M: bad interpreter: No such file", "LF"),
         (PROGRAM, Cause.USER_ERROR, "go.sh: line 2: $'\\r': command not found", "LF"),
+        (
+            PROGRAM,
+            Cause.USER_ERROR,
+            "ValueError: You set `devices=1` and `num_nodes=1` in Lightning, but the product (1 * 1)",
+            "LOCAL_WORLD_SIZE",
+        ),
         (PROGRAM, Cause.USER_ERROR, "ValueError: {run} {nosuch}", "fix the program"),
     ],
 )
