@@ -95,7 +95,7 @@ class RankEnd:
     """Type and message of its error, one line; None: there was no error, or it wrote nothing."""
     traceback: Lines | None = None
     last_lines: Annotated[str, Text(4000, lines=True)] | None = None
-    """The last lines that it printed, of a rank that failed without an exception; None of any other."""
+    """The last lines that it printed, of a rank that failed without an exception or wrote more after one."""
     step: Step = 0
     activity: Annotated[Name, Formerly("phase")] = ""
     """What the rank was doing, by its last heartbeat; empty: it never wrote one."""

@@ -23,7 +23,7 @@ from trainer.distributed.exit import (
 )
 from trainer.distributed.nodes import ThisNode
 from trainer.supervision.failure_line import failure_line, lost_process_line, peak_text, where_text
-from trainer.supervision.last_lines import last_lines
+from trainer.supervision.last_lines import last_lines, lines_after
 from trainer.supervision.launch_agent import AgentRecord
 from trainer.supervision.lost_process import lost_a_process
 from trainer.supervision.memory_counters import MemoryUse
@@ -35,6 +35,8 @@ from trainer.supervision.stop import stopped_by
 _UNCAUGHT = 1
 """How Python leaves after an exception that nobody caught."""
 _ENDED_BY_OTHERS = (-signal.SIGTERM, REASONS["stopped"].rank_exit_code)
+_MAX_LINES_AFTER = 2
+"""Lines after a traceback of which the last one is told too; more are the rest of the exception's message."""
 _NO_LAST_LINES = (None, 0, *_ENDED_BY_OTHERS)
 """Exit codes of ranks that did not fail by themselves, or were not seen to."""
 _FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
@@ -289,6 +291,10 @@ def _read_end(
     raised = read(log) if read else None
     raised = Raised(exception=own.exception, traceback=own.traceback or "") if own.exception else raised
     crash = read_crash(box, rank) if name and not training else None
+    after = lines_after(log, raised) if raised and code == _UNCAUGHT and not own.exception else None
+    if after and after.is_reason:
+        raised = None  # it was caught, and the program ended for another reason
+    printed = last_lines(log) if raised is None and code not in _NO_LAST_LINES else None
     end = RankEnd(
         rank=rank,
         exit_code=code,
@@ -296,7 +302,7 @@ def _read_end(
         reason=own.reason,
         exception=raised.exception if raised else None,
         traceback=raised.traceback if raised else crash.stacks if crash else None,
-        last_lines=None if raised or code in _NO_LAST_LINES else last_lines(log),
+        last_lines=after.text if raised and after and after.count <= _MAX_LINES_AFTER else printed,
         step=max(own.step, beat.step if beat else 0),
         activity=beat.activity if beat else "",
     )

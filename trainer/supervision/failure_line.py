@@ -21,13 +21,17 @@ def failure_line(end: RankEnd, reason: Reason, *, training: bool, peak: str, cra
         cause = f": {end.exception}" if end.exception else crash and f" {crash}"
         return f"{who} was killed by {end.signal}{code}{where}{cause}"
     if end.exception and reason == "error" and not training:
-        return f"your program raised {end.exception} ({who}{where})"
+        return f"your program raised {end.exception} ({who}{where}){_last_line_text(end)}"
     if end.exception:
         return f"{who} failed{where}: {end.exception}"
     if end.exit_code == 0:
         return f"{who} exited with code 0{where} before the training was done"
+    return f"{who} exited with code {end.exit_code}{where}{_last_line_text(end)}"
+
+
+def _last_line_text(end: RankEnd) -> str:
     last = last_line(end.last_lines)
-    return f"{who} exited with code {end.exit_code}{where}" + (f"; last line: {last}" if last else "")
+    return f"; last line: {last}" if last else ""
 
 
 def lost_process_line(end: RankEnd, peak: str) -> str:

@@ -229,6 +229,50 @@ def test_what_a_failed_program_printed_last_is_told(box: Path, printed: bytes, s
     assert Outcome.from_json(told.to_json()) == told
 
 
+STACK = 'Traceback (most recent call last):\n  File "t.py", line 3, in {frame}\n    x()\nValueError: old\n'
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        (
+            "ERROR:root:step 3 failed\n" + STACK + "config is wrong\n",
+            "exited with code 1; last line: config is wrong",
+        ),
+        ("12:00:01 | ERROR | t:x:3 - bad\n\n" + STACK + "config is wrong", "last line: config is wrong"),
+        (
+            STACK.replace("{frame}", "load") + "config is wrong\n",
+            "exited with code 1; last line: config is wrong",
+        ),
+        (STACK + "step\n" * 50 + "config is wrong", "exited with code 1; last line: config is wrong"),
+        (
+            STACK + "config is wrong\n",
+            "your program raised ValueError: old (rank 0); last line: config is wrong",
+        ),
+        (STACK, "your program raised ValueError: old (rank 0)"),
+        (STACK + "a\nlong\nmessage\nof it\n", "your program raised ValueError: old (rank 0)"),
+        (STACK + "\twith code of it\n", "your program raised ValueError: old (rank 0)"),
+        (
+            "ERROR: bad\n" + STACK + "wandb: View run at x\n[rank0]:[W1126 10:00:00.1 x.cpp:1] z\n",
+            "raised ValueError: old (rank 0)",
+        ),
+        (
+            "[rank0]: ERROR a\n[rank0]: " + STACK.replace("\n", "\n[rank0]: ") + "config is wrong",
+            "config is wrong",
+        ),
+    ],
+)
+def test_what_is_printed_after_a_logged_traceback_is_told_as_the_reason(
+    box: Path, printed: str, said: str
+) -> None:
+    (box / layout.RAW_LOGS / "rank-0.log").write_text(printed.replace("{frame}", "<module>"))
+    told = outcome(box, exits(1, -15))
+    assert told.detail.endswith(said)
+    assert told.first_failure is not None
+    assert (told.first_failure.exception is None) is ("raised" not in told.detail)
+    assert Outcome.from_json(told.to_json()) == told
+
+
 def test_nothing_is_told_of_what_ranks_printed_that_others_ended(box: Path) -> None:
     for rank in range(4):
         (box / layout.RAW_LOGS / f"rank-{rank}.log").write_text("step 7\n")
