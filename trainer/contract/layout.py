@@ -92,3 +92,8 @@ def comes_home(name: str) -> bool:
     bare = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
     bare = bare.casefold().rstrip(". ")
     return not (bare in _COMMANDING or bare.startswith(_SHORT) or _STEERING.search(name))
+
+
+def has_control_characters(path: str) -> bool:
+    """Tell whether a name has characters that change what a terminal shows: such a file is not downloaded."""
+    return _STEERING.search(path) is not None

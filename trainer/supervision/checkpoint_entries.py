@@ -69,6 +69,8 @@ class Entry:
     """It was renamed, or given its time, after the last write: whoever wrote it was done."""
     leads_out: bool
     """One of its files is a link out of the program's folder, so that it would not be whole."""
+    has_control_characters: bool = False
+    """The name of one of its files has control characters and is not downloaded, so it would not be whole."""
 
     @property
     def modified_ns(self) -> int:
@@ -94,6 +96,8 @@ class FoundEntries:
     entries: tuple[Entry, ...]
     outside: tuple[str, ...] = ()
     """Names that lead out of the program's folder, which are not followed."""
+    unprintable: tuple[str, ...] = ()
+    """Entries with control characters in a name, which is escaped here; they are not taken."""
     is_cut: bool = False
     """There were more files than one look reads."""
 
@@ -101,7 +105,7 @@ class FoundEntries:
 def find_entries(root: Path, pattern: str, max_files: int = MAX_FILES) -> FoundEntries:
     """List the entries below `root`, the resolved folder of the program, the newest first."""
     matches, outside, is_cut = _matches(root, pattern, max_files)
-    entries, left = [], max_files
+    entries, unprintable, left = [], [], max_files
     for _, path in sorted(matches, reverse=True):
         entry = entry_at(path, root, left)
         if entry is None:
@@ -110,12 +114,22 @@ def find_entries(root: Path, pattern: str, max_files: int = MAX_FILES) -> FoundE
         if left < 0:
             is_cut = True
             break
-        if entry.leads_out:
+        if entry.has_control_characters:
+            unprintable.append(printable(entry.name))
+        elif entry.leads_out:
             outside.append(entry.name)
         else:
             entries.append(entry)
     newest_first = sorted(entries, key=lambda entry: (entry.modified_ns, entry.name), reverse=True)
-    return FoundEntries(entries=tuple(newest_first), outside=tuple(outside), is_cut=is_cut)
+    outside = list(map(printable, outside))
+    return FoundEntries(
+        entries=tuple(newest_first), outside=tuple(outside), unprintable=tuple(unprintable), is_cut=is_cut
+    )
+
+
+def printable(name: str) -> str:
+    """Return the name with its control characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in name)
 
 
 def _matches(root: Path, pattern: str, limit: int) -> tuple[list[tuple[int, str]], list[str], bool]:
@@ -153,11 +167,12 @@ def _is_note(name: str, pattern: str) -> bool:
 def entry_at(path: str, root: Path, limit: int = MAX_FILES) -> Entry | None:
     """Return the entry at `path`; None when it has no files, or is gone."""
     files: list[EntryFile] = []
-    leads_out = False
+    leads_out = is_odd = False
     with suppress(OSError):
         top = Path(path).stat()
         is_folder, latest_ns = S_ISDIR(top.st_mode), top.st_mtime_ns
         for place in _files_below(path) if is_folder else (path,):
+            is_odd = is_odd or layout.has_control_characters(place[len(str(root)) + 1 :])
             leads_out = leads_out or _leads_out(place, root)
             file = None if leads_out else _file_at(place, root)
             if file is not None:
@@ -165,13 +180,14 @@ def entry_at(path: str, root: Path, limit: int = MAX_FILES) -> Entry | None:
                 files.append(file)
             if len(files) > limit:
                 break
-        if files or leads_out:
+        if files or leads_out or is_odd:
             return Entry(
                 name=path[len(str(root)) + 1 :],
                 is_folder=is_folder,
                 files=tuple(sorted(files, key=lambda file: file.name)),
                 was_renamed=top.st_ctime_ns > latest_ns,
                 leads_out=leads_out,
+                has_control_characters=is_odd,
             )
     return None
 

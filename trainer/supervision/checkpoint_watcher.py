@@ -185,6 +185,8 @@ class CheckpointWatcher:
         listing = find_entries(self.root, self.settings.pattern)
         for name in listing.outside:
             self._report_once(f"checkpoints: {name} is a link out of the program's folder; it is not taken")
+        for name in listing.unprintable:
+            self._report_once(f"checkpoints: {name} has a name with control characters; it is not taken")
         if listing.is_cut:
             self._report_once("checkpoints: too many files match; only the newest are looked at")
         return listing.entries

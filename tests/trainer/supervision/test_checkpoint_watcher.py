@@ -234,6 +234,32 @@ def test_a_folder_with_a_link_that_leads_out_is_not_taken_in_part(watching: Watc
     assert "checkpoints/epoch-1 is a link out of the program's folder" in watching.said[0]
 
 
+@pytest.mark.parametrize("name", ["step\x1b[31m_1.pkl", "step\n1.pkl", "step\t1.pkl", "epoch-\u202e1/state"])
+def test_a_checkpoint_with_control_characters_in_its_name_is_reported(watching: Watching, name: str) -> None:
+    path = watching.path("checkpoints") / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"weights")
+    watching.path("checkpoints/step_2.pkl").write_bytes(b"weights")
+    watching.poll(5)
+    watching.watcher.last_look(ended_well=True)
+    assert watching.taken() == ["step-000002"]
+    (said,) = [text for text in watching.said if "control characters" in text]
+    assert said.isprintable() and said.startswith("checkpoints: checkpoints/")
+
+
+def test_a_folder_with_an_odd_name_in_it_is_not_taken_in_part(watching: Watching) -> None:
+    folder = watching.path("checkpoints/epoch-1")
+    folder.mkdir(parents=True)
+    (folder / "optimizer").write_bytes(b"moments")
+    (folder / "wei\x07ghts").write_bytes(b"weights")
+    watching.poll(10)
+    watching.watcher.last_look(ended_well=True)
+    assert watching.taken() == []
+    assert watching.said == [
+        "checkpoints: checkpoints/epoch-1 has a name with control characters; it is not taken"
+    ]
+
+
 def test_a_link_within_the_programs_folder_is_taken_as_the_file_that_it_leads_to(watching: Watching) -> None:
     watching.path("shared").write_bytes(b"vocabulary")
     folder = watching.path("checkpoints/epoch-1")
