@@ -20,6 +20,7 @@ STOP_CAUSES: Mapping[str, Cause] = {
 }
 
 CAUSE_OF_STEP: Mapping[str, Cause] = {
+    "00-environment": Cause.SETUP,
     "10-check-gpu": Cause.HOST,
     "20-check-comm": Cause.HOST,
     "22-check-nodes": Cause.COMMUNICATION,

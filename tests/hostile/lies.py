@@ -277,6 +277,20 @@ LIES: Mapping[str, Lie] = {
     "step whose last line is long": _failed_step(last_line="x" * 100_000),
     "step whose last line is an object": _failed_step(last_line={"why": 1}),
     "step whose last line has half a character": _failed_step(last_line="\ud800"),
+    "environment that failed and steers": _failed_step(
+        step="00-environment", exit_code=78, last_line=STEERING
+    ),
+    "environment that failed after the other steps": Lie(
+        files={
+            layout.STEPS: b'{"step": "50-train", "exit_code": 0, "seconds": 1.0}\n'
+            b'{"step": "00-environment", "exit_code": 78, "seconds": 1e300, "last_line": ["old"]}\n',
+            layout.OUTCOME: b"",
+        }
+    ),
+    "environment with an exit code in words": _failed_step(step="00-environment", exit_code="old"),
+    "environment that failed beside a good outcome": Lie(
+        files={layout.STEPS: b'{"step": "00-environment", "exit_code": 78, "seconds": 1.0}\n'}, harmless=True
+    ),
     "steps that are large": Lie(files={layout.STEPS: b'{"step": "x"}\n' * 900_000}, harmless=True),
     # The list of its files.
     "file of no size on earth": _entry("run/outputs/a", size=10**18),

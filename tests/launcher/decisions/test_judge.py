@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -221,7 +222,31 @@ def test_a_step_that_failed_before_it_was_stopped_is_judged_by_its_failure() -> 
 
 def test_every_step_before_the_training_has_its_cause() -> None:
     steps = {path.stem for path in (onstart_dir() / "steps.d").glob("*.sh")}
-    assert set(CAUSE_OF_STEP) == steps - {"50-train"}
+    # onstart/environment.sh reports a step of its own, before the first file.
+    assert set(CAUSE_OF_STEP) == steps - {"50-train"} | {"00-environment"}
+
+
+_OLD_PYTHON = "the Python of this machine is too old: 3.8.10 at /usr/bin/python3; vastrun needs 3.9 or newer"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "said", "detail"),
+    [
+        (78, _OLD_PYTHON, f"environment failed: {_OLD_PYTHON}"),
+        (78, "", "environment failed with exit code 78"),
+        (1, "", "environment failed with exit code 1"),
+        (137, "killed", "environment failed: killed"),
+    ],
+)
+def test_a_machine_without_a_fit_python_is_a_matter_of_its_setup(
+    exit_code: int, said: str, detail: str
+) -> None:
+    line = {"step": "00-environment", "exit_code": exit_code, "seconds": 0.1, "last_line": said}
+    steps = step_ends_of(json.dumps(line).encode() + b"\n")
+
+    judgement = judge(evidence(None, steps=steps, exit_code=exit_code), train_job())
+
+    assert (judgement.cause, judgement.detail) == (Cause.SETUP, detail)
 
 
 def test_a_run_killed_from_outside_is_the_hosts_fault() -> None:
