@@ -24,7 +24,9 @@ from launcher.commands.attempts import Attempts
 from launcher.commands.holding import HoldRequest, begin_holding
 from launcher.commands.planning import plan_of
 from launcher.core import Run, UserRequest
+from launcher.core.errors import NoOfferError
 from launcher.decisions.estimates import offer_text
+from launcher.decisions.slot_advice import together
 from launcher.wiring import Wiring
 
 
@@ -84,7 +86,8 @@ def command(
     def work(attempts: Attempts) -> Run:
         run = begin_holding(attempts, request, run_id=run_id, out_dir=folder)
         concerns(run)
-        say(f"run {run.id} holds a machine; then: vastrun launch {job_file} --provider pool", err=True)
+        times = "" if slots == 1 else f", up to {slots} at once"
+        say(f"run {run.id} holds a machine; then: vastrun launch {job_file} --provider pool{times}", err=True)
         return attempts.attend(run)
 
     leaves = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
@@ -94,7 +97,13 @@ def command(
 def _agree(wiring: Wiring, request: HoldRequest, began: float, *, yes: bool) -> None:
     """Ask before money is spent. Raises what the plan refuses, Abort."""
     market = wiring.provider(request.provider)
-    plan = plan_of(request.spec, market, wiring.ledger(), began, wiring.budgets(began))
+    try:
+        plan = plan_of(request.spec, market, wiring.ledger(), began, wiring.budgets(began))
+    except NoOfferError as error:
+        if request.slots > 1:
+            needs = together(request.spec)
+            error.hint = f"one machine must have what {request.slots} slots ask for, {needs}: fewer --slots"
+        raise
     if plan.refusals:
         raise plan.refusals[0]
     if not market.free:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from launcher.config import read_job
 from launcher.core import Cause, Phase, Run
+from launcher.decisions.slot_advice import slot_advice
 
 _DEFAULT = "local"
 """Where a command goes that names no provider."""
@@ -118,6 +119,8 @@ def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
         edited = f"vastrun batch retry {run.batch}, or after a change of{job_file}: submit the batch again"
     else:
         edited = f"vastrun launch{job_file}{where}{f' --from {run.id}' if checkpoint else ''}"
+    if of_slots := slot_advice(run, spec, job_file):
+        return of_slots
     if not_shipped:
         return f"{not_shipped}; add it to code.include, then: {edited}"
     # A run that is continued has its job with it.

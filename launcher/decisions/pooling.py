@@ -100,6 +100,7 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
         ranks=1,
         tags=job.tags,
         hold=Hold(slots=max(1, gpus) * slots, idle_s=idle_s),
+        job_file=job.job_file,
     )
 
 

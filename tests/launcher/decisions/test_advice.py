@@ -14,7 +14,10 @@ import pytest
 from launcher.config import dump_job
 from launcher.core import Cause, Phase, Run
 from launcher.core.errors import ProviderError
+from launcher.core.job import Resources
 from launcher.decisions.advice import ADVICE, advice_for
+from launcher.decisions.pooling import hold_spec
+from launcher.decisions.slot_advice import HOLD_ADVICE, SLOT_ADVICE
 from launcher.outputs.folder import Outputs
 from tests.fakebox import Training
 from tests.jobs import command_job, train_job
@@ -263,6 +266,32 @@ def test_advice_names_the_job_file_as_it_was_typed() -> None:
         assert "'jobs/my job.yaml'" in advice
         assert "JOB.yaml" not in advice
     assert "yaml" not in advice_for(_failed(dump_job(spec), Cause.LOST), checkpoint=True)
+
+
+def test_a_run_that_holds_a_machine_is_held_again_with_its_slots() -> None:
+    job = replace(
+        command_job(), job_file="jobs/a.yaml", resources=Resources(gpus=2, memory_gb=16, disk_gb=20)
+    )
+    spec = hold_spec(job, slots=3, hours=1, usd=None, idle_s=60)
+    run = replace(_failed(dump_job(spec), Cause.NO_OFFER), provider="vast")
+    advice = advice_for(run, checkpoint=False)
+    assert "6 GPUs, 48 GB of memory, 60 GB of disk; try fewer --slots" in advice
+    for cause in HOLD_ADVICE:
+        advice = advice_for(replace(run, cause=cause), checkpoint=False)
+        assert "vastrun hold jobs/a.yaml --provider vast --slots N" in advice
+        assert "vastrun launch" not in advice
+
+
+@pytest.mark.parametrize("cause", list(SLOT_ADVICE))
+def test_the_advice_for_a_run_on_a_slot_is_about_the_machine_that_is_held(cause: Cause) -> None:
+    spec = replace(command_job(), job_file="a.yaml", slot_on="proud-fox-0001")
+    run = replace(_failed(dump_job(spec), cause), provider="pool", offer=None)
+    advice = advice_for(run, checkpoint=False)
+    assert "vastrun hold a.yaml --slots N" in advice
+    assert ("vastrun stop proud-fox-0001" in advice) is (cause is Cause.HOST)
+    in_batch = advice_for(replace(run, batch="lr"), checkpoint=False)
+    assert "vastrun hold" not in in_batch
+    assert advice_for(replace(run, provider="local"), checkpoint=False) != advice
 
 
 def test_a_run_of_a_batch_is_retried_with_its_batch() -> None:

@@ -1,0 +1,38 @@
+"""`vastrun hold`: what it says of the slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Offer
+from launcher.core.errors import NoOfferError
+from launcher.core.job import JobSpec
+from tests.launcher.terminal import Market, Terminal
+
+
+class FullMarket(Market):
+    """A provider with no machine that is large enough."""
+
+    def search(self, spec: JobSpec) -> Sequence[Offer]:
+        raise NoOfferError("nothing fits", hint="--set resources.disk_gb=74")
+
+
+@pytest.mark.parametrize(
+    ("slots", "hint"),
+    [
+        ("1", "--set resources.disk_gb=74"),
+        ("3", "one machine must have what 3 slots ask for, "),
+    ],
+)
+def test_a_machine_too_small_for_its_slots_is_refused_with_what_they_need(
+    tmp_path: Path, slots: str, hint: str
+) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.market = FullMarket(terminal.clock, [], usd_per_hour=1.0)
+    end = terminal.type("hold", str(terminal.job), "--slots", slots, "-y", "--out", str(tmp_path / "out"))
+    assert end.exit_code == 8
+    assert hint in end.stderr
+    assert ("fewer --slots" in end.stderr) is (slots != "1")
