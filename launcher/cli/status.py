@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import click
 
@@ -20,6 +21,8 @@ from launcher.ui.render.runs import run_text, runs_table
 from launcher.wiring import Wiring
 
 _ENDED = 20
+_MAX_VALUES = 200
+"""Runs of batches whose values are looked up for a list."""
 _WATCH_LIST_S, _WATCH_RUN_S = 2.0, 5.0
 """Between two looks: the ledger is on this computer, a run's box is not."""
 
@@ -49,7 +52,7 @@ def command(wiring: Wiring, run_name: str | None, every: bool, watch: bool, as_j
     now = wiring.now()
     if run_name is None:
         rows, more = _rows(wiring, now, every=every)
-        text = runs_table(rows, now, width(), users=every, more=more)
+        text = runs_table(rows, now, width(), users=every, more=more, points=_points(wiring, rows))
         show(runs_document(rows, more), text, as_json=as_json)
         return
     run = the_run(wiring, run_name)
@@ -79,10 +82,19 @@ def _rows(wiring: Wiring, now: float, *, every: bool) -> tuple[list[RunRow], int
     return rows, max(0, ledger.count() - len(rows))
 
 
+def _points(wiring: Wiring, rows: Sequence[RunRow]) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """Return the values of the points that listed runs are of, by batch."""
+    batches = wiring.ledger().batches
+    points: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for run in [row.run for row in rows if row.run.batch and row.run.point][:_MAX_VALUES]:
+        points.setdefault(run.batch, {})[run.point] = batches.values_of(run.batch, run.point)
+    return points
+
+
 def _text(wiring: Wiring, run_name: str | None, *, every: bool) -> str:
     now = wiring.now()
     if run_name is None:
         rows, more = _rows(wiring, now, every=every)
-        return runs_table(rows, now, width(), users=every, more=more)
+        return runs_table(rows, now, width(), users=every, more=more, points=_points(wiring, rows))
     run = the_run(wiring, run_name)
     return run_text(detail_of(wiring.services_for(run.provider, run.created_at), run, now), now, width())

@@ -48,7 +48,7 @@ def slot_advice(run: Run, spec: JobSpec, job_file: str) -> str:
 
 
 def together(spec: JobSpec) -> str:
-    """Return what a machine that is held needs for all its slots: `4 GPUs, 64 GB of memory, 80 GB of disk`."""
+    """Return what a held machine needs for all its slots: `4 GPUs, 64 GB of memory, 80 GB of disk`."""
     wanted = spec.resources
     parts = [
         f"{wanted.gpus} GPUs" if wanted.gpus else "",

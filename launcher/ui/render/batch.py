@@ -15,6 +15,7 @@ from launcher.core.bills import cost_usd
 from launcher.decisions.schedule import BatchProgress, PointState
 from launcher.ui.render.amounts import duration, how_many, rough, usd, usd_sum
 from launcher.ui.render.plan import refusal_text
+from launcher.ui.render.point_values import common_values, fitted, value_forms, values_column, values_text
 from launcher.ui.render.table import facts, table
 
 Document = Mapping[str, Any]
@@ -22,24 +23,17 @@ Document = Mapping[str, Any]
 _SHOWN_POINTS = 5
 
 
-def values_text(values: Mapping[str, Any]) -> str:
-    """Return `lr=0.001 dim=64`: each value with the last part of its key, all of it where two are alike."""
-    short = [key.rpartition(".")[2] for key in values]
-    return " ".join(
-        f"{name if short.count(name) == 1 else key}={value_text(value)}"
-        for (key, value), name in zip(values.items(), short, strict=True)
-    )
-
-
 def plan_text(plan: BatchPlan) -> str:
     """Return what the batch would do and may cost."""
     limits, count = plan.spec.limits, plan.count
-    shown = [values_text(point.values) for point in plan.points[:_SHOWN_POINTS]]
+    values = [point.values for point in plan.points]
+    shown = values_column(values[:_SHOWN_POINTS], values)
     more = count - len(shown)
     free = not plan.offer.usd_per_hour
     pairs = [
         ("batch", f"{plan.spec.name}: {how_many(count, 'point')}, {min(limits.parallel, count)} at once"),
         ("points", "\n".join([*shown, *([f"… and {more:,} more"] if more else [])])),
+        ("all with", values_text(common_values(values))),
         ("provider", f"{plan.provider}: {plan.offer.description}{'' if free else ' for the first point'}"),
         ("price", "" if free else f"{usd(plan.offer.usd_per_hour)}/h"),
         ("expected", f"{usd(plan.expected_usd)} for all points" if plan.expected_usd else ""),
@@ -131,9 +125,11 @@ def open_runs_lines(
     rows: Sequence[RunRow], values: Mapping[str, Mapping[str, Any]], now: float
 ) -> Sequence[str]:
     """Return a header and a line for each run that goes on, the oldest first. `values`: of each point."""
+    ordered = sorted(rows, key=lambda row: row.run.created_at)
+    texts = values_column([values.get(row.run.point, {}) for row in ordered], list(values.values()))
     cells = [
         (
-            values_text(values.get(run.point, {})),
+            text,
             run.phase.value,
             f"{run.step}/{run.steps}" if run.steps else str(run.step or "-"),
             "-" if not run.steps else f"{min(1.0, run.step / run.steps):.0%}",
@@ -141,7 +137,7 @@ def open_runs_lines(
             usd(row.usd),
             run.host,
         )
-        for row in sorted(rows, key=lambda row: row.run.created_at)
+        for row, text in zip(ordered, texts, strict=True)
         for run in (row.run,)
     ]
     header = ("POINT", "PHASE", "STEP", "", "AGE", "COST", "HOST")
@@ -206,14 +202,19 @@ def batch_text(row: BatchRow, now: float, width: int | None) -> str:
         return about
     columns = {
         "#": [str(state.point.number) for state in shown],
-        "VALUES": [values_text(state.point.values) for state in shown],
+        "VALUES": [""] * len(shown),
         "STATE": [_point_state(state) for state in shown],
         "STEP": [_steps(state.last) for state in shown],
         "COST": [usd_sum(cost_usd(run, now) for run in state.rows) for state in shown],
         "RUN": ["-" if state.last is None else state.last.id for state in shown],
     }
-    cells = zip(*columns.values(), strict=True)
-    return f"{about}\n\n{table(tuple(columns), cells, right=(0, 3, 4), cut=(1, 5), width=width)}"
+
+    def render(texts: Sequence[str], width: int | None) -> str:
+        cells = zip(*{**columns, "VALUES": texts}.values(), strict=True)
+        return table(tuple(columns), cells, right=(0, 3, 4), cut=(1, 5), width=width)
+
+    forms = value_forms([state.point.values for state in shown], [state.point.values for state in row.states])
+    return f"{about}\n\n{fitted(forms, width, render)}"
 
 
 def batch_document(row: BatchRow) -> Document:
@@ -298,8 +299,3 @@ def _time(plan: BatchPlan) -> str:
         return f"about {rough(plan.wall_s)} with {at_once} at once, by {known} of this job"
     rents = f"and not more rents than {plan.provider} allows"
     return f"at least {rough(plan.wall_s)}, with {at_once} at once, {rents}"
-
-
-def value_text(value: Any) -> str:
-    """Write a value of a point as short as it can be read."""
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -12,7 +12,7 @@ from launcher.core import Verdict
 from launcher.core.batch import Batch, BatchSpec
 from launcher.decisions.analysis import NOT_A_CAUSE, influences, pareto_front
 from launcher.ui.render.amounts import duration, usd, usd_sum
-from launcher.ui.render.batch import value_text, values_text
+from launcher.ui.render.point_values import fitted, value_forms, value_text, values_text
 from launcher.ui.render.table import facts, table
 
 Document = Mapping[str, Any]
@@ -29,7 +29,7 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
         return "no points yet"
     columns = {
         "#": [str(row.point.number) for row in rows],
-        "VALUES": [values_text(row.point.values) for row in rows],
+        "VALUES": [""] * len(rows),
         "VERDICT": [_verdict(row) for row in rows],
         _column(spec): ["-" if row.metric is None else f"{row.metric:.4g}" for row in rows],
         "STEPS": [str(row.step) if row.run else "-" for row in rows],
@@ -38,7 +38,13 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
         "RUN": ["-" if row.run is None else row.run.id for row in rows],
     }
     right = [n for n, name in enumerate(columns) if name not in ("VALUES", "VERDICT", "RUN")]
-    text = table(tuple(columns), zip(*columns.values(), strict=True), right=right, cut=(1, 7), width=width)
+
+    def render(texts: Sequence[str], width: int | None) -> str:
+        cells = zip(*{**columns, "VALUES": texts}.values(), strict=True)
+        return table(tuple(columns), cells, right=right, cut=(1, 7), width=width)
+
+    values = [row.point.values for row in rows]
+    text = fitted(value_forms(values, values), width, render)
     best = rows[0].run
     if best is None or rows[0].metric is None:
         return f"{text}\n\n{_nothing_measured(spec)}" if any(map(_has_succeeded, rows)) else text

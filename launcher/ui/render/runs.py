@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from launcher.commands.queries import RunDetail, RunRow, UsdSource
 from launcher.core import BoxStatus, Event, Phase, Progress, RankStatus, Run
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import duration, moment, rough, usd
+from launcher.ui.render.point_values import fitted, value_forms
 from launcher.ui.render.summary import on_machines, state_of
 from launcher.ui.render.table import facts, short, table
 
@@ -16,33 +18,63 @@ _LAST_EVENTS = 8
 
 
 def runs_table(
-    rows: Sequence[RunRow], now: float, width: int | None = None, *, users: bool = False, more: int = 0
+    rows: Sequence[RunRow],
+    now: float,
+    width: int | None = None,
+    *,
+    users: bool = False,
+    more: int = 0,
+    points: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
 ) -> str:
     """Show one line a run. `width`: of the terminal; None: there is none, and nothing is cut.
 
-    `users`: with who started each. `more`: so many are left out.
+    `users`: with who started each. `more`: so many are left out. `points`: values by batch and point.
     """
     if not rows:
         return "no runs yet\n\nvastrun launch JOB.yaml starts one"
-    cells = [
-        (
-            row.run.id,
-            row.run.job,
-            *((row.run.started_by or "-",) if users else ()),
-            state_of(row),
-            progress_of(row.run),
-            duration(now - row.run.created_at),
-            usd(row.usd),
+    forms = _values(rows, points or {})
+    more_columns = [name for name, is_shown in (("VALUES", any(forms[0])), ("USER", users)) if is_shown]
+    header = (*_HEADER[:2], *more_columns, *_HEADER[2:])
+    right = [number + len(more_columns) for number in (3, 4, 5)]
+    # The job's name, then the user's, then the values of a point lose a part.
+    cut = (1, *range(len(more_columns) + 1, 1, -1))
+
+    def render(values: Sequence[str], width: int | None) -> str:
+        cells = (
+            (
+                row.run.id,
+                row.run.job,
+                *((text,) if "VALUES" in more_columns else ()),
+                *((row.run.started_by or "-",) if users else ()),
+                *_state_cells(row, now),
+            )
+            for row, text in zip(rows, values, strict=True)
         )
-        for row in rows
-    ]
+        return table(header, cells, right=right, cut=cut, width=width)
+
+    listed = fitted(forms, width, render)
     open_runs = [row for row in rows if row.run.phase is not Phase.ENDED]
     following = f"vastrun attach {open_runs[0].run.id}" if open_runs else f"vastrun why {rows[0].run.id}"
-    header = (*_HEADER[:2], "USER", *_HEADER[2:]) if users else _HEADER
-    right = [number + users for number in (3, 4, 5)]
-    listed = table(header, cells, right=right, cut=(1, 2) if users else (1,), width=width)
     rest = f"{more:,} more that have ended: vastrun status --all\n" if more else ""
     return f"{listed}\n\n{rest}{following}"
+
+
+def _state_cells(row: RunRow, now: float) -> Sequence[str]:
+    return state_of(row), progress_of(row.run), duration(now - row.run.created_at), usd(row.usd)
+
+
+def _values(
+    rows: Sequence[RunRow], points: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> Sequence[Sequence[str]]:
+    """Return what each run's point differs in from the others of its batch, in forms of falling length."""
+    forms = [[""] * len(rows) for _ in range(3)]
+    for batch, values in points.items():
+        places = [n for n, row in enumerate(rows) if row.run.batch == batch and row.run.point in values]
+        shown = [values[rows[n].run.point] for n in places]
+        for form, texts in zip(forms, value_forms(shown, list(values.values())), strict=True):
+            for place, text in zip(places, texts, strict=True):
+                form[place] = text
+    return forms
 
 
 def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:

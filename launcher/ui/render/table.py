@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from posixpath import commonprefix
 
 WIDTH = 80
 _GAP = "  "
@@ -31,8 +32,10 @@ def table(
             over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
             least = min(widths[column], max(len(header[column]), _LEAST))
             widths[column] = max(least, widths[column] - max(0, over))
-    fitting = ([short(cell, width) for cell, width in zip(line, widths, strict=True)] for line in lines)
-    return "\n".join(_line(line, widths, right) for line in fitting)
+    columns = [
+        _shortened(cells, width) for cells, width in zip(zip(*lines, strict=True), widths, strict=True)
+    ]
+    return "\n".join(_line(line, widths, right) for line in zip(*columns, strict=True))
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
@@ -46,6 +49,21 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
 def short(text: str, width: int | None) -> str:
     """Cut the text to a width; None: it is not cut."""
     return text if width is None or len(text) <= width else text[: width - 1] + "…"
+
+
+def _shortened(cells: Sequence[str], width: int) -> list[str]:
+    """Cut the cells of a column; of those that would look alike and are not, the beginning is left out."""
+    alike: dict[str, set[str]] = {}
+    for cell in cells:
+        alike.setdefault(short(cell, width), set()).add(cell)
+    shown = {text: text for text in cells}
+    for text, different in alike.items():
+        prefix = len(commonprefix(list(different))) if len(different) > 1 else 0
+        for cell in different:
+            # As much of the end as there is room for, but never less than where they differ.
+            start = min(prefix, len(cell) - width + 1)
+            shown[cell] = text if len(different) == 1 else short(f"…{cell[start:]}", width)
+    return [shown[cell] for cell in cells]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from launcher.core import Run
 from launcher.decisions.analysis import NOT_A_CAUSE
 from launcher.outputs.store import REPORT
 from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.batch import value_text
+from launcher.ui.render.point_values import value_text
 from launcher.ui.report.batch_pictures import curves, parallel, scatter, told
 from launcher.ui.report.markup import Content, Html, element, joined
 from launcher.ui.report.page import Frame, figures, note, page, scrolled, section, shortened

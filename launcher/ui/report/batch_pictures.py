@@ -11,7 +11,7 @@ from launcher.batch.results import PointResult
 from launcher.core.batch import Batch
 from launcher.gate.series import POINTS, Series
 from launcher.ui.render.amounts import usd
-from launcher.ui.render.batch import values_text
+from launcher.ui.render.point_values import values_text
 from launcher.ui.report.charts import rounded
 from launcher.ui.report.markup import Html, data_block, element, joined
 from launcher.ui.report.page import note, scrolled

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher.ui.render.axes import Axis, linear, logarithmic, wants_logarithm
-from launcher.ui.render.batch import value_text
+from launcher.ui.render.point_values import value_text
 
 MOST_KEYS = 8
 _MOST_CHOICES = 12
