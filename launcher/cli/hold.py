@@ -26,7 +26,7 @@ from launcher.commands.planning import plan_of
 from launcher.core import Run, UserRequest
 from launcher.core.errors import NoOfferError
 from launcher.decisions.estimates import offer_text
-from launcher.decisions.slot_advice import together
+from launcher.decisions.slot_advice import resources_of_slots
 from launcher.wiring import Wiring
 
 
@@ -101,7 +101,7 @@ def _agree(wiring: Wiring, request: HoldRequest, began: float, *, yes: bool) -> 
         plan = plan_of(request.spec, market, wiring.ledger(), began, wiring.budgets(began))
     except NoOfferError as error:
         if request.slots > 1:
-            needs = together(request.spec)
+            needs = resources_of_slots(request.spec)
             error.hint = f"one machine must have what {request.slots} slots ask for, {needs}: fewer --slots"
         raise
     if plan.refusals:

@@ -13,17 +13,17 @@ _CALLS = ("Trainer", "Fabric")
 
 @dataclass(frozen=True, kw_only=True)
 class LightningDevices:
-    """The devices of a Trainer, where the program's text tells them."""
+    """The devices of a Trainer, where the program's text shows them."""
 
     count: int | None
-    """None: all that it finds."""
+    """Number of devices; None for all that it finds."""
     line: int
     text: str
-    """As in the program, such as `devices="auto"`."""
+    """Text in the program, like `devices="auto"`."""
 
 
 def lightning_devices(text: str) -> LightningDevices | None:
-    """Return the devices of the first Trainer; None: no Lightning, or only a run could tell.
+    """Return the devices of the first Trainer; None without Lightning, or if only a run shows them.
 
     Raises SyntaxError, ValueError.
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from launcher.config.program_index import Call, Function, Option, ProgramIndex, Scope, dotted
 
 UNKNOWN = "\0"
-"""Stands for what only a run of the program could tell; becomes `*`."""
+"""Placeholder for what only a run of the program shows; becomes `*`."""
 OUTPUTS = "$VASTRUN_OUTPUTS"
 _MAX_VALUES = 4
 _MAX_DEPTH = 16
@@ -40,7 +40,7 @@ class PathReader:
     """Evaluates expressions that name files."""
 
     index: ProgramIndex
-    given: Mapping[str, str] = field(default_factory=dict)
+    option_values: Mapping[str, str] = field(default_factory=dict)
     """Values of options that the command sets, by the option's attribute."""
     _open: set[int] = field(default_factory=set)
     _lookups: int = 0
@@ -148,8 +148,8 @@ class PathReader:
         if place[:1] in (["self"], ["cls"]):
             at -= 1
         calls = self.index.called.get(self.index.functions.get(function, ""), [])[:_MAX_CALLS]
-        passed = [(call.argument(at, name), call.scope) for call in calls]
-        values = [value for given, scope in passed if given is not None for value in self.paths(given, scope)]
+        arguments = [(call.argument(at, name), call.scope) for call in calls]
+        values = [value for node, scope in arguments if node is not None for value in self.paths(node, scope)]
         if values:
             yield from values
         elif (default := _default(function, name)) is None:
@@ -162,14 +162,14 @@ class PathReader:
     def _attribute(self, name: str) -> list[str]:
         known = self.index.attributes.get(name) or self.index.globals.get(name, [])
         options = self._option(name)
-        if name in self.given or (options and not self.index.attributes.get(name)):
+        if name in self.option_values or (options and not self.index.attributes.get(name)):
             return options
         return [*options, *self._known(known)]
 
     def _option(self, name: str) -> list[str]:
         """Return the values of the option with this attribute."""
-        if name in self.given:
-            return [self.given[name]]
+        if name in self.option_values:
+            return [self.option_values[name]]
         options = [option for option in self.index.options if option.name == name]
         return [value for option in options for value in self.defaults(option)]
 
@@ -210,7 +210,7 @@ class PathReader:
 
 
 def glob_of(value: str, below: str = "") -> str:
-    """Return the glob of a path, in its shortest form; empty: only a run could tell."""
+    """Return the glob of a path, in its shortest form; empty if only a run shows it."""
     odd = {character for character in value if not character.isprintable() or character in "[]?*"}
     text = "".join("?" if character in odd - {UNKNOWN} else character for character in value.strip())
     text = re.sub(f"{UNKNOWN}+", "*", text)

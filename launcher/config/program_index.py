@@ -37,8 +37,8 @@ class Call:
     def argument(self, place: int, *keywords: str) -> ast.expr | None:
         """Return the argument with one of the keywords, or at the place; None: it has none."""
         named = (word.value for word in self.node.keywords if word.arg in keywords)
-        given = self.node.args
-        at_place = given[place] if 0 <= place < len(given) else None
+        positional = self.node.args
+        at_place = positional[place] if 0 <= place < len(positional) else None
         return next(named, None if isinstance(at_place, ast.Starred) else at_place)
 
 
@@ -47,7 +47,7 @@ class Option:
     """An option of the program's command line."""
 
     flag: str
-    """As it is typed, such as `--output-dir`; of a positional argument its name."""
+    """Option as typed, like `--output-dir`; the name of a positional argument."""
     name: str
     """The attribute that holds its value."""
     default: ast.expr | None
@@ -57,14 +57,14 @@ class Option:
 
 @dataclass(kw_only=True)
 class ProgramIndex:
-    """What the names of a program may stand for."""
+    """Calls, assignments and options of a program, by name."""
 
     calls: list[Call] = field(default_factory=list)
     assigned: dict[tuple[Scope, str], list[ast.expr]] = field(default_factory=lambda: defaultdict(list))
     attributes: dict[str, list[tuple[ast.expr, Scope]]] = field(default_factory=lambda: defaultdict(list))
     """Values of `self.x`, of the fields of classes and of the keys of dicts, whoever has them."""
     globals: dict[str, list[tuple[ast.expr, Scope]]] = field(default_factory=lambda: defaultdict(list))
-    """What the files assign outside of functions, for those that import it."""
+    """Values that the files assign outside of functions, for files that import them."""
     functions: dict[Function, str] = field(default_factory=dict)
     """The name by which each is called: of an `__init__` that of its class."""
     outer: dict[Function, Scope] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class ProgramIndex:
 
 
 def index_program(trees: Mapping[str, ast.Module], max_nodes: int = MAX_NODES) -> ProgramIndex:
-    """Read the syntax trees of a program and of its own modules, by their paths, once."""
+    """Read the syntax trees of a program and its modules, by path, once."""
     index = ProgramIndex()
     # A list instead of recursion: a program may be nested deeper than Python's stack.
     waiting: list[tuple[ast.AST, Scope, str | None]] = []

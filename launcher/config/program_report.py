@@ -21,35 +21,35 @@ _MAX_NAMED = 6
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramReport:
-    """What a job file must say of a program."""
+    """Facts about a program that its job file needs."""
 
     written: WrittenFiles = field(default_factory=WrittenFiles)
     resume: ResumeMethod | None = None
-    """None: it saves nothing to continue from."""
+    """Way to continue; None if it saves nothing to continue from."""
     options: str = ""
-    """What the command needs after the program's name."""
+    """Words of the command after the program's name."""
     required: tuple[str, ...] = ()
     """Options that the user must add."""
 
 
 def report_of(trees: Mapping[str, ast.Module]) -> ProgramReport:
-    """Return the report of a program, which comes first, and of its own modules, by their paths."""
+    """Return the report of a program, which comes first, and of its modules, by path."""
     index = index_program(trees)
-    given = {option.flag: _folder(option) for option in index.options if _needs_folder(option)}
-    names = {option.name: given[option.flag] for option in index.options if option.flag in given}
+    folders = {option.flag: _folder(option) for option in index.options if _needs_folder(option)}
+    names = {option.name: folders[option.flag] for option in index.options if option.flag in folders}
     if "HfArgumentParser" in index.called and "TrainingArguments" in index.names:
-        given["--output_dir"] = names["output_dir"] = RESULTS
-    reader = PathReader(index=index, given=names)
+        folders["--output_dir"] = names["output_dir"] = RESULTS
+    reader = PathReader(index=index, option_values=names)
     written = written_files(index, reader)
     resume = resume_method(index, reader, written.checkpoint) if written.checkpoint else None
-    words = [f"{flag} {folder}" for flag, folder in given.items()]
+    words = [f"{flag} {folder}" for flag, folder in folders.items()]
     if runs_lightning_command(index):
         words.insert(0, "fit")
     return ProgramReport(
         written=written,
         resume=resume,
         options=" ".join([*words, *([resume.word] if resume and resume.word else [])]),
-        required=_required(index, given),
+        required=_required(index, folders),
     )
 
 
@@ -65,8 +65,8 @@ def _folder(option: Option) -> str:
     return _CHECKPOINTS if CHECKPOINT_FOLDER.fullmatch(option.name) else RESULTS
 
 
-def _required(index: ProgramIndex, given: Mapping[str, str]) -> tuple[str, ...]:
-    flags = [option.flag for option in index.options if option.is_required and option.flag not in given]
+def _required(index: ProgramIndex, folders: Mapping[str, str]) -> tuple[str, ...]:
+    flags = [option.flag for option in index.options if option.is_required and option.flag not in folders]
     if "HfArgumentParser" in index.called:
         flags += [f"--{name}" for name in index.required_fields]
     return tuple(dict.fromkeys(flag for flag in flags if re.fullmatch(r"[\w.-]+", flag)))

@@ -1,4 +1,4 @@
-"""Resume method: how a Python program is told to continue from a checkpoint."""
+"""Resume method: how a Python program gets the checkpoint to continue from."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _HF_LINE = f"trainer.train(resume_from_checkpoint={_VARIABLE} or None)"
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeMethod:
-    """How a program continues from a checkpoint."""
+    """Way in which a program continues from a checkpoint."""
 
     note: str
     """A comment for the job file."""
     word: str = ""
-    """What the command needs for it."""
+    """Word that the command needs for it."""
     line: str = ""
     """The line that the program lacks; empty: none."""
 
@@ -47,7 +47,7 @@ class ResumeMethod:
 def resume_method(index: ProgramIndex, reader: PathReader, checkpoint: Write) -> ResumeMethod:
     """Return how the program continues from this checkpoint."""
     if "VASTRUN_RESUME" in index.texts:
-        return ResumeMethod(note="The program reads VASTRUN_RESUME, the path of the checkpoint, by itself.")
+        return ResumeMethod(note="The program itself reads VASTRUN_RESUME, the path of the checkpoint.")
     if "HfArgumentParser" in index.called and checkpoint.pattern.endswith("checkpoint-*"):
         return _by_option("--resume_from_checkpoint")
     if runs_lightning_command(index):
@@ -70,7 +70,7 @@ def resume_method(index: ProgramIndex, reader: PathReader, checkpoint: Write) ->
 
 
 def runs_lightning_command(index: ProgramIndex) -> bool:
-    """Tell whether LightningCLI takes a command, such as `fit`."""
+    """Tell whether LightningCLI takes a command like `fit`."""
     return any(not is_false(call.argument(-1, "run")) for call in index.called.get("LightningCLI", []))
 
 

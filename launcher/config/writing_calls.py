@@ -11,7 +11,7 @@ from launcher.config.program_index import Call, ProgramIndex
 
 ALL_BELOW = "**/*"
 RESULTS = "results"
-"""The folder for a program that must be told one."""
+"""The folder for a program that needs one as an option."""
 HF_CHECKPOINTS = "checkpoint-*"
 """Folders of the Trainer's checkpoints, below its output_dir."""
 _HF_OUTPUTS = "*.*"
@@ -29,7 +29,7 @@ _MAX_EXPRESSIONS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a call writes."""
+    """File or folder that a call writes."""
 
     node: ast.expr | None
     """The argument that names it; None: `below` is the whole path."""
@@ -37,7 +37,7 @@ class Target:
     """A glob below the folder that the argument names."""
     is_checkpoint: bool = False
     by_name: bool = False
-    """Its name tells whether it is a checkpoint: weights alone are an output."""
+    """True: its name decides whether it is a checkpoint; weights alone are an output."""
     is_certain: bool = True
     """False: only a name suggests that the call writes there."""
     is_guess: bool = False
@@ -49,7 +49,7 @@ class Writer:
     """A function that writes one file or folder."""
 
     place: int
-    """Of the argument with the path; -1: only a keyword."""
+    """Position of the argument with the path; -1 if it is only a keyword."""
     keywords: tuple[str, ...] = ()
     below: str = ""
     is_checkpoint: bool = False
@@ -76,7 +76,7 @@ _SHARED: Mapping[str, Writer] = {
         for kind in ("csv", "parquet", "json", "pickle", "feather", "hdf")
     },
 }
-"""By the last part of the function's name."""
+"""Writers by the last part of the function's name."""
 _DOTTED: Mapping[str, Writer] = {
     "torch.jit.save": Writer(place=1, keywords=("f",)),
     "torch.onnx.export": Writer(place=2, keywords=("f",)),
@@ -90,7 +90,7 @@ _DOTTED: Mapping[str, Writer] = {
         for name in ("save", "savez", "savez_compressed")
     },
 }
-"""By the whole name."""
+"""Writers by the whole name."""
 _TORCH_SAVE = ("torch.save", "xm.save", "accelerator.save")
 
 

@@ -1,4 +1,4 @@
-"""Written files: where a Python program writes, as far as its text tells. Nothing of it is run."""
+"""Written files: where a Python program writes, as far as its text shows. Nothing of it is run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Write:
     """The file of the program that has the call."""
     line: int
     by: str
-    """What writes it, such as `torch.save`."""
+    """Name of the call or option, like `torch.save`."""
     is_checkpoint: bool
     is_certain: bool = True
     """False: only the name of an option or a keyword suggests it."""
@@ -44,16 +44,16 @@ class Write:
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenFiles:
-    """Where a program writes."""
+    """Places where a program writes."""
 
     checkpoint: Write | None = None
-    """What it can continue from."""
+    """Checkpoint that it can continue from."""
     outputs: tuple[str, ...] = ()
     """Globs of everything else in the code folder."""
     outside: tuple[Write, ...] = ()
-    """What lies outside of the code folder, which is not downloaded."""
+    """Files outside of the code folder, which are not downloaded."""
     unknown: tuple[Write, ...] = ()
-    """Calls that write where only a run could tell."""
+    """Calls whose paths only a run shows."""
 
 
 def written_files(index: ProgramIndex, reader: PathReader) -> WrittenFiles:
@@ -71,7 +71,7 @@ def written_files(index: ProgramIndex, reader: PathReader) -> WrittenFiles:
 
 
 def _renamed(index: ProgramIndex, reader: PathReader) -> Iterator[Write]:
-    """Yield what is written, by its final name: a careful program renames what it has saved."""
+    """Yield what is written, by its final name: a careful program renames its files."""
     final: dict[str, str] = {}
     for call in (*index.called.get("replace", []), *index.called.get("rename", [])):
         owner = getattr(call.node.func, "value", None)
@@ -100,8 +100,8 @@ def _writes(index: ProgramIndex, reader: PathReader) -> Iterator[Write]:
     for option in index.options:
         is_checkpoint = CHECKPOINT_FOLDER.fullmatch(option.name) is not None
         if not option.is_switch and (is_checkpoint or OUTPUT_FOLDER.fullmatch(option.name)):
-            given = reader.given.get(option.name)
-            for value in [given] if given else reader.defaults(option):
+            value_set = reader.option_values.get(option.name)
+            for value in [value_set] if value_set else reader.defaults(option):
                 if pattern := glob_of(value, "*" if is_checkpoint else ALL_BELOW):
                     yield Write(
                         pattern=pattern,
@@ -159,8 +159,8 @@ def _checkpoint(candidates: Sequence[Write], writes: Sequence[Write]) -> Write |
     beside = {write.pattern for write in writes if _shape(write.pattern)[0] == folder and write.by == best.by}
     if len(beside) > 1 and "*" in path.parent.name and "*" not in path.name:
         return replace(best, pattern=folder)  # one checkpoint of several files is their folder
-    alike = {write.pattern for write in certain if _shape(write.pattern) == (folder, ending)}
-    if len(alike) == 1 or "*" in folder or not ending:
+    same_shape = {write.pattern for write in certain if _shape(write.pattern) == (folder, ending)}
+    if len(same_shape) == 1 or "*" in folder or not ending:
         return best
     return replace(best, pattern=str(path.parent / f"*{ending}"))
 
@@ -182,18 +182,18 @@ def _shape(pattern: str) -> tuple[str, str]:
 def _outputs(inside: Sequence[Write], checkpoint: Write | None) -> list[str]:
     """Return the globs of what is no checkpoint, without those that another one covers."""
     covered = [checkpoint.pattern, f"{checkpoint.pattern}/{ALL_BELOW}"] if checkpoint else []
-    kept: list[str] = []
+    outputs: list[str] = []
     for write in inside:
         if write.pattern.startswith(OUTPUTS):
             continue  # downloaded in any case
         folder = write.pattern.removesuffix(ALL_BELOW)
-        known = [*covered, *kept]
+        known = [*covered, *outputs]
         if any(_covers(each, write.pattern) for each in known):
             continue
         if write.is_certain or not any(each.startswith(folder) for each in known):
             is_folder = write.is_checkpoint and not PurePosixPath(write.pattern).suffix
-            kept.append(f"{write.pattern}/{ALL_BELOW}" if is_folder else write.pattern)
-    merged = _merged(kept, covered)
+            outputs.append(f"{write.pattern}/{ALL_BELOW}" if is_folder else write.pattern)
+    merged = _merged(outputs, covered)
     smallest = [one for one in merged if not any(other != one and _covers(other, one) for other in merged)]
     return smallest[:_MAX_OUTPUTS]
 

@@ -39,7 +39,7 @@ def slot_advice(run: Run, spec: JobSpec, job_file: str) -> str:
     if spec.hold is not None:
         where = "" if run.provider == "local" else f" --provider {run.provider}"
         hold = f"vastrun hold{job_file}{where} --slots N"
-        return HOLD_ADVICE.get(run.cause, "").format(hold=hold, together=together(spec))
+        return HOLD_ADVICE.get(run.cause, "").format(hold=hold, together=resources_of_slots(spec))
     if run.provider != POOL:
         return ""
     hold, holder = f"vastrun hold{job_file} --slots N", holder_of(run) or "RUN"
@@ -47,12 +47,12 @@ def slot_advice(run: Run, spec: JobSpec, job_file: str) -> str:
     return text.format(hold=hold, holder=holder, job_file=job_file, where=f" --provider {POOL}")
 
 
-def together(spec: JobSpec) -> str:
+def resources_of_slots(spec: JobSpec) -> str:
     """Return what a held machine needs for all its slots: `4 GPUs, 64 GB of memory, 80 GB of disk`."""
-    wanted = spec.resources
+    resources = spec.resources
     parts = [
-        f"{wanted.gpus} GPUs" if wanted.gpus else "",
-        f"{wanted.memory_gb:g} GB of memory" if wanted.memory_gb else "",
-        f"{wanted.disk_gb:g} GB of disk",
+        f"{resources.gpus} GPUs" if resources.gpus else "",
+        f"{resources.memory_gb:g} GB of memory" if resources.memory_gb else "",
+        f"{resources.disk_gb:g} GB of disk",
     ]
     return ", ".join(filter(None, parts))

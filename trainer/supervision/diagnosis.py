@@ -36,7 +36,7 @@ _UNCAUGHT = 1
 """How Python leaves after an exception that nobody caught."""
 _ENDED_BY_OTHERS = (-signal.SIGTERM, REASONS["stopped"].rank_exit_code)
 _MAX_LINES_AFTER = 2
-"""Lines after a traceback of which the last one is told too; more are the rest of the exception's message."""
+"""Lines after a traceback of which the last is reported too; more belong to the exception's message."""
 _NO_LAST_LINES = (None, 0, *_ENDED_BY_OTHERS)
 """Exit codes of ranks that did not fail by themselves, or were not seen to."""
 _FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")

@@ -25,14 +25,14 @@ _LOG_RECORD = re.compile(r"\b(WARNING|ERROR|CRITICAL|FATAL|EXCEPTION)\b")
 _AT_EXIT = re.compile(
     r"\s|wandb:|\[?[WI]\d{4} |.*(resource_tracker|Warning\b)|Exception ignored in|terminate called"
 )
-"""What is printed after the traceback of an exception that ends the program."""
+"""Lines that libraries print after the traceback of an exception that ends the program."""
 _MAX_MESSAGE_LINES = 20
 """Maximum lines of an exception's message; after more the program went on."""
 
 
 @dataclass(frozen=True)
 class LinesAfter:
-    """What a rank printed after its last traceback."""
+    """Lines that a rank printed after its last traceback."""
 
     text: str
     count: int

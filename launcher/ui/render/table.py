@@ -53,11 +53,11 @@ def short(text: str, width: int | None) -> str:
 
 def _shortened(cells: Sequence[str], width: int) -> list[str]:
     """Cut the cells of a column; of those that would look alike and are not, the beginning is left out."""
-    alike: dict[str, set[str]] = {}
+    by_text: dict[str, set[str]] = {}
     for cell in cells:
-        alike.setdefault(short(cell, width), set()).add(cell)
+        by_text.setdefault(short(cell, width), set()).add(cell)
     shown = {text: text for text in cells}
-    for text, different in alike.items():
+    for text, different in by_text.items():
         prefix = len(commonprefix(list(different))) if len(different) > 1 else 0
         for cell in different:
             # As much of the end as there is room for, but never less than where they differ.

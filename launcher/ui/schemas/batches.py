@@ -146,13 +146,13 @@ class FailureCause(JsonShape):
     run: str
     """The newest run that ended so."""
     detail: str
-    """What that run said of it."""
+    """Detail of that run."""
     runs: list[str]
     """The last runs of all these points."""
 
 
 class ExplainedBatch(JsonShape):
-    """How the points of a batch ended."""
+    """Ends of the points of a batch, and the causes."""
 
     batch: str
     reason: str
@@ -162,4 +162,4 @@ class ExplainedBatch(JsonShape):
     causes: list[FailureCause]
     """The most frequent first."""
     next: str | None
-    """What to try next; null: no point failed."""
+    """Advice; null if no point failed."""
