@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from launcher.core import (
+    Cause,
     Charge,
     Completed,
     Event,
@@ -77,6 +78,10 @@ class FakeProvider:
         """No box answers while this is set; the market itself does."""
         self.stranded_from = math.inf
         """From then on no box answers, and none can end its machine."""
+        self.unreadable: tuple[str, ...] = ()
+        """Values of each machine that make no sense."""
+        self.mute_from = math.inf
+        """From then on it shows no machine, neither in its list nor by its id; it ends them as before."""
         self.loading: dict[str, Loading] = {}
         """How long the machines of a host take to come up; the others are up at once."""
         self.impostors: set[str] = set()
@@ -166,12 +171,19 @@ class FakeProvider:
 
     def instances(self) -> Sequence[Instance]:
         self._settle()
-        return [box.listed() for id, box in self._boxes.items() if id not in self.unlisted]
+        self._must_not_be_mute()
+        listed = [box.listed() for id, box in self._boxes.items() if id not in self.unlisted]
+        return [replace(machine, unreadable=self.unreadable) for machine in listed]
 
     def machine(self, instance_id: str) -> Instance | None:
         self._settle()
+        self._must_not_be_mute()
         box = self._boxes.get(instance_id)
         return box.listed() if box else None
+
+    def _must_not_be_mute(self) -> None:
+        if self.clock.now() >= self.mute_from:
+            raise UnreachableError("its rows cannot be read", cause=Cause.PROVIDER)
 
     def connect(self, instance: Instance) -> Remote:
         self.box(instance.id)

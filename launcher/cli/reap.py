@@ -46,12 +46,16 @@ def command(
     ctx.exit(code)
 
 
+def _warn(text: str) -> None:
+    say(f"warning: {text}", err=True)
+
+
 def _reap(
     wiring: Wiring, provider: str, *, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
 ) -> int:
     """End them, and return the exit code."""
     market = wiring.provider(provider)
-    found = orphans(wiring.ledger(), market, wiring.now())
+    found = orphans(wiring.ledger(), market, wiring.now(), warn=_warn)
     chosen = of_ledger(found, from_ledger)
     networks = _networks(wiring, market) if from_ledger is None else []
     text = orphans_text(found, networks, wiring.now())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from launcher.core import Instance, Phase, Run, RunNetwork, ledger_in
-from launcher.core.errors import UsageError
+from launcher.core.errors import IncompleteListError, UsageError
 from launcher.decisions.policy import ours
 from launcher.ports import Ledger, Provider
 
@@ -41,14 +41,17 @@ class Orphan:
         return ledger_in(self.instance.label)
 
 
-def orphans(ledger: Ledger, provider: Provider, now: float) -> list[Orphan]:
+def orphans(
+    ledger: Ledger, provider: Provider, now: float, *, warn: Callable[[str], None] = lambda _: None
+) -> list[Orphan]:
     """Return the machines that no open run claims. Raises ProviderError when the provider cannot tell.
 
-    Those of runs that ended lately are asked for by their ids, too: the list may be late, and the user may
-    have given a machine another label.
+    `warn` gets a text when some rows of the provider's list cannot be read, and others show orphans. Machines
+    of runs that ended lately are asked for by their ids, too: the list may be late, and the user may have
+    given a machine another label.
     """
     runs = [run for run in ledger.runs(members=True) if run.provider == provider.name]
-    machines = list(provider.instances())
+    machines, incomplete = _listed(provider)
     listed = {machine.id for machine in machines}
     for run in runs:
         if run.ended_at is not None and now - run.ended_at < _LATELY_S and not provider.free:
@@ -60,7 +63,18 @@ def orphans(ledger: Ledger, provider: Provider, now: float) -> list[Orphan]:
         if not any(run.phase is not Phase.ENDED for run in claims):
             owner = Owner.THIS if claims or not provider.shared else _stranger(machine, ledger)
             found.append(Orphan(instance=machine, run=claims[0] if claims else None, owner=owner))
+    if incomplete is not None:
+        if not found:
+            raise incomplete
+        warn(str(incomplete))
     return found
+
+
+def _listed(provider: Provider) -> tuple[list[Instance], IncompleteListError | None]:
+    try:
+        return list(provider.instances()), None
+    except IncompleteListError as error:
+        return list(error.found), error
 
 
 def leftover_networks(ledger: Ledger, provider: Provider) -> list[RunNetwork]:

@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from launcher.commands.orphans import Orphan
-from launcher.core import Driver, Run, RunNetwork, bills
-from launcher.core.errors import AuthError, HeldError, ProviderError
+from launcher.core import Driver, Instance, Run, RunNetwork, bills
+from launcher.core.errors import AuthError, HeldError, IncompleteListError, ProviderError
 from launcher.decisions import policy
 from launcher.flow.services import Services
+from launcher.ports import Provider
 
 _TRIES = 5
 _LOOK_AGAIN_S = 2.0
@@ -30,7 +31,7 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
     absences = dict.fromkeys(ended_at, 0)
     before: set[str] = set()
     for _ in range(_TRIES):
-        there = {machine.id for machine in services.provider.instances()}
+        there = {machine.id for machine in _readable(services.provider)}
         there |= {i for i in absences if i not in there and services.provider.machine(i) is not None}
         absences = {i: 0 if i in there else count + 1 for i, count in absences.items()}
         # One that stays for a while ended, at the latest, when it was first absent.
@@ -43,6 +44,14 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
         if orphan.run is not None:
             _note(orphan, orphan.run, services, ended_at[orphan.instance.id])
     return [machine_id for machine_id, count in absences.items() if count >= 2]
+
+
+def _readable(provider: Provider) -> Sequence[Instance]:
+    """List the machines; those of other rows are asked for by their ids."""
+    try:
+        return provider.instances()
+    except IncompleteListError as error:
+        return error.found
 
 
 def remove_networks(networks: Sequence[RunNetwork], services: Services) -> list[str]:

@@ -94,10 +94,16 @@ def gpu_seconds(run: Run, now: float) -> float:
 
 def metered(run: Run, machine: Instance, now: float) -> Meter:
     """Return the run's meter after this look at its machine."""
-    meter = _metered_idle(run, machine, now) if machine.idle else _metered_running(run, machine, now)
+    is_idle = machine.idle and not _may_serve(run, machine)
+    meter = _metered_idle(run, machine, now) if is_idle else _metered_running(run, machine, now)
     # A row that is late, or a counter that began anew, takes nothing off what was seen before.
     down_gb, up_gb = max(meter.down_gb, machine.down_gb), max(meter.up_gb, machine.up_gb)
     return replace(meter, down_gb=down_gb, up_gb=up_gb, given_back_at=None, absent_at=None)
+
+
+def _may_serve(run: Run, machine: Instance) -> bool:
+    """Tell whether a machine that is listed as loading was seen to run: Vast charges it then (2026-09)."""
+    return machine.state == "loading" and run.meter.began_at is not None
 
 
 def seen(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Run:

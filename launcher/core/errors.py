@@ -17,6 +17,7 @@ VastrunError
 └── ProviderError       the provider answered with an error
     ├── UncertainError  no clear answer: it may or may not have happened
     ├── UnreachableError  the box cannot be reached now: silent, not lost
+    │   ├── IncompleteListError  some rows of a list of machines cannot be read
     │   ├── BusyError     the provider wants fewer calls: waited for, no run fails of it
     │   ├── NoBoxError    the machine answers and has no box: its onstart script did not run, or not yet
     │   └── HostKeyError  something else answers in its place
@@ -27,7 +28,9 @@ VastrunError
 
 from __future__ import annotations
 
-from launcher.core import Cause, MachineEnd
+from collections.abc import Sequence
+
+from launcher.core import Cause, Instance, MachineEnd
 
 
 class VastrunError(Exception):
@@ -139,6 +142,17 @@ class UnreachableError(ProviderError):
     """The box cannot be reached at present. Silent, not lost."""
 
     cause = Cause.HOST
+
+
+class IncompleteListError(UnreachableError):
+    """A list of machines of which some rows cannot be read: what it has is there, what it lacks may be."""
+
+    cause = Cause.PROVIDER
+
+    def __init__(self, message: str, *, found: Sequence[Instance], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.found = found
+        """The machines that can be read."""
 
 
 class BusyError(UnreachableError):

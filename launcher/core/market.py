@@ -119,6 +119,8 @@ class Instance:
     """What it runs, by its digest where the provider knows that; empty: it does not say."""
     rendezvous: str = ""
     """HOST:PORT at which the other nodes of its run reach it, where it is node 0; empty: they do not."""
+    unreadable: tuple[str, ...] = ()
+    """Names of values that the provider sent and that make no sense; they count as missing."""
     asked_at: float | None = field(default=None, compare=False)
     """When the provider was asked for this: it tells of no moment before. None: when the caller asked."""
 

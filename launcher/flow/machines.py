@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from launcher.core import Instance, Run
-from launcher.core.errors import ProviderError
+from launcher.core.errors import IncompleteListError, ProviderError
 from launcher.decisions import policy
 from launcher.ports import Provider
 
@@ -19,12 +19,15 @@ def machines_of(run: Run, provider: Provider) -> list[Instance]:
     try:
         by_run = provider.abilities.by_run
         found = policy.ours(run, provider.instances() if by_run is None else by_run.instances_for(run))
-    except ProviderError:
-        # Its own row is enough to go on with; that it has none says nothing, while the list cannot be had.
-        noted = provider.machine(run.instance_id) if run.instance_id is not None else None
-        if noted is None:
+    except ProviderError as error:
+        # What can be read of a list is there. What it lacks may be, too: then the machine's own row is enough
+        # to go on with, and that there is none says nothing.
+        found = policy.ours(run, error.found if isinstance(error, IncompleteListError) else ())
+        if not found and run.instance_id is not None:
+            noted = provider.machine(run.instance_id)
+            found = [noted] if noted else []
+        if not found:
             raise
-        found = [noted]
     if run.instance_id is not None and all(machine.id != run.instance_id for machine in found):
         noted = provider.machine(run.instance_id)
         found = [*([noted] if noted else []), *found]

@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from launcher.core import Cause, Instance, Meter, Phase, UserRequest, bills
-from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
+from launcher.core.errors import (
+    AuthError,
+    GoneError,
+    NoRoomError,
+    ProviderError,
+    StorageError,
+    UnreachableError,
+    VastrunError,
+)
 from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.deadlines import deadline_text
@@ -132,11 +140,13 @@ def destroy(context: RunContext) -> PhaseEnd:
     """Destroy the run's machine, and have the provider say twice that it has none."""
     context.hang_up()
     context.look_closely()
-    machine = context.own_machine()
-    # Also where the provider shows none: what it shows may be late.
+    machine, unknown = _seen_last(context)
+    # Also where the provider shows none, or cannot say: what it shows may be late.
     machine_id = machine.id if machine else context.run.instance_id
     if machine_id is not None:
         context.services.provider.destroy(machine_id)
+    if unknown is not None:
+        raise unknown
     if machine is not None and context.run.meter.given_back_at is None:
         _note_given_back(context, machine)
     looked_at = context.now()
@@ -147,6 +157,17 @@ def destroy(context: RunContext) -> PhaseEnd:
         return end
     remove_network(context)
     return _OK
+
+
+def _seen_last(context: RunContext) -> tuple[Instance | None, VastrunError | None]:
+    """Return the machine before it is destroyed, for its bill, or why the provider cannot say.
+
+    One whose id is known is destroyed without that.
+    """
+    try:
+        return context.own_machine(), None
+    except (ProviderError, AuthError) as error:
+        return None, error
 
 
 def _note_gone(context: RunContext, machine: Instance | None, looked_at: float) -> None:

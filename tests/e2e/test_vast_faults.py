@@ -153,6 +153,13 @@ CASES = (
     Case("malformed_row"),
     Case("no_ports"),
     Case("status_lag"),
+    Case("ports_list", times=999),
+    Case("port_null"),
+    Case("port_empty"),
+    Case("odd_columns", times=999),
+    Case("listed_loading", times=999, cue=TRAINS, program=LASTS),
+    Case("row_in_list", times=999),
+    Case("rows_in_object", times=999),
     Case("ssh_late", seconds=20.0),
     Case("slow_network"),
     Case("ssh_refused", (Cause.HOST,), ((250, 500), (5, 2400)), factor=40.0),
@@ -201,6 +208,9 @@ LIKE_OTHERS = {
     "frozen": "no_heartbeat",
     "contract_end": "container_exits",
     "price_rises": "price_falls",
+    "port_null": "ports_list",
+    "port_empty": "ports_list",
+    "rows_in_object": "row_in_list",
 }
 """They take the same road as another fault: these, and further cases of a fault, are left to `make slow`."""
 

@@ -51,7 +51,8 @@ def _shown(world: World, call: Call, done: Reply) -> Reply:
     if isinstance(row, dict) and _is_shown(world, row, "new.by_id"):
         row = behaviour.shaped("instance.fields", _row(world, row))
         runs = row.get("actual_status") == "running"
-        return reply({"instances": behaviour.shaped("instance.running", row) if runs else row})
+        row = behaviour.shaped("instance.running", row) if runs else row
+        return reply({"instances": [row] if world.faults.take("row_in_list") else row})
     was = call.id in world.billing.meters and not isinstance(row, dict)
     return refused(behaviour.word("gone.answer" if was else "unknown.answer"))
 
@@ -71,7 +72,9 @@ def _listed(world: World, _: Call, done: Reply) -> Reply:
     ]
     off = {"more": 1, "fewer": -1}.get(behaviour.word("list.counts"), 0) - late
     counts = {name: max(0, content[name] + off) for name in ("instances_found", "total_instances")}
-    return reply({**content, **counts, "instances": shown})
+    places = {str(place): row for place, row in enumerate(shown)}
+    in_object = bool(shown) and world.faults.take("rows_in_object")
+    return reply({**content, **counts, "instances": places if in_object else shown})
 
 
 def _ended(world: World, call: Call, done: Reply) -> Reply:

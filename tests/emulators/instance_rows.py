@@ -27,6 +27,12 @@ def spoil(row: dict[str, Any], fault: str) -> dict[str, Any]:
     spoiled: dict[str, dict[str, Any]] = {
         "malformed_row": {"start_date": None, "extra_env": None},
         "no_ports": {"ports": None},
+        "ports_list": {"ports": [8080, 8081]},
+        "port_null": {"ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": None}]}},
+        "port_empty": {"ports": {"22/tcp": [{}]}},
+        "odd_columns": {"dph_base": "n/a", "uptime_mins": {}, "cpu_ram": [1], "ports": "22", "gpu_frac": {}},
+        "listed_loading": {"actual_status": "loading"}
+        | dict.fromkeys(("ports", "uptime_mins", "status_msg")),
         "status_lag": {"actual_status": "exited"},
     }
     return {**row, **spoiled[fault]}

@@ -35,7 +35,8 @@ from launcher.gate.box_status import box_status_of, lease_of
 from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.gate.manifest import latest_of, listed
 from launcher.gate.text import one_line, printable
-from launcher.providers.vast.rows import InstanceRow, OfferRow
+from launcher.providers.vast.instance_row import InstanceRow
+from launcher.providers.vast.rows import OfferRow
 from launcher.ui.render.loglines import lines_of, parse_line, shown
 from tests.fakebox import Training
 from tests.hostile.boxes import Since

@@ -12,7 +12,6 @@ from random import Random
 from typing import Any
 
 from launcher.core import (
-    LABEL_PREFIX,
     AccountStatus,
     Charge,
     Identity,
@@ -21,7 +20,7 @@ from launcher.core import (
     RentalOrder,
     run_id_in,
 )
-from launcher.core.errors import GoneError, NoOfferError, ProviderError, UnreachableError
+from launcher.core.errors import GoneError, IncompleteListError, NoOfferError, ProviderError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.decisions.job_shape import shape_of, steps_of
 from launcher.decisions.market_report import MarketReport
@@ -34,12 +33,12 @@ from launcher.providers.identity import LoggedKeys
 from launcher.providers.onstart import BOX
 from launcher.providers.vast import account as accounts
 from launcher.providers.vast import boot, charges, market, renting
+from launcher.providers.vast.addresses import DirectAddresses
 from launcher.providers.vast.api import SERVER, VastAccount, VastApi
+from launcher.providers.vast.instance_row import InstanceRow, id_of, may_be_ours
 from launcher.providers.vast.latest import Latest
 from launcher.providers.vast.limits import LIMITS, FileBook, Limiter
 from launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
-from launcher.providers.vast.refusals import silent
-from launcher.providers.vast.rows import InstanceRow
 from launcher.providers.vast.stops import OFFLINE_S, offline_error, stop_error
 from launcher.ssh.connection import Login
 from launcher.ssh.hosts import KnownHosts
@@ -101,6 +100,7 @@ class VastProvider:
         self._offline_since: dict[str, float] = {}
         self._crowd = crowd
         self._rows = Latest(self._asked_rows, clock.now, _LIST_S if crowd else 0.0)
+        self._addresses = DirectAddresses(lambda: self._rows.get()[0], clock.now)
         self._given_back: dict[str, bool] = {}
         """Machines whose end Vast agreed to: whether it said since, by their id, that there is none."""
         self._markets: dict[str, Latest[Sequence[Offer]]] = {}
@@ -221,9 +221,15 @@ class VastProvider:
             self._rows.forget()
 
     def instances(self) -> Sequence[Instance]:
-        """List every machine whose label is ours."""
+        """List every machine whose label is ours. Raises IncompleteListError when a row has no id."""
         rows, asked_at = self._rows.get()
-        return [renting.instance_of(InstanceRow.of(row), asked_at) for row in rows if _is_ours(row)]
+        ours = [row for row in rows if may_be_ours(row)]
+        found = [renting.instance_of(InstanceRow.of(row), asked_at) for row in ours if id_of(row) is not None]
+        if len(found) < len(ours):
+            raise IncompleteListError(
+                f"{len(ours) - len(found)} rows of Vast's list of instances cannot be read", found=found
+            )
+        return found
 
     def _asked_rows(self) -> tuple[list[Any], float]:
         return self._api.instances(), self._api.asked_at
@@ -248,8 +254,9 @@ class VastProvider:
             raise stop_error(row, credit_usd=self._api.credit_usd(), now=self._clock.now())
         if self._offline_s(row) >= OFFLINE_S:
             raise offline_error(row)
+        row = self._addresses.with_direct(row)
         addresses = [address for address in (row.direct, row.proxy) if address is not None]
-        if not boot.may_answer(row) or not addresses:
+        if not boot.may_answer(row, self._clock.now()) or not addresses:
             raise UnreachableError(f"instance {row.id} is not up: {boot.progress(row)}")
         return self._shell(row, run_id_in(instance.label), addresses)
 
@@ -288,7 +295,7 @@ class VastProvider:
         """
         if self._crowd:
             rows, asked_at = self._rows.get()
-            listed = [row for row in rows if _is_ours(row) and str(row.get("id")) == instance_id]
+            listed = [row for row in rows if may_be_ours(row) and id_of(row) == instance_id]
             if listed:
                 return InstanceRow.of(listed[0]), asked_at
             if self._given_back.get(instance_id):
@@ -318,7 +325,7 @@ class VastProvider:
     def _shell(self, row: InstanceRow, run_id: str, addresses: Sequence[tuple[str, int]]) -> Remote:
         """`run_id`: whose machine it is, whatever its label is by now."""
         key = self._keys.pair(run_id)
-        self._let_in(row.id, key.public)
+        self._let_in(row, key.public)
         known = KnownHosts(self._keys.known_hosts(run_id, row.id), vouch=lambda: self._logged.of(row.id))
         return SshRemote(
             Login(addresses=addresses, key=key, hosts=known, user=self._login),
@@ -328,20 +335,15 @@ class VastProvider:
             noise=self._noise[run_id],
         )
 
-    def _let_in(self, instance_id: str, public_key: str) -> None:
+    def _let_in(self, row: InstanceRow, public_key: str) -> None:
         """The key was handed to Vast, once. Whether it opens the box, SSH itself tells."""
-        if instance_id in self._opened:
+        if row.id in self._opened:
             return
         try:
-            self._api.attach_key(instance_id, public_key)
+            self._api.attach_key(row.id, public_key)
         except (UnreachableError, GoneError):
             raise
-        except ProviderError:
-            pass  # another launcher of this run handed it in already
-        self._opened.add(instance_id)
-
-
-def _is_ours(row: object) -> bool:
-    if not isinstance(row, dict):
-        raise silent("a list that holds other things than instances")
-    return str(row.get("label") or "").startswith(LABEL_PREFIX)
+        except ProviderError:  # another launcher of this run handed it in already
+            if row.state == "loading":
+                return
+        self._opened.add(row.id)

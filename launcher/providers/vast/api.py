@@ -20,6 +20,7 @@ from launcher.core.errors import (
     UsageError,
 )
 from launcher.ports import Clock
+from launcher.providers.vast.instance_row import id_of, rows_in
 from launcher.providers.vast.limits import Limiter
 from launcher.providers.vast.refusals import Answer, error_of, list_of, object_of, silent
 from launcher.providers.vast.sdk import NoAnswerError, RefusedError, asked_once, make_sdk
@@ -174,7 +175,7 @@ class VastApi:
         # Pages are read one after the other. Absence counts from the first: it is the oldest.
         for page in self._pages("list", list_from, "instances"):
             asked_at = self.asked_at = self.asked_at if asked_at is None else asked_at
-            rows += page["instances"]
+            rows += rows_in(page["instances"])
             counted = min(_count(page, "instances_found"), _count(page, "total_instances"))
         # A list that is shorter than it says lacks machines: none of them may be taken for gone.
         if len(rows) < counted:
@@ -191,7 +192,10 @@ class VastApi:
         return [row for page in self._pages("charges", list_from, "results") for row in page["results"]]
 
     def instance(self, instance_id: str) -> Any:
-        """Return one instance's row; None when there is no such instance."""
+        """Return one instance's row; None when there is no such instance.
+
+        Vast's own tester takes the row also as a list, or as an object of rows.
+        """
 
         def show() -> Any:
             # The SDK's own show_instance fails on a row without start_date or extra_env.
@@ -205,7 +209,11 @@ class VastApi:
             return None
         if "instances" not in answer:
             raise silent("an instance without a row")
-        return answer["instances"]
+        rows = rows_in(answer["instances"])
+        found = next((row for row in rows if id_of(row) == str(int(instance_id))), None)
+        if rows and found is None:
+            raise silent(f"not the row of instance {instance_id}")
+        return found
 
     def destroy(self, instance_id: str) -> None:
         """Ask Vast to end the instance. Returns when it agreed. Raises GoneError when there is none."""
@@ -284,7 +292,7 @@ class VastApi:
         token: str | None = None
         for _ in range(_PAGES):
             answer = self._repeat(endpoint, partial(list_from, token), object_of)
-            if answer.get("success") is False or not isinstance(answer.get(rows), list):
+            if answer.get("success") is False or not isinstance(answer.get(rows), list | dict):
                 raise silent(f"a list of {rows} without its rows")
             yield answer
             former, token = token, answer.get("next_token")

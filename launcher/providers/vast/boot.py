@@ -6,7 +6,7 @@ import re
 
 from launcher.core import Cause
 from launcher.core.errors import ProviderError
-from launcher.providers.vast.rows import InstanceRow
+from launcher.providers.vast.instance_row import InstanceRow
 
 _IMAGE = re.compile(
     r"manifest for \S+ not found|pull access denied|unauthorized: authentication required"
@@ -18,6 +18,8 @@ _HOST = re.compile(
 )
 _ON_ITS_WAY = ("", "created", "loading", "scheduling", "rebooting", "recycling")
 """The others lag by minutes: a box that reads `exited` or `offline` may answer."""
+_USUAL_START_S = 300.0
+"""Seconds after the rent in which most machines have started."""
 
 
 def fault(row: InstanceRow) -> ProviderError | None:
@@ -40,9 +42,16 @@ def fault(row: InstanceRow) -> ProviderError | None:
     return None
 
 
-def may_answer(row: InstanceRow) -> bool:
-    """Tell whether it is worth trying to reach the box."""
-    return row.actual_status not in _ON_ITS_WAY
+def may_answer(row: InstanceRow, now: float) -> bool:
+    """Tell whether it is worth trying to reach the box.
+
+    A machine was seen to serve for an hour while Vast listed it as loading (2026-09): one that has a direct
+    address is tried at once, one behind the proxy, which answers before the machine does, after a while.
+    """
+    if row.state == "running" or row.actual_status not in _ON_ITS_WAY:
+        return True
+    is_late = row.cur_state == "running" and 0 < row.start_date < now - _USUAL_START_S
+    return not row.is_stopped and (row.direct is not None or is_late)
 
 
 def progress(row: InstanceRow) -> str:

@@ -12,9 +12,9 @@ from launcher.core import Instance, RentalOrder
 from launcher.core.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
 from launcher.providers.onstart import onstart_text
 from launcher.providers.vast.api import VastApi
+from launcher.providers.vast.instance_row import InstanceRow
 from launcher.providers.vast.overlays import flag_of
 from launcher.providers.vast.refusals import Answer, error_of
-from launcher.providers.vast.rows import InstanceRow
 
 _RUNTYPE = "ssh_direc ssh_proxy"
 _LOOKS = 5
@@ -73,6 +73,7 @@ def instance_of(row: InstanceRow, asked_at: float) -> Instance:
         memory_gb=row.memory_gb,
         disk_gb=row.disk_gb,
         cuda=row.cuda,
+        unreadable=row.unreadable,
         asked_at=asked_at,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from launcher.core import Cause
 from launcher.core.errors import ProviderError
-from launcher.providers.vast.rows import InstanceRow
+from launcher.providers.vast.instance_row import InstanceRow
 
 OFFLINE_S = 300.0
 """A host that Vast calls offline for this long, while its box is silent too, is given up. It may reboot."""

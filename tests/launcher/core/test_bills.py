@@ -73,6 +73,9 @@ def runs_for(seconds: float | None) -> Instance:
         ),
         pytest.param([(4, LOADS), (10, STOPPED)], 12, 6, id="it ran between two looks"),
         pytest.param([(4, MACHINE), (50, STOPPED), (60, MACHINE)], 100, 100, id="a word that was wrong"),
+        pytest.param(
+            [(4, MACHINE), (600, LOADS), (3600, LOADS)], 3600, 3600, id="one that ran is charged as it loads"
+        ),
     ],
 )
 def test_gpus_are_charged_unless_they_were_seen_to_be_free(

@@ -42,7 +42,7 @@ ORDERS: Mapping[str, Assumption] = {
         usual="null",
         look=looking.create_state,
         how="the machine's row, the first time it is shown",
-        rests="rows.InstanceRow.state, boot.may_answer",
+        rests="instance_row.InstanceRow.state, boot.may_answer",
     ),
     "create.label": Assumption(
         text="the label of the order in the machine's row",
@@ -117,7 +117,7 @@ ROWS: Mapping[str, Assumption] = {
         usual=fields.INSTANCE,
         look=looking.instance_fields(fields.INSTANCE),
         how="every such answer",
-        rests="rows.InstanceRow",
+        rests="instance_row.InstanceRow",
     ),
     "instance.running": Assumption(
         text="further fields once it runs, by its id",
@@ -125,7 +125,7 @@ ROWS: Mapping[str, Assumption] = {
         usual=fields.RUNNING,
         look=looking.running_fields(fields.RUNNING),
         how="every such answer",
-        rests="rows.InstanceRow: its addresses, how long it runs",
+        rests="instance_row.InstanceRow: its addresses, how long it runs",
     ),
     "list.fields": Assumption(
         text="types of the fields of a machine's row, in the list",
@@ -133,7 +133,7 @@ ROWS: Mapping[str, Assumption] = {
         usual=fields.INSTANCE,
         look=looking.listed_fields(fields.INSTANCE),
         how="every such answer",
-        rests="rows.InstanceRow",
+        rests="instance_row.InstanceRow",
     ),
     "list.counts": Assumption(
         text="total_instances of the list, to its rows",

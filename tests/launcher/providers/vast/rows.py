@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from launcher.image.lock import shipped_lock
-from launcher.providers.vast.rows import InstanceRow, OfferRow
+from launcher.providers.vast.instance_row import InstanceRow
+from launcher.providers.vast.rows import OfferRow
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0

@@ -8,7 +8,7 @@ import pytest
 
 from launcher.core import Cause
 from launcher.providers.vast import boot
-from tests.launcher.providers.vast.rows import instance_row
+from tests.launcher.providers.vast.rows import NOW, instance, instance_row
 
 LOADING = {"actual_status": "loading", "ports": None}
 CDI = (
@@ -55,7 +55,26 @@ def test_a_box_on_its_way_is_not_given_up(changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("status", ["running", "exited", "offline", "unknown", "frozen"])
 def test_a_box_is_tried_whatever_its_lagging_status_says(status: str) -> None:
-    assert boot.may_answer(instance_row(actual_status=status))
+    assert boot.may_answer(instance_row(actual_status=status), NOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_tried"),
+    [
+        ({}, False),
+        ({"status_msg": "success, running x/ssh"}, True),
+        ({"uptime_mins": 57}, True),
+        ({"ports": instance()["ports"]}, True),
+        ({"start_date": NOW - 600}, True),
+        ({"start_date": NOW - 600, "cur_state": None}, False),
+        ({"start_date": NOW - 600, "cur_state": "stopped", "intended_status": "stopped"}, False),
+    ],
+)
+def test_a_machine_that_may_serve_is_tried_though_it_is_listed_as_loading(
+    changes: dict[str, Any], is_tried: bool
+) -> None:
+    row = instance_row(**(LOADING | {"status_msg": "", "uptime_mins": None} | changes))
+    assert boot.may_answer(row, NOW) is is_tried
 
 
 def test_the_progress_is_the_last_thing_that_the_host_said() -> None:

@@ -1,0 +1,43 @@
+"""Addresses: where a machine is reached directly, if its own row does not say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from launcher.core.errors import UnreachableError
+from launcher.providers.vast.instance_row import InstanceRow, id_of
+
+_ASK_EVERY_S = 30.0
+
+Address = tuple[str, int]
+
+
+class DirectAddresses:
+    """Takes port maps from Vast's list: its documentation of a single instance has none."""
+
+    def __init__(self, listed: Callable[[], Sequence[Any]], now: Callable[[], float]) -> None:
+        """`listed`: asks for the list. `now`: epoch seconds."""
+        self._listed = listed
+        self._now = now
+        self._found: dict[str, Address] = {}
+        self._asked_at: dict[str, float] = {}
+
+    def with_direct(self, row: InstanceRow) -> InstanceRow:
+        """Return the row with the machine's direct address where the row lacks it, and the list has it."""
+        if row.direct is not None or row.state != "running":
+            return row
+        now = self._now()
+        if row.id not in self._found and now - self._asked_at.get(row.id, -math.inf) >= _ASK_EVERY_S:
+            self._asked_at[row.id] = now
+            with suppress(UnreachableError):
+                self._look(row.id)
+        return replace(row, direct=self._found.get(row.id))
+
+    def _look(self, instance_id: str) -> None:
+        for row in self._listed():
+            if id_of(row) == instance_id and (direct := InstanceRow.of(row).direct) is not None:
+                self._found[instance_id] = direct

@@ -1,0 +1,94 @@
+"""Columns: single values of Vast's rows, each read and bounded by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+WHAT_A_ROW_RAISES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+LARGEST = 1e12
+LONGEST_LABEL = 256
+_MOST_CHARACTERS = 4000
+
+_T = TypeVar("_T")
+
+
+class Columns:
+    """Reads the columns of a row one by one: a value that makes no sense hides no other one."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        self._row = row
+        self.unreadable: list[str] = []
+
+    def read(self, column: str, kind: Callable[[Any], _T]) -> _T:
+        """Return the value; what `kind` makes of None where it cannot be read."""
+        try:
+            return kind(self._row.get(column))
+        except WHAT_A_ROW_RAISES:
+            self.unreadable.append(column)
+            return kind(None)
+
+
+def number(value: Any) -> float:
+    """Read a number; 0 where there is none. Raises ValueError for one beyond any that Vast has."""
+    found = float(value or 0.0)
+    if not abs(found) <= LARGEST:
+        raise ValueError(f"{found} is no number of Vast's")
+    return found
+
+
+def id_text(value: Any) -> str:
+    """Read a number that names something; empty where there is none. Raises ValueError."""
+    return "" if value is None else str(int(number(value)))
+
+
+def seconds(minutes: Any) -> float | None:
+    """Return the longest time that a rounded number of minutes may stand for."""
+    if minutes is None:
+        return None
+    digits = str(minutes).partition(".")[2]
+    return (number(minutes) + 0.5 * 10.0 ** -len(digits)) * 60
+
+
+def price(value: Any) -> float:
+    """Read a price. Raises ValueError for 0: a free offer would be the first to be rented."""
+    usd = number(value)
+    if usd <= 0:
+        raise ValueError("an offer without a price")
+    return usd
+
+
+def text(value: Any) -> str:
+    """Read a text, or its beginning if it is long; empty where there is none."""
+    return str(value or "")[:_MOST_CHARACTERS].strip()
+
+
+def ssh_port(ports: Any) -> int:
+    """Return the port of the host that leads to the container's sshd; 0 while there is none.
+
+    Vast's list has an object, its documentation of a single instance a list of numbers, without what they
+    lead to. Raises ValueError for anything else.
+    """
+    if not isinstance(ports, Mapping | list | None):
+        raise ValueError("neither an object nor a list of ports")
+    mapped = ports.get("22/tcp") if isinstance(ports, Mapping) else None
+    found = [place.get("HostPort") for place in mapped or () if isinstance(place, Mapping)]
+    return next((port(value) for value in found if value), 0)
+
+
+def port(value: Any) -> int:
+    """Read a TCP port; 0 where there is none. Raises ValueError."""
+    found = int(number(value))
+    if not 0 <= found <= 65535:
+        raise ValueError(f"{found} is no port")
+    return found
+
+
+def whole(value: Any) -> int:
+    """Read a whole number; 0 where there is none. Raises ValueError."""
+    return int(number(value))
+
+
+def end_of_text(value: Any) -> str:
+    """Read the end of a text; empty where there is none."""
+    return str(value or "")[-_MOST_CHARACTERS:].strip()

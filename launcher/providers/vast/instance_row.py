@@ -1,0 +1,158 @@
+"""One instance of Vast's: its row, read column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.core import LABEL_PREFIX, ExtraRates
+from launcher.core.errors import UnreachableError
+from launcher.providers.vast.columns import (
+    LARGEST,
+    LONGEST_LABEL,
+    Columns,
+    end_of_text,
+    number,
+    port,
+    seconds,
+    ssh_port,
+    text,
+    whole,
+)
+from launcher.providers.vast.refusals import silent
+
+_LOADING = ("", "created", "loading")
+_UP = "success, running"
+"""How `status_msg` begins once the container is up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceRow:
+    """One instance. Only the id is sure to be there: everything else may still be unknown."""
+
+    id: str
+    label: str
+    machine_id: str
+    actual_status: str
+    """As the host last said; it lags by minutes."""
+    cur_state: str
+    intended_status: str
+    status_msg: str
+    is_bid: bool
+    gpu_name: str
+    gpus: int
+    memory_gb: float
+    disk_gb: float
+    cuda: float
+    """Empty or 0 in these five: not known."""
+    usd_per_hour: float
+    """GPU and storage."""
+    extras: ExtraRates
+    up_s: float | None
+    """How long it runs, as the host says."""
+    down_gb: float
+    up_gb: float
+    """Traffic that is billed."""
+    start_date: float
+    end_date: float
+    """Epoch seconds; 0 when unknown."""
+    direct: tuple[str, int] | None
+    """Where sshd is reached without a detour."""
+    proxy: tuple[str, int] | None
+    unreadable: tuple[str, ...]
+    """Columns whose values make no sense, and count as missing."""
+
+    @property
+    def state(self) -> str:
+        """`running`, `loading`, or Vast's own word."""
+        if self.actual_status in _LOADING:
+            return "running" if self._serves else "loading"
+        return self.actual_status
+
+    @property
+    def _serves(self) -> bool:
+        """Its container is up, though the row still says that it loads: Vast charges for it (2026-09)."""
+        if self.cur_state == "stopped" or self.intended_status == "stopped":
+            return False
+        return self.status_msg.startswith(_UP) or self.up_s is not None or self.direct is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Only its disk is billed: it loads, has lost its GPUs, or its host is away."""
+        return self.state == "loading" or self.cur_state == "stopped" or self.actual_status == "offline"
+
+    @property
+    def is_stopped(self) -> bool:
+        """It does not run, and is not meant to."""
+        return self.cur_state == self.intended_status == "stopped"
+
+    @classmethod
+    def of(cls, row: Any) -> InstanceRow:
+        """Read a row, column by column. Raises UnreachableError when it has no id: it may be ours."""
+        if (instance_id := id_of(row)) is None:
+            raise _unreadable(row)
+        columns = Columns(row)
+        address, direct_port = columns.read("public_ipaddr", text), columns.read("ports", ssh_port)
+        proxy_host, proxy_port = columns.read("ssh_host", text), columns.read("ssh_port", port)
+        share = columns.read("gpu_frac", number) or 1.0
+        total_usd, gpu_usd = columns.read("dph_total", number), columns.read("dph_base", number)
+        return cls(
+            id=instance_id,
+            label=columns.read("label", text)[:LONGEST_LABEL],
+            machine_id=columns.read("machine_id", text),
+            actual_status=columns.read("actual_status", text),
+            cur_state=columns.read("cur_state", text),
+            intended_status=columns.read("intended_status", text),
+            status_msg=columns.read("status_msg", end_of_text),
+            is_bid=columns.read("is_bid", bool),
+            gpu_name=columns.read("gpu_name", text),
+            gpus=columns.read("num_gpus", whole),
+            memory_gb=columns.read("cpu_ram", number) * share / 1000,
+            disk_gb=max(0.0, columns.read("disk_space", number)),
+            cuda=columns.read("cuda_max_good", number),
+            usd_per_hour=max(0.0, total_usd),
+            extras=ExtraRates(
+                storage_usd_per_hour=max(0.0, total_usd - gpu_usd) if gpu_usd else 0.0,
+                down_usd_per_gb=columns.read("inet_down_cost", number),
+                up_usd_per_gb=columns.read("inet_up_cost", number),
+            ),
+            up_s=columns.read("uptime_mins", seconds),
+            down_gb=columns.read("inet_down_billed", number),
+            up_gb=columns.read("inet_up_billed", number),
+            start_date=columns.read("start_date", number),
+            end_date=columns.read("end_date", number),
+            direct=(address, direct_port) if address and direct_port else None,
+            proxy=(proxy_host, proxy_port) if proxy_host and proxy_port else None,
+            unreadable=tuple(columns.unreadable),
+        )
+
+
+def id_of(row: Any) -> str | None:
+    """Return the id of a row; None where it has none that can be read."""
+    value = row.get("id") if isinstance(row, dict) else None
+    try:
+        found = int(value) if isinstance(value, int | float | str) else 0
+    except (ValueError, OverflowError):
+        return None
+    return str(found) if 0 < found < LARGEST else None
+
+
+def rows_in(answer: Any) -> list[Any]:
+    """Return the rows of a list of instances, also where it comes as an object of them, or of lists."""
+    if isinstance(answer, Mapping):
+        return [answer] if "id" in answer else list(answer.values())
+    if not isinstance(answer, list):
+        return []
+    return [row for item in answer for row in (item if isinstance(item, list) else [item])]
+
+
+def may_be_ours(row: Any) -> bool:
+    """Tell whether a row has our label, or cannot be read at all."""
+    label = row.get("label") if isinstance(row, dict) else LABEL_PREFIX
+    return str(label or "").startswith(LABEL_PREFIX)
+
+
+def _unreadable(row: Any) -> UnreachableError:
+    named = row.get("id") if isinstance(row, dict) else None
+    return silent(f"the row of instance {named} cannot be read")

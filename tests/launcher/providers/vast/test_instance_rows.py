@@ -1,0 +1,161 @@
+"""Rows of instances as Vast, its documentation and its users show them: read column by column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.core import Instance
+from launcher.core.errors import IncompleteListError, UnreachableError
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.instance_row import InstanceRow, rows_in
+from tests.emulators.vast import VastEmulator
+from tests.launcher.providers.vast.recorded import INSTANCES
+from tests.launcher.providers.vast.rentals import open_market, rent
+from tests.launcher.providers.vast.rows import instance, instance_row
+from tests.waiting import eventually
+
+
+def answers(provider: VastProvider, machine: Instance) -> bool:
+    """The machine answers by SSH."""
+    try:
+        provider.connect(machine).close()
+    except UnreachableError:
+        return False
+    return True
+
+
+SSH = [{"HostIp": "0.0.0.0", "HostPort": "40101"}]
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_a_recorded_row_is_read(name: str) -> None:
+    recorded = INSTANCES[name]
+    row = InstanceRow.of(recorded.row)
+    assert (row.state, row.is_idle) == (recorded.state, recorded.is_idle)
+    assert row.usd_per_hour == recorded.usd_per_hour
+    assert (row.direct, row.proxy) == (recorded.direct, recorded.proxy)
+    assert row.unreadable == ()
+
+
+@pytest.mark.parametrize(
+    "ports",
+    [
+        None,
+        [],
+        [8080, 8081],
+        {},
+        {"22/tcp": None},
+        {"22/tcp": [{}]},
+        {"22/tcp": [None]},
+        {"22/tcp": [{"HostPort": None}]},
+        {"22/tcp": [{"HostPort": ""}]},
+    ],
+)
+def test_ports_that_do_not_lead_to_ssh_are_none(ports: Any) -> None:
+    row = instance_row(ports=ports)
+    assert (row.direct, row.unreadable) == (None, ())
+
+
+def test_the_first_port_that_is_given_counts() -> None:
+    assert instance_row(ports={"22/tcp": [{"HostPort": None}, *SSH]}).direct == ("203.0.113.7", 40101)
+
+
+ODD: dict[str, Any] = {
+    "ports": "22",
+    "ssh_port": 70000,
+    "gpu_frac": {},
+    "dph_base": "n/a",
+    "num_gpus": [1],
+    "cpu_ram": "much",
+    "disk_space": float("nan"),
+    "cuda_max_good": "13.x",
+    "uptime_mins": "long",
+    "inet_up_billed": 1e300,
+    "start_date": "yesterday",
+    "end_date": {},
+}
+
+
+@pytest.mark.parametrize("column", ODD)
+def test_a_value_that_makes_no_sense_hides_no_other(column: str) -> None:
+    row = InstanceRow.of(instance(**{column: ODD[column] or [1]}))
+    assert (row.id, row.label, row.state, row.usd_per_hour) == (
+        "52607650",
+        "vastrun-calm-heron-3f1a",
+        "running",
+        0.41,
+    )
+    assert row.unreadable == (column,)
+
+
+def test_a_row_of_nothing_but_an_id_is_read() -> None:
+    row = InstanceRow.of({"id": 7})
+    assert (row.id, row.state, row.direct, row.proxy, row.unreadable) == ("7", "loading", None, None, ())
+
+
+@pytest.mark.parametrize("row", [None, 7, [], {}, {"id": None}, {"id": "x"}, {"id": 1e300}, {"id": -3}])
+def test_a_row_without_an_id_may_be_anybody_s(row: Any) -> None:
+    with pytest.raises(UnreachableError):
+        InstanceRow.of(row)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ids"),
+    [
+        (None, []),
+        ({"id": 1}, [1]),
+        ([{"id": 1}, {"id": 2}], [1, 2]),
+        ([[{"id": 1}], {"id": 2}], [1, 2]),
+        ({"0": {"id": 1}, "1": {"id": 2}}, [1, 2]),
+    ],
+)
+def test_rows_come_in_several_shapes(answer: Any, ids: list[int]) -> None:
+    assert [row["id"] for row in rows_in(answer)] == ids
+
+
+@pytest.mark.parametrize("fault", ["ports_list", "port_null", "port_empty", "odd_columns"])
+def test_a_machine_with_an_odd_row_is_listed_and_destroyed(
+    vast: VastEmulator, provider: VastProvider, fault: str
+) -> None:
+    machine = rent(provider)
+    vast.faults.add(fault, times=99)
+    assert [found.id for found in provider.instances()] == [machine.id]
+    found = provider.machine(machine.id)
+    assert found is not None
+    assert bool(found.unreadable) is (fault == "odd_columns")
+    provider.destroy(machine.id)
+    assert provider.machine(machine.id) is None
+
+
+@pytest.mark.parametrize("fault", ["row_in_list", "rows_in_object"])
+def test_a_row_in_another_shape_is_read(vast: VastEmulator, provider: VastProvider, fault: str) -> None:
+    machine = rent(provider)
+    vast.faults.add(fault, times=99)
+    found = provider.machine(machine.id)
+    assert found is not None
+    assert [one.id for one in provider.instances()] == [found.id] == [machine.id]
+    provider.destroy(machine.id)
+    assert provider.machine(machine.id) is None
+    assert provider.instances() == []
+
+
+def test_one_bad_row_hides_none_of_the_others(vast: VastEmulator, provider: VastProvider) -> None:
+    machine = rent(provider)
+    rent(provider)
+    vast.faults.add("null_row", times=99)
+    with pytest.raises(IncompleteListError) as caught:
+        provider.instances()
+    assert [found.id for found in caught.value.found] == [machine.id]
+
+
+def test_a_machine_whose_own_row_lacks_ports_is_reached_by_those_of_the_list(
+    tmp_path: Path,
+) -> None:
+    with VastEmulator(ports_by_id=False, rate_limits=False) as vast:
+        provider = open_market(vast, tmp_path)
+        vast.faults.add("proxy_refused", times=999)
+        machine = rent(provider)
+        assert eventually(lambda: answers(provider, machine), what="the machine")
