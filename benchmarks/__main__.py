@@ -15,6 +15,7 @@ from functools import partial
 
 from benchmarks import (
     batch,
+    bids,
     chaos,
     checkpoints,
     container,
@@ -51,6 +52,7 @@ Run = Callable[[], bool | None]
 
 RUNS: dict[str, Run] = {
     "startup": startup.run,
+    "bids": bids.run,
     **{name: partial(throughput.run, name) for name in throughput.SETUPS},
     "frameworks": throughput.run_frameworks,
     "overhead": overhead.run,

@@ -44,6 +44,8 @@ class Quote:
 
     offer: Offer
     terms: tuple[Term, ...]
+    instead: str = ""
+    """The other way to rent the same offer, on demand or by a bid, and what that would cost."""
 
     @property
     def usd(self) -> float:

@@ -34,6 +34,19 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BidHistory:
+    """How often machines rented by a bid were taken away."""
+
+    hours: float = 0.0
+    preemptions: int = 0
+
+    @property
+    def per_hour(self) -> float:
+        """Preemptions to expect per hour: one in ten hours before anything was seen."""
+        return (self.preemptions + 1) / (self.hours + 10)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SpeedHistory:
     """What the ledger knows that no market says."""
 
@@ -45,6 +58,7 @@ class SpeedHistory:
     """What was foretold of the job's steps; None: nothing was."""
     efficiency: float = EFFICIENCY
     """What of the roofline earlier trainings reached."""
+    bids: BidHistory = BidHistory()
 
 
 def speed_history_of(
@@ -57,9 +71,12 @@ def speed_history_of(
     shape, may_match = shape_of(spec), first_look(spec)
     speeds: dict[Kind, list[float]] = defaultdict(list)
     boots: dict[str, list[float]] = defaultdict(list)
+    bid_hours, preemptions = 0.0, 0
     for run in runs:
         if run.provider != provider or run.host == but_not_on:
             continue
+        bid_hours += run.bid_hours
+        preemptions += run.preempted
         if run.boot_s is not None:
             boots[run.host].append(run.boot_s)
         found = speeds[run.gpu_name, run.gpus]
@@ -73,6 +90,7 @@ def speed_history_of(
             kind: Speed(steps_per_s=median(found), runs=len(found)) for kind, found in speeds.items() if found
         },
         boot_s={host: median(found) for host, found in boots.items()},
+        bids=BidHistory(hours=bid_hours, preemptions=preemptions),
     )
 
 

@@ -76,7 +76,15 @@ def measured_of(row: Row) -> MeasuredRun:
         spec_json=row["spec_json"],
         steps_per_s=row["steps_per_s"],
         boot_s=row["boot_s"],
+        bid_hours=_hours(row) if offer.get("bid_usd_per_hour") is not None else 0.0,
+        preempted=row["cause"] == Cause.PREEMPTED,
     )
+
+
+def _hours(row: Row) -> float:
+    """How long the run's machine was rented; 0 while it is."""
+    rented_at, released_at = row["rented_at"], row["released_at"]
+    return max(0.0, released_at - rented_at) / 3600 if rented_at and released_at else 0.0
 
 
 def _offer_of(values: dict[str, Any]) -> Offer:

@@ -19,7 +19,7 @@ from launcher.ledger.rows import COLUMNS, measured_of, row_of, run_of, storable
 _INSERT = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"
 _UPDATE = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in COLUMNS)} WHERE id = :id"
 _MEASURED = (
-    "SELECT provider, host, offer, spec_json, steps_per_s, boot_s FROM runs"
+    "SELECT provider, host, offer, spec_json, steps_per_s, boot_s, cause, rented_at, released_at FROM runs"
     " WHERE leader = '' AND offer IS NOT NULL AND (steps_per_s IS NOT NULL OR boot_s IS NOT NULL)"
     " ORDER BY created_at DESC, rowid DESC"
 )

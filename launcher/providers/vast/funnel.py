@@ -116,7 +116,7 @@ def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:
     def lasts(row: OfferRow) -> bool:
         offer = offer_of(row, spec, lock)
         life_s = policy.lease_of(spec, offer).life_s if offer else 0.0
-        return row.end_date >= now + life_s + START_S
+        return not row.end_date or row.end_date >= now + life_s + START_S
 
     text = "no bid is possible" if cap is None else f"${cap:g}"
     yield HardLimit("usd_per_hour", text, lambda row: offer_of(row, spec, lock) is not None)

@@ -27,6 +27,7 @@ _CHEAPEST = "dph_total"
 _PAGE = 64
 """Vast gives no more offers at once, whatever is asked for."""
 _PAGES = 4
+_WAY = "interruptible"
 
 
 def fitting(
@@ -36,7 +37,7 @@ def fitting(
 
     Raises NoOfferError, which says what each limit removed.
     """
-    rows = _search(api, spec, query(spec), _order(spec))
+    rows = _best(api, spec)
     best = ranked(funnel(rows, spec, lock, now, known.workloads).left, spec, lock, known)
     if best:
         return [one.offer for one in shuffled(best, chance)]
@@ -60,36 +61,54 @@ def fitting(
 
 def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, now: float) -> MarketReport:
     """Return what the job's limits leave of the market, and what each offer would cost to finish."""
-    best = _search(api, spec, query(spec), _order(spec))
-    rows = {str(row.get("id")): row for row in [*_market(api, spec), *best] if isinstance(row, dict)}
+    best = _best(api, spec)
+    rows = {_key(row): row for row in [*_market(api, spec), *best] if isinstance(row, dict)}
     seen = funnel(list(rows.values()), spec, lock, now, known.workloads)
     # As in `fitting`, so that an offer has the same estimate in both.
     pool = funnel(best, spec, lock, now, known.workloads).left or seen.left
+    estimates = ranked(pool, spec, lock, known)
+    removed = [Constraint(name=limit.name, text=limit.text, removed=count) for limit, count in seen.removed]
+    if dearer := len(pool) - len(estimates):
+        removed.append(
+            Constraint(name=_WAY, text="costs less the other way: by a bid or not", removed=dearer)
+        )
     return MarketReport(
         offers=seen.offers,
         unreadable=seen.unreadable,
-        constraints=tuple(Constraint(name=h.name, text=h.text, removed=count) for h, count in seen.removed),
+        constraints=tuple(removed),
         relaxations=tuple(Relaxation(name=h.name, left=count) for h, count in seen.relaxed),
-        quotes=tuple(
-            Quote(offer=estimate.offer, terms=estimate.terms) for estimate in ranked(pool, spec, lock, known)
-        ),
+        quotes=tuple(Quote(offer=one.offer, terms=one.terms, instead=one.instead_text) for one in estimates),
         beyond=len(seen.left) - len(pool),
     )
 
 
+def _best(api: VastApi, spec: JobSpec) -> list[Any]:
+    """The offers that give the most for a dollar; of a job that may be interrupted, bid for and on demand."""
+    found = [_search(api, spec, query(spec, bid=bid), _order(spec), bid=bid) for bid in _kinds(spec)]
+    return [row for rows in found for row in rows]
+
+
+def _kinds(spec: JobSpec) -> tuple[bool, ...]:
+    """Whether to look at offers that are bid for. A bid may cost more than the same GPUs on demand."""
+    return (True, False) if spec.resources.interruptible else (False,)
+
+
 def _market(api: VastApi, spec: JobSpec) -> list[Any]:
-    """The cheapest offers, up to 256, whatever the job's limits."""
+    """The cheapest offers, up to 256 of each kind, whatever the job's limits."""
     names = list(spec.resources.gpu_names)
-    rows = _cheapest(api, spec, {"gpu_name": {"in": names}} if names else {})
-    return rows if rows or not names else _cheapest(api, spec, {})
+    wanted = {"gpu_name": {"in": names}} if names else {}
+    rows = [row for bid in _kinds(spec) for row in _cheapest(api, spec, wanted, bid=bid)]
+    if rows or not names:
+        return rows
+    return [row for bid in _kinds(spec) for row in _cheapest(api, spec, {}, bid=bid)]
 
 
-def _cheapest(api: VastApi, spec: JobSpec, wanted: Mapping[str, Any]) -> list[Any]:
+def _cheapest(api: VastApi, spec: JobSpec, wanted: Mapping[str, Any], *, bid: bool) -> list[Any]:
     filters: dict[str, Any] = {**verified_and_free(), **wanted}
     rows: dict[Any, Any] = {}
     for _ in range(_PAGES):
-        page = _search(api, spec, filters, _CHEAPEST)
-        rows |= {str(row.get("id")): row for row in page if isinstance(row, dict)}
+        page = _search(api, spec, filters, _CHEAPEST, bid=bid)
+        rows |= {_key(row): row for row in page if isinstance(row, dict)}
         prices = [row.usd_per_hour for row in map(OfferRow.of, page) if row is not None]
         if len(page) < _PAGE or not prices:
             break
@@ -101,6 +120,14 @@ def _order(spec: JobSpec) -> str:
     return _MOST_WORK_PER_DOLLAR if spec.resources.gpus else _CHEAPEST
 
 
-def _search(api: VastApi, spec: JobSpec, filters: Mapping[str, Any], order: str) -> list[Any]:
-    kind = "bid" if spec.resources.interruptible else "on-demand"
-    return api.search(filters, kind=kind, disk_gb=spec.resources.disk_gb, order=order)
+def _key(row: Mapping[str, Any]) -> tuple[str, bool]:
+    """One offer has a row of each kind, with one id."""
+    return str(row.get("id")), bool(row.get("is_bid"))
+
+
+def _search(api: VastApi, spec: JobSpec, filters: Mapping[str, Any], order: str, *, bid: bool) -> list[Any]:
+    rows = api.search(
+        filters, kind="bid" if bid else "on-demand", disk_gb=spec.resources.disk_gb, order=order
+    )
+    # The column of Vast's may be absent; what was asked for is known.
+    return [{**row, "is_bid": bid} if isinstance(row, dict) else row for row in rows]

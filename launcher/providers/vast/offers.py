@@ -15,10 +15,14 @@ START_S = 3600.0
 _BID_MARGIN = 1.2
 """What we bid, as a multiple of the lowest bid that wins now."""
 _LEAST_MARGIN = 1.05
+_ON_DEMAND = ", on demand: a bid is expected to cost more"
 
 
-def query(spec: JobSpec) -> dict[str, dict[str, Any]]:
-    """Return the job's limits as Vast's filters. Vast may ignore any of them: the funnel checks again."""
+def query(spec: JobSpec, *, bid: bool) -> dict[str, dict[str, Any]]:
+    """Return the job's limits as Vast's filters. Vast may ignore any of them: the funnel checks again.
+
+    `bid`: for offers that are bid for; else on demand.
+    """
     wanted = spec.resources
     filters: dict[str, dict[str, Any]] = {
         **verified_and_free(),
@@ -42,7 +46,7 @@ def query(spec: JobSpec) -> dict[str, dict[str, Any]]:
     if wanted.regions:
         filters["geolocation"] = {"in": [region.upper() for region in wanted.regions]}
     if spec.limits.usd_per_hour is not None:
-        column = "min_bid" if wanted.interruptible else "dph_total"
+        column = "min_bid" if bid else "dph_total"
         filters[column] = {"lte": spec.limits.usd_per_hour}
     return filters
 
@@ -57,12 +61,16 @@ def verified_and_free() -> dict[str, dict[str, Any]]:
     }
 
 
-def offer_of(row: OfferRow, spec: JobSpec, lock: Lock) -> Offer | None:
-    """Return the row as an offer at the price that we would pay; None where that is over the job's limit."""
+def offer_of(row: OfferRow, spec: JobSpec, lock: Lock, *, on_demand_usd: float | None = None) -> Offer | None:
+    """Return the row as an offer at the price that we would pay.
+
+    None where that is over the job's limit, or where a bid would cost more than the GPUs do on demand:
+    `on_demand_usd` per hour, if known.
+    """
     bid = None
     price = row.usd_per_hour
-    if spec.resources.interruptible:
-        bid = _bid(row, spec.limits.usd_per_hour)
+    if spec.resources.interruptible and row.is_bid:
+        bid = _bid(row, spec.limits.usd_per_hour, on_demand_usd)
         if bid is None:
             return None
         # A bid buys the GPUs; the disk is billed on top of it.
@@ -78,7 +86,7 @@ def offer_of(row: OfferRow, spec: JobSpec, lock: Lock) -> Offer | None:
         gpu_memory_gb=row.gpu_memory_gb,
         disk_gb=row.disk_gb,
         usd_per_hour=price,
-        description=_describe(row),
+        description=_describe(row) + ("" if row.is_bid or not spec.resources.interruptible else _ON_DEMAND),
         extras=row.extras,
         network=row.cluster if spec.nodes > 1 else "",
         bid_usd_per_hour=bid,
@@ -88,13 +96,15 @@ def offer_of(row: OfferRow, spec: JobSpec, lock: Lock) -> Offer | None:
     )
 
 
-def _bid(row: OfferRow, cap: float | None) -> float | None:
-    """Above the floor by a margin and within the cap; None where the cap leaves too little room."""
+def _bid(row: OfferRow, cap: float | None, on_demand_usd: float | None) -> float | None:
+    """Above the floor by a margin and within the caps; None where they leave too little room."""
     if row.min_bid_usd <= 0:
         return None
     bid = row.min_bid_usd * _BID_MARGIN
     if cap is not None:
         bid = min(bid, cap - row.extras.storage_usd_per_hour)
+    if on_demand_usd is not None:
+        bid = min(bid, on_demand_usd)
     # Rounded down, so that the cap holds.
     bid = int(bid * 10_000) / 10_000
     return bid if bid >= row.min_bid_usd * _LEAST_MARGIN else None

@@ -10,6 +10,7 @@ from launcher.core import Forecast, Offer
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.estimates import basis_text
+from launcher.decisions.interruptions import again_hours, lost_hours
 from launcher.decisions.market_report import Term
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock
@@ -21,7 +22,6 @@ from launcher.providers.vast.speeds import Speeds, speeds_of
 _NET_SHARE = 0.25
 """Of the bandwidth that a host lists, what a download was seen to get: a fifth to a half."""
 _EQUAL = 1.01
-_PREEMPTION_RISK = 0.2
 _SLOW_START_RISK = 0.5
 """Risk that a box which needs as long for its image as one may stand still never becomes ready."""
 
@@ -46,6 +46,8 @@ class Estimate:
     risk_usd: float
     risk_text: str
     loading_usd: float
+    instead_text: str = ""
+    """The other way to rent the same offer, and what that would cost."""
 
     @property
     def offer(self) -> Offer:
@@ -74,13 +76,33 @@ class Estimate:
 
 
 def ranked(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: SpeedHistory) -> list[Estimate]:
-    """Return estimates for the rows that the job can pay, the cheapest to finish first."""
+    """Return estimates for the rows that the job can pay, the cheapest to finish first.
+
+    Of an offer that can be bid for and rented on demand, the way that is expected to cost less is kept.
+    """
     speeds = speeds_of(rows, spec, known)
-    estimates = (_estimate(row, spec, lock, speeds, known) for row in rows)
-    return sorted(
+    on_demand = {row.id: row.gpu_usd for row in rows if not row.is_bid}
+    estimates = (_estimate(row, spec, lock, speeds, known, on_demand.get(row.id)) for row in rows)
+    in_order = sorted(
         (made for made in estimates if made is not None),
-        key=lambda made: (made.usd, -made.row.reliability, made.row.id),
+        key=lambda made: (made.usd, -made.row.reliability, made.row.id, made.row.is_bid),
     )
+    best: list[Estimate] = []
+    places: dict[tuple[str, bool], int] = {}
+    for made in in_order:
+        cheaper = places.get((made.row.id, not made.row.is_bid))
+        if cheaper is None:
+            places[made.row.id, made.row.is_bid] = len(best)
+            best.append(made)
+        else:
+            best[cheaper] = replace(best[cheaper], instead_text=_instead(made))
+    return best
+
+
+def _instead(estimate: Estimate) -> str:
+    bid, price = estimate.unpriced.bid_usd_per_hour, estimate.unpriced.usd_per_hour
+    way = f"on demand at ${price:.3f}/h" if bid is None else f"by a bid, ${price:.3f}/h with its disk,"
+    return f"The same machine {way} would cost ${estimate.usd:.2f} to finish."
 
 
 def shuffled(estimates: Sequence[Estimate], chance: random.Random) -> list[Estimate]:
@@ -94,9 +116,14 @@ def shuffled(estimates: Sequence[Estimate], chance: random.Random) -> list[Estim
 
 
 def _estimate(
-    row: OfferRow, spec: JobSpec, lock: Lock, speeds: Speeds, known: SpeedHistory
+    row: OfferRow,
+    spec: JobSpec,
+    lock: Lock,
+    speeds: Speeds,
+    known: SpeedHistory,
+    on_demand_usd: float | None,
 ) -> Estimate | None:
-    offer = offer_of(row, spec, lock)
+    offer = offer_of(row, spec, lock, on_demand_usd=on_demand_usd)
     if offer is None:
         return None
     price = offer.usd_per_hour
@@ -107,7 +134,11 @@ def _estimate(
     train_usd = (price - row.extras.storage_usd_per_hour) * train_hours
     storage_usd = row.extras.storage_usd_per_hour * train_hours
     fetch_usd = price * fetch_hours
-    risks = _risks(row, spec, fetch_hours)
+    risks = _risks(row, fetch_hours)
+    again = _again_hours(offer, spec, forecast, fetch_hours, known)
+    parts = [f"{name} {risk:.1%}" for name, risk in risks.items() if risk > 0]
+    if again:
+        parts.append(f"{again:.1f} h more for interruptions, {known.bids.per_hour:.2f} per hour expected")
     return Estimate(
         row=row,
         unpriced=offer,
@@ -119,8 +150,8 @@ def _estimate(
         storage_usd=storage_usd,
         fetch_usd=fetch_usd,
         bandwidth_usd=down_gb * row.extras.down_usd_per_gb + policy.UP_GB * row.extras.up_usd_per_gb,
-        risk_usd=min(1.0, sum(risks.values())) * (train_usd + storage_usd + fetch_usd),
-        risk_text=", ".join(f"{name} {risk:.1%}" for name, risk in risks.items() if risk > 0),
+        risk_usd=min(1.0, sum(risks.values())) * (train_usd + storage_usd + fetch_usd) + again * price,
+        risk_text=", ".join(parts),
         loading_usd=row.extras.storage_usd_per_hour * fetch_hours + down_gb * row.extras.down_usd_per_gb,
     )
 
@@ -141,10 +172,20 @@ def _download_estimate(row: OfferRow, down_gb: float, known: SpeedHistory) -> tu
     return hours, f"for {down_gb:.1f} GB at {row.down_mbps:.0f} Mbit/s"
 
 
-def _risks(row: OfferRow, spec: JobSpec, fetch_hours: float) -> Mapping[str, float]:
+def _again_hours(
+    offer: Offer, spec: JobSpec, forecast: Forecast, fetch_hours: float, known: SpeedHistory
+) -> float:
+    """Hours that are paid once more because somebody else is given the machine; 0 on demand."""
+    if offer.bid_usd_per_hour is None:
+        return 0.0
+    start_hours = fetch_hours + policy.START_S / 3600
+    lost = lost_hours(spec, forecast.steps_per_s)
+    return again_hours(forecast.train_s / 3600, known.bids.per_hour, start_hours, lost)
+
+
+def _risks(row: OfferRow, fetch_hours: float) -> Mapping[str, float]:
     """Chances that the work has to be paid for once more."""
     return {
         "failure": max(0.0, 1.0 - row.reliability),  # a market that tells it in percent must not pay us
         "slow start": min(1.0, fetch_hours * 3600 / policy.STILL_S) ** 2 * _SLOW_START_RISK,
-        "preemption": _PREEMPTION_RISK if spec.resources.interruptible else 0.0,
     }

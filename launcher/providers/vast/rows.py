@@ -39,15 +39,22 @@ class OfferRow:
     rentable: bool
     cpu_arch: str
     end_date: float
-    """Epoch seconds: the host takes the machine back."""
+    """Epoch seconds: the host takes the machine back; 0: it does not say when."""
     usd_per_hour: float
     """GPU and storage, on demand or at the lowest bid."""
     min_bid_usd: float
+    is_bid: bool
+    """It was found among offers for bids: its price is the lowest bid that wins now."""
     extras: ExtraRates
     down_mbps: float
     dlperf: float
     cluster: str
     """The physical cluster that the machine belongs to; empty: none."""
+
+    @property
+    def gpu_usd(self) -> float:
+        """Dollars per hour without the disk."""
+        return max(0.0, self.usd_per_hour - self.extras.storage_usd_per_hour)
 
     @classmethod
     def of(cls, row: Any) -> OfferRow | None:
@@ -81,6 +88,7 @@ class OfferRow:
             end_date=number(row.get("end_date")),
             usd_per_hour=price(row["dph_total"]),
             min_bid_usd=number(row.get("min_bid")),
+            is_bid=row.get("is_bid") is not False,
             extras=_extras(row),
             down_mbps=number(row.get("inet_down")),
             dlperf=number(row.get("dlperf")),

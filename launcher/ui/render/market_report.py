@@ -82,4 +82,5 @@ def _best(quote: Quote, spec: JobSpec) -> str:
         ("expected", usd(expected_usd(spec, quote.offer)), "the same, but never more than the most"),
         ("at most", usd(worst_case_usd(spec, quote.offer)), "as the limits of the job let it cost"),
     ]
-    return table(("THE BEST", "COST", "FOR"), [*cells, *sums], right=(1,))
+    shown = table(("THE BEST", "COST", "FOR"), [*cells, *sums], right=(1,))
+    return f"{shown}\n{quote.instead}" if quote.instead else shown

@@ -82,7 +82,7 @@ def test_the_funnel_says_what_each_limit_took_and_what_relaxing_one_would_give()
 def test_the_query_asks_for_every_limit_in_vast_s_own_units() -> None:
     limits = Limits(hours=10, usd_per_hour=0.5)
     spec = job(limits=limits, gpus=2, gpu_names=("H100 SXM",), gpu_memory_gb=80, cuda=12.8, regions=("de",))
-    asked = query(spec)
+    asked = query(spec, bid=False)
     assert asked["num_gpus"] == {"eq": 2}
     assert asked["gpu_name"] == {"in": ["H100 SXM"]}
     assert asked["gpu_ram"] == {"gte": 80_000}
@@ -110,6 +110,18 @@ def test_a_bid_and_its_disk_stay_within_the_limit() -> None:
 def test_no_bid_is_made_so_close_to_the_floor_that_it_would_be_lost_at_once() -> None:
     spec = job(interruptible=True, limits=Limits(usd_per_hour=0.265))
     assert offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), spec, LOCK) is None
+
+
+def test_a_bid_costs_no_more_than_the_gpus_on_demand() -> None:
+    row = offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26)
+    found = offer_of(row, job(interruptible=True), LOCK, on_demand_usd=0.27)
+    assert found is not None
+    assert found.bid_usd_per_hour == 0.27
+    assert offer_of(row, job(interruptible=True), LOCK, on_demand_usd=0.26) is None
+
+
+def test_an_offer_that_does_not_say_when_it_ends_is_not_over() -> None:
+    assert funnel([offer(end_date=None)], job(), LOCK, NOW).left
 
 
 def test_an_offer_on_demand_has_no_bid() -> None:

@@ -1,0 +1,86 @@
+"""What the job's limits leave of a market that somebody recorded, and how it is rented there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from launcher.core.job import JobSpec, Resources
+from launcher.decisions.speed_history import BidHistory, SpeedHistory
+from launcher.providers.vast.funnel import funnel
+from launcher.providers.vast.ranking import ranked
+from launcher.providers.vast.rows import OfferRow
+from tests.jobs import train_job
+from tests.launcher.providers.vast.recorded_market import recorded_offers
+from tests.launcher.providers.vast.rows import LOCK, NOW
+
+ON_DEMAND, BIDS = recorded_offers(), recorded_offers(bid=True)
+OFTEN, RARELY = (SpeedHistory(bids=BidHistory(hours=hours, preemptions=99)) for hours in (90.0, 9e4))
+
+
+def job(name: str, gpus: int) -> JobSpec:
+    return train_job(resources=Resources(gpus=gpus, gpu_names=(name,), disk_gb=20, interruptible=True))
+
+
+def test_every_offer_is_read() -> None:
+    assert len(ON_DEMAND) == 1343
+    assert all(OfferRow.of(row) for row in (*ON_DEMAND, *BIDS))
+
+
+def test_the_funnel_says_what_removes_the_others() -> None:
+    seen = funnel(ON_DEMAND, job("RTX 4090", 1), LOCK, NOW)
+    assert seen.unreadable == 0
+    assert sum(count for _, count in seen.removed) + len(seen.left) == 1343
+    removed = {limit.name: count for limit, count in seen.removed}
+    assert removed == {"gpus": 684, "gpu_names": 619, "image": 2, "reliability": 1}
+
+
+@pytest.mark.parametrize(("name", "gpus"), [("RTX 4090", 1), ("A100 SXM4", 1), ("RTX 5090", 1)])
+def test_no_offer_is_bid_for_above_its_price_on_demand(name: str, gpus: int) -> None:
+    spec = job(name, gpus)
+    prices = {row.id: row.gpu_usd for row in map(OfferRow.of, ON_DEMAND) if row is not None}
+    left = funnel([*ON_DEMAND, *BIDS], spec, LOCK, NOW).left
+    found = ranked(left, spec, LOCK, RARELY)
+    assert len({one.row.id for one in found}) == len(found) > 0
+    for one in found:
+        assert (one.offer.bid_usd_per_hour or 0.0) <= prices[one.row.id]
+
+
+def test_a_bid_with_our_margin_is_above_the_price_on_demand_in_most_of_the_market() -> None:
+    dear = [row for row in ON_DEMAND if 1.2 * row["min_bid"] > row["dph_total"]]
+    assert len(dear) / len(ON_DEMAND) == pytest.approx(0.55, abs=0.01)
+
+
+def test_where_machines_are_often_taken_away_none_is_bid_for() -> None:
+    spec = job("RTX 4090", 1)
+    left = funnel([*ON_DEMAND, *BIDS], spec, LOCK, NOW).left
+    bids = [sum(one.row.is_bid for one in ranked(left, spec, LOCK, known)) for known in (OFTEN, RARELY)]
+    assert bids[0] < bids[1]
+
+
+def both_ways(*, on_demand_usd: float, least_bid_usd: float) -> list[OfferRow]:
+    """One offer, on demand and to bid for."""
+    changes = {"gpu_name": "RTX 4090", "min_bid": least_bid_usd}
+    rows = [
+        OfferRow.of(row | changes | {"dph_base": price, "dph_total": price})
+        for row, price in ((ON_DEMAND[0], on_demand_usd), (BIDS[0], least_bid_usd))
+    ]
+    return [row for row in rows if row is not None]
+
+
+def test_an_offer_that_is_rented_on_demand_instead_says_so() -> None:
+    rows = both_ways(on_demand_usd=0.4, least_bid_usd=0.5)
+    (found,) = ranked(rows, job("RTX 4090", 1), LOCK, SpeedHistory())
+    assert found.offer.bid_usd_per_hour is None
+    assert found.offer.description.endswith("on demand: a bid is expected to cost more")
+
+
+def test_both_ways_to_rent_an_offer_are_priced() -> None:
+    spec = job("RTX 4090", 1)
+    rows = both_ways(on_demand_usd=0.4, least_bid_usd=0.2)
+    (found,) = ranked(rows, spec, LOCK, SpeedHistory())
+    assert found.offer.bid_usd_per_hour == pytest.approx(0.24)
+    assert found.instead_text.startswith("The same machine on demand at $0.400/h would cost $")
+    on_demand = replace(spec, resources=replace(spec.resources, interruptible=False))
+    assert ranked(rows[:1], on_demand, LOCK, SpeedHistory())[0].instead_text == ""
