@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.core import Instance, Offer
+from launcher.core.gpus import is_same_name, may_be
 from launcher.core.job import Resources
 
 COMMAND = Path(__file__).with_name("offer_check.sh").read_text(encoding="utf-8")
@@ -16,8 +16,6 @@ COMMAND = Path(__file__).with_name("offer_check.sh").read_text(encoding="utf-8")
 _SLACK = 0.9
 """Of what was offered: drivers and file systems keep some of the memory and of the disk."""
 _PRICE_SLACK = 1.02
-_VARIANTS = frozenset({"TI", "D", "NVL"})
-"""Words of a GPU's name that both Vast and its driver write, and that make it another GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +47,9 @@ def read_box(text: str) -> BoxHardware:
 
 def rented_otherwise(machine: Instance, offer: Offer, wanted: Resources) -> str:
     """Say how the machine that the provider lists is worse than its offer; empty when it is not."""
-    name, gpus, price = machine.gpu_name, machine.gpus, machine.usd_per_hour
+    name, known, gpus, price = machine.gpu_name, offer.gpu_name, machine.gpus, machine.usd_per_hour
     checks = (
-        (not name or not offer.gpu_name or name == offer.gpu_name, f"{name} instead of {offer.gpu_name}"),
+        (not name or not known or is_same_name(name, known), f"{name} instead of {known}"),
         (gpus == 0 or gpus >= offer.gpus, f"{gpus} of {offer.gpus} GPUs"),
         *_room_checks(machine.disk_gb, machine.memory_gb, wanted),
         (machine.cuda == 0 or machine.cuda >= offer.cuda, f"CUDA {machine.cuda:g} instead of {offer.cuda:g}"),
@@ -82,7 +80,7 @@ def _gpu_checks(box: BoxHardware, offer: Offer, wanted: Resources) -> list[tuple
     if not box.gpus:
         return [(False, "nvidia-smi shows no GPU")]
     cuda = max(offer.cuda, wanted.cuda)
-    other = next((name for name, _ in box.gpus if not _same_gpu(offer.gpu_name or "", name)), "")
+    other = next((name for name, _ in box.gpus if not may_be(offer.gpu_name or "", name)), "")
     least_gb = min(gb for _, gb in box.gpus)
     return [
         (len(box.gpus) >= offer.gpus, f"{len(box.gpus)} of {offer.gpus} GPUs"),
@@ -94,17 +92,6 @@ def _gpu_checks(box: BoxHardware, offer: Offer, wanted: Resources) -> list[tuple
         # 0: its nvidia-smi does not say; that is no reason to give the machine back.
         (box.cuda == 0 or box.cuda >= cuda, f"CUDA {box.cuda:g} instead of {cuda:g}"),
     ]
-
-
-def _same_gpu(offered: str, shown: str) -> bool:
-    """Whether a driver's name may be that of the offer: `NVIDIA A100-SXM4-80GB` is an `A100 SXM4`."""
-    number = re.search(r"[A-Z]?\d+", offered)
-    if number is None:
-        return True
-    words = set(re.split(r"[\s-]+", shown.upper()))
-    if not any(word.startswith(number[0]) for word in words):
-        return False
-    return set(offered.upper().split()) & _VARIANTS == words & _VARIANTS
 
 
 def _holds(shown: float, promised: float) -> bool:

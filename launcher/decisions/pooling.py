@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from launcher.config import read_job
 from launcher.core import Offer, Phase, Run
+from launcher.core.gpus import has_memory
 from launcher.core.job import Hold, JobSpec, Limits, Resources
 from launcher.core.slots import POOL as POOL
 from launcher.decisions import policy
@@ -193,7 +194,9 @@ def _has_gpus(wanted: Resources, held: HeldMachineRow) -> bool:
     offer = held.offer
     names = not wanted.gpu_names or any(_same(name, offer.gpu_name or "") for name in wanted.gpu_names)
     cuda = offer.cuda == 0 or wanted.cuda <= offer.cuda
-    return wanted.gpus <= offer.gpus and names and wanted.least_gpu_gb <= offer.gpu_memory_gb and cuda
+    return (
+        wanted.gpus <= offer.gpus and names and has_memory(offer.gpu_memory_gb, wanted.least_gpu_gb) and cuda
+    )
 
 
 def _same(wanted: str, offered: str) -> bool:

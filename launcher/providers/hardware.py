@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launcher.core.gpus import has_memory
 from launcher.core.job import JobSpec, Resources
 
 _NVIDIA_SMI_S = 20.0
@@ -72,7 +73,7 @@ def gpus_here(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
         index, uuid, mib, name = (field.strip() for field in row.split(",", 3))
         if visible is None or _is_among(visible, index, uuid):
             gpus.append(LocalGpu(uuid=uuid, name=name, memory_gb=round(float(mib) / 1024)))
-    version = re.search(r"CUDA Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None
+    version = re.search(r"CUDA[A-Z ]* Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None
     return tuple(gpus), float(version[1]) if version else 0.0
 
 
@@ -92,7 +93,7 @@ def fitting_gpus(hardware: Hardware, wanted: Resources) -> list[LocalGpu]:
     return [
         gpu
         for gpu in hardware.gpus
-        if gpu.memory_gb >= wanted.least_gpu_gb
+        if has_memory(gpu.memory_gb, wanted.least_gpu_gb)
         and (not wanted.gpu_names or any(_is_named(gpu, name) for name in wanted.gpu_names))
     ]
 

@@ -38,6 +38,13 @@ DEAD_ENDS: Mapping[str, DeadEnd] = {
         "require 'docker login': denied: requested access to the resource is denied\n",
     ),
     "pull_eof": DeadEnd("loading", "running", "running", "a3ed95caeb02: unexpected EOF\n"),
+    "pull_unreachable": DeadEnd(
+        "loading",
+        "running",
+        "running",
+        "error pulling image configuration: download failed after attempts=6: connection reset by peer\n",
+    ),
+    "gpu_error": DeadEnd("loading", "running", "running", "GPU error, unable to start instance\n"),
     "pull_no_space": DeadEnd(
         "loading",
         "running",

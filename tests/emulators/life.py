@@ -24,6 +24,8 @@ _PULL = (
     "6f28985ad184: Pull complete\n",
     "a3ed95caeb02: Pull complete\n",
 )
+_SLOW = ("slow_loading", "registry_limit")
+_TOO_MANY = "Error response from daemon: toomanyrequests: You have reached your pull rate limit.\n"
 _RIVAL_MARGIN = 1.1
 _ABOVE = 1.001
 _LASTING = frozenset({"price_rises", "price_falls", "relabelled"})
@@ -192,10 +194,13 @@ class Life:
         if fault and fault.name in DEAD_ENDS:
             self._strand(instance, fault.name)
             return
-        slower = (fault.seconds or _LONG_S) if fault and fault.name == "slow_loading" else 0.0
+        slower = (fault.seconds or _LONG_S) if fault and fault.name in _SLOW else 0.0
         quirk = fault.name if fault else None
+        limited_s = slower if quirk == "registry_limit" else 0.0
+        if limited_s:
+            instance.status_msg = _TOO_MANY
         for number, text in enumerate(_PULL):
-            delay_s = self._pace.loading_s * number / len(_PULL)
+            delay_s = limited_s + self._pace.loading_s * number / len(_PULL)
             self._events.after(instance, delay_s, partial(_say, text))
         self._events.after(instance, self._pace.loading_s + slower, lambda it: self._run(it, quirk))
 

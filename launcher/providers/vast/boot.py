@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 
 from launcher.core import Cause
-from launcher.core.errors import ProviderError
+from launcher.core.errors import ProviderError, UnreachableError
 from launcher.providers.vast.instance_row import InstanceRow
 
 _IMAGE = re.compile(
-    r"manifest for \S+ not found|pull access denied|unauthorized: authentication required"
-    r"|failed to resolve reference|repository does not exist|invalid reference format"
+    r"manifest for \S+ not found|manifest unknown|no matching manifest|pull access denied|\bdenied: "
+    r"|access to the resource is denied|\bunauthorized\b|failed to resolve reference"
+    r"|repository does not exist|invalid reference format",
+    re.IGNORECASE,
 )
+_REGISTRY_LIMIT = re.compile(r"toomanyrequests|429 too many requests|pull rate limit", re.IGNORECASE)
 _HOST = re.compile(
     r"OCI runtime create failed|failed to inject CDI devices|failed to start containers"
-    r"|unexpected EOF|no space left on device|docker_build\(\) error"
+    r"|unexpected EOF|no space left on device|docker_build\(\) error|error pulling image configuration"
+    r"|port is already allocated|GPU error, unable to start instance|NVML|driver/library version mismatch"
+    r"|error response from daemon",
+    re.IGNORECASE,
 )
 _ON_ITS_WAY = ("", "created", "loading", "scheduling", "rebooting", "recycling")
 """The others lag by minutes: a box that reads `exited` or `offline` may answer."""
@@ -23,7 +29,10 @@ _USUAL_START_S = 300.0
 
 
 def fault(row: InstanceRow) -> ProviderError | None:
-    """Return why this instance never comes up; None while it may. Cheap to know, and known within seconds."""
+    """Return why this instance does not come up; None while nothing is known to be wrong.
+
+    An UnreachableError passes: the host pulls again, and is not to blame.
+    """
     if row.actual_status == "running":
         return None
     said = row.status_msg.replace("\n", " ")[-300:]
@@ -33,6 +42,10 @@ def fault(row: InstanceRow) -> ProviderError | None:
             f"the image cannot be pulled: {said}",
             hint="check image: in the job file",
             cause=Cause.USER_ERROR,
+        )
+    if _REGISTRY_LIMIT.search(row.status_msg):
+        return UnreachableError(
+            f"the registry limits how often images are pulled: {said}", cause=Cause.PROVIDER
         )
     never_scheduled = row.state == "loading" and row.is_stopped
     if _HOST.search(row.status_msg) or never_scheduled:

@@ -9,6 +9,8 @@ WHAT_A_ROW_RAISES = (LookupError, TypeError, ValueError, AttributeError, Arithme
 LARGEST = 1e12
 LONGEST_LABEL = 256
 _MOST_CHARACTERS = 4000
+_LEAST_DRIVER = 100.0
+"""No driver with CUDA 12 or newer has a lower number, no CUDA a higher one."""
 
 _T = TypeVar("_T")
 
@@ -61,6 +63,12 @@ def price(value: Any) -> float:
 def text(value: Any) -> str:
     """Read a text, or its beginning if it is long; empty where there is none."""
     return str(value or "")[:_MOST_CHARACTERS].strip()
+
+
+def cuda(value: Any) -> float:
+    """Read a CUDA version; 0 where there is none, or where it is a driver's: 580.2 was seen (2026-08)."""
+    found = number(value)
+    return found if 0 < found < _LEAST_DRIVER else 0.0
 
 
 def ssh_port(ports: Any) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.core.gpus import has_memory, is_same_name
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.workload import is_too_small, least_gb
@@ -82,9 +83,11 @@ def _machine(spec: JobSpec, lock: Lock) -> Iterator[HardLimit]:
     wanted, gpus = spec.resources, max(1, spec.resources.gpus)
     names = wanted.gpu_names
     yield HardLimit("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
-    yield HardLimit("gpu_names", _any_of(names), lambda row: not names or row.gpu_name in names)
+    yield HardLimit("gpu_names", _any_of(names), lambda row: not names or _is_one_of(row, names))
     memory_gb = wanted.least_gpu_gb
-    yield HardLimit("gpu_memory_gb", f"{memory_gb:g} GB", lambda row: row.gpu_memory_gb >= memory_gb)
+    yield HardLimit(
+        "gpu_memory_gb", f"{memory_gb:g} GB", lambda row: has_memory(row.gpu_memory_gb, memory_gb)
+    )
     yield HardLimit("memory_gb", f"{wanted.memory_gb:g} GB", lambda row: row.memory_gb >= wanted.memory_gb)
     yield HardLimit("disk_gb", f"{wanted.disk_gb:g} GB", lambda row: row.disk_gb >= wanted.disk_gb)
     yield HardLimit("cuda", f"{wanted.cuda:g}", lambda row: row.cuda >= wanted.cuda)
@@ -121,6 +124,10 @@ def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:
     text = "no bid is possible" if cap is None else f"${cap:g}"
     yield HardLimit("usd_per_hour", text, lambda row: offer_of(row, spec, lock) is not None)
     yield HardLimit("hours", f"{spec.limits.hours:g} h before the host wants it back", lasts)
+
+
+def _is_one_of(row: OfferRow, names: Sequence[str]) -> bool:
+    return any(is_same_name(row.gpu_name, name) for name in names)
 
 
 def _any_of(words: Sequence[str]) -> str:

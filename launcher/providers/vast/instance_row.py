@@ -12,6 +12,7 @@ from launcher.providers.vast.columns import (
     LARGEST,
     LONGEST_LABEL,
     Columns,
+    cuda,
     end_of_text,
     number,
     port,
@@ -110,7 +111,7 @@ class InstanceRow:
             gpus=columns.read("num_gpus", whole),
             memory_gb=columns.read("cpu_ram", number) * share / 1000,
             disk_gb=max(0.0, columns.read("disk_space", number)),
-            cuda=columns.read("cuda_max_good", number),
+            cuda=columns.read("cuda_max_good", cuda),
             usd_per_hour=max(0.0, total_usd),
             extras=ExtraRates(
                 storage_usd_per_hour=max(0.0, total_usd - gpu_usd) if gpu_usd else 0.0,

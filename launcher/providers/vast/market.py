@@ -17,7 +17,7 @@ from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock
 from launcher.providers.vast.api import VastApi
 from launcher.providers.vast.funnel import NODES, funnel
-from launcher.providers.vast.offers import query, verified_and_free
+from launcher.providers.vast.offers import all_spellings, query, verified_and_free
 from launcher.providers.vast.overlays import WHY_ONE_NODE
 from launcher.providers.vast.ranking import ranked, shuffled
 from launcher.providers.vast.rows import OfferRow
@@ -95,7 +95,7 @@ def _kinds(spec: JobSpec) -> tuple[bool, ...]:
 
 def _market(api: VastApi, spec: JobSpec) -> list[Any]:
     """The cheapest offers, up to 256 of each kind, whatever the job's limits."""
-    names = list(spec.resources.gpu_names)
+    names = all_spellings(spec.resources.gpu_names)
     wanted = {"gpu_name": {"in": names}} if names else {}
     rows = [row for bid in _kinds(spec) for row in _cheapest(api, spec, wanted, bid=bid)]
     if rows or not names:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from launcher.core import Offer
+from launcher.core.gpus import nominal_least_gb, spellings
 from launcher.core.job import JobSpec
 from launcher.image.lock import Lock
 from launcher.providers.vast.images import image_for
@@ -36,9 +38,9 @@ def query(spec: JobSpec, *, bid: bool) -> dict[str, dict[str, Any]]:
     if spec.nodes > 1:
         filters["cluster_id"] = {"gte": 0}
     if wanted.gpu_names:
-        filters["gpu_name"] = {"in": list(wanted.gpu_names)}
+        filters["gpu_name"] = {"in": all_spellings(wanted.gpu_names)}
     if wanted.least_gpu_gb:
-        filters["gpu_ram"] = {"gte": wanted.least_gpu_gb * 1000}
+        filters["gpu_ram"] = {"gte": nominal_least_gb(wanted.least_gpu_gb) * 1000}
     if wanted.cuda:
         filters["cuda_max_good"] = {"gte": wanted.cuda}
     if wanted.down_mbps:
@@ -49,6 +51,11 @@ def query(spec: JobSpec, *, bid: bool) -> dict[str, dict[str, Any]]:
         column = "min_bid" if bid else "dph_total"
         filters[column] = {"lte": spec.limits.usd_per_hour}
     return filters
+
+
+def all_spellings(names: Sequence[str]) -> list[str]:
+    """Return the names of GPUs as Vast may write them."""
+    return [spelling for name in names for spelling in spellings(name)]
 
 
 def verified_and_free() -> dict[str, dict[str, Any]]:

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.core import Charge, ExtraRates
-from launcher.providers.vast.columns import LONGEST_LABEL, WHAT_A_ROW_RAISES, id_text, number, price, text
+from launcher.providers.vast.columns import (
+    LONGEST_LABEL,
+    WHAT_A_ROW_RAISES,
+    cuda,
+    id_text,
+    number,
+    price,
+    text,
+)
 from launcher.providers.vast.refusals import silent
 
 _MOST_USD = 1e9
@@ -77,7 +85,7 @@ class OfferRow:
             # `cpu_ram` is of the whole machine, in MB; `gpu_frac` is the share that comes with the GPUs.
             memory_gb=number(row["cpu_ram"]) * number(row.get("gpu_frac") or 1.0) / 1000,
             disk_gb=number(row["disk_space"]),
-            cuda=number(row.get("cuda_max_good")),
+            cuda=cuda(row.get("cuda_max_good")),
             compute_cap=int(number(row.get("compute_cap"))),
             reliability=number(row.get("reliability") or row.get("reliability2")),
             country=country if len(country) == 2 else "",

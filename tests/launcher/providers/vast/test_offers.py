@@ -85,7 +85,7 @@ def test_the_query_asks_for_every_limit_in_vast_s_own_units() -> None:
     asked = query(spec, bid=False)
     assert asked["num_gpus"] == {"eq": 2}
     assert asked["gpu_name"] == {"in": ["H100 SXM"]}
-    assert asked["gpu_ram"] == {"gte": 80_000}
+    assert asked["gpu_ram"] == {"gte": 76_000}
     assert asked["cuda_max_good"] == {"gte": 12.8}
     assert asked["geolocation"] == {"in": ["DE"]}
     assert asked["duration"] == {"gte": 11 * 3600}

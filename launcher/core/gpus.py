@@ -1,0 +1,66 @@
+"""GPU names and sizes: as Vast, NVIDIA's driver and people write them. Pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_NOMINAL = 0.95
+"""Of a GPU's nominal memory, what may be usable: an L40S of 48 GB has 46.07 GB, an L4 of 24 GB 23.03 GB."""
+_ALIASES = {"MAXQ": "MAX-Q", "NOTEBOOK": "LAPTOP"}
+_JOINED = re.compile(r"\b(\d{4})(TI|SUPER|S|D|ADA)\b")
+"""`4090D`, `4070S`, `3060TI`, `6000ADA`: a number and a variant in one word."""
+_VARIANTS = frozenset({"TI", "D", "SUPER", "NVL", "LAPTOP", "MAX-Q"})
+"""Words that a driver writes wherever they apply, and that make it another GPU."""
+_SOCKETS = ("SXM", "PCIE")
+"""Prefixes of a GPU's form. A driver names none for some: an H100 for SXM is an `H100 80GB HBM3`."""
+
+
+def gpu_words(name: str) -> tuple[str, ...]:
+    """Return the words of a name in one spelling: `RTX_4090D` and `RTX 4090 D` are the same."""
+    spaced = re.sub(r"\bMAX[-\s]?Q\b", "MAXQ", name.upper().replace("_", " "))
+    words = _JOINED.sub(r"\1 \2", spaced).replace("-", " ").split()
+    # `RTX PRO 6000 S` is its server edition.
+    aliases = _ALIASES if "PRO" in words else {**_ALIASES, "S": "SUPER"}
+    return tuple(aliases.get(word, word) for word in words)
+
+
+def is_same_name(one: str, other: str) -> bool:
+    """Tell whether two names from a market or a job file mean the same GPU."""
+    return gpu_words(one) == gpu_words(other)
+
+
+def spellings(name: str) -> list[str]:
+    """Return how a market may write the name: as given, with spaces, and with the variant apart."""
+    spaced = name.replace("_", " ")
+    apart = re.sub(r"(?<=\d{4})(?=D\b)", " ", spaced)
+    together = re.sub(r"(?<=\d{4}) (?=D\b)", "", spaced)
+    return list(dict.fromkeys((name, spaced, apart, together)))
+
+
+def may_be(offered: str, shown: str) -> bool:
+    """Tell whether a driver's name may be that of the offer: `NVIDIA A100-SXM4-80GB` is an `A100 SXM4`."""
+    ours, words = gpu_words(offered), gpu_words(shown)
+    model = next((word for word in ours if re.search(r"\d", word)), None)
+    if model is None:
+        return True
+    if model not in words:
+        return False
+    sockets = _socket(ours), _socket(words)
+    if None not in sockets and sockets[0] != sockets[1]:
+        return False
+    return _VARIANTS & {*ours} == _VARIANTS & {*words}
+
+
+def has_memory(gpu_gb: float, wanted_gb: float) -> bool:
+    """Tell whether a GPU has as much memory as wanted, by its nominal size."""
+    return gpu_gb >= wanted_gb * _NOMINAL
+
+
+def nominal_least_gb(wanted_gb: float) -> float:
+    """Return the least usable memory, in GB, of a GPU of that nominal size."""
+    return wanted_gb * _NOMINAL
+
+
+def _socket(words: Sequence[str]) -> str | None:
+    return next((socket for socket in _SOCKETS for word in words if word.startswith(socket)), None)

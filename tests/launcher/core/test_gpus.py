@@ -1,0 +1,44 @@
+"""GPU names and sizes, as a market, a driver and a user write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.core.gpus import has_memory, is_same_name, spellings
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("RTX 4090D", "RTX 4090 D", True),
+        ("RTX_4090", "RTX 4090", True),
+        ("rtx 3060 ti", "RTX 3060Ti", True),
+        ("RTX 4070S Ti", "RTX 4070 SUPER Ti", True),
+        ("RTX 6000Ada", "RTX 6000 Ada", True),
+        ("RTX 4090", "RTX 4090 D", False),
+        ("A100 SXM4", "A100 PCIE", False),
+        ("L40", "L40S", False),
+    ],
+)
+def test_a_name_has_several_spellings(one: str, other: str, same: bool) -> None:
+    assert is_same_name(one, other) is same
+
+
+def test_a_market_is_asked_for_every_spelling() -> None:
+    assert spellings("RTX_4090D") == ["RTX_4090D", "RTX 4090D", "RTX 4090 D"]
+    assert spellings("RTX 4090") == ["RTX 4090"]
+
+
+@pytest.mark.parametrize(
+    ("gpu_gb", "wanted_gb", "enough"),
+    [
+        (46.07, 48, True),
+        (23.03, 24, True),
+        (15.36, 16, True),
+        (39.0, 40, True),
+        (39.0, 48, False),
+        (0.0, 0, True),
+    ],
+)
+def test_memory_is_wanted_by_its_nominal_size(gpu_gb: float, wanted_gb: float, enough: bool) -> None:
+    assert has_memory(gpu_gb, wanted_gb) is enough
