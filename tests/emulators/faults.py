@@ -42,6 +42,8 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "insufficient_credit": (CREATE, "400, no money"),
     "spend_rate_limit": (CREATE, "400, the account may not spend so fast"),
     "bid_too_low": (CREATE, "200 success false, and a stopped instance"),
+    "bid_pending": (CREATE, "200 success false without a reason, and it starts `seconds` later, 10 without"),
+    "bid_never": (CREATE, "200 success false without a reason, and a stopped instance"),
     "create_late": (CREATE, "the connection closes, and it is rented `seconds` later, 20 without"),
     "create_twice": (CREATE, "success, and once more `seconds` later, at once without"),
     "create_denied_done": (CREATE, "400, no money, yet it is rented"),

@@ -133,6 +133,10 @@ class Fleet:
 
         self._events.later(delay_s, create)
 
+    def start_later(self, instance: Instance, delay_s: float) -> None:
+        """Its bid is granted after so long."""
+        self._events.after(instance, delay_s, self._life.boot)
+
     def start(self, instance: Instance) -> bool:
         """Whether it starts; if not, the start is queued."""
         if instance.cur != "running":

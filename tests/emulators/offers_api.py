@@ -12,7 +12,7 @@ from tests.emulators.call import Call, Route
 from tests.emulators.faults import Place
 from tests.emulators.machines import DAY_S
 from tests.emulators.market import Ask
-from tests.emulators.rental import read_rental
+from tests.emulators.rental import Rental, read_rental
 from tests.emulators.world import World
 
 _NO_CREDIT = refusal(400, "insufficient_credit", "error 400/3720: Your account lacks credit.")
@@ -103,6 +103,8 @@ def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
         instance = world.instances.create(ask, rental, stopped=True)
         text = f"error 400/3510: bid {rental.bid_usd} is too low, the minimum is {lowest}"
         return reply({"success": False, "error": "bid_too_low", "msg": text, "new_contract": instance.id})
+    if pending := _pending(world, ask, rental):
+        return pending
     late = world.faults.take("create_late", Place(machine_id=ask.machine.id))
     if late:
         world.instances.create_later(ask, rental, 20.0 if late.seconds is None else late.seconds)
@@ -118,6 +120,18 @@ def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
     if world.faults.take("create_denied_done", Place(machine_id=ask.machine.id)):
         raise _NO_CREDIT
     return reply({"success": True, "new_contract": instance.id, "instance_api_key": instance.api_key})
+
+
+def _pending(world: World, ask: Ask, rental: Rental) -> Reply | None:
+    """A bid that is neither granted nor refused, and its stopped instance."""
+    place = Place(machine_id=ask.machine.id)
+    later, never = world.faults.take("bid_pending", place), world.faults.take("bid_never", place)
+    if not (later or never):
+        return None
+    instance = world.instances.create(ask, rental, stopped=True)
+    if later:
+        world.instances.start_later(instance, 10.0 if later.seconds is None else later.seconds)
+    return reply({"success": False, "new_contract": instance.id, "instance_api_key": instance.api_key})
 
 
 def _like(world: World, ask: Ask) -> Ask:

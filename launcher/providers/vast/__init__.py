@@ -214,7 +214,7 @@ class VastProvider:
         if self._crowd:
             self._taken[offer_id] = math.inf
         try:
-            return renting.rent(self._api, order, self._env, self._clock.now(), self._newest_row)
+            return renting.rent(self._api, order, self._env, self._clock, self._newest_row)
         finally:
             if self._crowd:
                 self._taken[offer_id] = self._clock.now()

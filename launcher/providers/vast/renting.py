@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from launcher.core import Instance, RentalOrder
-from launcher.core.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
+from launcher.core.errors import (
+    GoneError,
+    NoOfferError,
+    ProviderError,
+    UncertainError,
+    UnreachableError,
+    VastrunError,
+)
+from launcher.ports import Clock
 from launcher.providers.onstart import onstart_text
 from launcher.providers.vast.api import VastApi
 from launcher.providers.vast.instance_row import InstanceRow
@@ -18,19 +26,24 @@ from launcher.providers.vast.refusals import Answer, error_of
 
 _RUNTYPE = "ssh_direc ssh_proxy"
 _LOOKS = 5
+_GRANT_S, _GRANT_LOOK_S = 60.0, 3.0
+"""How long a bid that is not granted at once is waited for, at the price of its disk."""
 
 
 Look = Callable[[str], tuple[InstanceRow | None, float]]
 """A machine's row by its id, and when it was asked for."""
 
 
-def rent(api: VastApi, order: RentalOrder, env: Mapping[str, str], now: float, look: Look) -> Instance:
+def rent(api: VastApi, order: RentalOrder, env: Mapping[str, str], clock: Clock, look: Look) -> Instance:
     """Rent a machine, to be checked against its offer. Raises NoOfferError, UncertainError, ProviderError."""
+    now = clock.now()
     _check_credit(api, order)
     answer = api.create(order.offer.id, request(order, env))
     instance_id = str(answer.get("new_contract") or "")
     if answer.get("success") is False:
-        raise _refused(api, instance_id, answer)
+        if not (instance_id and _is_open(answer)):
+            raise _refused(api, instance_id, answer)
+        _await_grant(api, instance_id, clock, look)
     if not instance_id:
         raise UncertainError("Vast confirmed the rental but did not name the machine")
     return _looked_at(api, instance_id, order, now, look)
@@ -87,6 +100,29 @@ def _check_credit(api: VastApi, order: RentalOrder) -> None:
             hint=f"add ${order.at_most_usd - credit_usd:.2f} at https://cloud.vast.ai/billing/, "
             "or lower limits.usd",
         )
+
+
+def _is_open(answer: Mapping[str, Any]) -> bool:
+    """Tell whether the answer gives no reason: a bid was seen to be granted later (2026-07)."""
+    return not (answer.get("error") or answer.get("msg"))
+
+
+def _await_grant(api: VastApi, instance_id: str, clock: Clock, look: Look) -> None:
+    """Return when a bid that was not granted at once is. Raises NoOfferError when it is not: it is ended."""
+    until, seen = clock.now() + _GRANT_S, "not listed"
+    while True:
+        with contextlib.suppress(UnreachableError):
+            row, _ = look(instance_id)
+            if row is not None and row.cur_state == "running":
+                return
+            seen = "not listed" if row is None else " ".join(filter(None, (row.state, row.status_msg)))
+        if clock.now() >= until:
+            break
+        clock.sleep(_GRANT_LOOK_S)
+    _end(api, instance_id)
+    raise NoOfferError(
+        f"Vast did not grant the bid within {_GRANT_S:.0f} s; last seen: {seen[:200]}", ended=instance_id
+    )
 
 
 def _refused(api: VastApi, instance_id: str, answer: Mapping[str, Any]) -> VastrunError:
