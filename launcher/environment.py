@@ -79,6 +79,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         private_words=lambda: private_words(shared.state),
         replay_screen=lambda began, now: replay_screen_on(environ, began=began, now=now),
         config_file=_config_file(environ),
+        drivers=shared.state / "drivers",
     )
 
 

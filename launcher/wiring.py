@@ -106,6 +106,8 @@ class Wiring:
     """What those wait by."""
     config_file: Path | None = None
     """The user's settings; None, or none there: they have none."""
+    drivers: Path | None = None
+    """The folder of the records and logs of background drivers; None: none are started."""
     browse: Callable[[str], bool] = _browse
     """Shows the page at an address to the user; False: it cannot."""
 

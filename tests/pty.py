@@ -31,6 +31,7 @@ class Pty:
         self._screen = pyte.Screen(columns, _LINES)
         self._stream = pyte.ByteStream(self._screen)
         self._lines: list[str] | None = None
+        self._is_open = True
         self._keys, self._terminal = os.openpty()
         ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", _LINES, columns, 0, 0))
         self._keep_what_is_unread()
@@ -95,11 +96,17 @@ class Pty:
         eventually(ended, what="its end")
         return self.process.returncode
 
+    def hang_up(self) -> None:
+        """Its window is closed: whatever runs in it gets SIGHUP, and can neither read nor write."""
+        if self._is_open:
+            self._is_open = False
+            os.close(self._keys)
+            os.close(self._terminal)
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        os.close(self._keys)
-        os.close(self._terminal)
+        self.hang_up()
 
 
 @contextmanager

@@ -10,16 +10,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from launcher.api.drivers import Target, error_line
 from launcher.api.session import silent
-from launcher.core import UserRequest
+from launcher.core import Phase, UserRequest
 from launcher.core.batch import Batch
 from launcher.core.errors import VastrunError
 from launcher.decisions.schedule import BatchProgress, PointState
 from launcher.environment import wire
 from launcher.ui.interrupts import Interrupts
 from launcher.wiring import Wiring
+
+if TYPE_CHECKING:
+    from launcher.batch.services import BatchScreen
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,15 +40,19 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def drive(wiring: Wiring, interrupts: Interrupts, target: Target) -> None:
-    """Drive a run or a batch as far as it goes. Raises as `Attempts.resume` and `BatchDriver.drive`."""
+def drive(wiring: Wiring, interrupts: Interrupts, target: Target, screen: BatchScreen | None = None) -> bool:
+    """Drive a run or a batch as far as it goes; return whether nothing of it is open any more.
+
+    `screen`: of a batch. Raises as `Attempts.resume` and `BatchDriver.drive`.
+    """
     if target.kind == "batch":
-        wiring.drive_batch(target.name, interrupts, _NoScreen())
-        return
+        states = wiring.drive_batch(target.name, interrupts, screen or _NoScreen())
+        return not any(state.is_open for state in states)
     run = wiring.ledger().get(target.name)
     with wiring.attempts(interrupts, began=run.created_at) as attempts:
-        attempts.resume(run, None)
+        last = attempts.resume(run, None)
         wiring.settle(run.provider)
+    return last.phase is Phase.ENDED
 
 
 class _NoScreen:

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 import click
 
 from launcher.cli.standard_streams import open_closed_streams
-from launcher.cli.tables import COMMANDS, EXAMPLES, EXIT_CODES
+from launcher.cli.tables import COMMANDS, EXAMPLES, EXIT_CODES, REPLACES_DRIVERS
 
 _GARBAGE_AFTER = 50_000
 """New objects after which garbage is looked for; Python's 700 cost a short command a tenth of its time."""
@@ -109,6 +110,15 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
         from launcher.environment import wire
 
         ctx.obj = wire(os.environ)
+    if ctx.invoked_subcommand in REPLACES_DRIVERS and _has_drivers(ctx.obj.drivers):
+        from launcher.cli.background import replace_dead_drivers
+
+        replace_dead_drivers(ctx.obj)
+
+
+def _has_drivers(folder: Path | None) -> bool:
+    """Return whether a background driver has a record there: most commands need not import more."""
+    return folder is not None and any(folder.glob("*.json"))
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import click
 from launcher.api import jobs
 from launcher.api.batches import ask_to_stop, holds_machines, progress_in, run_again
 from launcher.batch.results import results_of
+from launcher.cli.background import replace_dead_drivers
 from launcher.cli.batching import (
     BatchLines,
     Submission,
@@ -57,6 +58,9 @@ dry_run_option = click.option(
 )
 
 
+detach_option = click.option(
+    "-d", "--detach", is_flag=True, help="Leave it to a driver in the background at once."
+)
 early_stop_option = click.option("--no-early-stop", is_flag=True, help="Let every point run to its end.")
 
 
@@ -68,11 +72,14 @@ class _InOrder(click.Group):
 
 
 @click.group("batch", cls=_InOrder)
-def command() -> None:
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """Run one job at many points, under one budget.
 
     The batch file names the job, the points (grid, list, csv or search) and the limits: docs/batch.md.
     """
+    if ctx.invoked_subcommand in ("submit", "status", "watch", "results"):
+        replace_dead_drivers(ctx.obj)
 
 
 @command.command("submit")
@@ -82,6 +89,7 @@ def command() -> None:
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [batches/BATCH]."
 )
 @early_stop_option
+@detach_option
 @dry_run_option
 @yes_option
 @plain_option
@@ -93,6 +101,7 @@ def submit_command(
     provider: str,
     out: Path | None,
     no_early_stop: bool,
+    detach: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -112,7 +121,9 @@ def submit_command(
         str(folder),
         ctx.obj.local_now(),
     )
-    submission = Submission(provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json)
+    submission = Submission(
+        provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json, detach=detach
+    )
     if no_early_stop:
         loaded = replace(loaded, spec=replace(loaded.spec, early_stop=None))
     ctx.exit(submit(ctx.obj, loaded, batch_file, submission))
@@ -167,15 +178,18 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
 @command.command("resume")
 @name_argument
 @early_stop_option
+@detach_option
 @plain_option
 @json_option
 @click.pass_context
-def resume_command(ctx: click.Context, name: str, no_early_stop: bool, as_json: bool) -> None:
+def resume_command(ctx: click.Context, name: str, no_early_stop: bool, detach: bool, as_json: bool) -> None:
     """Continue a batch that was stopped or killed."""
     wiring: Wiring = ctx.obj
+    if detach and no_early_stop:
+        raise click.UsageError("--no-early-stop and --detach exclude each other")
     wiring.ledger().batches.get(name)
     wiring.ledger().batches.reopen(name)
-    ctx.exit(drive(wiring, name, as_json=as_json, prunes=not no_early_stop))
+    ctx.exit(drive(wiring, name, as_json=as_json, prunes=not no_early_stop, detach=detach))
 
 
 @command.command("stop")

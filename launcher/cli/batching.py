@@ -12,6 +12,7 @@ from launcher.api.sweep_values import must_use
 from launcher.batch.pricing import BatchPlan, price
 from launcher.batch.results import metric_of, results_of
 from launcher.batch.searching import first_points
+from launcher.cli.background import leave_batch
 from launcher.cli.batch_hints import hint_for_batch, hint_for_sweep
 from launcher.cli.job_files import must_ship
 from launcher.cli.options import confirm
@@ -20,7 +21,7 @@ from launcher.commands.queries import counted
 from launcher.config import read_job
 from launcher.core import UserRequest, Verdict
 from launcher.core.batch import Batch
-from launcher.core.errors import VastrunError
+from launcher.core.errors import HeldError, VastrunError
 from launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.estimates import usd
 from launcher.decisions.schedule import BatchProgress, PointState
@@ -52,6 +53,8 @@ class Submission:
     dry_run: bool
     yes: bool
     as_json: bool
+    detach: bool
+    """Its points are started by a driver in the background."""
     sweeps: bool = False
     """It is `vastrun sweep`, which has no batch file."""
 
@@ -63,7 +66,9 @@ def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submissi
     except VastrunError as error:
         error.hint = hint_for_sweep(error.hint) if submission.sweeps else hint_for_batch(error.hint)
         raise
-    return 0 if name is None else drive(wiring, name, as_json=submission.as_json)
+    if name is None:
+        return 0
+    return drive(wiring, name, as_json=submission.as_json, detach=submission.detach)
 
 
 def _submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submission) -> str | None:
@@ -91,8 +96,17 @@ def _submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submiss
     return batch.name
 
 
-def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True) -> int:
-    """Drive the batch to its end and print its results; return the exit code."""
+def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True, detach: bool = False) -> int:
+    """Drive the batch to its end and print its results; return the exit code.
+
+    `detach`: a driver in the background does so.
+    """
+    if detach:
+        if notice := leave_batch(wiring, name):
+            say(notice, err=True)
+            show_results(wiring, wiring.ledger().batches.get(name), states_in(wiring, name), as_json=as_json)
+            return 0
+        raise HeldError(f"batch {name} is driven by another launcher", hint=f"vastrun batch watch {name}")
     interrupts = wiring.interrupts(UserRequest.NONE, UserRequest.NONE, None, False)
     interrupts.subject = f"the runs of {name}"
     screen = wiring.screen_of_many(lambda: open_runs_of(wiring, name))
@@ -104,7 +118,10 @@ def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True) -> i
     ledger = wiring.ledger()
     batch, is_held = ledger.batches.get(name), batches.holds_machines(ledger, name)
     show_results(wiring, batch, states, as_json=as_json)
-    if told := _what_is_left(batch, states, interrupts.current(), is_held=is_held):
+    notice = leave_batch(wiring, name) if interrupts.current() is UserRequest.DETACH else ""
+    if notice:
+        say(notice, err=True)
+    elif told := _what_is_left(batch, states, interrupts.current(), is_held=is_held):
         say(f"{told}\ntry:   vastrun batch resume {name}", err=True)
     return exit_code(batch, states, interrupts.current(), is_held=is_held)
 

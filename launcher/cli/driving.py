@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from launcher.cli.background import leave_run
 from launcher.cli.failures import concerns
-from launcher.cli.output import show
+from launcher.cli.output import say, show
 from launcher.commands.attempts import Attempts
 from launcher.commands.chains import chain_of
 from launcher.commands.queries import ending_of
@@ -30,7 +31,8 @@ def drive_to_end(
 ) -> int:
     """Do `work` while signals are requests, show how the run ended, and return the exit code that says so.
 
-    Earlier runs are settled on the way: their provider has just been talked to.
+    Earlier runs are settled on the way: their provider has just been talked to. A run that its user detached
+    continues in the background.
 
     `first` is what the first Ctrl-C means (NONE: ask), `request` holds from the start, `until` ends the wait.
     `views`: no signal stops the run.
@@ -41,8 +43,15 @@ def drive_to_end(
         if run.phase is Phase.ENDED:
             wiring.settle(run.provider)
     concerns(run)
+    notice = leave_run(wiring, run) if run.phase is not Phase.ENDED and _is_detached(interrupts) else ""
     show_end(wiring, run, as_json=as_json)
+    if notice:
+        say(f"\n{notice}", err=True)
     return _exit_code(run, interrupts)
+
+
+def _is_detached(interrupts: Interrupts) -> bool:
+    return interrupts.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
 
 
 def show_end(wiring: Wiring, run: Run, *, as_json: bool) -> None:

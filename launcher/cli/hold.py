@@ -44,7 +44,9 @@ from launcher.wiring import Wiring
     help="It ends when nobody was there for so long.",
 )
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For its log [runs/RUN].")
-@click.option("-d", "--detach", is_flag=True, help="Return once it is held; its lease limits how long.")
+@click.option(
+    "-d", "--detach", is_flag=True, help="Return once it is held; a driver in the background continues."
+)
 @yes_option
 @json_option
 @click.pass_context

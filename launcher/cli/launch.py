@@ -50,7 +50,9 @@ from launcher.wiring import Wiring
     help="Continue from that run's checkpoint; JOB.yaml may be left out.",
 )
 @click.option("--from-url", metavar="URL", help="Continue from the checkpoints that were pushed there.")
-@click.option("-d", "--detach", is_flag=True, help="Return once it trains; its lease limits how long.")
+@click.option(
+    "-d", "--detach", is_flag=True, help="Return once it trains; a driver in the background continues."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done and what it may cost. Costs nothing.")
 @yes_option
 @plain_option

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.driving import drive_to_end
+from launcher.cli.background import leave_run, must_be_free
+from launcher.cli.driving import drive_to_end, show_end
 from launcher.cli.options import json_option, plain_option, run_argument, the_run
+from launcher.cli.output import say
 from launcher.commands.attempts import Attempts
 from launcher.core import Run
 from launcher.wiring import Wiring
@@ -18,16 +20,25 @@ from launcher.wiring import Wiring
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="Download its outputs into another folder."
 )
+@click.option("-d", "--detach", is_flag=True, help="Leave it to a driver in the background at once.")
 @plain_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, run_name: str, out: Path | None, as_json: bool) -> None:
+def command(ctx: click.Context, run_name: str, out: Path | None, detach: bool, as_json: bool) -> None:
     """Continue driving RUN after its launcher was killed or detached, also between two attempts.
 
     Refused while another launcher drives it.
     """
     wiring: Wiring = ctx.obj
     run = the_run(wiring, run_name)
+    if detach:
+        if out is not None:
+            raise click.UsageError("--out and --detach exclude each other")
+        must_be_free(wiring, run)
+        if notice := leave_run(wiring, run):
+            show_end(wiring, run, as_json=as_json)
+            say(f"\n{notice}", err=True)
+            return
 
     def work(attempts: Attempts) -> Run:
         return attempts.resume(run, None if out is None else str(out.resolve()))

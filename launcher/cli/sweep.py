@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from launcher.api import jobs
-from launcher.cli.batch import dry_run_option
+from launcher.cli.batch import detach_option, dry_run_option
 from launcher.cli.batching import Submission, submit
 from launcher.cli.failures import reads
 from launcher.cli.job_files import example_or
@@ -61,6 +61,7 @@ pack_option = click.option(
 @pack_option
 @click.option("--name", help="The batch's name [that of the job, with -sweep].")
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [batches/NAME].")
+@detach_option
 @dry_run_option
 @yes_option
 @plain_option
@@ -82,6 +83,7 @@ def command(
     pack: Sharing,
     name: str | None,
     out: Path | None,
+    detach: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -108,7 +110,7 @@ def command(
     if name is None:
         loaded = _named_after_its_job(loaded)
     submission = Submission(
-        provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json, sweeps=True
+        provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json, detach=detach, sweeps=True
     )
     ctx.exit(submit(ctx.obj, loaded, job_file, submission))
 

@@ -41,6 +41,14 @@ COMMANDS: Mapping[str, str] = {
     "completion": "Print the completion script of a shell.",
 }
 
+REPLACES_DRIVERS = frozenset(
+    {
+        *("launch", "plan", "status", "logs", "attach", "wait", "why", "report", "ui", "diff", "cost"),
+        *("hosts", "ssh", "forward", "pull", "profile", "export"),
+    }
+)
+"""Commands that, before their own work, start another background driver in place of one that died."""
+
 EXAMPLES = """\b
 Examples:
   vastrun launch quickstart.yaml        train, and download the outputs

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -47,6 +48,14 @@ class UrlNotifier:
 
     def wanted(self, spec: JobSpec) -> bool:
         return bool(spec.notify) or bool(self._environ.get(DEFAULTS, "").strip())
+
+    def shown_addresses(self, spec: JobSpec) -> Sequence[str]:
+        """Return where notifications of the job go, without what is secret in the URLs."""
+        shown = []
+        for target in self._targets(spec):
+            with suppress(UsageError):
+                shown.append(self._address(target).shown)
+        return shown
 
     def send(self, notification: AnyNotification, spec: JobSpec) -> None:
         for target in self._targets(spec):

@@ -115,6 +115,23 @@ class Terminal:
         with pty([VASTRUN, *arguments], columns=columns, cwd=self.folder, environ=self.variables) as opened:
             yield opened
 
+    @contextlib.contextmanager
+    def shell(self) -> Iterator[Pty]:
+        """A shell in a window, as a user types commands into it."""
+        command = ["bash", "--norc", "-i"]
+        with pty(command, columns=200, cwd=self.folder, environ=self.variables) as opened:
+            yield opened
+
+    def drivers(self) -> list[psutil.Process]:
+        """The background drivers that live."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                is_driver = "launcher.api.background_driver" in process.cmdline()
+                if is_driver and process.environ().get("XDG_STATE_HOME") == str(self.state):
+                    found.append(process)
+        return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+
     def type(self, *arguments: str, within_s: float = LONGEST_S, **variables: str) -> Done:
         """The finished command. What it prints with --json is held to its schema."""
         done = self.start(*arguments, **variables).end(within_s=within_s)
@@ -148,7 +165,7 @@ class Terminal:
             with contextlib.suppress(ProcessLookupError):
                 launch.process.kill()
             launch.process.wait()
-        for process in self._processes():
+        for process in (*self.drivers(), *self._processes()):
             with contextlib.suppress(psutil.Error):
                 process.kill()
 

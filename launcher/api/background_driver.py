@@ -1,0 +1,143 @@
+"""`python -m launcher.api.background_driver run|batch NAME`: drives it without a terminal, to its end.
+
+No signal stops the run: SIGTERM, which a computer sends when it is shut down, ends this driver alone, and the
+next `vastrun` command starts another one. A machine that could not be destroyed, or a file that could not be
+written, is tried again and again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from launcher.api.background import Claim, DriverFolder, open_target
+from launcher.api.drivers import Target
+from launcher.api.driving import drive
+from launcher.batch.sharing import NoteScreen
+from launcher.core import UserRequest
+from launcher.core.errors import HeldError, StorageError, VastrunError
+from launcher.environment import wire
+from launcher.ui.interrupts import Interrupts
+from launcher.ui.screen import StreamScreen, TerminalCapabilities
+from launcher.wiring import Wiring
+
+RETRY_INTERVAL_S = 60.0
+"""Seconds until what failed is tried again."""
+MAX_LOG_BYTES = 1 << 20
+"""A larger log is renamed to `.log.1`, and a new one begins."""
+_STDOUT, _STDERR = 1, 2
+
+
+class BoundedLog:
+    """The stream of a screen: stdout and stderr, which are a file of bounded size. Each line has its time."""
+
+    def __init__(self, path: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
+        self._path, self._max_bytes = path, max_bytes
+
+    def write(self, text: str) -> object:
+        """Write whole lines. What the disk does not take is left out."""
+        at = time.strftime("%Y-%m-%d %H:%M:%S")
+        lines = "".join(f"{at}  {line}\n" for line in text.splitlines() if line.strip())
+        with suppress(OSError):
+            os.write(_STDERR, lines.encode("utf-8", "replace"))
+            if os.fstat(_STDERR).st_size > self._max_bytes:
+                self._rotate()
+        return len(text)
+
+    def _rotate(self) -> None:
+        self._path.replace(f"{self._path}.1")
+        new = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(new, _STDOUT)
+        os.dup2(new, _STDERR)
+        os.close(new)
+
+    def flush(self) -> None:
+        """Do nothing: nothing is held back."""
+
+    def fileno(self) -> int:
+        """Return the descriptor of the file."""
+        return _STDERR
+
+
+class EventScreen(StreamScreen):
+    """Shows the events of a run, but not its log, which is among the outputs."""
+
+    def log(self, text: str) -> None:
+        """Show nothing."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Drive what the arguments name; return 0 when nothing is left to do, or after a signal."""
+    kind, name = arguments
+    target, wiring = Target("batch" if kind == "batch" else "run", name), wire(os.environ)
+    assert wiring.drivers is not None
+    folder = DriverFolder(wiring.drivers)
+    log = BoundedLog(folder.log(target))
+    try:
+        with folder.claim(target) as claim:
+            return _claimed(_logging(wiring, log), folder, target, claim)
+    except HeldError as error:
+        log.write(str(error))
+        return 0
+
+
+def _claimed(wiring: Wiring, folder: DriverFolder, target: Target, claim: Claim) -> int:
+    """Drive the target; return the exit code, and note in the record why it gave up."""
+    interrupts = wiring.interrupts(UserRequest.DETACH, UserRequest.NONE, None, True)
+    try:
+        with interrupts.listening():
+            _drive(wiring, interrupts, folder, target)
+    except HeldError:
+        raise
+    except VastrunError as error:
+        wiring.screen(wiring.now()).note(f"giving up: {error}")
+        claim.fail(error)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - a fault of ours: the next command tells the user
+        traceback.print_exc()
+        claim.fail(error)
+        return 1
+    return 0
+
+
+def _logging(wiring: Wiring, log: BoundedLog) -> Wiring:
+    """Return the wiring with screens that write to the log."""
+
+    def screen(began: float) -> StreamScreen:
+        return EventScreen(log, TerminalCapabilities(live=False, color=False), began=began, now=wiring.now)
+
+    return replace(wiring, screen=screen, plain_screen=screen, list_screen=None)
+
+
+def _drive(wiring: Wiring, interrupts: Interrupts, folder: DriverFolder, target: Target) -> None:
+    """Drive the target until nothing of it is open, or a signal comes. Raises VastrunError."""
+    note, ledger = wiring.screen(wiring.now()).note, wiring.ledger()
+    note(f"process {os.getpid()} drives {target.name}")
+    while interrupts.current() is UserRequest.NONE:
+        has_ended = True
+        try:
+            if (newest := open_target(ledger, target, wiring.now())) is not None:
+                has_ended = drive(wiring, interrupts, newest, NoteScreen(note))
+        except StorageError as error:
+            note(f"{error}; trying again in {RETRY_INTERVAL_S:.0f} s")
+            has_ended = False
+        if interrupts.current() is not UserRequest.NONE:
+            break
+        if has_ended:
+            folder.remove(target)
+            note(f"{target.name} has ended; nothing is left to do")
+            return
+        if folder.find(target) is None:
+            return  # the state folder was removed
+        interrupts.sleep(RETRY_INTERVAL_S)
+    note(f"leaving {target.name}: the next vastrun command on this computer starts another driver")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,122 @@
+"""Background drivers for commands: a run is left to one, and one that died is replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launcher.api.background import DriverFolder, is_driven, open_target
+from launcher.api.drivers import Target
+from launcher.cli.output import say
+from launcher.commands.attempts import pushed_url
+from launcher.config import read_job
+from launcher.core import Run
+from launcher.core.errors import HeldError, VastrunError
+from launcher.decisions.policy import lease_ends_at, lease_of, within_deadline
+from launcher.ui.render.background import DetachedWork, detached_text
+from launcher.wiring import Wiring
+
+_SERVER_WAIT_S = 15.0
+"""Longest wait for a server of the team: it looks every 5 s, and takes what it saw twice."""
+_POLL_S = 0.5
+
+
+def leave_run(wiring: Wiring, run: Run) -> str:
+    """Have a run driven in the background; return the notice for its user, empty where others drive it.
+
+    Raises VastrunError when no driver could be started: then only the lease limits the run.
+    """
+    target = Target("run", run.id)
+    ledger = wiring.ledger()
+    if wiring.drivers is None or is_driven(ledger, target):
+        return ""
+    if open_target(ledger, target, wiring.now()) is None:
+        return ""
+    if wiring.computer() and wiring.provider(run.provider).shared and _is_served(wiring, target):
+        driver = "vastrun serve --driver, on a computer of the team"
+    else:
+        driver = start_driver(wiring, wiring.drivers, target)
+    return detached_text(_detached(wiring, run, driver))
+
+
+def must_be_free(wiring: Wiring, run: Run) -> None:
+    """Raise HeldError where another launcher drives the run."""
+    driver = wiring.ledger().driver(run.id)
+    if driver is not None:
+        raise HeldError(
+            f"{run.id} is driven by another launcher: {driver.who}", hint=f"vastrun attach {run.id}"
+        )
+
+
+def leave_batch(wiring: Wiring, name: str) -> str:
+    """Have a batch driven in the background, as `leave_run`."""
+    target = Target("batch", name)
+    if wiring.drivers is None or is_driven(wiring.ledger(), target):
+        return ""
+    driver = start_driver(wiring, wiring.drivers, target)
+    job = read_job(wiring.ledger().batches.points(name)[0].spec_json)
+    shown = wiring.notifier(lambda _: None).shown_addresses(job)
+    return detached_text(
+        DetachedWork(name=name, driver=driver, is_batch=True, pushed_to=job.checkpoints.push, notifies=shown)
+    )
+
+
+def start_driver(wiring: Wiring, path: Path, target: Target) -> str:
+    """Start a background driver; return its process and log in words. Raises VastrunError."""
+    folder = DriverFolder(path)
+    ledger = wiring.ledger()
+    pid = folder.start(target, holds=lambda: is_driven(ledger, target), wait=wiring.clock().sleep)
+    return f"process {pid}, log {folder.log(target)}"
+
+
+def replace_dead_drivers(wiring: Wiring) -> None:
+    """Start a driver in place of each that died before its work was done, and say so."""
+    if wiring.drivers is None:
+        return
+    folder = DriverFolder(wiring.drivers)
+    for record in folder.records():
+        target = record.target
+        if folder.is_alive(target):
+            continue
+        if open_target(wiring.ledger(), target, wiring.now()) is None:
+            folder.remove(target)
+        elif is_driven(wiring.ledger(), target):
+            continue
+        elif record.error:
+            say(f"the background driver of {target.name} gave up: {record.error}", err=True)
+            say(f"try:   {target.resume_command} -d", err=True)
+        else:
+            _replace(wiring, target, record.pid)
+
+
+def _replace(wiring: Wiring, target: Target, pid: int) -> None:
+    assert wiring.drivers is not None
+    gone = f"the background driver of {target.name} (process {pid}) is gone"
+    try:
+        say(f"{gone}; another one drives it now: {start_driver(wiring, wiring.drivers, target)}", err=True)
+    except VastrunError as error:  # what the user asked for comes first
+        say(f"{gone}, and another one cannot be started: {error}", err=True)
+
+
+def _is_served(wiring: Wiring, target: Target) -> bool:
+    """Return whether a server of the team takes the run within some seconds."""
+    ledger, clock = wiring.ledger(), wiring.clock()
+    until = clock.now() + _SERVER_WAIT_S
+    while clock.now() < until:
+        if is_driven(ledger, target):
+            return True
+        clock.sleep(_POLL_S)
+    return False
+
+
+def _detached(wiring: Wiring, run: Run, driver: str) -> DetachedWork:
+    spec = within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
+    lease = None if run.offer is None else lease_of(spec, run.offer)
+    return DetachedWork(
+        name=run.id,
+        driver=driver,
+        collect_s=None if lease is None else lease.collect_s,
+        lease_ends_at=None if lease is None else lease_ends_at(run, lease),
+        now=wiring.now(),
+        pushed_to=pushed_url(run),
+        notifies=wiring.notifier(lambda _: None).shown_addresses(spec),
+    )

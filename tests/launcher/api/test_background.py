@@ -1,0 +1,90 @@
+"""The records and logs of background drivers, without any process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from launcher.api.background import MAX_LOGS, DriverFolder, open_target
+from launcher.api.background_driver import BoundedLog
+from launcher.api.drivers import Target
+from launcher.core.errors import HeldError
+from tests.fakebox import Training
+from tests.launcher.terminal import Terminal
+
+RUN = Target("run", "calm-heron-3f1a")
+
+
+def test_a_record_is_locked_while_its_driver_lives(tmp_path: Path) -> None:
+    folder = DriverFolder(tmp_path)
+    with folder.claim(RUN):
+        assert folder.is_alive(RUN)
+        with pytest.raises(HeldError), DriverFolder(tmp_path).claim(RUN):
+            pass
+    assert not folder.is_alive(RUN)
+    record = folder.find(RUN)
+    assert record is not None and (record.target, record.pid, record.error) == (RUN, os.getpid(), "")
+
+
+def test_a_record_says_why_its_driver_could_not_go_on(tmp_path: Path) -> None:
+    folder = DriverFolder(tmp_path)
+    with folder.claim(RUN) as claim:
+        claim.fail(HeldError("another launcher drives it"))
+        claim.fail(ValueError("x"))
+    record = folder.find(RUN)
+    assert record is not None and record.error == "ValueError: x"
+    folder.remove(RUN)
+    assert folder.records() == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "run"}', '{"a": 1}'])
+def test_a_record_that_makes_no_sense_is_left_out(text: str, tmp_path: Path) -> None:
+    (tmp_path / "run-x.json").write_text(text)
+    assert DriverFolder(tmp_path).records() == []
+
+
+def test_a_folder_that_is_not_there_has_no_records(tmp_path: Path) -> None:
+    assert DriverFolder(tmp_path / "none").records() == []
+
+
+def test_old_logs_are_removed_but_not_those_of_drivers_with_a_record(tmp_path: Path) -> None:
+    folder = DriverFolder(tmp_path)
+    for number in range(MAX_LOGS + 10):
+        log = folder.log(Target("run", f"r{number}"))
+        log.touch()
+        os.utime(log, (number, number))
+    with folder.claim(Target("run", "r0")):
+        folder._prune()
+    assert len(list(tmp_path.glob("*.log"))) == MAX_LOGS + 1
+    assert folder.log(Target("run", "r0")).exists()
+
+
+def test_a_log_is_of_bounded_size(tmp_path: Path) -> None:
+    path, saved = tmp_path / "run.log", (os.dup(1), os.dup(2))
+    written = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.dup2(written, 2)
+        log = BoundedLog(path, max_bytes=1000)
+        for number in range(100):
+            log.write(f"line {number}\n")
+    finally:
+        for number, descriptor in zip((1, 2), saved, strict=True):
+            os.dup2(descriptor, number)
+    assert path.stat().st_size <= 1100 and Path(f"{path}.1").stat().st_size <= 1100
+    assert Path(f"{path}.1").read_text().count("\n") > 10
+    assert path.read_text().endswith("line 99\n")
+    assert fcntl.fcntl(2, fcntl.F_GETFD) is not None
+
+
+def test_what_is_left_to_be_driven_is_the_newest_open_attempt(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, Training(seconds=600.0))
+    terminal.launch("--detach")
+    ledger, (run,) = terminal.ledger, terminal.ledger.runs()
+    assert open_target(ledger, Target("run", run.id), terminal.clock.now()) == Target("run", run.id)
+    assert open_target(ledger, RUN, terminal.clock.now()) is None
+    assert open_target(ledger, Target("batch", "widths"), terminal.clock.now()) is None
+    terminal.type("stop", run.id)
+    assert open_target(ledger, Target("run", run.id), terminal.clock.now()) is None
