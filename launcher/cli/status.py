@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -11,7 +13,9 @@ import click
 
 from launcher.cli.options import json_option, maybe_run_argument, the_run
 from launcher.cli.output import show, width
-from launcher.commands.queries import RunRow, all_rows, detail_of, newest_rows
+from launcher.commands.queries import RunRow, all_rows, detail_of, look_at, newest_rows, with_download
+from launcher.core import Phase
+from launcher.core.errors import VastrunError
 from launcher.gate.text import printable
 from launcher.ui.painter import Painter
 from launcher.ui.question import HeldStream
@@ -23,6 +27,8 @@ from launcher.wiring import Wiring
 _ENDED = 20
 _MAX_VALUES = 200
 """Runs of batches whose values are looked up for a list."""
+_MAX_LOOKS, _LOOK_TIMEOUT_S = 16, 5.0
+"""The list looks at so many runs that no launcher drives, and shows the others by the ledger alone."""
 _WATCH_LIST_S, _WATCH_RUN_S = 2.0, 5.0
 """Between two looks: the ledger is on this computer, a run's box is not."""
 
@@ -52,6 +58,7 @@ def command(wiring: Wiring, run_name: str | None, every: bool, watch: bool, as_j
     now = wiring.now()
     if run_name is None:
         rows, more = _rows(wiring, now, every=every)
+        rows = _with_downloads(wiring, rows, now)
         text = runs_table(rows, now, width(), users=every, more=more, points=_points(wiring, rows))
         show(runs_document(rows, more), text, as_json=as_json)
         return
@@ -89,6 +96,25 @@ def _points(wiring: Wiring, rows: Sequence[RunRow]) -> dict[str, dict[str, Mappi
     for run in [row.run for row in rows if row.run.batch and row.run.point][:_MAX_VALUES]:
         points.setdefault(run.batch, {})[run.point] = batches.values_of(run.batch, run.point)
     return points
+
+
+def _with_downloads(wiring: Wiring, rows: Sequence[RunRow], now: float) -> list[RunRow]:
+    """Return the rows; those that train without a launcher are looked at, as far as they answer in time."""
+    found: dict[str, RunRow] = {}
+
+    def look(row: RunRow) -> None:
+        with suppress(VastrunError):
+            services = wiring.services_for(row.run.provider, row.run.created_at)
+            found[row.run.id] = with_download(row, look_at(services, row.run), now)
+
+    left = [row for row in rows if row.run.phase is Phase.TRAIN and row.driver is None]
+    threads = [threading.Thread(target=look, args=(row,), daemon=True) for row in left[:_MAX_LOOKS]]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + _LOOK_TIMEOUT_S
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return [found.get(row.run.id, row) for row in rows]
 
 
 def _text(wiring: Wiring, run_name: str | None, *, every: bool) -> str:

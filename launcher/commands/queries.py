@@ -26,6 +26,7 @@ from launcher.core.bills import cost_of, cost_usd
 from launcher.core.errors import ProviderError
 from launcher.decisions.gang import joint_diary, machines_now
 from launcher.decisions.policy import (
+    download_left_s,
     lease_ends_at,
     lease_of,
     within_deadline,
@@ -67,6 +68,8 @@ class RunRow:
     """What its provider charged; None: it was not asked, or does not say."""
     nodes: Sequence[Run] = ()
     """Its further nodes: their costs are part of its own."""
+    download_left_s: float | None = None
+    """Seconds left to download the outputs of a training that has ended and that no launcher drives."""
 
     @property
     def usd(self) -> float:
@@ -244,11 +247,21 @@ def _detail(services: Services, run: Run, now: float) -> RunDetail:
         box_status, news = _seen(services, run, keep_armed=row.driver is None)
     except ProviderError as error:
         return RunDetail(row=row, events=events, note=str(error))
+    row = with_download(row, box_status, now)
     if news and not (events and events[-1].text == news):
         event = Event(run_id=run.id, at=now, phase=run.phase, text=news, usd=cost_usd(run, now))
         services.ledger.tell(event)
         events = [*events, event]
     return RunDetail(row=row, events=events, box_status=box_status, note=news)
+
+
+def with_download(row: RunRow, box_status: BoxStatus | None, now: float) -> RunRow:
+    """Return the row with the time that is left for its download, where no launcher is at it."""
+    left_s = None if box_status is None or row.driver is not None else download_left_s(box_status)
+    ends_at = _lease_end(row.run)
+    if left_s is None or ends_at is None:
+        return row
+    return replace(row, download_left_s=max(0.0, min(left_s, ends_at - now)))
 
 
 def diary_of(ledger: Ledger, run: Run) -> list[Event]:
@@ -296,6 +309,11 @@ def _lease_end(run: Run) -> float | None:
 def _spec_of(run: Run) -> JobSpec:
     """The run's job; its machine may be kept no longer than until its deadline."""
     return within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
+
+
+def look_at(services: Services, run: Run) -> BoxStatus | None:
+    """Look at the run's box; None where it has no machine. Raises ProviderError."""
+    return _seen(services, run, keep_armed=False)[0]
 
 
 def _seen(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus | None, str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from launcher.core import Cause, Instance, Lease, Offer, Run, bills
+from launcher.core import BoxStatus, Cause, Instance, Lease, Offer, Run, bills
 from trainer.contract import stop_budget
 
 if TYPE_CHECKING:
@@ -277,6 +277,17 @@ def lease_ends_at(run: Run, lease: Lease) -> float | None:
     """
     armed_at = run.meter.began_at or run.rented_at
     return None if armed_at is None or run.released_at is not None else armed_at + lease.life_s
+
+
+def download_left_s(box_status: BoxStatus) -> float | None:
+    """Return the seconds for which a machine whose training has ended keeps its outputs, by its own clock.
+
+    None: the training has not ended, or the machine does not say.
+    """
+    ends_at = box_status.lease_ends_at
+    if box_status.box != "ended" or ends_at is None:
+        return None
+    return max(0.0, ends_at - box_status.at)
 
 
 def with_limit(spec: JobSpec, spent_usd: float) -> JobSpec:

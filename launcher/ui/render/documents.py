@@ -274,6 +274,7 @@ def _run(row: RunRow) -> dict[str, Any]:
         "usd": row.usd,
         "usd_source": row.usd_source,
         "driver": driver,
+        "download_left_s": row.download_left_s,
         "nodes": [_node(one) for one in (row.machines if row.nodes else ())],
     }
 

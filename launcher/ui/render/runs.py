@@ -56,11 +56,13 @@ def runs_table(
     open_runs = [row for row in rows if row.run.phase is not Phase.ENDED]
     following = f"vastrun attach {open_runs[0].run.id}" if open_runs else f"vastrun why {rows[0].run.id}"
     rest = f"{more:,} more that have ended: vastrun status --all\n" if more else ""
-    return f"{listed}\n\n{rest}{following}"
+    waiting = "".join(f"{row.run.id}: {state_of(row)}\n" for row in rows if row.download_left_s is not None)
+    return f"{listed}\n\n{rest}{waiting}{following}"
 
 
 def _state_cells(row: RunRow, now: float) -> Sequence[str]:
-    return state_of(row), progress_of(row.run), duration(now - row.run.created_at), usd(row.usd)
+    state = state_of(row) if row.download_left_s is None else f"ended, {rough(row.download_left_s)} left"
+    return state, progress_of(row.run), duration(now - row.run.created_at), usd(row.usd)
 
 
 def _values(

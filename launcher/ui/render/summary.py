@@ -8,7 +8,7 @@ from launcher.commands.queries import RunEnding, RunRow
 from launcher.core import Cause, Phase, Proof, Run, Verdict
 from launcher.decisions.advice import advice_for
 from launcher.decisions.gang import machines_now
-from launcher.ui.render.amounts import duration, moment, usd, usd_sum
+from launcher.ui.render.amounts import duration, moment, rough, usd, usd_sum
 from launcher.ui.render.table import facts
 from trainer.contract.scores import lines_of
 
@@ -60,6 +60,8 @@ def state_of(row: RunRow) -> str:
         return "not destroyed"
     if row.driver is not None:
         return row.run.phase.value
+    if row.download_left_s is not None:
+        return f"training ended, waiting for download, {rough(row.download_left_s)} left"
     return f"{row.run.phase.value} ({'detached' if row.run.phase is Phase.TRAIN else 'no launcher'})"
 
 

@@ -43,6 +43,8 @@ class ShownRun(JsonShape, of=Run, without=["spec_json", "started_by"]):
     usd_source: UsdSource
     driver: str | None
     """Who drives it now."""
+    download_left_s: float | None
+    """Seconds left to download its outputs: its training has ended, and no launcher drives it; else null."""
     nodes: list[ShownNode]
     """Of a run that has several machines: all of them, by node; a node that left may have had several."""
 
