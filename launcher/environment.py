@@ -41,10 +41,14 @@ if TYPE_CHECKING:
     from launcher.commands.exporting import Exporter
     from launcher.commands.foretelling import Foreteller
     from launcher.commands.rehearsing import Rehearsal
+    from launcher.commands.service import UserService
     from launcher.core.job import JobSpec
     from launcher.decisions.speed_history import SpeedHistory
     from launcher.image.lock import Lock
     from launcher.ui.notify import UrlNotifier
+
+_PROGRAM = "from launcher.cli import main; main()"
+"""Runs vastrun where its script is not beside the interpreter."""
 
 
 def wire(environ: Mapping[str, str]) -> Wiring:
@@ -79,6 +83,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         private_words=lambda: private_words(shared.state),
         replay_screen=lambda began, now: replay_screen_on(environ, began=began, now=now),
         config_file=_config_file(environ),
+        service=partial(_service, environ, shared.state),
         drivers=shared.state / "drivers",
     )
 
@@ -242,6 +247,21 @@ def _exporter(environ: Mapping[str, str]) -> Exporter:
     from launcher.providers.local import inherited
 
     return Exporter(python=_python(environ), environment=inherited(environ))
+
+
+def _service(environ: Mapping[str, str], state: Path, folder: Path) -> UserService:
+    from launcher.commands.service import user_service
+
+    script = Path(sys.executable).with_name("vastrun")
+    program = [str(script)] if script.exists() else [sys.executable, "-P", "-c", _PROGRAM]
+    return user_service(
+        [*program, "serve", "--driver"],
+        environ,
+        platform=sys.platform,
+        home=Path.home(),
+        state=state,
+        folder=folder,
+    )
 
 
 def _python(environ: Mapping[str, str]) -> str:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from launcher.commands.exporting import Exporter
     from launcher.commands.foretelling import Foreteller
     from launcher.commands.rehearsing import Rehearsal
+    from launcher.commands.service import UserService
     from launcher.decisions.schedule import PointState
     from launcher.ui.list_screen import Listed
     from launcher.ui.notify import UrlNotifier
@@ -106,6 +107,8 @@ class Wiring:
     """What those wait by."""
     config_file: Path | None = None
     """The user's settings; None, or none there: they have none."""
+    service: Callable[[Path], UserService] | None = None
+    """Makes the user service that serves from that folder."""
     drivers: Path | None = None
     """The folder of the records and logs of background drivers; None: none are started."""
     browse: Callable[[str], bool] = _browse
@@ -222,9 +225,13 @@ class Wiring:
         settle_due(self.ledger(), provider, self.provider(provider), self.who(), self.now())
 
     def attempts_of_many(
-        self, shared: SharedRequests, screen: RunScreen, runs_at_once: Callable[[], int]
+        self,
+        shared: SharedRequests,
+        screen: RunScreen,
+        runs_at_once: Callable[[], int],
+        notifier: Notifier | None = None,
     ) -> Attempts:
-        """Return what drives one run among many."""
+        """Return what drives one run among many. `notifier`: of a run that is of no batch."""
 
         def services_for(provider: str, origin: Origin) -> Services:
             return Services(
@@ -238,6 +245,7 @@ class Wiring:
                 who=self.who(),
                 user=self.user,
                 computer=self.computer(),
+                notifier=notifier,
                 budgets=self.budgets,
                 runs_at_once=runs_at_once,
             )

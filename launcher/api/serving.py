@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from launcher.batch.serving import Caretaker, ServingServices
 from launcher.batch.sharing import NoteScreen, RunScreen, SharedRequests
@@ -18,7 +19,11 @@ def serve(wiring: Wiring, interrupts: Interrupts) -> None:
     screen = wiring.plainly().screen(wiring.now())
 
     def drive_run(run: Run, requests: SharedRequests) -> Run:
-        return wiring.attempts_of_many(requests, RunScreen(), lambda: server.runs_at_once).resume(run, None)
+        with closing(wiring.notifier(screen.note)) as notifier:
+            attempts = wiring.attempts_of_many(
+                requests, RunScreen(), lambda: server.runs_at_once, notifier=notifier
+            )
+            return attempts.resume(run, None)
 
     def drive_batch(name: str, requests: SharedRequests) -> Sequence[PointState]:
         return wiring.drive_batch(name, requests, NoteScreen(screen.note))

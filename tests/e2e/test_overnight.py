@@ -150,6 +150,38 @@ def test_resume_d_hands_a_run_over_to_the_background(terminal: Terminal, tmp_pat
         left.ends_well()
 
 
+def test_serve_drives_a_run_whose_launcher_was_killed(terminal: Terminal, tmp_path: Path) -> None:
+    with night(terminal, tmp_path) as left:
+        launch = terminal.start(*left.launch)
+        launch.shows("training: step")
+        launch.kill()
+        server = terminal.start("serve", "--driver")
+        server.shows("driving ")
+        left.finish()
+        server.shows("ended: SUCCEEDED")
+        server.send(signal.SIGTERM)
+        assert server.end().exit_code == 0
+        left.ends_well()
+
+
+def test_a_sweep_that_was_left_runs_all_of_its_points(terminal: Terminal, tmp_path: Path) -> None:
+    with night(terminal, tmp_path) as left:
+        sweep = ("sweep", *left.launch[1:2], "env.MOOD=good,bad", *left.launch[2:], "--parallel", "1")
+        done = terminal.type(*sweep, "-d")
+        assert done.exit_code == 0, done.err
+        assert "It starts the remaining points" in done.err
+        assert "(process " not in terminal.type("batch", "status").err
+        left.driver().kill()
+        eventually(left.is_over, what="the end of the killed driver")
+        left.finish()
+        assert "another one drives it now" in terminal.type("batch", "status", "last").err
+        eventually(left.is_over, what="the end of the driver")
+        runs = terminal.type("status", "--json").json()["runs"]
+        assert [run["verdict"] for run in runs] == ["SUCCEEDED", "SUCCEEDED"]
+        assert left.letters.events == ["batch_end"]
+        assert terminal.leftovers() == []
+
+
 def test_a_night_on_vast_with_a_killed_driver_and_a_computer_that_sleeps_around_the_end(
     rented: Terminal, vast: VastEmulator, tmp_path: Path
 ) -> None:
