@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from launcher.core import Collected, Driver, Run
-from launcher.core.errors import UsageError
+from launcher.core.errors import HeldError, UsageError
 from launcher.decisions.policy import HOLD_S
 from launcher.flow.machines import machines_of
 from launcher.flow.services import Services
@@ -17,7 +17,11 @@ def pull(run: Run, services: Services, *, folder: str) -> Collected:
     if not machines:
         raise UsageError(f"{run.id} no longer has a machine; its downloaded outputs are in {run.out_dir}")
     if folder == run.out_dir:
-        services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + HOLD_S))
+        try:
+            services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + HOLD_S))
+        except HeldError as error:
+            error.hint = f"vastrun pull {run.id} --out DIR"
+            raise
     try:
         target = replace(run, out_dir=folder)
         if folder != run.out_dir:

@@ -303,7 +303,8 @@ def test_pull_does_not_disturb_whoever_fills_the_same_folder(terminal: Terminal)
     terminal.launch("--detach")
     run = only_run(terminal)
     terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
-    assert terminal.type("pull", "last").exit_code == 1
+    end = terminal.type("pull", "last")
+    assert (end.exit_code, end.stderr.splitlines()[1]) == (1, f"try:   vastrun pull {run.id} --out DIR")
     assert terminal.type("pull", "last", "--out", str(terminal.folder / "copy")).exit_code == 0
 
 
