@@ -169,6 +169,12 @@ class Terminal:
             with contextlib.suppress(psutil.Error):
                 process.kill()
 
+    def kill_drivers(self) -> None:
+        """As `kill -9`, of every background driver."""
+        for driver in self.drivers():
+            driver.kill()
+        eventually(lambda: not self.drivers(), what="the end of the drivers")
+
     def _processes(self) -> Iterator[psutil.Process]:
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):

@@ -80,11 +80,13 @@ def test_a_training_continues_on_another_machine_after_the_saved_step(
 def test_a_training_that_nobody_watched_continues_from_what_its_machine_pushed(
     rented: Terminal, vast: VastEmulator, tmp_path: Path
 ) -> None:
-    there = tmp_path / "there"
-    launch = rented.type(
-        "launch", *CONTINUES, *ON_VAST, "--detach", "--set", f"checkpoints.push=file://{there}"
-    )
+    there, go = tmp_path / "there", tmp_path / "go"
+    told = ("--set", "command=python script.py continues_once_told", "--set", f"env.GO={go}")
+    push = ("--set", f"checkpoints.push=file://{there}")
+    launch = rented.type("launch", *CONTINUES, *ON_VAST, *told, *push, "--detach")
     assert launch.exit_code == 0, launch.err
+    rented.kill_drivers()
+    go.touch()
     eventually(lambda: list(there.glob("*/latest.json")), what="a pushed checkpoint")
     vanish(vast)
     done = rented.type("resume", "last")

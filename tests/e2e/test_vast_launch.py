@@ -148,6 +148,7 @@ def test_a_detached_run_is_over_at_its_deadline_though_its_lease_counts_from_lat
         waits = ("--set", "command=python script.py waits", "--by", f"{by:%Y-%m-%d %H:%M:%S}")
         launch = terminal.type(*SCRIPT, *waits, "--detach")
         assert launch.exit_code == 0, launch.err
+        terminal.kill_drivers()
         assert len(vast.instances) == 1
 
         eventually(lambda: len(vast.instances) == 0, what="the end of the box at the deadline")

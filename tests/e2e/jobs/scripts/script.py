@@ -55,13 +55,17 @@ def waits():
 
 def passes_once_told():
     """Trains until there is the file $GO."""
+    trains_until_told()
+    passes()
+
+
+def trains_until_told():
     heart = Heartbeat.of_this_rank()
     step = 0
     while not Path(os.environ["GO"]).exists():
         step += 1
         heart.beat(step)
         time.sleep(0.1)
-    passes()
 
 
 def lingers():
@@ -103,6 +107,12 @@ def continues():
     (checkpoint / "manifest.json").write_text(json.dumps({"step": 7, "files": [file]}))
     (checkpoint.parent / "latest.json").write_text(json.dumps({"step": 7, "path": name}))
     return waits()
+
+
+def continues_once_told():
+    """Trains until there is the file $GO; then as `continues`."""
+    trains_until_told()
+    continues()
 
 
 def saves_its_own():

@@ -1,0 +1,98 @@
+"""Runs that are left to the background, as far as no process is started."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.api.background import DriverFolder
+from launcher.api.drivers import Target
+from launcher.cli.background import leave_run, replace_dead_drivers
+from launcher.core import Driver, Run
+from launcher.core.errors import AuthError, StorageError
+from launcher.wiring import Wiring
+from tests.fakebox import Training
+from tests.launcher.terminal import Terminal
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Terminal:
+    """A terminal whose run was detached, and that no launcher drives."""
+    terminal = Terminal(tmp_path, Training(seconds=600.0))
+    terminal.launch("--detach")
+    return terminal
+
+
+def run_of(terminal: Terminal) -> Run:
+    (run,) = terminal.ledger.runs()
+    return run
+
+
+def wiring_of(terminal: Terminal) -> Wiring:
+    return replace(terminal.wiring(), drivers=terminal.folder / "drivers")
+
+
+def hold(terminal: Terminal) -> None:
+    until = terminal.clock.now() + 600
+    terminal.ledger.hold(run_of(terminal).id, Driver(who="attic:7:1.0", until=until))
+
+
+def dead_driver(terminal: Terminal, error: Exception | None = None) -> DriverFolder:
+    """The folder with the record of a driver that died, or gave up."""
+    folder = terminal.folder / "drivers"
+    folder.mkdir()
+    with DriverFolder(folder).claim(Target("run", run_of(terminal).id)) as claim:
+        if error is not None:
+            claim.fail(error)
+    return DriverFolder(folder)
+
+
+def test_a_server_of_the_team_that_takes_the_run_is_named(left: Terminal) -> None:
+    left.at(6.0, lambda: hold(left))
+    wiring = replace(wiring_of(left), computer=lambda: "desk")
+    notice = leave_run(wiring, run_of(left))
+    assert "in the background: vastrun serve --driver, on a computer of the team" in notice
+    assert not (left.folder / "drivers").exists()
+
+
+def test_a_run_that_another_launcher_drives_is_left_to_it(left: Terminal) -> None:
+    hold(left)
+    assert leave_run(wiring_of(left), run_of(left)) == ""
+
+
+def test_where_no_driver_can_be_started_it_is_said_what_to_type(left: Terminal) -> None:
+    (left.folder / "drivers").write_text("")
+    with pytest.raises(StorageError) as caught:
+        leave_run(wiring_of(left), run_of(left))
+    assert caught.value.hint == f"vastrun resume {run_of(left).id}"
+
+
+def test_a_driver_that_gave_up_is_not_replaced_and_says_why(
+    left: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = dead_driver(left, AuthError("the provider does not accept the key"))
+    replace_dead_drivers(wiring_of(left))
+    said = capsys.readouterr().err
+    assert "gave up: the provider does not accept the key" in said
+    assert f"try:   vastrun resume {run_of(left).id} -d" in said
+    assert len(folder.records()) == 1
+
+
+def test_a_dead_driver_of_a_run_that_another_launcher_drives_is_not_replaced(
+    left: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead_driver(left)
+    hold(left)
+    replace_dead_drivers(wiring_of(left))
+    assert capsys.readouterr().err == ""
+
+
+def test_the_record_of_a_run_that_has_ended_is_removed(
+    left: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = dead_driver(left)
+    left.type("stop", "last")
+    replace_dead_drivers(wiring_of(left))
+    assert (capsys.readouterr().err, folder.records()) == ("", [])
