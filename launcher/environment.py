@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from launcher.ui.notify import UrlNotifier
 
 _PROGRAM = "from launcher.cli import main; main()"
-"""Runs vastrun where its script is not beside the interpreter."""
+"""Runs vastrun where the interpreter has no script of it."""
 
 
 def wire(environ: Mapping[str, str]) -> Wiring:

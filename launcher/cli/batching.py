@@ -118,11 +118,10 @@ def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True, deta
     ledger = wiring.ledger()
     batch, is_held = ledger.batches.get(name), batches.holds_machines(ledger, name)
     show_results(wiring, batch, states, as_json=as_json)
-    notice = leave_batch(wiring, name) if interrupts.current() is UserRequest.DETACH else ""
-    if notice:
+    if interrupts.current() is UserRequest.DETACH and (notice := leave_batch(wiring, name)):
         say(notice, err=True)
-    elif told := _what_is_left(batch, states, interrupts.current(), is_held=is_held):
-        say(f"{told}\ntry:   vastrun batch resume {name}", err=True)
+    elif rest := _what_is_left(batch, states, interrupts.current(), is_held=is_held):
+        say(f"{rest}\ntry:   vastrun batch resume {name}", err=True)
     return exit_code(batch, states, interrupts.current(), is_held=is_held)
 
 

@@ -52,7 +52,7 @@ def _install(service: UserService) -> None:
     for line in service.start:
         say(f"  {line}")
     if service.path.suffix == ".service":
-        say("let it run while nobody is logged in, from the start of this computer:")
+        say("let it run without a login, from the start of this computer:")
         say("  loginctl enable-linger")
     say(f"its log:\n  {service.log}")
 

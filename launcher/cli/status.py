@@ -28,7 +28,7 @@ _ENDED = 20
 _MAX_VALUES = 200
 """Runs of batches whose values are looked up for a list."""
 _MAX_LOOKS, _LOOK_TIMEOUT_S = 16, 5.0
-"""The list looks at so many runs that no launcher drives, and shows the others by the ledger alone."""
+"""Runs without a launcher whose machines the list looks at, and the seconds that it waits for them."""
 _WATCH_LIST_S, _WATCH_RUN_S = 2.0, 5.0
 """Between two looks: the ledger is on this computer, a run's box is not."""
 

@@ -23,7 +23,7 @@ CARRIED = (
 SECRET = ("VAST_API_KEY", "VASTRUN_TEAM_KEY", "VASTRUN_NOTIFY", "WANDB_API_KEY")
 """Variables that the service may need and that are never written into it."""
 _PASSWORD = re.compile(r"://[^/\s@:]*:[^/\s]*@|[?&]\w*(passw|token|secret|key)\w*=", re.IGNORECASE)
-"""Found in a URL with a password, such as that of a ledger or a proxy."""
+"""Found in a URL with a password: of a ledger, of a proxy."""
 _RUNS = 'set -a; [ ! -r "$1" ] || . "$1"; set +a; shift; exec "$@"'
 """launchd has no file of variables: a shell reads it."""
 

@@ -182,6 +182,20 @@ def test_a_sweep_that_was_left_runs_all_of_its_points(terminal: Terminal, tmp_pa
         assert terminal.leftovers() == []
 
 
+def test_a_sweep_whose_window_is_closed_goes_on_in_the_background(terminal: Terminal, tmp_path: Path) -> None:
+    with night(terminal, tmp_path) as left:
+        sweep = ("sweep", *left.launch[1:2], "env.MOOD=good,bad", *left.launch[2:], "--parallel", "1")
+        launch = terminal.start(*sweep)
+        eventually(lambda: terminal.type("status", "--json").json()["runs"], what="its first run")
+        launch.send(signal.SIGHUP)
+        assert launch.end().exit_code == 0
+        assert "continues in the background: process" in launch.err
+        left.finish()
+        eventually(left.is_over, what="the end of the driver")
+        runs = terminal.type("status", "--json").json()["runs"]
+        assert [run["verdict"] for run in runs] == ["SUCCEEDED", "SUCCEEDED"]
+
+
 def test_a_night_on_vast_with_a_killed_driver_and_a_computer_that_sleeps_around_the_end(
     rented: Terminal, vast: VastEmulator, tmp_path: Path
 ) -> None:

@@ -1,7 +1,8 @@
-"""Runs that are left to the background, as far as no process is started."""
+"""Runs that are left to the background, as far as no process is started, and how `status` shows them."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from launcher.api.background import DriverFolder
 from launcher.api.drivers import Target
 from launcher.cli.background import leave_run, replace_dead_drivers
-from launcher.core import Driver, Run
+from launcher.commands.queries import row_of, with_download
+from launcher.config import read_job
+from launcher.core import BoxStatus, Driver, Run
 from launcher.core.errors import AuthError, StorageError
 from launcher.wiring import Wiring
 from tests.fakebox import Training
@@ -96,3 +99,30 @@ def test_the_record_of_a_run_that_has_ended_is_removed(
     left.type("stop", "last")
     replace_dead_drivers(wiring_of(left))
     assert (capsys.readouterr().err, folder.records()) == ("", [])
+
+
+@pytest.mark.parametrize("words", [("status",), ("status", "last")])
+def test_status_says_how_long_a_training_that_ended_waits_for_its_download(
+    words: tuple[str, ...], terminal: Terminal
+) -> None:
+    terminal.launch("--detach")
+    assert "waiting" not in terminal.type(*words).stdout
+    terminal.clock.sleep(60)
+    assert re.search(r"training ended, waiting for download, \d+m left", terminal.type(*words).stdout)
+    document = terminal.document(*words)
+    run = document["run"] if "run" in document else document["runs"][0]
+    assert 0 < run["download_left_s"] <= 3600
+    terminal.ledger.hold(run["id"], Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
+    assert "waiting" not in terminal.type(*words).stdout
+    assert terminal.document("status")["runs"][0]["download_left_s"] is None
+
+
+def test_a_machine_cannot_lengthen_what_status_says_is_left(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    run = run_of(terminal)
+    ended = BoxStatus(at=0.0, box="ended", lease="armed", lease_ends_at=1e12)
+    row = row_of(terminal.ledger, run, terminal.clock.now())
+    left_s = with_download(row, ended, terminal.clock.now()).download_left_s
+    assert left_s is not None and left_s <= read_job(run.spec_json).limits.hours * 3600
+    past = replace(ended, lease_ends_at=-5.0)
+    assert with_download(row, past, terminal.clock.now()).download_left_s == 0

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.queries import all_rows, row_of, with_download
-from launcher.config import read_job
-from launcher.core import BoxStatus, Cause, Driver, Phase, Run
+from launcher.commands.queries import all_rows
+from launcher.core import Cause, Driver, Phase, Run
 from launcher.outputs.log_search import LARGE_BYTES
 from launcher.ui.render.runs import runs_table
 from tests.fakebox import Training
@@ -382,30 +381,3 @@ def test_status_lists_the_newest_runs_and_all_of_them_with_who_started_them_wher
     assert header.split()[:3] == ["RUN", "JOB", "USER"]
     assert sum("ada" in line for line in rows) == 23
     assert {run["user"] for run in terminal.document("status", "--all")["runs"]} == {"ada", ""}
-
-
-@pytest.mark.parametrize("words", [("status",), ("status", "last")])
-def test_status_says_how_long_a_training_that_ended_waits_for_its_download(
-    words: tuple[str, ...], terminal: Terminal
-) -> None:
-    terminal.launch("--detach")
-    assert "waiting" not in terminal.type(*words).stdout
-    terminal.clock.sleep(60)
-    assert re.search(r"training ended, waiting for download, \d+m left", terminal.type(*words).stdout)
-    document = terminal.document(*words)
-    run = document["run"] if "run" in document else document["runs"][0]
-    assert 0 < run["download_left_s"] <= 3600
-    terminal.ledger.hold(run["id"], Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
-    assert "waiting" not in terminal.type(*words).stdout
-    assert terminal.document("status")["runs"][0]["download_left_s"] is None
-
-
-def test_a_machine_cannot_lengthen_what_status_says_is_left(terminal: Terminal) -> None:
-    terminal.launch("--detach")
-    run = only_run(terminal)
-    ended = BoxStatus(at=0.0, box="ended", lease="armed", lease_ends_at=1e12)
-    row = row_of(terminal.ledger, run, terminal.clock.now())
-    left_s = with_download(row, ended, terminal.clock.now()).download_left_s
-    assert left_s is not None and left_s <= read_job(run.spec_json).limits.hours * 3600
-    past = replace(ended, lease_ends_at=-5.0)
-    assert with_download(row, past, terminal.clock.now()).download_left_s == 0
