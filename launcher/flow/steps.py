@@ -140,7 +140,7 @@ def destroy(context: RunContext) -> PhaseEnd:
     """Destroy the run's machine, and have the provider say twice that it has none."""
     context.hang_up()
     context.look_closely()
-    machine, unknown = _seen_last(context)
+    (machine, unknown), seen_at = _seen_last(context), context.now()
     # Also where the provider shows none, or cannot say: what it shows may be late.
     machine_id = machine.id if machine else context.run.instance_id
     if machine_id is not None:
@@ -148,7 +148,9 @@ def destroy(context: RunContext) -> PhaseEnd:
     if unknown is not None:
         raise unknown
     if machine is not None and context.run.meter.given_back_at is None:
-        _note_given_back(context, machine)
+        # A computer that slept meanwhile cannot say when it ended: its lease may have ended it long ago.
+        slept = context.now() - seen_at > policy.LIMIT_SLACK_S
+        _note_given_back(context, machine, None if slept else context.now())
     looked_at = context.now()
     if not context.is_clear():
         return PhaseEnd(result=Result.FAILED, detail="the machine still exists")
@@ -196,11 +198,11 @@ STEPS: Mapping[Phase, Callable[[RunContext], PhaseEnd | None]] = {
 }
 
 
-def _note_given_back(context: RunContext, machine: Instance) -> None:
+def _note_given_back(context: RunContext, machine: Instance, at: float | None) -> None:
     # A disk that is full must not keep the launcher from the proof that the machine is gone.
     with suppress(StorageError):
         # Its bill is known by its id, which is new where its order was denied, and it was made all the same.
-        meter = replace(context.run.meter, given_back_at=context.now())
+        meter = replace(context.run.meter, given_back_at=at)
         context.save(instance_id=machine.id, meter=meter)
 
 

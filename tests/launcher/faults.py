@@ -96,6 +96,10 @@ TROUBLES: Mapping[str, Callable[[], BaseException]] = {
 }
 
 
+PAUSES: Mapping[str, float] = {"sleeps": 300.0, "sleeps long": 8 * 3600.0}
+"""Troubles in which the launcher's computer sleeps for so many seconds, and goes on as if nothing were."""
+
+
 LIES: Mapping[str, Any] = {
     "blank": (),
     "ignored": None,
@@ -130,6 +134,9 @@ class Plan:
         if fault is None:
             return
         self.struck.append(fault)
+        if fault.trouble in PAUSES:
+            self.market.clock.sleep(PAUSES[fault.trouble])
+            return
         if fault.trouble == "vanish":
             self.market.vanish()
         raise TROUBLES[fault.trouble]()

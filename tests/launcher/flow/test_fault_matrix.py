@@ -14,7 +14,7 @@ import pytest
 from launcher.core import Cause, Phase, Run, Verdict, bills
 from launcher.core.errors import HeldError, StorageError
 from launcher.decisions import policy
-from tests.launcher.faults import KILL_IN, Fault, Killed, Moment, check_first_call, check_later_calls
+from tests.launcher.faults import KILL_IN, PAUSES, Fault, Killed, Moment, check_first_call, check_later_calls
 from tests.launcher.slow_world import long_job, slow_world
 from tests.launcher.stop_world import (
     ENDS,
@@ -264,6 +264,30 @@ def test_a_box_that_is_silent_for_a_minute_is_not_lost(verb: str, tmp_path: Path
 
     assert run.cause is None, run.detail
     check_nothing_leaked_and_nothing_lied(world, run)
+
+
+@pytest.mark.parametrize("trouble", PAUSES)
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+def test_a_computer_that_sleeps_in_a_phase_leaves_nothing_rented_and_no_false_verdict(
+    phase: Phase, trouble: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path)
+    verb, moment = KILL_IN[phase]
+    world.expect(Fault(verb=verb, nth=1, moment=moment, trouble=trouble))
+
+    run = world.launch()
+
+    if trouble == "sleeps":
+        assert run.cause is None, run.detail
+        check_nothing_leaked_and_nothing_lied(world, run)
+        return
+    # Nobody saw when the lease ended the machine: at the latest then.
+    offer = world.market.search(world.spec)[0]
+    kept_s = policy.lease_of(world.spec, offer).life_s + policy.LIMIT_SLACK_S
+    assert (run.phase, world.rented(), world.market.most_at_once <= 1) == (Phase.ENDED, 0, True)
+    assert run.cause is not None or all(proof.holds for proof in run.proofs)
+    cost_usd = bills.cost_usd(run, world.clock.now())
+    assert world.market.bill_usd - 0.2 <= cost_usd <= kept_s / 3600 * offer.usd_per_hour + 0.2
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
