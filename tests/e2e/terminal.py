@@ -128,9 +128,10 @@ class Terminal:
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 is_driver = "launcher.api.background_driver" in process.cmdline()
-                if is_driver and process.environ().get("XDG_STATE_HOME") == str(self.state):
+                is_ours = is_driver and process.environ().get("XDG_STATE_HOME") == str(self.state)
+                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
-        return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+        return found
 
     def type(self, *arguments: str, within_s: float = LONGEST_S, **variables: str) -> Done:
         """The finished command. What it prints with --json is held to its schema."""
@@ -172,7 +173,8 @@ class Terminal:
     def kill_drivers(self) -> None:
         """As `kill -9`, of every background driver."""
         for driver in self.drivers():
-            driver.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                driver.kill()
         eventually(lambda: not self.drivers(), what="the end of the drivers")
 
     def _processes(self) -> Iterator[psutil.Process]:
