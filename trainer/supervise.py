@@ -40,6 +40,7 @@ from trainer.supervision.native_stack import keep_native_stacks
 from trainer.supervision.own_checkpoints import OwnCheckpoints
 from trainer.supervision.peers import Peers, PeersError, TooLateError
 from trainer.supervision.processes import adopt_orphans, kill_descendants
+from trainer.supervision.program_files import note_files
 from trainer.supervision.progress import last_loss
 from trainer.supervision.pushing import push_last
 from trainer.supervision.ranklogs import MergedLog
@@ -104,6 +105,8 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peer
         log.say("TORCH_DISTRIBUTED_DEBUG=DETAIL becomes INFO: DETAIL makes DDP on gloo crash")
     # What lies there already proves nothing of this training.
     before = stamps(job.success, box)
+    if job.command is not None:
+        _note_files(box, job, log)
     peers.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
     start, history = first_start(job, peers), list[StartRecord]()
     checkpoints = OwnCheckpoints.of(box, job, log.say)
@@ -147,6 +150,13 @@ def _keep_native_stacks(box: Path, watched: Watched, stop: StopRequest, log: Mer
     )
     if deleted:
         log.say(f"core files deleted: {deleted}; what they said of a rank's crash is in stacks/")
+
+
+def _note_files(box: Path, job: Job, log: MergedLog) -> None:
+    try:
+        note_files(box, job)
+    except OSError as error:
+        log.say(f"WARNING: what the program writes will not be found, only outputs that are named: {error}")
 
 
 def _all_exited_0(watched: Watched) -> bool:

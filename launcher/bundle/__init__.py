@@ -215,6 +215,7 @@ def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]
         "env": dict(spec.env),
         "success": None if spec.success is None else asdict(spec.success),
         "outputs": spec.outputs,
+        "outputs_gb": spec.outputs_gb,
         "nccl_debug": spec.nccl_debug,
         "checkpoints": _own_checkpoints(spec.checkpoints),
         "push": spec.checkpoints.push,

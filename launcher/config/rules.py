@@ -14,7 +14,7 @@ from launcher.core.addresses import address_of
 from launcher.core.image_ref import ImageReference
 from launcher.core.job import Checkpoints, JobSpec
 from trainer.contract.config_checks import faults_of
-from trainer.contract.job import NAMES_OUTPUTS
+from trainer.contract.job import LEFT_BEHIND, NAMES_OUTPUTS
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 NAME_EXPECTED = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
@@ -226,8 +226,9 @@ def _globs(spec: JobSpec) -> Iterator[Clash]:
         globs["success", "files"] = spec.success.files
     for path, patterns in globs.items():
         for i, pattern in enumerate(patterns):
-            parts = PurePosixPath(pattern)
-            if not pattern or parts.is_absolute() or ".." in parts.parts:
+            glob = pattern.removeprefix(LEFT_BEHIND) if path == ("outputs",) else pattern
+            parts = PurePosixPath(glob)
+            if not glob or parts.is_absolute() or ".." in parts.parts:
                 yield Clash((*path, i), f"expected a path inside the code folder, got {pattern!r}")
 
 

@@ -169,7 +169,9 @@ class JobSpec:
     success: Success | None = None
     """Needed with `command`."""
     outputs: tuple[str, ...] = ()
-    """Globs, relative to the code folder, of files to bring home."""
+    """Globs, relative to the code folder, of files to download; with `!` before, of files that are not."""
+    outputs_gb: Annotated[float, Ge(0)] = 5.0
+    """Most GB of what `command` wrote that are downloaded where `outputs` names no files."""
     retry: Mapping[RetryCause, Annotated[int, Ge(0), Le(20)]] = field(default_factory=dict)
     """How often to start again, on a new machine, by cause."""
     restarts: Mapping[RestartCause, Annotated[int, Ge(0), Le(20)]] | None = None

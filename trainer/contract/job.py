@@ -21,6 +21,8 @@ USUAL_RESTARTS: Mapping[str, int] = {
 """Default of `restarts` of a training: how often its ranks are started again on this machine, by cause."""
 
 _LONGEST_TAG = 64
+LEFT_BEHIND = "!"
+"""Prefix of a pattern of `outputs` for files that are left on the machine on purpose."""
 NAMES_OUTPUTS = ("$VASTRUN_OUTPUTS/", "${VASTRUN_OUTPUTS}/")
 """Prefix of a pattern for the folder from which everything is downloaded."""
 
@@ -126,6 +128,9 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     success: JobSuccess | None = None
     outputs: tuple[str, ...] = ()
+    """Globs of what is downloaded, and with `!` before of what is left behind on purpose."""
+    outputs_gb: float = 5.0
+    """Most GB of what a command wrote that are downloaded where `outputs` names no files."""
     nccl_debug: str = "WARN"
     push: str | None = None
     """The URL that finished checkpoints are pushed to; None: they are not pushed."""
@@ -165,6 +170,16 @@ class Job:
         return USUAL_RESTARTS if self.train is not None else {}
 
     @property
+    def named_outputs(self) -> tuple[str, ...]:
+        """Return the globs of files to download; none: everything that the program wrote."""
+        return tuple(pattern for pattern in self.outputs if not pattern.startswith(LEFT_BEHIND))
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """Return the globs of files that are left on the machine on purpose."""
+        return tuple(pattern[1:] for pattern in self.outputs if pattern.startswith(LEFT_BEHIND))
+
+    @property
     def trains_apart(self) -> bool:
         """Return whether the ranks of each node train by themselves, and the nodes meet now and then."""
         return self.nodes > 1 and self.train is not None and self.train.strategy == "diloco"
@@ -198,6 +213,18 @@ def working_folder(box: Path) -> Path:
 def matching_files(box: Path, pattern: str) -> list[Path]:
     """Return the files that match a glob relative to the ranks' working folder, sorted."""
     return sorted(path for path in working_folder(box).glob(pattern.lstrip("/")) if path.is_file())
+
+
+def named_outputs(job: Job) -> tuple[str, ...]:
+    """Return the globs of files to download; none: everything that the program wrote."""
+    return tuple(pattern for pattern in job.outputs if not pattern.startswith(LEFT_BEHIND))
+
+
+def left_behind(job: Job) -> tuple[str, ...]:
+    """Return the globs of files that are left on the machine on purpose."""
+    return tuple(
+        pattern.removeprefix(LEFT_BEHIND) for pattern in job.outputs if pattern.startswith(LEFT_BEHIND)
+    )
 
 
 def least_nodes(nodes: int, strategy: str, least: int | None) -> int:

@@ -148,7 +148,7 @@ def _matches(root: Path, pattern: str, limit: int) -> tuple[list[tuple[int, str]
             continue
         with suppress(OSError):
             stat = os.lstat(path)
-            if S_ISLNK(stat.st_mode) or (S_ISREG(stat.st_mode) and _is_note(name, pattern)):
+            if S_ISLNK(stat.st_mode) or (S_ISREG(stat.st_mode) and is_note(name, pattern)):
                 continue  # a link is another name of something
             if parent not in leads_out:
                 leads_out[parent] = not Path(parent).resolve().is_relative_to(root)
@@ -159,7 +159,8 @@ def _matches(root: Path, pattern: str, limit: int) -> tuple[list[tuple[int, str]
     return found, outside, False
 
 
-def _is_note(name: str, pattern: str) -> bool:
+def is_note(name: str, pattern: str) -> bool:
+    """Tell whether a file next to checkpoints is none, by its name."""
     suffix = PurePosixPath(name).suffix.lower()
     return name in _NOTE_NAMES or (suffix in _NOTES and not pattern.lower().endswith(suffix))
 

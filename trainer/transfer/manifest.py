@@ -1,4 +1,4 @@
-"""Manifest: list every file that is to be downloaded, with its checksum, and outputs that are not.
+"""Manifest: list every file that is to be downloaded, with its checksum, and files that are not.
 
 Standard library only.
 
@@ -10,15 +10,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Container, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from trainer.contract import layout
-from trainer.contract.job import Job, matching_files
+from trainer.contract.job import Job, matching_files, working_folder
 from trainer.contract.outcome import FileSum
 from trainer.contract.records import write_json
+from trainer.contract.weights import looks_like_weights
 from trainer.supervision.evidence import file_sum
+from trainer.transfer.program_outputs import ProgramOutputs, lineage
 
 _STILL_WRITTEN = (layout.LOG, layout.EXIT, layout.MANIFEST)
 
@@ -34,33 +36,39 @@ _ENTRY_BYTES = 120
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """An output that is not downloaded."""
+    """A file that is not downloaded."""
 
     path: str
     """From the box, in printable characters."""
     why: str
+    size: int = 0
+    """Bytes; 0 where it is not known."""
+    named: bool = True
+    """The job names it as an output, or the program wrote it to the folder for outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DownloadList:
-    """All that was found to be downloaded, and the outputs that are not."""
+    """All that was found to be downloaded, and what is not."""
 
     files: tuple[FileSum, ...]
     left_out: tuple[LeftOut, ...]
+    """Sorted: files that look like weights first, then the largest."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return `run/manifest.json`."""
+        return {
+            "files": [asdict(file) for file in self.files],
+            "left_out": [asdict(each) for each in self.left_out[:_MAX_LEFT_OUT]],
+            "left_out_count": len(self.left_out),
+            "left_out_bytes": sum(each.size for each in self.left_out),
+        }
 
 
 def main() -> int:
     """Write `run/manifest.json` and return 0."""
     box = Path(os.environ["VASTRUN_BOX"]).resolve()
-    listing = listing_of(box)
-    write_json(
-        box / layout.MANIFEST,
-        {
-            "files": [asdict(file) for file in listing.files],
-            "left_out": [asdict(each) for each in listing.left_out[:_MAX_LEFT_OUT]],
-            "left_out_count": len(listing.left_out),
-        },
-    )
+    write_json(box / layout.MANIFEST, listing_of(box).to_json())
     return 0
 
 
@@ -69,27 +77,123 @@ def listing_of(box: Path, *, max_files: int = _MAX_FILES, max_bytes: int = _MAX_
 
     Of what is more than a manifest may hold, the last ones are left out.
     """
-    wanted = set(_outputs(box))
-    files: list[FileSum] = []
-    left_out: dict[str, str] = {}
-    room = max_bytes
-    for path in sorted(
-        {*_files_of_run(box), *wanted}, key=lambda path: (_is_output(path, box, wanted), path)
-    ):
-        why = _why_left_out(path, box)
-        file = file_sum(path, box) if why is None else None
-        if file is not None:
-            room -= len(json.dumps(file.path)) + _ENTRY_BYTES
-            if room >= 0 and len(files) < max_files:
-                files.append(file)
-                continue
+    job = _job(box)
+    outputs = None if job is None else ProgramOutputs.of(box, job)
+    behind = frozenset(_left_behind(box, job))
+    named = frozenset(_named(box, job, behind))
+    listing = _Listing(box=box, named=named, outputs=outputs, room=max_bytes, max_files=max_files)
+    of_run = (path for path in _files_of_run(box) if behind.isdisjoint(lineage(path)))
+    for path in sorted({*of_run, *named}, key=lambda path: (listing.is_output(path), path)):
+        if path in named or outputs is None or not outputs.is_elsewhere(path):
+            listing.add(path)
+    if outputs is not None:
+        listing.add_program_outputs(outputs, behind)
+    return listing.done()
+
+
+@dataclass(kw_only=True)
+class _Listing:
+    """The list while it is made."""
+
+    box: Path
+    named: Collection[Path]
+    outputs: ProgramOutputs | None
+    room: int
+    max_files: int
+    files: list[FileSum] = field(default_factory=list)
+    left_out: dict[str, LeftOut] = field(default_factory=dict)
+
+    def add(self, path: Path) -> None:
+        """List a file with its checksum, or say why it is not downloaded."""
+        why = self._why_left_out(path)
+        found = file_sum(path, self.box) if why is None else None
+        if found is not None:
+            self.room -= len(json.dumps(found.path)) + _ENTRY_BYTES
+            if self.room >= 0 and len(self.files) < self.max_files:
+                self.files.append(found)
+                return
             why = "more files than one run may have"
-        if _is_output(path, box, wanted):
-            left_out.setdefault(_shown(path, box), why or "cannot be read")
-    return DownloadList(
-        files=tuple(sorted(files, key=lambda file: Path(file.path))),
-        left_out=tuple(LeftOut(path=path, why=why) for path, why in left_out.items()),
-    )
+        if not self.is_run_file(path):
+            self.leave_out(path, why or "cannot be read", size=_size_of(path), named=self.is_output(path))
+
+    def add_program_outputs(self, outputs: ProgramOutputs, behind: frozenset[str]) -> None:
+        """List the other files that the program wrote, and those that are not downloaded."""
+        downloads, unselected = outputs.select()
+        for file in downloads:
+            if file.path not in self.named and behind.isdisjoint(lineage(file.path)):
+                self.add(file.path)
+        for file, why in unselected:
+            if file.path not in self.named and behind.isdisjoint(lineage(file.path)):
+                self.leave_out(file.path, why, size=file.size, named=False)
+        for folder in outputs.search.cut:
+            self.leave_out(folder, "has more files than were looked at", size=0, named=False)
+        for pattern in outputs.job.named_outputs:
+            if not matching_files(self.box, pattern):
+                self.left_out[pattern] = LeftOut(path=_printable(pattern), why="no file matches")
+
+    def leave_out(self, path: Path, why: str, *, size: int, named: bool) -> None:
+        """Note a file that is not downloaded; of a folder that is not, its files together."""
+        shown, known = self._shown(path), 0
+        if shown in self.left_out:
+            known = self.left_out[shown].size
+        self.left_out[shown] = LeftOut(path=shown, why=why, size=known + size, named=named)
+
+    def is_output(self, path: Path) -> bool:
+        """Tell whether the job names the file, or it lies in the folder for outputs."""
+        return path in self.named or path.is_relative_to(self.box / layout.OUTPUTS)
+
+    def is_run_file(self, path: Path) -> bool:
+        """Tell whether it is a file of the run that no program wrote."""
+        return path.is_relative_to(self.box / layout.RUN) and not self.is_output(path)
+
+    def done(self) -> DownloadList:
+        """Return the list, in its order."""
+        return DownloadList(
+            files=tuple(sorted(self.files, key=lambda file: Path(file.path))),
+            left_out=tuple(
+                sorted(
+                    self.left_out.values(),
+                    key=lambda each: (not looks_like_weights(each.path, each.size), -each.size),
+                )
+            ),
+        )
+
+    def _why_left_out(self, path: Path) -> str | None:
+        """Say why a file is not downloaded; None: it is.
+
+        A link that leads out of the box is an output only where the program wrote what it leads to. A name
+        such as `.git` or one that steers a terminal is obeyed by programs on the user's computer.
+        """
+        parts = path.relative_to(self.box).parts
+        if not all(map(layout.comes_home, parts)):
+            is_odd = not all(part.isprintable() for part in parts)
+            return "its name has control characters" if is_odd else "version control obeys files of that name"
+        if len(os.fsencode(path.relative_to(self.box))) > _MAX_PATH_BYTES:
+            return f"its path has more than {_MAX_PATH_BYTES} bytes"
+        if not path.exists():
+            return "a link to nothing" if path.is_symlink() else "cannot be read"
+        if path.is_symlink() and not path.resolve().is_relative_to(self.box) and not self._wrote(path):
+            return f"a link out of the box, to {_printable(os.path.realpath(path))[:200]}"
+        if path.is_dir():
+            return "a link to a folder"
+        return None if path.is_file() else "no regular file"
+
+    def _wrote(self, link: Path) -> bool:
+        return self.outputs is not None and self.outputs.wrote(link)
+
+    def _shown(self, path: Path) -> str:
+        """Return the path from the box, up to the first name that is not downloaded."""
+        parts = path.relative_to(self.box).parts
+        bad = next((n for n, part in enumerate(parts) if not layout.comes_home(part)), len(parts))
+        return _printable("/".join(parts[: bad + 1]))
+
+
+def _job(box: Path) -> Job | None:
+    try:
+        return Job.read(box)
+    except (OSError, ValueError) as error:
+        print(f"the job's outputs are not known: {error}", file=sys.stderr)
+        return None
 
 
 def _files_of_run(box: Path) -> Iterator[Path]:
@@ -102,16 +206,27 @@ def _files_of_run(box: Path) -> Iterator[Path]:
             yield path
 
 
-def _outputs(box: Path) -> Iterator[Path]:
-    try:
-        job = Job.read(box)
-    except (OSError, ValueError) as error:
-        print(f"the job's outputs are not known: {error}", file=sys.stderr)
+def _named(box: Path, job: Job | None, behind: frozenset[str]) -> Iterator[Path]:
+    """Yield the files that the job names."""
+    if job is None:
         return
+    for pattern in job.named_outputs:
+        yield from (path for path in _matching(box, pattern) if behind.isdisjoint(lineage(path)))
     # What proves the success is worth nothing where it is not downloaded.
-    for pattern in (*job.outputs, *(job.success.files if job.success else ())):
-        # A pattern may begin with `../`, and one file must not be listed by two names.
-        yield from (Path(os.path.normpath(path)) for path in matching_files(box, pattern))
+    for pattern in job.success.files if job.success else ():
+        yield from _matching(box, pattern)
+
+
+def _matching(box: Path, pattern: str) -> Iterator[Path]:
+    # A pattern may begin with `../`, and one file must not be listed by two names.
+    return (Path(os.path.normpath(path)) for path in matching_files(box, pattern))
+
+
+def _left_behind(box: Path, job: Job | None) -> Iterator[str]:
+    """Yield the files and folders that are left on the machine on purpose, absolute."""
+    for pattern in () if job is None else job.left_behind:
+        paths = working_folder(box).glob(pattern.lstrip("/"))
+        yield from (os.path.normpath(path) for path in paths)
 
 
 def _is_half(path: Path) -> bool:
@@ -124,36 +239,12 @@ def _is_unused(path: Path) -> bool:
     return path.parent.name == Path(layout.STACKS).name and path.stat().st_size == 0
 
 
-def _is_output(path: Path, box: Path, wanted: Container[Path]) -> bool:
-    return path in wanted or path.is_relative_to(box / layout.OUTPUTS)
-
-
-def _why_left_out(path: Path, box: Path) -> str | None:
-    """Say why a file is not downloaded; None: it is.
-
-    A link that leads out of the box is no output, and a name such as `.git` or one that steers a terminal is
-    obeyed by programs on the user's computer.
-    """
-    parts = path.relative_to(box).parts
-    if not all(map(layout.comes_home, parts)):
-        is_odd = not all(part.isprintable() for part in parts)
-        return "its name has control characters" if is_odd else "version control obeys files of that name"
-    if len(os.fsencode(path.relative_to(box))) > _MAX_PATH_BYTES:
-        return f"its path has more than {_MAX_PATH_BYTES} bytes"
-    if not path.exists():
-        return "a link to nothing" if path.is_symlink() else "cannot be read"
-    if path.is_symlink() and not path.resolve().is_relative_to(box):
-        return f"a link out of the box, to {_printable(os.path.realpath(path))[:200]}"
-    if path.is_dir():
-        return "a link to a folder"
-    return None if path.is_file() else "no regular file"
-
-
-def _shown(path: Path, box: Path) -> str:
-    """Return the path from the box, up to the first name that is not downloaded."""
-    parts = path.relative_to(box).parts
-    bad = next((n for n, part in enumerate(parts) if not layout.comes_home(part)), len(parts))
-    return _printable("/".join(parts[: bad + 1]))
+def _size_of(path: Path) -> int:
+    """Return the bytes of a file, also behind a link; 0 of what is none."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
 
 
 def _printable(text: str) -> str:

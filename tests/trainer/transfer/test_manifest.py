@@ -37,6 +37,7 @@ def test_a_file_is_named_by_size_and_checksum(box: Path, monkeypatch: pytest.Mon
         ],
         "left_out": [],
         "left_out_count": 0,
+        "left_out_bytes": 0,
     }
 
 

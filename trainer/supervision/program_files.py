@@ -1,0 +1,203 @@
+"""Program files: what a user's program wrote into its code folder, and what was there before it started.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from stat import S_ISDIR, S_ISLNK, S_ISREG
+
+from trainer.contract import layout
+from trainer.contract.job import Job
+from trainer.contract.records import write_json
+
+MAX_ENTRIES = 200_000
+"""Files and folders that one search of a code folder looks at: about two seconds."""
+_CACHES = frozenset(
+    (
+        *("__pycache__", ".git", ".hg", ".svn", ".cache", ".ipynb_checkpoints", ".pytest_cache"),
+        *(".mypy_cache", ".ruff_cache", ".tox", ".nox", ".eggs", ".triton", ".nv", ".npm"),
+        *("node_modules", "triton_cache", "torch_extensions"),
+    )
+)
+_CACHE_NAMES = re.compile(r"(torchinductor_|(models|datasets|spaces)--).*|.*\.egg-info")
+"""Folders of compiled kernels, of the Hugging Face hub, and of packages installed in place."""
+_CACHE_VARIABLES = (
+    *("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TRANSFORMERS_CACHE", "TORCH_HOME", "XDG_CACHE_HOME"),
+    *(
+        "TRITON_CACHE_DIR",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "PIP_CACHE_DIR",
+        "CUDA_CACHE_PATH",
+        "TORCH_EXTENSIONS_DIR",
+    ),
+)
+"""Variables by which a job says where tools keep their caches."""
+_VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
+
+_Noted = Mapping[str, "tuple[int, int]"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenFile:
+    """A file that the program wrote."""
+
+    path: Path
+    """Below the box; a part of it may be a link to another folder of the machine."""
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesBefore:
+    """The files that were there before the program started."""
+
+    noted: _Noted
+    """Size and time of the last write of each, by its path below the code folder."""
+    is_cut: bool
+    """There were more than were noted: of others the time of their last change counts."""
+    at_ns: int
+    """When they were noted, by the clock of the disk."""
+
+    @classmethod
+    def read(cls, box: Path) -> FilesBefore | None:
+        """Read the record; None when no program was started."""
+        path = box / layout.FILES_BEFORE
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            at_ns = path.stat().st_mtime_ns
+            noted = {name: (int(size), int(time_ns)) for name, (size, time_ns) in found["files"].items()}
+            return cls(noted=noted, is_cut=bool(found["is_cut"]), at_ns=at_ns)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return None
+
+    def is_new(self, stat: os.stat_result) -> bool:
+        """Tell whether a file was made or changed since, by its own times."""
+        return stat.st_ctime_ns > self.at_ns
+
+    def has_changed(self, name: str, stat: os.stat_result) -> bool:
+        """Tell whether a file of the code folder is another one now, or was not there."""
+        known = self.noted.get(name)
+        if known is None:
+            return not self.is_cut or self.is_new(stat)
+        return known != (stat.st_size, stat.st_mtime_ns)
+
+
+def note_files(box: Path, job: Job) -> None:
+    """Note what is in the code folder before the program starts. Raises OSError."""
+    search = _Search(root=box / layout.CODE, caches=_caches(box, job))
+    noted = {
+        name: (stat.st_size, stat.st_mtime_ns) for name, stat in search.files() if not S_ISLNK(stat.st_mode)
+    }
+    write_json(box / layout.FILES_BEFORE, {"files": noted, "is_cut": search.is_cut}, durable=False)
+
+
+@dataclass(kw_only=True)
+class WrittenFiles:
+    """Finds what the program wrote in a folder of the box, also behind links to other folders."""
+
+    box: Path
+    job: Job
+    before: FilesBefore
+    max_entries: int = MAX_ENTRIES
+    """Of a folder, and of all that links lead to together."""
+    cut: list[Path] = field(default_factory=list)
+    """Folders with more files than were looked at."""
+    followed: set[Path] = field(default_factory=set)
+    """Links behind which the program wrote something."""
+    _left_behind_links: int | None = None
+
+    def below(self, folder: str) -> Iterator[WrittenFile]:
+        """Yield the files of the code folder, or those that lie behind links in the folder for outputs."""
+        search = _Search(root=self.box / folder, caches=_caches(self.box, self.job), left=self.max_entries)
+        for name, stat in search.files():
+            path = search.root / name
+            if S_ISLNK(stat.st_mode):
+                yield from self._behind(path)
+            elif folder == layout.CODE and S_ISREG(stat.st_mode) and self.before.has_changed(name, stat):
+                yield WrittenFile(path=path, size=stat.st_size)
+        self.cut += [search.root] if search.is_cut else []
+
+    def _behind(self, link: Path) -> Iterator[WrittenFile]:
+        """Yield what is new behind a link; nothing where that is found without the link."""
+        target = Path(os.path.realpath(link))
+        if any(target.is_relative_to(self.box / own) for own in (layout.CODE, layout.RUN)):
+            return
+        try:
+            stat = target.stat()
+        except OSError:
+            return
+        if S_ISREG(stat.st_mode) and self.before.is_new(stat):
+            self.followed.add(link)
+            yield WrittenFile(path=link, size=stat.st_size)
+        if not S_ISDIR(stat.st_mode) or self.box.is_relative_to(target):
+            return
+        left = self.max_entries if self._left_behind_links is None else self._left_behind_links
+        search = _Search(root=target, caches=_caches(self.box, self.job), left=left)
+        for name, inner in search.files():
+            if S_ISREG(inner.st_mode) and self.before.is_new(inner):
+                self.followed.add(link)
+                yield WrittenFile(path=link / name, size=inner.st_size)
+        self._left_behind_links = search.left
+        self.cut += [link] if search.is_cut else []
+
+
+@dataclass(kw_only=True)
+class _Search:
+    """Walks a folder without its caches; links are not followed."""
+
+    root: Path
+    caches: Collection[str]
+    left: int = MAX_ENTRIES
+    is_cut: bool = False
+
+    def files(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the path below the folder and the state of each file and link."""
+        waiting = [""]
+        while waiting:
+            below = waiting.pop()
+            try:
+                entries = self._entries(below)
+            except OSError:  # removed meanwhile, or closed to us
+                continue
+            if below and any(entry.name == _VIRTUAL_ENVIRONMENT for entry in entries):
+                continue
+            for entry in entries:
+                name = below + entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if not self._is_cache(entry):
+                        waiting.append(f"{name}/")
+                elif not entry.name.endswith(".pyc"):
+                    try:
+                        yield name, entry.stat(follow_symlinks=False)
+                    except OSError:
+                        continue
+
+    def _entries(self, below: str) -> list[os.DirEntry[str]]:
+        entries = []
+        with os.scandir(f"{self.root}/{below}") as found:
+            for entry in found:
+                if self.left <= 0:
+                    self.is_cut = True
+                    break
+                self.left -= 1
+                entries.append(entry)
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def _is_cache(self, entry: os.DirEntry[str]) -> bool:
+        return (
+            entry.name in _CACHES
+            or _CACHE_NAMES.fullmatch(entry.name) is not None
+            or entry.path in self.caches
+        )
+
+
+def _caches(box: Path, job: Job) -> frozenset[str]:
+    """Return the folders that the job names as caches, absolute."""
+    named = [job.env[name] for name in _CACHE_VARIABLES if job.env.get(name)]
+    return frozenset(os.path.normpath(box / layout.CODE / name) for name in named)
