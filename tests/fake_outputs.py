@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from launcher.core import Bundle, CheckpointCopy, Collected, Run
+from launcher.core import NONE_LEFT_OUT, Bundle, CheckpointCopy, Collected, LeftOutFiles, Run
 from launcher.core.job import JobSpec
 from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.ports import Remote
@@ -44,8 +44,8 @@ class FakeOutputStore:
     log: str = ""
     not_shown: int = 0
     """Bytes of the log that come after the training."""
-    left_out: tuple[str, ...] = ()
-    """Outputs that the box does not offer."""
+    left_out: LeftOutFiles = NONE_LEFT_OUT
+    """Files that the box does not offer."""
 
     def must_be_free(self, run: Run) -> None:
         pass
@@ -92,7 +92,7 @@ class FakeOutputStore:
         )
         size = sum(map(len, self.home.values()))
         return Collected(
-            evidence=replace(evidence, left_out=self.left_out, left_out_count=len(self.left_out)),
+            evidence=replace(evidence, left_out=self.left_out),
             files=len(self.home),
             bytes=size,
             log_bytes_not_shown=self.not_shown,

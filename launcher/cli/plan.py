@@ -18,6 +18,7 @@ from launcher.cli.options import (
 )
 from launcher.cli.output import show, width
 from launcher.commands.planning import Foretold, market_report_of, plan_of
+from launcher.commands.rehearsing import left_out_of_rehearsal
 from launcher.commands.settings import budgets_of
 from launcher.core.errors import NoOfferError
 from launcher.core.job import JobSpec
@@ -69,7 +70,8 @@ def command(
         )
         ctx.exit(0 if market_report.quotes else NoOfferError.exit_code)
     budgets = budgets_of(wiring.settings().settings.budget, now)
-    plan = replace(plan_of(spec, market, ledger, now, budgets), foretold=foretold)
+    left_out = left_out_of_rehearsal(wiring.cache, spec)
+    plan = replace(plan_of(spec, market, ledger, now, budgets), foretold=foretold, left_out=left_out)
     warn(spec, market, plan.offers)
     show(plan_document(plan), plan_text(plan, width()), as_json=as_json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ import click
 from launcher.cli.options import json_option, run_argument, the_run
 from launcher.cli.output import show
 from launcher.commands.pulling import pull
-from launcher.decisions.judge import left_out_text
+from launcher.ui.render.left_out import left_out_lines
 from launcher.wiring import Wiring
 
 
@@ -26,10 +27,11 @@ def command(wiring: Wiring, run_name: str, out: Path | None, as_json: bool) -> N
     not_intact = got.evidence.damaged or ()
     counts = {"files": got.files, "bytes": got.bytes, "damaged": not_intact, "renamed": dict(got.renamed)}
     damaged = f"\nnot intact: {', '.join(not_intact)}" if not_intact else ""
-    left_out = left_out_text(got.evidence)
+    left_out = left_out_lines(got.evidence.left_out)
     text = f"{got.files} files, {got.bytes / 1e6:.1f} MB in {folder}{damaged}"
     text += f"\n{left_out}" if left_out else ""
     text += "".join(
         f"\n{path} was saved as {name}: another file has its name" for path, name in got.renamed.items()
     )
-    show({"run": run.id, "folder": folder, **counts}, text, as_json=as_json)
+    document = {"run": run.id, "folder": folder, **counts, "left_out": asdict(got.evidence.left_out)}
+    show(document, text, as_json=as_json)

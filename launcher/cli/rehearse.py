@@ -10,7 +10,7 @@ import click
 from launcher.cli.job_files import read_job_file, without_auto
 from launcher.cli.options import job_argument, json_option, name_option, set_option
 from launcher.cli.output import say, show
-from launcher.commands.rehearsing import CONFIG, FIT, REPORT, TRAIN, Rehearsal, chosen
+from launcher.commands.rehearsing import CONFIG, FIT, REPORT, TRAIN, Rehearsal, chosen, rehearsal_folder
 from launcher.config import dump_job
 from launcher.core import NOTHING, Phase, Run, StepEnd, Verdict
 from launcher.core.errors import NoOfferError, UsageError
@@ -76,7 +76,7 @@ def command(
     here = [step for step in wanted if step not in (CONFIG, FIT, REPORT)]
     if spec.nodes > 1 and here:
         raise UsageError(f"the job asks for {spec.nodes} machines, this is one", hint="--set nodes=1")
-    folder = (box or wiring.cache / "rehearsals" / spec.name).resolve()
+    folder = (box or rehearsal_folder(wiring.cache, spec)).resolve()
     rehearsal = wiring.rehearsal(folder)
     performed = [StepEnd(step=CONFIG, exit_code=0, seconds=wiring.now() - began)]
     if here or FIT in wanted:
@@ -94,8 +94,11 @@ def command(
         judgement = rehearsal.judgement(spec)
         code = EXIT_CODE_OF[VERDICT_OF[judgement.cause]]
         performed.append(StepEnd(step=REPORT, exit_code=code, seconds=0.0))
-    told = (performed, judgement, rehearsal.scores() if judgement else {}, str(folder), fit)
-    show(rehearsal_document(*told), rehearsal_text(*told), as_json=as_json)
+    listing = None
+    if spec.command is not None and TRAIN in {each.step for each in performed}:
+        listing = rehearsal.list_outputs()
+    shown = (performed, judgement, rehearsal.scores() if judgement else {}, str(folder), fit, listing)
+    show(rehearsal_document(*shown), rehearsal_text(*shown), as_json=as_json)
     if performed[-1].step == _CHECK_GPU and performed[-1].exit_code and spec.resources.gpus:
         say(f"try:   vastrun rehearse {job_file} {_ON_THE_CPU}", err=True)
     ctx.exit(_exit_code(performed[-1]))

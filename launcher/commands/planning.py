@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from launcher.commands.settings import refusals_of
 from launcher.core import (
     Lease,
+    LeftOutFiles,
     Offer,
     Run,
 )
@@ -67,6 +68,8 @@ class LaunchPlan:
     """When it should be done there; None: it has no deadline, or nobody knows."""
     foretold: Foretold = Foretold()
     """What a step takes of a rank."""
+    left_out: LeftOutFiles | None = None
+    """Files that would not be downloaded, by a rehearsal of the job; None: there was none."""
 
 
 def plan_of(

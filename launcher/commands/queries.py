@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from launcher.commands.missing_file import missing_file
 from launcher.config import read_job
 from launcher.core import (
+    NONE_LEFT_OUT,
     BoxStatus,
     Cost,
     Driver,
     Event,
+    LeftOutFiles,
     Phase,
     Proof,
     Run,
@@ -122,6 +124,8 @@ class Explanation:
     last_event: Event | None = None
     steps: tuple[StepEnd, ...] = ()
     """Of its box, as far as they came home."""
+    left_out: LeftOutFiles = NONE_LEFT_OUT
+    """Files of its program that are not on this computer."""
     not_shipped: str = ""
     """A file that its program missed, and why it was not shipped; empty: none is known."""
 
@@ -282,6 +286,7 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         stacks=tuple(stacks),
         last_event=events[-1] if events else None,
         steps=outputs.steps(),
+        left_out=outputs.left_out(),
         not_shipped=missing_file(run),
     )
 

@@ -10,19 +10,23 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.core import Bundle, Judgement, StepEnd
+from launcher.core import Bundle, Judgement, LeftOutFiles, StepEnd
 from launcher.core.errors import NoOfferError, StorageError, UsageError
 from launcher.core.job import JobSpec
 from launcher.decisions.judge import judge
+from launcher.gate import caps
 from launcher.gate.evidence import evidence_of, outcome_of, step_ends_of
+from launcher.gate.manifest import Listing, left_out_of, listed
 from launcher.outputs.folder import GrowingFile
 from launcher.providers.local.needs import lack
 from launcher.shipped import onstart_dir
 from trainer.contract import layout
+from trainer.contract.job import Job
 
 CONFIG, FIT, TRAIN, EVALUATE, REPORT = "config", "fit", "train", "evaluate", "report"
 _STEPS = "steps.d"
 _LOOK_S = 0.1
+_LIST_S = 600.0
 _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.LIBRARY, layout.CODE, layout.RESUME)
 """Folders of the box that a rehearsal brings anew; the data stay."""
 
@@ -42,6 +46,30 @@ def _files() -> dict[str, str]:
     return {path.stem.partition("-")[2]: f"{_STEPS}/{path.name}" for path in found} | {
         EVALUATE: f"{EVALUATE}.sh"
     }
+
+
+def rehearsal_folder(cache: Path, spec: JobSpec) -> Path:
+    """Return the folder in which a job is rehearsed where no other is named."""
+    return cache / "rehearsals" / spec.name
+
+
+def left_out_of_rehearsal(cache: Path, spec: JobSpec) -> LeftOutFiles | None:
+    """Return which files would not be downloaded, by the last rehearsal of the same job; None: there is none.
+
+    Of a job whose outputs were changed since, it says nothing.
+    """
+    box = rehearsal_folder(cache, spec)
+    try:
+        job = Job.read(box)
+        with (box / layout.MANIFEST).open("rb") as file:
+            manifest = file.read(caps.SMALL_FILES[layout.MANIFEST])
+    except (OSError, ValueError):
+        return None
+    files = None if job.checkpoints is None else job.checkpoints.files
+    then = (job.command, job.outputs, job.outputs_gb, files)
+    if spec.command is None or then != (spec.command, spec.outputs, spec.outputs_gb, spec.checkpoints.files):
+        return None
+    return left_out_of(manifest)
 
 
 class Rehearsal:
@@ -114,6 +142,18 @@ class Rehearsal:
         except ValueError:
             return {}
         return dict(outcome.scores or {}) if outcome else {}
+
+    def list_outputs(self) -> Listing | None:
+        """List what would be downloaded of this training, and what would not; None where that fails."""
+        with suppress(subprocess.TimeoutExpired):
+            process = self._bash("trainer.sh", "transfer.manifest")
+            try:
+                process.wait(_LIST_S)
+            finally:
+                process.kill()
+            if process.returncode == 0:
+                return listed(self._content(layout.MANIFEST))
+        return None
 
     def _expect_box(self) -> None:
         """What a rehearsal replaces has names that a user's own folders have, too."""

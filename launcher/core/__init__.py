@@ -10,6 +10,7 @@ from launcher.core.boxes import (
     RankStatus,
 )
 from launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
+from launcher.core.left_out import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles
 from launcher.core.market import (
     AccountStatus,
     Charge,
@@ -42,6 +43,7 @@ from launcher.core.verdict import Cause, Evidence, Judgement, Proof, StepEnd, Ve
 
 __all__ = [
     "LABEL_PREFIX",
+    "NONE_LEFT_OUT",
     "NOTHING",
     "PRUNING",
     "AccountStatus",
@@ -62,6 +64,8 @@ __all__ = [
     "Instance",
     "Judgement",
     "Lease",
+    "LeftOutFile",
+    "LeftOutFiles",
     "LocalProgram",
     "MachineEnd",
     "MeasuredRun",

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from launcher.core.left_out import NONE_LEFT_OUT, LeftOutFiles
 from trainer.contract.outcome import Outcome
 
 
@@ -23,10 +24,8 @@ class Evidence:
     """Of the whole run on the box."""
     damaged: tuple[str, ...] | None = None
     """Files that did not come home intact, or that no honest box lists; None before they were fetched."""
-    left_out: tuple[str, ...] = ()
-    """Outputs that were not offered for download, each with why; some of them where there are many."""
-    left_out_count: int = 0
-    """Number of all outputs that were left out."""
+    left_out: LeftOutFiles = NONE_LEFT_OUT
+    """Files that were not offered for download."""
     nonsense: str = ""
     """What of it is invalid; empty: nothing."""
 

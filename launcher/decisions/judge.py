@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from launcher.core import Cause, Evidence, Judgement, Proof, StepEnd
 from launcher.core.job import JobSpec
+from launcher.decisions.left_out import left_out_text
 from trainer.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
 
 STOP_CAUSES: Mapping[str, Cause] = {
@@ -35,8 +36,6 @@ _SIGNALS = {128 + number: number.name for number in signal.Signals}
 """What a shell makes of the end of a program that was killed."""
 _UNFIT_IMAGE = 78
 """No other machine would do better with it."""
-_MAX_NAMED = 5
-"""Number of outputs that were not downloaded and are named."""
 DIED = 137
 """What the lease leaves of a run whose `run.sh` was killed."""
 
@@ -141,7 +140,7 @@ def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> l
     if node == 0:
         proofs += _proofs_of_training(outcome, spec)
     if evidence.damaged is not None:
-        proofs += [_outputs(evidence.damaged, left_out_text(evidence))]
+        proofs += [_outputs(evidence.damaged, left_out_text(evidence.left_out))]
     return proofs
 
 
@@ -259,13 +258,5 @@ def _outputs(damaged: tuple[str, ...], left_out: str) -> Proof:
         text = f"missing or damaged after the download: {', '.join(damaged[:3])}{warning}"
         return Proof(name="outputs", holds=None, text=text)
     text = "outputs downloaded, checksums match"
-    return Proof(name="outputs", holds=True, text=f"{text}{warning}" if left_out else f"all {text}")
-
-
-def left_out_text(evidence: Evidence) -> str:
-    """Say how many outputs were not downloaded, with the first of them and why; empty: none is known."""
-    if not evidence.left_out_count:
-        return ""
-    named = ", ".join(evidence.left_out[:_MAX_NAMED])
-    more = ", ..." if evidence.left_out_count > _MAX_NAMED else ""
-    return f"WARNING: {evidence.left_out_count} not downloaded: {named}{more}"
+    is_short = left_out.startswith("WARNING")
+    return Proof(name="outputs", holds=True, text=f"{'' if is_short else 'all '}{text}{warning}")

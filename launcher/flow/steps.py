@@ -21,7 +21,8 @@ from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.deadlines import deadline_text
 from launcher.decisions.estimates import offer_text
-from launcher.decisions.judge import judge, left_out_text
+from launcher.decisions.judge import judge
+from launcher.decisions.left_out import left_out_text
 from launcher.decisions.replacing import of_one_machine
 from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.context import RunContext
@@ -128,7 +129,7 @@ def collect(context: RunContext) -> PhaseEnd:
     if collected.log_bytes_not_shown > _SHORT_REST_BYTES:
         megabytes = collected.log_bytes_not_shown / 1e6
         context.tell(f"the last {megabytes:.1f} MB of the log were not shown; log.txt has them")
-    if left_out := left_out_text(collected.evidence):
+    if left_out := left_out_text(collected.evidence.left_out):
         context.tell(left_out)
     for path, name in collected.renamed.items():
         context.tell(f"{path} was saved as {name}: another file has its name")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
+from launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles
 from launcher.gate import caps
 from launcher.gate.text import one_line
 from trainer.contract import layout
@@ -25,24 +26,25 @@ class Listing:
     files: tuple[FileSum, ...] = ()
     refused: tuple[str, ...] = ()
     """Why others are not taken, each with its path."""
-    left_out: tuple[str, ...] = ()
-    """Outputs that the box does not offer for download, each with why; some of them where there are many."""
-    left_out_count: int = 0
-    """Number of all files that were left out."""
+    left_out: LeftOutFiles = NONE_LEFT_OUT
+    """Files that the box does not offer for download."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _LeftOut:
     path: Annotated[str, Text(300)]
     why: Annotated[str, Text(300)]
+    size: Annotated[int, Between(0, 10**15)] = 0
+    named: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class _AllLeftOut:
-    """The part of a manifest about outputs that are not downloaded; an older box has none."""
+    """The part of a manifest about files that are not downloaded; an older box has none."""
 
     left_out: Annotated[tuple[_LeftOut, ...], AtMost(100)] = ()
     left_out_count: Annotated[int, Between(0, 10**9)] = 0
+    left_out_bytes: Annotated[int, Between(0, 10**15)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ def listed(manifest: bytes, disk_bytes: float = math.inf) -> Listing:
         return Listing()
     try:
         parsed = parse_json(manifest)
-        entries, left_out = _entries(parsed), read_as(_AllLeftOut, parsed)
+        entries, left_out = _entries(parsed), _left_out_in(parsed)
     except RecordError as error:
         return Listing(refused=(f"{layout.MANIFEST}: {error}",))
     found: dict[str, FileSum] = {}
@@ -92,8 +94,28 @@ def listed(manifest: bytes, disk_bytes: float = math.inf) -> Listing:
     return Listing(
         files=tuple(found.values()),
         refused=tuple(refused),
-        left_out=tuple(one_line(f"{each.path} ({each.why})") for each in left_out.left_out),
-        left_out_count=max(left_out.left_out_count, len(left_out.left_out)),
+        left_out=left_out,
+    )
+
+
+def left_out_of(manifest: bytes) -> LeftOutFiles:
+    """Read which files a manifest says are not downloaded; none when it is no manifest."""
+    try:
+        return _left_out_in(parse_json(manifest))
+    except RecordError:
+        return NONE_LEFT_OUT
+
+
+def _left_out_in(parsed: Any) -> LeftOutFiles:
+    record: _AllLeftOut = read_as(_AllLeftOut, parsed)
+    files = tuple(
+        LeftOutFile(path=one_line(one.path), why=one_line(one.why), size=one.size, named=one.named)
+        for one in record.left_out
+    )
+    return LeftOutFiles(
+        files=files,
+        count=max(record.left_out_count, len(files)),
+        bytes=max(record.left_out_bytes, sum(file.size for file in files)),
     )
 
 

@@ -55,7 +55,7 @@ def collect(out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_byte
         damaged=tuple(damaged),
     )
     return Collected(
-        evidence=replace(evidence, left_out=listing.left_out, left_out_count=listing.left_out_count),
+        evidence=replace(evidence, left_out=listing.left_out),
         files=len(home),
         bytes=sum(place.stat().st_size for place in home),
         renamed={

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
-from launcher.core import Run, StepEnd
+from launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles, Run, StepEnd
 from launcher.gate import caps
 from launcher.gate.evidence import outcome_of, step_ends_of
+from launcher.gate.manifest import left_out_of
 from launcher.gate.metrics import records_of
 from launcher.outputs.curves import CurveReader
 from trainer.contract import layout
@@ -99,6 +100,24 @@ class Outputs:
             return step_ends_of(self._content(layout.STEPS))
         except OSError:
             return ()
+
+    def left_out(self) -> LeftOutFiles:
+        """Read which files of the program are not here, as the box listed them; none when it did not."""
+        try:
+            left_out = left_out_of(self._content(layout.MANIFEST))
+        except OSError:
+            return NONE_LEFT_OUT
+        return left_out.without({file.path for file in left_out.files if self._is_here(file)})
+
+    def _is_here(self, file: LeftOutFile) -> bool:
+        """Tell whether it was downloaded later (`vastrun pull RUN PATH`)."""
+        path = PurePosixPath(file.path)
+        if not file.size or path.is_absolute() or ".." in path.parts:
+            return False
+        try:
+            return self.path(file.path).stat().st_size == file.size
+        except (OSError, ValueError):
+            return False
 
     def curve(self, metric: str) -> Sequence[tuple[int, float]]:
         """Return the steps and values of a name in the metrics, as far as they have come home.

@@ -224,6 +224,23 @@ LIES: Mapping[str, Lie] = {
     "manifest that leaves out without end": Lie(
         files={layout.MANIFEST: _left_out([{"path": "x", "why": "y"}] * 10_000, 1)}
     ),
+    "manifest that leaves out less than nothing": Lie(
+        files={layout.MANIFEST: _left_out([{"path": "w.pt", "why": "x", "size": -1}], 1)}
+    ),
+    "manifest that leaves out more than any disk": Lie(
+        files={layout.MANIFEST: _left_out([{"path": "w.pt", "why": "x", "size": 10**18}], 1)}
+    ),
+    "manifest that leaves out files elsewhere": Lie(
+        files={
+            layout.MANIFEST: _left_out(
+                [{"path": f"{up}/etc/passwd.pt", "why": "x", "size": 10**9} for up in ("", "../../..")], 2
+            )
+        },
+        harmless=True,
+    ),
+    "manifest that leaves out what is named by a number": Lie(
+        files={layout.MANIFEST: _left_out([{"path": "w.pt", "why": "x", "size": 5, "named": 2}], 1)}
+    ),
     "manifest that leaves out numbers": Lie(files={layout.MANIFEST: _left_out([1], "many")}),
     "outcome with last lines that steer": _outcome(
         **_FAILED, first_failure=_RANKS[0] | {"exit_code": 2, "last_lines": f"{STEERING}\n{MARKUP}"}

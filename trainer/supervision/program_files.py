@@ -62,7 +62,7 @@ class FilesBefore:
     is_cut: bool
     """There were more than were noted: of others the time of their last change counts."""
     at_ns: int
-    """When they were noted, by the clock of the disk."""
+    """Time of the record, by the clock of the disk; nanoseconds."""
 
     @classmethod
     def read(cls, box: Path) -> FilesBefore | None:
@@ -105,7 +105,7 @@ class WrittenFiles:
     job: Job
     before: FilesBefore
     max_entries: int = MAX_ENTRIES
-    """Of a folder, and of all that links lead to together."""
+    """Limit on the entries of a folder, and on those of all folders that links lead to."""
     cut: list[Path] = field(default_factory=list)
     """Folders with more files than were looked at."""
     followed: set[Path] = field(default_factory=set)

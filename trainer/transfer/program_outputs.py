@@ -27,7 +27,7 @@ class ProgramOutputs:
     search: WrittenFiles
     written: tuple[WrittenFile, ...]
     """The smallest first, without the checkpoints."""
-    kept: Collection[tuple[int, int]]
+    linked: Collection[tuple[int, int]]
     """Device and inode of the files that the newest checkpoints hold by hard links."""
 
     @classmethod
@@ -49,7 +49,7 @@ class ProgramOutputs:
                     key=lambda file: (file.size, file.path),
                 )
             ),
-            kept=_files_of_checkpoints(box) if job.checkpoints is not None else frozenset(),
+            linked=_files_of_checkpoints(box) if job.checkpoints is not None else frozenset(),
         )
 
     def select(self) -> tuple[list[WrittenFile], list[tuple[WrittenFile, str]]]:
@@ -79,7 +79,7 @@ class ProgramOutputs:
             stat = path.stat()
         except OSError:
             return False
-        return (stat.st_dev, stat.st_ino) in self.kept
+        return (stat.st_dev, stat.st_ino) in self.linked
 
     def wrote(self, link: Path) -> bool:
         """Tell whether the program wrote the file that a link leads to."""

@@ -87,6 +87,7 @@ def explanation_document(explanation: Explanation) -> Document:
         "outcome": (None if explanation.outcome is None else _with_former_keys(asdict(explanation.outcome))),
         "stacks": explanation.stacks,
         "steps": [asdict(end) for end in explanation.steps],
+        "left_out": asdict(explanation.left_out),
         "next": advice_for(
             explanation.row.run, checkpoint=explanation.checkpoint, not_shipped=explanation.not_shipped
         ),
@@ -183,6 +184,7 @@ def plan_document(plan: LaunchPlan) -> Document:
         "expected_end_at": plan.expected_end_at,
         "workloads": None if plan.foretold.workloads is None else asdict(plan.foretold.workloads),
         "not_foretold": plan.foretold.note or None,
+        "left_out": None if plan.left_out is None else asdict(plan.left_out),
     }
 
 

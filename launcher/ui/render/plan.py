@@ -22,6 +22,7 @@ from launcher.decisions.speed_history import kind_of, kind_text
 from launcher.decisions.workload import chosen, largest_that_fits, needed_gb
 from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.fit import windows_text
+from launcher.ui.render.left_out import left_out_lines
 from launcher.ui.render.table import facts, table
 
 _MOST_OFFERS = 8
@@ -57,9 +58,17 @@ def _request(plan: LaunchPlan) -> str:
             ("secrets", ", ".join(secret.name for secret in spec.secrets)),
             ("retry", _tries(spec.retry.items())),
             ("restarts", _tries((spec.restarts or {}).items())),
+            ("left out", _left_out(plan)),
             ("refused", "\n".join(map(refusal_text, plan.refusals))),
         ]
     )
+
+
+def _left_out(plan: LaunchPlan) -> str:
+    """Show which files a rehearsal of the job wrote that would not be downloaded."""
+    if plan.left_out is None or not plan.left_out.count:
+        return ""
+    return f"by the rehearsal: {left_out_lines(plan.left_out)}"
 
 
 def _needs(plan: LaunchPlan) -> str:

@@ -9,12 +9,17 @@ from launcher.commands.rehearsing import CONFIG, FIT
 from launcher.core import Judgement, StepEnd
 from launcher.core.verdict import VERDICT_OF
 from launcher.decisions.fit import Fit
+from launcher.decisions.left_out import bytes_text
+from launcher.gate.manifest import Listing
+from launcher.outputs.folder import OWN, name_of
 from launcher.ui.render.documents import Document
 from launcher.ui.render.fit import fit_document, fit_text
+from launcher.ui.render.left_out import left_out_lines
 from launcher.ui.render.summary import proof_lines
 from launcher.ui.render.table import facts, table
 from trainer.contract.scores import lines_of
 
+_OF_PROGRAM = (OWN, "checkpoints")
 _HEADER = ("STEP", "EXIT CODE", "SECONDS")
 
 
@@ -24,6 +29,7 @@ def rehearsal_text(
     scores: Mapping[str, float],
     folder: str,
     fit: Fit | None = None,
+    listing: Listing | None = None,
 ) -> str:
     """Show a line for each step, which GPUs hold the job, and the verdict."""
     rows = [(each.step, str(each.exit_code), f"{each.seconds:.1f}") for each in performed]
@@ -37,6 +43,8 @@ def rehearsal_text(
             ("score", "\n".join(lines_of(dict(scores)))),
             *told,
         ]
+    if listing is not None:
+        told += [("download", _downloads(listing)), ("left out", left_out_lines(listing.left_out))]
     return "\n\n".join(filter(None, [*parts, facts(told)]))
 
 
@@ -46,6 +54,7 @@ def rehearsal_document(
     scores: Mapping[str, float],
     folder: str,
     fit: Fit | None = None,
+    listing: Listing | None = None,
 ) -> Document:
     """Describe a rehearsal for `rehearse --json`."""
     return {
@@ -55,4 +64,12 @@ def rehearsal_document(
         "scores": dict(scores),
         "folder": folder,
         "fit": None if fit is None else fit_document(fit),
+        "left_out": None if listing is None else asdict(listing.left_out),
     }
+
+
+def _downloads(listing: Listing) -> str:
+    """Say how much of what the program wrote would be downloaded."""
+    files = [file for file in listing.files if name_of(file.path).parts[0] in _OF_PROGRAM]
+    count = "1 file" if len(files) == 1 else f"{len(files)} files"
+    return f"{count} of the program, {bytes_text(sum(file.size for file in files))}"

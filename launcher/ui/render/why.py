@@ -10,6 +10,7 @@ from launcher.core import Cause, Phase, Proof, StepEnd
 from launcher.decisions.advice import advice_for
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import duration, moment
+from launcher.ui.render.left_out import left_out_lines
 from launcher.ui.render.summary import proof_lines, verdict_line
 from launcher.ui.render.table import facts, short, table
 from trainer.contract.outcome import Outcome, RankEnd
@@ -41,6 +42,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
         facts(
             [
                 ("outputs", run.out_dir),
+                ("left out", left_out_lines(explanation.left_out)),
                 (
                     "try",
                     advice_for(run, checkpoint=explanation.checkpoint, not_shipped=explanation.not_shipped),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.commands.accounting import StrangeCharge
 from launcher.commands.orphans import Owner
 from launcher.commands.queries import UsdSource
-from launcher.core import Cost, Instance, Lease, Offer
+from launcher.core import Cost, Instance, Lease, LeftOutFiles, Offer
 from launcher.core.job import JobSpec
 from launcher.decisions.grouping import Group, GroupBy, Scored
 from launcher.decisions.host_history import HostRecord
@@ -46,6 +46,8 @@ class ShownPlan(JsonShape):
     """What a step takes of a rank; null: it was not foretold."""
     not_foretold: str | None
     """Why it was not."""
+    left_out: LeftOutFiles | None
+    """Files that would not be downloaded, by a rehearsal of the job; null: there was none."""
 
 
 class ShownQuote(JsonShape, of=Quote, without=["offer"]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.commands.bugreports import ReportPart
 from launcher.commands.exporting import ExportedCheckpoint
 from launcher.commands.queries import UsdSource
-from launcher.core import BoxStatus, Cause, Event, Judgement, Phase, Run, StepEnd, UserRequest
+from launcher.core import BoxStatus, Cause, Event, Judgement, LeftOutFiles, Phase, Run, StepEnd, UserRequest
 from launcher.core import Verdict as RunVerdict
 from launcher.decisions.comparing import Difference
 from launcher.decisions.fit import Fit
@@ -125,6 +125,8 @@ class Explained(JsonShape):
     """Files on this computer with the stacks of a hang."""
     steps: list[StepEnd]
     """Of its box, as far as they came home."""
+    left_out: LeftOutFiles
+    """Files of its program that are not on this computer."""
     next: str | None
     """What to try next."""
 
@@ -143,6 +145,8 @@ class Rehearsed(JsonShape):
     folder: str
     fit: Fit | None
     """Which GPUs hold the job; null: that was not asked for."""
+    left_out: LeftOutFiles | None
+    """Files of its program that would not be downloaded; null: it did not run."""
 
 
 class WrittenReport(JsonShape):
@@ -176,6 +180,8 @@ class Pulled(JsonShape):
     damaged: list[str]
     renamed: dict[str, str]
     """Where files lie that this computer's disk does not tell from others, by their paths on the box."""
+    left_out: LeftOutFiles
+    """Files of its program that were not downloaded."""
 
 
 class Profiled(JsonShape):

@@ -26,6 +26,7 @@ class Desk:
         self.box = folder / "box"
         self._environ = {
             "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CACHE_HOME": str(folder / "cache"),
             "HOME": str(folder),
             "PATH": "/usr/bin:/bin",
         }
@@ -38,6 +39,11 @@ class Desk:
         end = CliRunner().invoke(cli, arguments, obj=wire(self._environ))
         hold_to_schema(arguments, end.stdout)
         return end
+
+    def plans(self) -> str:
+        """Show what `plan` says of the job."""
+        arguments = ["plan", str(self.job), "--provider", "local", "--set", "resources.disk_gb=8"]
+        return CliRunner().invoke(cli, arguments, obj=wire(self._environ)).output
 
     def steps(self, *words: str) -> list[tuple[str, int]]:
         """What was done, and how it ended."""
@@ -103,6 +109,26 @@ def test_a_program_is_run_and_reported_on_and_its_report_can_be_had_again(desk: 
     assert desk.steps("report") == [("config", 0), ("report", 0)]
     assert desk.types("train", "report", "--set", "env.MOOD=bad").exit_code == 5
     assert "verdict  FAILED" in desk.types("report").stdout
+
+
+@pytest.mark.slow
+def test_files_that_would_not_be_downloaded_are_shown_and_a_plan_shows_them_too(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    program = "mkdir -p w; head -c 2000000 /dev/zero >w/m.pt; echo 1 >metrics.csv"
+    desk.writes(f"command: {program!r}", "success: {exit_code: 0}", "outputs: '*.csv'")
+    desk.box = tmp_path / "cache" / "vastrun" / "rehearsals" / "demo"
+    end = desk.types("unpack", "train", "report", "--json")
+    left_out = json.loads(end.stdout)["left_out"]
+    assert left_out["files"] == [
+        {"path": "code/w/m.pt", "why": "not named in outputs", "size": 2_000_000, "named": False}
+    ]
+    shown = "1 file, 2.0 MB, not downloaded"
+    text = desk.types("unpack", "train", "report").stdout
+    assert shown in text
+    assert "download  1 file of the program, 2 B" in text
+    assert shown in desk.plans()
+    desk.writes(f"command: {program!r}", "success: {exit_code: 0}")
+    assert "left out" not in desk.plans()
 
 
 def test_a_folder_that_is_no_box_is_left_as_it_is(desk: Desk) -> None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Cause, Evidence, StepEnd
+from launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles, StepEnd
 from launcher.decisions.judge import CAUSE_OF_STEP, STOP_CAUSES, judge
+from launcher.decisions.left_out import file_text
 from launcher.decisions.pooling import hold_spec
 from launcher.gate.evidence import evidence_of, step_ends_of
 from launcher.shipped import onstart_dir
@@ -338,15 +339,18 @@ def test_nodes_that_train_apart_prove_enough_with_node_0_and_the_least(
 
 
 def test_outputs_that_were_not_downloaded_are_named_in_their_proof() -> None:
-    link = "run/outputs/model.pt (a link out of the box, to /mnt/model.pt)"
-    judgement = judge(evidence(GOOD, left_out=(link,) * 9, left_out_count=40), train_job())
+    file = LeftOutFile(path="run/outputs/model.pt", why="a link out of the box, to /mnt/model.pt")
+    link = file_text(file)
+    judgement = judge(evidence(GOOD, left_out=LeftOutFiles(files=(file,) * 9, count=40)), train_job())
     assert judgement.cause is None
     (proof,) = [proof for proof in judgement.proofs if proof.name == "outputs"]
     assert proof.holds is True
     assert proof.text.startswith(f"outputs downloaded, checksums match; WARNING: 40 not downloaded: {link}, ")
     assert proof.text.endswith(", ...")
     assert proof.text.count("model.pt (") == 5
-    damaged = judge(evidence(GOOD, damaged=("x",), left_out=(link,), left_out_count=1), train_job())
+    damaged = judge(
+        evidence(GOOD, damaged=("x",), left_out=LeftOutFiles(files=(file,), count=1)), train_job()
+    )
     assert "missing or damaged after the download: x; WARNING: 1 not downloaded" in damaged.detail + str(
         damaged.proofs
     )

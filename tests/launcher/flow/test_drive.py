@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Driver, ExtraRates, Phase, UserRequest, bills
+from launcher.core import Cause, Driver, ExtraRates, LeftOutFile, LeftOutFiles, Phase, UserRequest, bills
 from launcher.core.errors import HeldError
 from launcher.core.job import Limits
 from launcher.core.verdict import VERDICT_OF
@@ -90,7 +90,8 @@ def test_the_end_of_a_training_that_has_done_its_steps_is_seen_at_once(
 def test_what_was_not_shown_or_not_downloaded_is_told_in_the_diary(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.output_store.not_shown = 5_000_000
-    world.output_store.left_out = ("run/outputs/model.pt (a link to nothing)",)
+    link = LeftOutFile(path="run/outputs/model.pt", why="a link to nothing")
+    world.output_store.left_out = LeftOutFiles(files=(link,), count=1)
     assert world.launch().cause is None
     told = [event.text for event in world.ledger.events(RUN_ID)]
     assert "the last 5.0 MB of the log were not shown; log.txt has them" in told

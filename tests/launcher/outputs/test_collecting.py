@@ -10,6 +10,7 @@ import pytest
 
 from launcher.core import Evidence, Run, StepEnd
 from launcher.core.errors import UnreachableError
+from launcher.decisions.left_out import file_text
 from launcher.outputs.store import FolderStore
 from tests.launcher.outputs.boxes import LINES, OUTCOME, MemoryBox, box_with, files_in
 from trainer.contract import layout
@@ -141,5 +142,6 @@ def test_outputs_that_the_box_does_not_offer_are_told(run: Run) -> None:
     told = {"path": "run/outputs/model.pt", "why": "a link out of the box, to /mnt/model.pt\x1b[2J\n"}
     box.files[layout.MANIFEST] = json.dumps({**manifest, "left_out": [told], "left_out_count": 7}).encode()
     evidence = FolderStore().collect(run, box).evidence
-    assert evidence.left_out == ("run/outputs/model.pt (a link out of the box, to /mnt/model.pt )",)
-    assert (evidence.left_out_count, evidence.damaged) == (7, ())
+    (file,) = evidence.left_out.files
+    assert file_text(file) == "run/outputs/model.pt (a link out of the box, to /mnt/model.pt )"
+    assert (evidence.left_out.count, evidence.damaged) == (7, ())

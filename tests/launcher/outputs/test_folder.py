@@ -1,12 +1,15 @@
-"""Reading a file that somebody else appends to."""
+"""The folder of a run: a file that grows, and what of the program is not there."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from launcher.outputs.folder import CHUNK, GrowingFile
+from launcher.outputs.folder import CHUNK, GrowingFile, Outputs
+from tests.launcher.outputs.boxes import run_in
+from trainer.contract import layout
 
 
 @pytest.fixture
@@ -41,3 +44,29 @@ def test_a_line_without_an_end_does_not_stop_it(path: Path) -> None:
 def test_bytes_that_are_no_text_are_replaced(path: Path) -> None:
     path.write_bytes(b"\xff\n")
     assert GrowingFile(path).more() == "\ufffd\n"
+
+
+def test_a_file_that_was_downloaded_later_is_no_longer_left_out(tmp_path: Path) -> None:
+    outputs = Outputs(run_in(tmp_path))
+    assert outputs.left_out().count == 0
+    manifest = outputs.path(layout.MANIFEST)
+    manifest.parent.mkdir()
+    paths = ("code/w/a.pt", "code/w/b.pt", "../../a.pt", "/w/a.pt")
+    told = [{"path": path, "why": "x", "size": 3} for path in paths]
+    manifest.write_text(
+        json.dumps({"files": [], "left_out": told, "left_out_count": 9, "left_out_bytes": 99})
+    )
+    (tmp_path / "outputs" / "w").mkdir(parents=True)
+    (tmp_path / "outputs" / "w" / "a.pt").write_bytes(b"abc")
+    (tmp_path / "outputs" / "w" / "b.pt").write_bytes(b"ab")
+    left_out = outputs.left_out()
+    assert [file.path for file in left_out.files] == list(paths[1:])
+    assert (left_out.count, left_out.bytes) == (8, 96)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"left_out": 3}'])
+def test_of_a_manifest_that_is_none_nothing_is_left_out(tmp_path: Path, content: str) -> None:
+    outputs = Outputs(run_in(tmp_path))
+    outputs.path(layout.MANIFEST).parent.mkdir()
+    outputs.path(layout.MANIFEST).write_text(content)
+    assert outputs.left_out().count == 0

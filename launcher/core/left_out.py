@@ -1,0 +1,54 @@
+"""Files that a run's program wrote and that are not downloaded, as the machine lists them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.contract.weights import looks_like_weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOutFile:
+    """A file that is not downloaded."""
+
+    path: str
+    """From the box, in printable characters."""
+    why: str
+    size: int = 0
+    """Bytes; 0 where it is not known."""
+    named: bool = True
+    """The job names it as an output, or its program wrote it to the folder for outputs."""
+
+    @property
+    def is_weights(self) -> bool:
+        """Whether it looks like a model's weights or a checkpoint, by name and size."""
+        return looks_like_weights(self.path, self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOutFiles:
+    """Files that are not downloaded."""
+
+    files: tuple[LeftOutFile, ...] = ()
+    """Some of them where there are many: weights first, then the largest."""
+    count: int = 0
+    """Number of all."""
+    bytes: int = 0
+    """Sum of all sizes."""
+
+    @property
+    def weights(self) -> tuple[LeftOutFile, ...]:
+        """Those that look like weights."""
+        return tuple(file for file in self.files if file.is_weights)
+
+    def without(self, here: set[str]) -> LeftOutFiles:
+        """Return the rest, where those with these paths are on this computer by now."""
+        came = [file for file in self.files if file.path in here]
+        return LeftOutFiles(
+            files=tuple(file for file in self.files if file.path not in here),
+            count=max(0, self.count - len(came)),
+            bytes=max(0, self.bytes - sum(file.size for file in came)),
+        )
+
+
+NONE_LEFT_OUT = LeftOutFiles()
