@@ -285,6 +285,7 @@ class Wiring:
             output_store=self.output_store(),
             screen=screen,
             user_requests=interrupts,
+            ask_to_keep=interrupts.ask_to_keep,
             who=self.who(),
             user=self.user,
             computer=self.computer(),

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from launcher.core import NONE_LEFT_OUT, Bundle, CheckpointCopy, Collected, LeftOutFiles, Run
+from launcher.core import NONE_LEFT_OUT, Bundle, CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
 from launcher.core.job import JobSpec
 from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.ports import Remote
@@ -44,8 +44,10 @@ class FakeOutputStore:
     log: str = ""
     not_shown: int = 0
     """Bytes of the log that come after the training."""
-    left_out: LeftOutFiles = NONE_LEFT_OUT
+    not_offered: LeftOutFiles = NONE_LEFT_OUT
     """Files that the box does not offer."""
+    fetched: set[str] = field(default_factory=set)
+    """Of these, those that were downloaded by their path."""
 
     def must_be_free(self, run: Run) -> None:
         pass
@@ -92,11 +94,20 @@ class FakeOutputStore:
         )
         size = sum(map(len, self.home.values()))
         return Collected(
-            evidence=replace(evidence, left_out=self.left_out),
+            evidence=replace(evidence, left_out=self.not_offered),
             files=len(self.home),
             bytes=size,
             log_bytes_not_shown=self.not_shown,
         )
+
+    def fetch(self, run: Run, remote: Remote, path: str | None) -> Fetched:
+        remote.read(layout.EXIT)
+        taken = {file.path for file in self.not_offered.files if path in (None, file.path)}
+        self.fetched |= taken
+        return Fetched(files=len(taken), bytes=0)
+
+    def left_out(self, run: Run) -> LeftOutFiles:
+        return self.not_offered.without(self.fetched)
 
     def describe(self, run: Run, now: float) -> None:
         pass

@@ -1,4 +1,4 @@
-"""`vastrun pull`: fetch a run's outputs again."""
+"""`vastrun pull`: download a run's outputs again, or a single file or folder of its program."""
 
 from __future__ import annotations
 
@@ -9,29 +9,37 @@ import click
 
 from launcher.cli.options import json_option, run_argument, the_run
 from launcher.cli.output import show
-from launcher.commands.pulling import pull
+from launcher.commands.pulling import pull, pull_path
+from launcher.core import Collected, Fetched
 from launcher.ui.render.left_out import left_out_lines
 from launcher.wiring import Wiring
 
 
 @click.command("pull")
 @run_argument
+@click.argument("path", required=False)
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Download into another folder.")
 @json_option
 @click.pass_obj
-def command(wiring: Wiring, run_name: str, out: Path | None, as_json: bool) -> None:
-    """Download what RUN has written so far from its running machine; files already here are kept."""
+def command(wiring: Wiring, run_name: str, path: str | None, out: Path | None, as_json: bool) -> None:
+    """Download what RUN has written so far from its running machine; files already here are kept.
+
+    With PATH, only that file or folder: relative to the code folder or to $VASTRUN_OUTPUTS, as `vastrun why`
+    names it. It works while the program runs, and for files that `outputs` does not name.
+    """
     run = the_run(wiring, run_name)
     folder = run.out_dir if out is None else str(out.resolve())
-    got = pull(run, wiring.services_for(run.provider, run.created_at), folder=folder)
-    not_intact = got.evidence.damaged or ()
-    counts = {"files": got.files, "bytes": got.bytes, "damaged": not_intact, "renamed": dict(got.renamed)}
-    damaged = f"\nnot intact: {', '.join(not_intact)}" if not_intact else ""
-    left_out = left_out_lines(got.evidence.left_out)
-    text = f"{got.files} files, {got.bytes / 1e6:.1f} MB in {folder}{damaged}"
-    text += f"\n{left_out}" if left_out else ""
-    text += "".join(
-        f"\n{path} was saved as {name}: another file has its name" for path, name in got.renamed.items()
-    )
-    document = {"run": run.id, "folder": folder, **counts, "left_out": asdict(got.evidence.left_out)}
-    show(document, text, as_json=as_json)
+    services = wiring.services_for(run.provider, run.created_at)
+    got: Collected | Fetched
+    if path is None:
+        got = pull(run, services, folder=folder)
+        not_intact, renamed, left_out = got.evidence.damaged or (), dict(got.renamed), got.evidence.left_out
+    else:
+        got = pull_path(run, services, path, folder=folder)
+        not_intact, renamed, left_out = got.damaged, dict(got.renamed), got.left_out
+    counts = {"files": got.files, "bytes": got.bytes, "damaged": not_intact, "renamed": renamed}
+    damaged = f"not intact: {', '.join(not_intact)}" if not_intact else ""
+    lines = [f"{got.files} files, {got.bytes / 1e6:.1f} MB in {folder}", damaged, left_out_lines(left_out)]
+    lines += [f"{place} was saved as {name}: another file has its name" for place, name in renamed.items()]
+    document = {"run": run.id, "folder": folder, **counts, "left_out": asdict(left_out)}
+    show(document, "\n".join(filter(None, lines)), as_json=as_json)

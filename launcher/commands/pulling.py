@@ -1,14 +1,32 @@
-"""Pulling: the outputs of a run, fetched from its living box again."""
+"""Pulling: the outputs of a run, or one file or folder of its program, downloaded from its machine."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from launcher.core import Collected, Driver, Run
+from launcher.core import Collected, Driver, Fetched, Run
 from launcher.core.errors import HeldError, UsageError
 from launcher.decisions.policy import HOLD_S
 from launcher.flow.machines import machines_of
 from launcher.flow.services import Services
+
+
+def pull_path(run: Run, services: Services, path: str, *, folder: str) -> Fetched:
+    """Download one file or folder that the program wrote, also while another launcher drives the run."""
+    machines = machines_of(run, services.provider)
+    if not machines:
+        raise UsageError(f"{run.id} no longer has a machine; its downloaded outputs are in {run.out_dir}")
+    target = replace(run, out_dir=folder)
+    services.output_store.check(target)
+    remote = services.provider.connect(machines[0])
+    try:
+        fetched = services.output_store.fetch(target, remote, path)
+    finally:
+        remote.close()
+    if not (fetched.files or fetched.damaged):
+        why = fetched.left_out.files[0].why if fetched.left_out.files else "there is no file"
+        raise UsageError(f"{path}: {why}", hint=f"vastrun why {run.id}")
+    return fetched
 
 
 def pull(run: Run, services: Services, *, folder: str) -> Collected:

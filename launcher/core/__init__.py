@@ -6,11 +6,12 @@ from launcher.core.boxes import (
     CheckpointCopy,
     Collected,
     Completed,
+    Fetched,
     LocalProgram,
     RankStatus,
 )
 from launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
-from launcher.core.left_out import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles
+from launcher.core.left_out import NONE_LEFT_OUT, KeepAnswer, LeftOutFile, LeftOutFiles
 from launcher.core.market import (
     AccountStatus,
     Charge,
@@ -59,10 +60,12 @@ __all__ = [
     "Event",
     "Evidence",
     "ExtraRates",
+    "Fetched",
     "Forecast",
     "Identity",
     "Instance",
     "Judgement",
+    "KeepAnswer",
     "Lease",
     "LeftOutFile",
     "LeftOutFiles",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from launcher.core.left_out import NONE_LEFT_OUT, LeftOutFiles
 from launcher.core.verdict import Evidence
 
 
@@ -87,6 +88,20 @@ class CheckpointCopy:
     def is_whole(self) -> bool:
         """It is here, checked, and the one to continue from."""
         return self.held == self.size and not self.damaged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetched:
+    """A file or folder that was downloaded by its path."""
+
+    files: int
+    bytes: int
+    damaged: tuple[str, ...] = ()
+    """Files that could not be downloaded whole."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Places of files whose own place another one has, by their paths on the box."""
+    left_out: LeftOutFiles = NONE_LEFT_OUT
+    """Files at that path that the box does not offer."""
 
 
 @dataclass(frozen=True, kw_only=True)

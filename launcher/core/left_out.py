@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from trainer.contract.weights import looks_like_weights
+
+
+class KeepAnswer(StrEnum):
+    """The user's answer for a machine on which files are left that look like weights."""
+
+    DOWNLOAD = "download"
+    """Download them all."""
+    GIVE_BACK = "give_back"
+    """Destroy the machine now, without them."""
+    WAIT = "wait"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +32,7 @@ class LeftOutFile:
 
     @property
     def is_weights(self) -> bool:
-        """Whether it looks like a model's weights or a checkpoint, by name and size."""
+        """Return True for a model's weights or a checkpoint, as far as name and size tell."""
         return looks_like_weights(self.path, self.size)
 
 
@@ -38,7 +49,7 @@ class LeftOutFiles:
 
     @property
     def weights(self) -> tuple[LeftOutFile, ...]:
-        """Those that look like weights."""
+        """Return the files that look like weights."""
         return tuple(file for file in self.files if file.is_weights)
 
     def without(self, here: set[str]) -> LeftOutFiles:

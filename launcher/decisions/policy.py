@@ -211,6 +211,21 @@ def lease_age_s(run: Run, now: float) -> float:
     return max(0.0, now - (run.meter.began_at or run.rented_at or now))
 
 
+def keep_until(spec: JobSpec, run: Run) -> float:
+    """Return until when a machine is kept on which files are left that look like weights.
+
+    Before its lease ends it. One that costs nothing would wait for a day: it is kept as long as others,
+    unless the job says how long.
+    """
+    if run.offer is None:
+        return run.phase_at
+    lease = lease_of(spec, run.offer)
+    keep_s = spec.limits.collect_s or min(lease.collect_s, _PAID_COLLECT_S)
+    ends_at = lease_ends_at(run, lease)
+    until = run.phase_at + keep_s
+    return (until if ends_at is None else min(until, ends_at)) - ROOM_S * 4
+
+
 def lease_env(lease: Lease) -> dict[str, str]:
     """Return the lease as the variables that docs/box.md names."""
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from launcher.core import KeepAnswer
 from launcher.core.batch import Budget
 from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen, UserRequests
 
@@ -32,5 +33,7 @@ class Services:
     """Those that bind every run at that moment, besides its batch's."""
     runs_at_once: Callable[[], int] = lambda: 1
     """How many this launcher drives now."""
+    ask_to_keep: Callable[[str, Callable[[], bool]], KeepAnswer | None] = lambda _files, _settled: None
+    """Asks the user what becomes of files that are only on the machine, until that is true; None: no terminal."""
     may_go_on: Callable[[], None] = lambda: None
     """Raises what the launcher could not go on with on another node of the run."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from launcher.core import Cause, Instance, Meter, Phase, UserRequest, bills
+from launcher.core import Cause, Evidence, Instance, Judgement, Meter, Phase, UserRequest, bills
 from launcher.core.errors import (
     AuthError,
     GoneError,
@@ -26,6 +26,7 @@ from launcher.decisions.left_out import left_out_text
 from launcher.decisions.replacing import of_one_machine
 from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.context import RunContext
+from launcher.flow.keeping import keep_for_weights
 from launcher.flow.phase_end import OverError, PhaseEnd
 from launcher.flow.renting import choose_for, look_for_it, rent_anew, steps_before
 from launcher.flow.together import await_leader, await_turn_to_rent, conclude, remove_network
@@ -111,20 +112,18 @@ def train(context: RunContext) -> PhaseEnd | None:
     return watch(context)
 
 
-def collect(context: RunContext) -> PhaseEnd:
-    """Bring logs, checkpoints and outputs to this computer, check them, and judge for the last time."""
+def collect(context: RunContext) -> PhaseEnd | None:
+    """Bring logs, checkpoints and outputs to this computer, check them, and judge for the last time.
+
+    None: the user wants the machine left alone, which is kept for files that look like weights.
+    """
     collected = _with_room(
         context,
         lambda: _patiently(
             context, lambda: context.services.output_store.collect(context.run, context.remote())
         ),
     )
-    # The box may end itself soon. It need not hear of it: what counts is home.
-    with suppress(UnreachableError, GoneError):
-        context.remote().write(layout.COLLECTED, b"")
-        _tell_noise(context)
-    judgement = judge(collected.evidence, context.spec, context.run.node)
-    context.save(proofs=judgement.proofs)
+    judgement = _judged(context, collected.evidence)
     context.tell(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
     if collected.log_bytes_not_shown > _SHORT_REST_BYTES:
         megabytes = collected.log_bytes_not_shown / 1e6
@@ -133,8 +132,25 @@ def collect(context: RunContext) -> PhaseEnd:
         context.tell(left_out)
     for path, name in collected.renamed.items():
         context.tell(f"{path} was saved as {name}: another file has its name")
+    if collected.evidence.left_out.weights:
+        if not keep_for_weights(context, context.run.cause or judgement.cause):
+            return None
+        judgement = _judged(context, collected.evidence)
+    # The box may end itself soon. It need not hear of it: what counts is home.
+    with suppress(UnreachableError, GoneError, OverError):
+        context.remote().write(layout.COLLECTED, b"")
+        _tell_noise(context)
     result = Result.FAILED if collected.evidence.damaged else Result.OK
     return PhaseEnd(result=result, cause=judgement.cause, detail=judgement.detail, node=judgement.node)
+
+
+def _judged(context: RunContext, evidence: Evidence) -> Judgement:
+    """Judge by the evidence, without files that were downloaded by their paths since; note the proofs."""
+    if evidence.left_out.count:
+        evidence = replace(evidence, left_out=context.services.output_store.left_out(context.run))
+    judgement = judge(evidence, context.spec, context.run.node)
+    context.save(proofs=judgement.proofs)
+    return judgement
 
 
 def destroy(context: RunContext) -> PhaseEnd:

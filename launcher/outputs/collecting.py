@@ -42,7 +42,7 @@ def collect(out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_byte
     wanted = places(out, listing.files, disk_ignores_case)
     others = [path for path in _UNSUMMED if place_of(out, path) not in wanted]
     too_large = [str(error) for error in (_fetched(out, path, remote) for path in others) if error]
-    damaged = [*_bring(out, wanted, remote), *listing.refused, *too_large]
+    damaged = [*bring(out, wanted, remote), *listing.refused, *too_large]
     # Only when all came whole: an older copy here may be the last intact checkpoint.
     if not damaged:
         prune(out, wanted)
@@ -75,15 +75,19 @@ def _fetched(out: Path, path: str, remote: Remote) -> BoxError | None:
     return None
 
 
-def _bring(out: Path, wanted: Mapping[Path, FileSum], remote: Remote) -> list[str]:
-    """Everything wanted that is not here yet; the paths of what could not be had whole."""
-    missing = {place: file for place, file in wanted.items() if not is_home(place, file)}
+def bring(out: Path, requested: Mapping[Path, FileSum], remote: Remote, *, sweep: bool = True) -> list[str]:
+    """Download the files that are not here yet; return the paths of those that could not be had whole.
+
+    `sweep`: remove what is left of other transfers.
+    """
+    missing = {place: file for place, file in requested.items() if not is_home(place, file)}
     if missing:
         need_space(out, sum(file.size for file in missing.values()) - _size_of(out / INCOMING))
     # The file that names the newest checkpoint comes after it: a machine may be lost in between.
     in_order = sorted(missing.items(), key=lambda item: item[0].name == LATEST)
     damaged = [file.path for place, file in in_order if not _brought(out, place, file, remote)]
-    shutil.rmtree(out / INCOMING, ignore_errors=True)
+    if sweep:
+        shutil.rmtree(out / INCOMING, ignore_errors=True)
     return damaged
 
 

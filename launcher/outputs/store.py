@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.core import CheckpointCopy, Collected, Run
+from launcher.core import CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
 from launcher.core.errors import StorageError
 from launcher.outputs.checkpoints import continue_copy
 from launcher.outputs.collecting import collect
+from launcher.outputs.fetching import fetch
 from launcher.outputs.folder import Outputs
 from launcher.outputs.index import Index, contents_of
 from launcher.outputs.logcopy import pump
@@ -77,6 +78,14 @@ class FolderStore:
                 not_shown += len(part)
             collected = collect(out, remote, self._disk_ignores_case, _disk_bytes(run))
             return replace(collected, log_bytes_not_shown=not_shown)
+
+    def fetch(self, run: Run, remote: Remote, path: str | None) -> Fetched:
+        out = Path(run.out_dir)
+        with storing(out):
+            return fetch(out, remote, path, self._disk_ignores_case, _disk_bytes(run))
+
+    def left_out(self, run: Run) -> LeftOutFiles:
+        return Outputs(run).left_out()
 
     def describe(self, run: Run, now: float) -> None:
         out = Path(run.out_dir)

@@ -10,7 +10,9 @@ from launcher.core import (
     CheckpointCopy,
     Collected,
     Event,
+    Fetched,
     Instance,
+    LeftOutFiles,
     Offer,
     Progress,
     RentalOrder,
@@ -184,6 +186,14 @@ class OutputStore(Protocol):
 
     def collect(self, run: Run, remote: Remote) -> Collected:
         """Bring everything that the box's manifest names, checked."""
+        ...
+
+    def fetch(self, run: Run, remote: Remote, path: str | None) -> Fetched:
+        """Bring one file or folder that the program wrote, checked; None: all that was left out."""
+        ...
+
+    def left_out(self, run: Run) -> LeftOutFiles:
+        """Return the files of the program that are not here, as its box listed them."""
         ...
 
     def describe(self, run: Run, now: float) -> None:

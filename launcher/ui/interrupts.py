@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import attrgetter
 from types import FrameType
 
-from launcher.core import UserRequest
+from launcher.core import KeepAnswer, UserRequest
 from launcher.ui.question import Ask, Choice, Question, Say
 
 _SAID: Mapping[UserRequest, str] = {
@@ -47,6 +47,16 @@ STOPS = Question(
     ),
 )
 
+KEEPS = Question(
+    about="These look like weights and are only on the machine:\n{files}. What should happen?",
+    choices=(
+        Choice(key="d", request=KeepAnswer.DOWNLOAD, text="download all, then give the machine back"),
+        Choice(key="g", request=KeepAnswer.GIVE_BACK, text="give the machine back now, without them"),
+        Choice(key="w", request=KeepAnswer.WAIT, text="wait: keep it for a while, for vastrun pull"),
+    ),
+    answer_s=60.0,
+)
+
 
 _strength = attrgetter("strength")
 
@@ -77,7 +87,7 @@ class Interrupts:
         self._first = UserRequest.DETACH if views else first
         self._now = now
         self._interrupted = False
-        self._asked: Question | None = None
+        self._asked: Question[UserRequest] | None = None
         self._asking: threading.Thread | None = None
         self._left = False
         # Held while nobody rings. Unlike an Event, a handler may release it that interrupts who waits for it;
@@ -126,6 +136,26 @@ class Interrupts:
         """Return after `seconds`, or at once when the user asked for something."""
         self._bell.acquire(timeout=max(0.0, seconds))
 
+    def ask_to_keep(self, files: str, settled: Callable[[], bool]) -> KeepAnswer | None:
+        """Ask what becomes of files that are left on a machine; None: there is no terminal.
+
+        A Ctrl-C has its own question instead, and then this one counts as WAIT.
+        """
+        ask, before = self._ask, self._request
+        if ask is None or self._views or self._left:
+            return None
+        answers: list[KeepAnswer | None] = []
+
+        def over() -> bool:
+            return settled() or self._left or self._request is not before or self._asked is not None
+
+        question = replace(KEEPS, about=KEEPS.about.format(files=files))
+        asking = threading.Thread(target=lambda: answers.append(ask(question, over)), daemon=True)
+        self._asking = asking  # the question of a Ctrl-C waits for its end
+        asking.start()
+        asking.join()
+        return answers[0] if answers else None
+
     def _on_int(self, _number: int, _frame: FrameType | None) -> None:
         question = self._question()
         if self._asked is not None and self._asked is question:
@@ -141,7 +171,7 @@ class Interrupts:
         self._asking = asking
         asking.start()
 
-    def _question(self) -> Question | None:
+    def _question(self) -> Question[UserRequest] | None:
         """What Ctrl-C asks now; None where nothing is left to be decided."""
         if self._request is UserRequest.NONE:
             return VIEWS if self._views else DRIVES
@@ -154,7 +184,7 @@ class Interrupts:
         else:
             self._answer(self._first)
 
-    def _put(self, ask: Ask, question: Question, former: threading.Thread | None) -> None:
+    def _put(self, ask: Ask, question: Question[UserRequest], former: threading.Thread | None) -> None:
         if former is not None:
             former.join()  # the question before this one leaves the terminal as it was
         before = self._request

@@ -12,7 +12,7 @@ import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Generic, Protocol, TextIO, TypeVar
 
 from launcher.core import UserRequest
 
@@ -22,56 +22,63 @@ _CLEAR = "\r\x1b[K"
 _SEVERAL_KEYS = 100
 
 Say = Callable[[str], None]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(Generic[_T]):
     """One answer."""
 
     key: str
-    request: UserRequest
+    request: _T
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
-    """What Ctrl-C asks. Every line fits 60 columns."""
+class Question(Generic[_T]):
+    """A question with a key for each answer. Every line fits 60 columns."""
 
     about: str
-    choices: tuple[Choice, ...]
+    choices: tuple[Choice[_T], ...]
     """The last one is the safe one: what silence, Enter and a lost terminal mean."""
     again: UserRequest = UserRequest.NONE
     """What Ctrl-C means while the question stands."""
+    answer_s: float | None = None
+    """Seconds to answer; None: as usual."""
 
     @property
-    def safe(self) -> Choice:
+    def safe(self) -> Choice[_T]:
         """What holds when nobody answers."""
         return self.choices[-1]
 
-    def choice_of(self, key: str) -> Choice | None:
+    def choice_of(self, key: str) -> Choice[_T] | None:
         """Return the answer that this key gives; None for another key."""
         if key in "\r\n":
             return self.safe
         return next((choice for choice in self.choices if choice.key == key.lower()), None)
 
 
-Ask = Callable[[Question, Callable[[], bool]], UserRequest | None]
-"""Puts the question, until it is answered or that is true. None: there is nobody to ask."""
+class Ask(Protocol):
+    """Puts a question."""
+
+    def __call__(self, question: Question[_T], settled: Callable[[], bool], /) -> _T | None:
+        """Ask until it is answered or `settled()` is true. None: there is no terminal."""
+        ...
 
 
 def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s: float = ANSWER_S) -> Ask:
     """Make what asks at this terminal. `live`: a line can be overwritten, so the countdown moves."""
 
-    def ask(question: Question, settled: Callable[[], bool]) -> UserRequest | None:
+    def ask(question: Question[_T], settled: Callable[[], bool], /) -> _T | None:
         if not _in_foreground(terminal):
             return None  # to touch the terminal would suspend this process
         with output.held(), _single_keys(terminal):
             say(_asked(question))
-            choice = _answer(question, settled, time.monotonic() + answer_s)
+            choice = _answer(question, settled, time.monotonic() + (question.answer_s or answer_s))
             say("\n" if choice is None else f"{choice.key}\n")
-        return UserRequest.NONE if choice is None else choice.request
+        return question.safe.request if choice is None else choice.request
 
-    def _answer(question: Question, settled: Callable[[], bool], deadline: float) -> Choice | None:
+    def _answer(question: Question[_T], settled: Callable[[], bool], deadline: float) -> Choice[_T] | None:
         shown_s = None
         while not settled():
             left_s = math.ceil(deadline - time.monotonic())
@@ -92,12 +99,12 @@ def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s:
     return ask
 
 
-def _asked(question: Question) -> str:
+def _asked(question: Question[_T]) -> str:
     lines = [f"  {choice.key}  {choice.text}" for choice in question.choices]
     return "\n" + "\n".join([question.about, *lines]) + "\n"
 
 
-def _prompt(question: Question, left_s: int) -> str:
+def _prompt(question: Question[_T], left_s: int) -> str:
     *others, last = (choice.key for choice in question.choices)
     return f"Press {', '.join(others)} or {last} ({question.safe.key} in {left_s} s): "
 

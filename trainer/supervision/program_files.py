@@ -147,6 +147,12 @@ class WrittenFiles:
         self.cut += [link] if search.is_cut else []
 
 
+def files_below(folder: Path, box: Path, job: Job) -> Iterator[Path]:
+    """Yield the files and links in a folder, without caches, up to a limit."""
+    for name, _ in _Search(root=folder, caches=_caches(box, job)).files():
+        yield folder / name
+
+
 @dataclass(kw_only=True)
 class _Search:
     """Walks a folder without its caches; links are not followed."""

@@ -72,16 +72,24 @@ def main() -> int:
     return 0
 
 
-def listing_of(box: Path, *, max_files: int = _MAX_FILES, max_bytes: int = _MAX_FILES_BYTES) -> DownloadList:
+def listing_of(
+    box: Path,
+    *,
+    max_files: int = _MAX_FILES,
+    max_bytes: int = _MAX_FILES_BYTES,
+    with_sums: bool = True,
+) -> DownloadList:
     """Return all complete files under `run/` and the job's outputs, each once; the user's own come last.
 
-    Of what is more than a manifest may hold, the last ones are left out.
+    Of what is more than a manifest may hold, the last ones are left out. `with_sums`: False takes no
+    checksums, for who only asks what is left out.
     """
-    job = _job(box)
+    job = job_of(box)
     outputs = None if job is None else ProgramOutputs.of(box, job)
     behind = frozenset(_left_behind(box, job))
     named = frozenset(_named(box, job, behind))
-    listing = _Listing(box=box, named=named, outputs=outputs, room=max_bytes, max_files=max_files)
+    listing = ListBuilder(box=box, named=named, outputs=outputs, room=max_bytes, max_files=max_files)
+    listing.with_sums = with_sums
     of_run = (path for path in _files_of_run(box) if behind.isdisjoint(lineage(path)))
     for path in sorted({*of_run, *named}, key=lambda path: (listing.is_output(path), path)):
         if path in named or outputs is None or not outputs.is_elsewhere(path):
@@ -92,7 +100,7 @@ def listing_of(box: Path, *, max_files: int = _MAX_FILES, max_bytes: int = _MAX_
 
 
 @dataclass(kw_only=True)
-class _Listing:
+class ListBuilder:
     """The list while it is made."""
 
     box: Path
@@ -100,13 +108,14 @@ class _Listing:
     outputs: ProgramOutputs | None
     room: int
     max_files: int
+    with_sums: bool = True
     files: list[FileSum] = field(default_factory=list)
     left_out: dict[str, LeftOut] = field(default_factory=dict)
 
     def add(self, path: Path) -> None:
         """List a file with its checksum, or say why it is not downloaded."""
         why = self._why_left_out(path)
-        found = file_sum(path, self.box) if why is None else None
+        found = self._sum_of(path) if why is None else None
         if found is not None:
             self.room -= len(json.dumps(found.path)) + _ENTRY_BYTES
             if self.room >= 0 and len(self.files) < self.max_files:
@@ -115,6 +124,11 @@ class _Listing:
             why = "more files than one run may have"
         if not self.is_run_file(path):
             self.leave_out(path, why or "cannot be read", size=_size_of(path), named=self.is_output(path))
+
+    def _sum_of(self, path: Path) -> FileSum | None:
+        if self.with_sums:
+            return file_sum(path, self.box)
+        return FileSum(path=str(path.relative_to(self.box)), size=_size_of(path), sha256="0" * 64)
 
     def add_program_outputs(self, outputs: ProgramOutputs, behind: frozenset[str]) -> None:
         """List the other files that the program wrote, and those that are not downloaded."""
@@ -129,7 +143,7 @@ class _Listing:
             self.leave_out(folder, "has more files than were looked at", size=0, named=False)
         for pattern in outputs.job.named_outputs:
             if not matching_files(self.box, pattern):
-                self.left_out[pattern] = LeftOut(path=_printable(pattern), why="no file matches")
+                self.left_out[pattern] = LeftOut(path=printable(pattern), why="no file matches")
 
     def leave_out(self, path: Path, why: str, *, size: int, named: bool) -> None:
         """Note a file that is not downloaded; of a folder that is not, its files together."""
@@ -173,7 +187,7 @@ class _Listing:
         if not path.exists():
             return "a link to nothing" if path.is_symlink() else "cannot be read"
         if path.is_symlink() and not path.resolve().is_relative_to(self.box) and not self._wrote(path):
-            return f"a link out of the box, to {_printable(os.path.realpath(path))[:200]}"
+            return f"a link out of the box, to {printable(os.path.realpath(path))[:200]}"
         if path.is_dir():
             return "a link to a folder"
         return None if path.is_file() else "no regular file"
@@ -185,10 +199,11 @@ class _Listing:
         """Return the path from the box, up to the first name that is not downloaded."""
         parts = path.relative_to(self.box).parts
         bad = next((n for n, part in enumerate(parts) if not layout.comes_home(part)), len(parts))
-        return _printable("/".join(parts[: bad + 1]))
+        return printable("/".join(parts[: bad + 1]))
 
 
-def _job(box: Path) -> Job | None:
+def job_of(box: Path) -> Job | None:
+    """Read the job; None, after saying why on stderr, when it cannot be read."""
     try:
         return Job.read(box)
     except (OSError, ValueError) as error:
@@ -247,7 +262,8 @@ def _size_of(path: Path) -> int:
         return 0
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Replace what a terminal cannot show by escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

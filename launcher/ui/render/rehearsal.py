@@ -43,9 +43,10 @@ def rehearsal_text(
             ("score", "\n".join(lines_of(dict(scores)))),
             *told,
         ]
+    files = []
     if listing is not None:
-        told += [("download", _downloads(listing)), ("left out", left_out_lines(listing.left_out))]
-    return "\n\n".join(filter(None, [*parts, facts(told)]))
+        files = [("download", _downloads(listing)), ("left out", left_out_lines(listing.left_out))]
+    return "\n\n".join(filter(None, [*parts, facts([*told, *files])]))
 
 
 def rehearsal_document(

@@ -91,7 +91,7 @@ def test_what_was_not_shown_or_not_downloaded_is_told_in_the_diary(tmp_path: Pat
     world = World(tmp_path)
     world.output_store.not_shown = 5_000_000
     link = LeftOutFile(path="run/outputs/model.pt", why="a link to nothing")
-    world.output_store.left_out = LeftOutFiles(files=(link,), count=1)
+    world.output_store.not_offered = LeftOutFiles(files=(link,), count=1)
     assert world.launch().cause is None
     told = [event.text for event in world.ledger.events(RUN_ID)]
     assert "the last 5.0 MB of the log were not shown; log.txt has them" in told

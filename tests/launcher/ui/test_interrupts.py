@@ -7,10 +7,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from launcher.core import UserRequest
+from launcher.core import KeepAnswer, UserRequest
 from launcher.ui.interrupts import STOPS, VIEWS, Interrupts, say_on
 from launcher.ui.question import Ask, Question
 from tests.waiting import LONGEST_S, eventually
@@ -188,3 +189,60 @@ def test_a_terminal_that_was_closed_does_not_stop_the_launcher() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     say_on(writer)("nobody hears this")
+
+
+def asked_to_keep(interrupts: Interrupts, settled: Callable[[], bool]) -> list[KeepAnswer | None]:
+    """Ask in a thread, as a launcher that drives does."""
+    answers: list[KeepAnswer | None] = []
+    threading.Thread(
+        target=lambda: answers.append(interrupts.ask_to_keep("2 files (3.0 GB)", settled)), daemon=True
+    ).start()
+    return answers
+
+
+def stands(question: Question, settled: Callable[[], bool]) -> Any:
+    """Ask until it is settled, as at a terminal where no key is pressed."""
+    while not settled():
+        time.sleep(0.001)
+    return question.safe.request
+
+
+def test_who_drives_is_asked_what_becomes_of_files_that_are_left(said: Said) -> None:
+    asked: list[Question] = []
+
+    def ask(question: Question, settled: Callable[[], bool]) -> Any:
+        asked.append(question)
+        return question.choice_of("d").request  # type: ignore[union-attr]
+
+    interrupts = Interrupts(say=said, ask=ask)
+    assert interrupts.ask_to_keep("2 files (3.0 GB)", lambda: False) is KeepAnswer.DOWNLOAD
+    assert "2 files (3.0 GB)" in asked[0].about
+    assert [choice.key for choice in asked[0].choices] == ["d", "g", "w"]
+    assert asked[0].safe.request is KeepAnswer.WAIT
+    lines = [*asked[0].about.split("\n"), *(f"  d  {choice.text}" for choice in asked[0].choices)]
+    assert max(map(len, lines)) <= 60
+
+
+def test_without_a_terminal_nobody_is_asked_what_becomes_of_files(said: Said) -> None:
+    assert Interrupts(say=said).ask_to_keep("1 file", lambda: False) is None
+    assert Interrupts(say=said, ask=stands, views=True).ask_to_keep("1 file", lambda: False) is None
+
+
+def test_a_ctrl_c_has_its_own_question_instead(said: Said) -> None:
+    def ask(question: Question, settled: Callable[[], bool]) -> Any:
+        return stands(question, settled) if question.safe.key == "w" else UserRequest.STOP
+
+    interrupts = Interrupts(say=said, ask=ask)
+    with interrupts.listening():
+        answers = asked_to_keep(interrupts, lambda: False)
+        signal.raise_signal(signal.SIGINT)
+        eventually(lambda: bool(answers), what="an answer")
+        eventually(lambda: interrupts.current() is UserRequest.STOP, what="a stop")
+    assert answers in ([KeepAnswer.WAIT], [None])
+
+
+def test_the_question_goes_away_when_it_is_settled(said: Said) -> None:
+    settled = threading.Event()
+    answers = asked_to_keep(Interrupts(say=said, ask=stands), settled.is_set)
+    settled.set()
+    assert eventually(lambda: answers, what="an answer") == [KeepAnswer.WAIT]

@@ -1,0 +1,117 @@
+"""Keeping: a machine on which files are left that look like weights stays for a while, to download them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from launcher.core import Cause, KeepAnswer, LeftOutFile, LeftOutFiles, UserRequest
+from launcher.core.errors import EndedError, GoneError, NoRoomError, ProviderError
+from launcher.decisions import policy
+from launcher.decisions.deadlines import moment_text
+from launcher.decisions.left_out import bytes_text, file_text
+from launcher.flow.context import RunContext
+from launcher.flow.phase_end import OverError
+from trainer.contract import layout
+
+_POLL_S = 5.0
+_MAX_NAMED = 5
+_NOT_KEPT = (Cause.PRUNED, Cause.SLOW, Cause.PREEMPTED)
+"""Ends after which the machine, or what it made, is of no more use."""
+
+
+def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
+    """Wait while files that look like weights are only on the machine; return False to leave it alone.
+
+    Ends when they are downloaded, at the time that the policy says, at a limit, when the user stops the run,
+    and when the machine is gone. How the run ended does not change.
+    """
+    weights = context.services.output_store.left_out(context.run).weights
+    until = policy.keep_until(context.spec, context.run)
+    if not weights or cause in _NOT_KEPT or context.now() >= until or not _may_wait(context):
+        return True
+    context.tell(_kept_text(context, LeftOutFiles(files=weights, count=len(weights)), until))
+    before, leaves = context.user_request(), False
+    with suppress(OverError):
+        if not _ask(context, weights, until):
+            return True
+        while context.now() < until:
+            context.must_go_on()
+            if not context.services.output_store.left_out(context.run).weights:
+                context.tell("all files that look like weights are downloaded")
+                return True
+            request = context.user_request()
+            leaves = request is UserRequest.DETACH
+            if leaves or (request is not before and request.cause is not None):
+                return not leaves
+            if not _is_there(context):
+                context.tell("the machine is gone, with the files that were left on it")
+                return True
+            context.wait(_POLL_S)
+    return True
+
+
+def _ask(context: RunContext, weights: Sequence[LeftOutFile], until: float) -> bool:
+    """Ask the user, if there is a terminal; return False to give the machine back now."""
+    if not context.gang.is_alone:
+        return True
+    before = context.user_request()
+    size = bytes_text(sum(file.size for file in weights))
+    count = "1 file" if len(weights) == 1 else f"{len(weights)} files"
+    answer = context.services.ask_to_keep(
+        f"{count} ({size})",
+        lambda: context.now() >= until or context.user_request() is not before,
+    )
+    if answer is KeepAnswer.DOWNLOAD:
+        _download_all(context)
+    return answer is not KeepAnswer.GIVE_BACK
+
+
+def _download_all(context: RunContext) -> None:
+    """Download what was left out; what fails is told, and can be pulled."""
+    try:
+        fetched = context.services.output_store.fetch(context.run, context.remote(), None)
+    except (ProviderError, NoRoomError) as error:
+        context.hang_up()
+        context.tell(f"the files could not be downloaded: {error}")
+        return
+    context.tell(f"{fetched.files} more files, {bytes_text(fetched.bytes)}")
+    if fetched.damaged:
+        context.tell(f"not downloaded whole: {', '.join(fetched.damaged[:_MAX_NAMED])}")
+
+
+def _may_wait(context: RunContext) -> bool:
+    """Tell whether no limit is passed and the user does not want the machine ended now."""
+    try:
+        context.must_go_on()
+    except OverError:
+        return False
+    return True
+
+
+def _is_there(context: RunContext) -> bool:
+    """Tell whether the machine still exists; one that does not answer does."""
+    try:
+        context.remote().read(layout.EXIT, limit=1)
+    except EndedError:
+        return False
+    except GoneError:
+        context.hang_up()
+        return not context.is_gone()
+    except ProviderError:
+        context.hang_up()
+    return True
+
+
+def _kept_text(context: RunContext, weights: LeftOutFiles, until: float) -> str:
+    run_id = context.run.leader or context.run.id
+    named = ", ".join(file_text(file) for file in weights.files[:_MAX_NAMED])
+    more = ", ..." if weights.count > _MAX_NAMED else ""
+    size = bytes_text(sum(file.size for file in weights.files))
+    minutes = (until - context.now()) / 60
+    return (
+        f"these look like weights and are only on the machine ({size}): {named}{more}. "
+        f"It is kept for {minutes:.0f} min, until {moment_text(context.spec, until)}"
+        f"{'' if context.spec.limits.deadline else ' UTC'}; "
+        f"to download them: vastrun pull {run_id} PATH; to give it back now: vastrun stop {run_id}"
+    )

@@ -1,0 +1,142 @@
+"""One file or folder of a program, fetched by its path: all that a box lists for it passes the gate."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.core import Completed, Fetched, Run
+from launcher.core.errors import BoxError
+from launcher.outputs.store import FolderStore
+from tests.launcher.outputs.boxes import MemoryBox, files_in
+from trainer.contract import layout
+
+CONTENT = {"code/w/a.pt": b"aaa", "code/w/b.pt": b"bb"}
+
+
+class ListingBox(MemoryBox):
+    """Answers with a list of files."""
+
+    def __init__(self, entries: Any, files: dict[str, bytes] = CONTENT) -> None:
+        super().__init__(dict(files))
+        self.content = entries if isinstance(entries, bytes) else json.dumps({"files": entries}).encode()
+        self.commands: list[list[str]] = []
+
+    def run(self, command: str, *, timeout_s: float) -> Completed:
+        words = shlex.split(command)
+        self.commands.append(words)
+        self.files[words[3]] = self.content
+        return Completed(exit_code=0, stdout="", stderr="")
+
+
+def entry(path: str, **changes: Any) -> dict[str, Any]:
+    content = CONTENT.get(path, b"")
+    told = {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return told | changes
+
+
+def fetched(run: Run, box: MemoryBox, path: str | None = "w") -> Fetched:
+    store = FolderStore()
+    store.check(run)
+    return store.fetch(run, box, path)
+
+
+def test_a_folder_comes_to_its_place_in_the_folder_of_the_run(run: Run) -> None:
+    got = fetched(run, ListingBox([entry(path) for path in CONTENT]))
+    assert got == Fetched(files=2, bytes=5)
+    files = files_in(run.out_dir)
+    assert (files["outputs/w/a.pt"], files["outputs/w/b.pt"]) == (b"aaa", b"bb")
+
+
+@pytest.mark.parametrize("path", ["w; rm -rf /", "$(id)", "a'b", "-x", None])
+def test_a_path_is_one_word_of_the_command(run: Run, path: str | None) -> None:
+    box = ListingBox([])
+    fetched(run, box, path)
+    ((*words, name, last),) = [*box.commands] if path is not None else [[*box.commands[0], None]]
+    assert words == ["bash", "onstart/trainer.sh", "transfer.chosen"]
+    assert re.fullmatch(r"pull/[0-9a-f]{16}\.json", name)
+    assert last == path
+
+
+def test_another_output_of_the_same_name_is_not_overwritten(run: Run) -> None:
+    FolderStore().check(run)
+    here = Path(run.out_dir) / "outputs" / "w" / "a.pt"
+    here.parent.mkdir(parents=True)
+    here.write_bytes(b"of an earlier state")
+    fetched(run, ListingBox([entry("code/w/a.pt")]))
+    assert here.read_bytes() == b"aaa"
+    (Path(run.out_dir) / "details").mkdir()
+    (Path(run.out_dir) / "details" / "manifest.json").write_text("{}")
+    here.write_bytes(b"from the folder for outputs")
+    for _ in range(2):
+        got = fetched(run, ListingBox([entry("code/w/a.pt")]))
+        assert got.renamed == {"code/w/a.pt": "outputs/w/a.pt.1"}
+    assert here.read_bytes() == b"from the folder for outputs"
+
+
+def test_what_was_on_its_way_by_other_means_stays(run: Run) -> None:
+    FolderStore().check(run)
+    part = Path(run.out_dir) / ".incoming" / "step-000005" / "manifest.json"
+    part.parent.mkdir(parents=True)
+    part.write_text("{}")
+    fetched(run, ListingBox([entry("code/w/a.pt")]))
+    assert part.exists()
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [entry("../../etc/cron.d/x", size=2)],
+        [entry("/etc/passwd", size=2)],
+        [entry("code/.git/hooks/post-checkout", size=2)],
+        [entry("run/outcome.json", size=2)],
+        [entry("run/checkpoints/latest.json", size=2)],
+        [entry("code/w/a.pt", size=-1)],
+        [entry("code/w/a.pt", size=10**17, sha256="0" * 64)],
+        [entry("code/w/a.pt", sha256="0" * 64)],
+        [entry("code/w/a.pt", sha256=5)],
+        [entry("code/w\x1b[2J/a.pt")],
+        [entry("code/w/a.pt")] * 60_000,
+        [entry("code/w/a.pt"), entry("code/w/a.pt/b")],
+        b"{",
+        b"[]",
+        b'{"files": 7}',
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_an_odd_list_is_refused_and_nothing_is_written_elsewhere(run: Run, entries: Any) -> None:
+    got = fetched(run, ListingBox(entries))
+    assert got.damaged
+    assert {name for name in files_in(run.out_dir) if not name.startswith(".")} <= {"outputs/w/a.pt"}
+
+
+def test_a_list_without_end_is_refused(run: Run) -> None:
+    with pytest.raises(BoxError):
+        fetched(run, ListingBox(b" " * (20 << 20)))
+
+
+def test_a_box_that_cannot_list_says_why(run: Run) -> None:
+    class Failing(ListingBox):
+        def run(self, command: str, *, timeout_s: float) -> Completed:
+            return Completed(exit_code=1, stdout="", stderr="no python\x1b[2J")
+
+    with pytest.raises(BoxError, match="cannot list w: 'no python"):
+        fetched(run, Failing([]))
+
+
+def test_after_it_a_file_is_no_longer_left_out(run: Run) -> None:
+    store, box = FolderStore(), ListingBox([entry("code/w/a.pt")])
+    store.check(run)
+    told = [{"path": path, "why": "x", "size": len(content)} for path, content in CONTENT.items()]
+    manifest = Path(run.out_dir) / "details" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text(json.dumps({"files": [], "left_out": told, "left_out_count": 2}))
+    store.fetch(run, box, "w/a.pt")
+    assert [file.path for file in store.left_out(run).files] == ["code/w/b.pt"]
+    assert layout.MANIFEST not in box.asked

@@ -1,0 +1,76 @@
+"""Chosen: list the files of one path, or all that the program wrote and that are left out, with checksums.
+
+Standard library only.
+
+`python -m trainer.transfer.chosen LIST [PATH]`: writes LIST, a path in the box, as a manifest. PATH is
+relative to the box, the code folder or the folder for outputs, and must lie in the latter two; what lies
+behind a link to another folder counts where the program wrote it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from trainer.contract import layout
+from trainer.contract.job import Job
+from trainer.contract.records import write_json
+from trainer.supervision.program_files import files_below
+from trainer.transfer.manifest import DownloadList, LeftOut, ListBuilder, job_of, listing_of, printable
+from trainer.transfer.program_outputs import ProgramOutputs
+
+_ROOTS = (layout.CODE, layout.OUTPUTS)
+_MAX_FILES = 50_000
+_MAX_BYTES = 15 << 20
+
+
+def main() -> int:
+    """Write the list and return 0."""
+    box = Path(os.environ["VASTRUN_BOX"]).resolve()
+    target, *paths = sys.argv[1:]
+    job = job_of(box)
+    if job is not None:
+        write_json(box / target, chosen(box, job, paths[0] if paths else None).to_json())
+    return 0 if job is not None else 1
+
+
+def chosen(box: Path, job: Job, path: str | None) -> DownloadList:
+    """List the files at a path; None: all that the manifest leaves out."""
+    outputs = ProgramOutputs.of(box, job)
+    listing = ListBuilder(box=box, named=(), outputs=outputs, room=_MAX_BYTES, max_files=_MAX_FILES)
+    if path is None:
+        for left_out in listing_of(box, with_sums=False).left_out:
+            if left_out.size and os.path.lexists(box / left_out.path):
+                listing.add(box / left_out.path)
+        return listing.done()
+    found = _place_of(box, path)
+    if found is None:
+        why = "no such file in the code folder or the outputs"
+        listing.left_out[path] = LeftOut(path=printable(path)[:300], why=why)
+        return listing.done()
+    for file in sorted(files_below(found, box, job)) if found.is_dir() else [found]:
+        if _is_inside(file, box) or (outputs is not None and outputs.wrote(file)):
+            listing.add(file)
+        else:
+            listing.leave_out(file, "not in the code folder or the outputs", size=0, named=True)
+    return listing.done()
+
+
+def _place_of(box: Path, path: str) -> Path | None:
+    """Return the file or folder that is meant; None when there is none in a folder of the program."""
+    name = os.path.normpath(path)
+    if os.path.isabs(name) or name.startswith("..") or "\0" in name:  # noqa: PTH117
+        return None
+    places = [box / name, *(box / root / name for root in _ROOTS)]
+    inside = [place for place in places if any(place.is_relative_to(box / root) for root in _ROOTS)]
+    return next((place for place in inside if place.exists()), None)
+
+
+def _is_inside(file: Path, box: Path) -> bool:
+    real = file.resolve()
+    return any(real.is_relative_to(box / root) for root in _ROOTS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
