@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launcher.core import Collected, Driver, Fetched, Run
+from launcher.core import Collected, Driver, Fetched, Instance, Run
 from launcher.core.errors import HeldError, UsageError
 from launcher.decisions.policy import HOLD_S
 from launcher.flow.machines import machines_of
@@ -12,21 +12,39 @@ from launcher.flow.services import Services
 
 
 def pull_path(run: Run, services: Services, path: str, *, folder: str) -> Fetched:
-    """Download one file or folder that the program wrote, also while another launcher drives the run."""
-    machines = machines_of(run, services.provider)
-    if not machines:
+    """Download one file or folder that the program wrote, also while another launcher drives the run.
+
+    Of several nodes each may have it; those of the further ones come to folders of their own.
+    """
+    got: list[Fetched] = []
+    for node in (run, *services.ledger.runs(leader=run.id)):
+        for machine in machines_of(node, services.provider)[:1]:
+            target = replace(node, out_dir=folder + node.out_dir.removeprefix(run.out_dir))
+            got.append(_fetch(target, machine, services, path))
+    if not got:
         raise UsageError(f"{run.id} no longer has a machine; its downloaded outputs are in {run.out_dir}")
-    target = replace(run, out_dir=folder)
-    services.output_store.check(target)
-    remote = services.provider.connect(machines[0])
-    try:
-        fetched = services.output_store.fetch(target, remote, path)
-    finally:
-        remote.close()
+    fetched = next((one for one in got if one.files or one.damaged), got[0])
     if not (fetched.files or fetched.damaged):
         why = fetched.left_out.files[0].why if fetched.left_out.files else "there is no file"
         raise UsageError(f"{path}: {why}", hint=f"vastrun why {run.id}")
-    return fetched
+    if len(got) == 1:
+        return fetched
+    return Fetched(
+        files=sum(one.files for one in got),
+        bytes=sum(one.bytes for one in got),
+        damaged=tuple(name for one in got for name in one.damaged),
+        left_out=fetched.left_out,
+        renamed={name: place for one in got for name, place in one.renamed.items()},
+    )
+
+
+def _fetch(target: Run, machine: Instance, services: Services, path: str) -> Fetched:
+    services.output_store.check(target)
+    remote = services.provider.connect(machine)
+    try:
+        return services.output_store.fetch(target, remote, path)
+    finally:
+        remote.close()
 
 
 def pull(run: Run, services: Services, *, folder: str) -> Collected:

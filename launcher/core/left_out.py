@@ -32,7 +32,7 @@ class LeftOutFile:
 
     @property
     def is_weights(self) -> bool:
-        """Return True for a model's weights or a checkpoint, as far as name and size tell."""
+        """Return True for a model's weights or a checkpoint, by its name and size."""
         return looks_like_weights(self.path, self.size)
 
 

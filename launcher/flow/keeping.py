@@ -41,7 +41,7 @@ def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
                 context.tell("all files that look like weights are downloaded")
                 return True
             request = context.user_request()
-            leaves = request is UserRequest.DETACH
+            leaves = request in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
             if leaves or (request is not before and request.cause is not None):
                 return not leaves
             if not _is_there(context):

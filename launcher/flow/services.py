@@ -34,6 +34,6 @@ class Services:
     runs_at_once: Callable[[], int] = lambda: 1
     """How many this launcher drives now."""
     ask_to_keep: Callable[[str, Callable[[], bool]], KeepAnswer | None] = lambda _files, _settled: None
-    """Asks the user what becomes of files that are only on the machine, until that is true; None: no terminal."""
+    """Asks what becomes of files that are only on the machine, until that is true; None: no terminal."""
     may_go_on: Callable[[], None] = lambda: None
     """Raises what the launcher could not go on with on another node of the run."""

@@ -24,6 +24,7 @@ from tests.launcher.flow.test_fault_matrix import (
     drive_to_the_end,
 )
 from tests.launcher.world import RUN_ID, World
+from tests.slow import slow
 
 WEIGHTS = LeftOutFile(path="code/w.pt", why="not named in outputs", size=10**9, named=False)
 COLLECT_S = 1800.0
@@ -196,7 +197,7 @@ def test_of_a_run_that_its_batch_ended_nothing_is_kept(tmp_path: Path) -> None:
     assert world.kept_s() < 60
 
 
-@pytest.mark.parametrize("nth", [1, 3, 40])
+@pytest.mark.parametrize("nth", [1, *slow((3,), (40,))])
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(
     ("verb", "trouble"),
