@@ -53,6 +53,11 @@ def _left_out(entries: Any, count: Any) -> bytes:
     return json.dumps({"files": [], "left_out": entries, "left_out_count": count}).encode()
 
 
+def _left_out_file(**changes: Any) -> Lie:
+    """A manifest that leaves out one file, which looks like weights."""
+    return Lie(files={layout.MANIFEST: _left_out([{"path": "w.pt", "why": "x", "size": 10**9} | changes], 1)})
+
+
 def _failed_step(**changes: Any) -> Lie:
     """There is no outcome, so that the step decides."""
     end = {"step": "30-unpack", "exit_code": 1, "seconds": 1.0} | changes
@@ -224,23 +229,12 @@ LIES: Mapping[str, Lie] = {
     "manifest that leaves out without end": Lie(
         files={layout.MANIFEST: _left_out([{"path": "x", "why": "y"}] * 10_000, 1)}
     ),
-    "manifest that leaves out less than nothing": Lie(
-        files={layout.MANIFEST: _left_out([{"path": "w.pt", "why": "x", "size": -1}], 1)}
+    "manifest that leaves out less than nothing": _left_out_file(size=-1),
+    "manifest that leaves out more than any disk": _left_out_file(size=10**18),
+    "manifest that leaves out a file of the user's": replace(
+        _left_out_file(path="../../etc/passwd.pt"), harmless=True
     ),
-    "manifest that leaves out more than any disk": Lie(
-        files={layout.MANIFEST: _left_out([{"path": "w.pt", "why": "x", "size": 10**18}], 1)}
-    ),
-    "manifest that leaves out files elsewhere": Lie(
-        files={
-            layout.MANIFEST: _left_out(
-                [{"path": f"{up}/etc/passwd.pt", "why": "x", "size": 10**9} for up in ("", "../../..")], 2
-            )
-        },
-        harmless=True,
-    ),
-    "manifest that leaves out what is named by a number": Lie(
-        files={layout.MANIFEST: _left_out([{"path": "w.pt", "why": "x", "size": 5, "named": 2}], 1)}
-    ),
+    "manifest that leaves out what is named by a number": _left_out_file(named=2),
     "manifest that leaves out numbers": Lie(files={layout.MANIFEST: _left_out([1], "many")}),
     "outcome with last lines that steer": _outcome(
         **_FAILED, first_failure=_RANKS[0] | {"exit_code": 2, "last_lines": f"{STEERING}\n{MARKUP}"}
