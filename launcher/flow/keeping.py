@@ -16,8 +16,8 @@ from trainer.contract import layout
 
 _POLL_S = 5.0
 _MAX_NAMED = 5
-_NOT_KEPT = (Cause.PRUNED, Cause.SLOW, Cause.PREEMPTED)
-"""Ends after which the machine, or what it made, is of no more use."""
+_EXCLUDED_CAUSES = (Cause.PRUNED, Cause.SLOW, Cause.PREEMPTED)
+"""Causes for which the machine is destroyed at once."""
 
 
 def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
@@ -28,9 +28,9 @@ def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
     """
     weights = context.services.output_store.left_out(context.run).weights
     until = policy.keep_until(context.spec, context.run)
-    if not weights or cause in _NOT_KEPT or context.now() >= until or not _may_wait(context):
+    if not weights or cause in _EXCLUDED_CAUSES or context.now() >= until or not _may_wait(context):
         return True
-    context.tell(_kept_text(context, LeftOutFiles(files=weights, count=len(weights)), until))
+    context.tell(_text_of(context, LeftOutFiles(files=weights, count=len(weights)), until))
     before, leaves = context.user_request(), False
     with suppress(OverError):
         if not _ask(context, weights, until):
@@ -68,7 +68,7 @@ def _ask(context: RunContext, weights: Sequence[LeftOutFile], until: float) -> b
 
 
 def _download_all(context: RunContext) -> None:
-    """Download what was left out; what fails is told, and can be pulled."""
+    """Download what was left out; a failure is reported, and the files can still be pulled."""
     try:
         fetched = context.services.output_store.fetch(context.run, context.remote(), None)
     except (ProviderError, NoRoomError) as error:
@@ -103,7 +103,7 @@ def _is_there(context: RunContext) -> bool:
     return True
 
 
-def _kept_text(context: RunContext, weights: LeftOutFiles, until: float) -> str:
+def _text_of(context: RunContext, weights: LeftOutFiles, until: float) -> str:
     run_id = context.run.leader or context.run.id
     named = ", ".join(file_text(file) for file in weights.files[:_MAX_NAMED])
     more = ", ..." if weights.count > _MAX_NAMED else ""

@@ -40,19 +40,19 @@ def fetch(
     listing = listed(small_file(remote, name, caps.SMALL_FILES[layout.MANIFEST]), disk_bytes)
     files = [file for file in listing.files if _is_program_file(file)]
     # Nothing else may be replaced here: evidence, checkpoints, the log.
-    others = [file.path for file in listing.files if not _is_program_file(file)]
-    wanted = {
+    rejected = [file.path for file in listing.files if not _is_program_file(file)]
+    requested = {
         _own_place(out, place, file): file for place, file in places(out, files, disk_ignores_case).items()
     }
-    damaged = [*bring(out, wanted, remote, sweep=False), *listing.refused, *others]
-    home = [place for place in wanted if place.is_file()]
+    damaged = [*bring(out, requested, remote, sweep=False), *listing.refused, *rejected]
+    home = [place for place in requested if place.is_file()]
     return Fetched(
         files=len(home),
         bytes=sum(place.stat().st_size for place in home),
         damaged=tuple(damaged),
         renamed={
             file.path: str(place.relative_to(out))
-            for place, file in wanted.items()
+            for place, file in requested.items()
             if place != place_of(out, file.path)
         },
         left_out=listing.left_out,
