@@ -1,4 +1,4 @@
-# One word each: quickstart, test, integration, slow, lint, check, pythons, torch, versions, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, integration, slow, lint, check, pythons, torch, versions, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, frameworks, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -17,7 +17,7 @@ GPU_PYTHON = $(if $(filter file default,$(origin PYTHON)),$(firstword $(wildcard
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test integration slow lint check pythons torch versions wheel image messages schemas docs format bench gpu proof chaos fuzz clean
+.PHONY: help quickstart test integration slow lint check pythons torch versions wheel image messages schemas docs format bench gpu proof chaos frameworks fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -90,12 +90,16 @@ chaos: $(STAMPS)/dev ## RUNS runs (40), or BATCHES, with troubles by SEED (0) on
 		--runs $(RUNS) --parallel $(if $(HOSTILE),16,8) $(if $(MINUTES),--minutes $(MINUTES)) \
 		$(if $(DOCKER),--docker $(DOCKER)) $(if $(HOSTILE),--hostile)))
 
+frameworks: $(STAMPS)/frameworks ## Train the programs of examples/ RUNS (10) times each, with machines destroyed by SEED (0) on an emulated Vast
+	$(VENV)-frameworks/bin/python -m benchmarks chaos --frameworks --seed $(SEED) --parallel $(or $(PARALLEL),4) \
+		--runs $(if $(filter file,$(origin RUNS)),10,$(RUNS)) $(if $(PROGRAMS),--programs $(PROGRAMS))
+
 fuzz: $(STAMPS)/dev ## Try FUZZ (100000) lies of a box, all attacks of a market, 64 trainings of random options
 	FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/hostile/test_fuzz.py tests/hostile/test_lies.py \
 		tests/e2e/test_vast_market.py tests/trainer/engine/test_random_options.py
 
 clean: ## Remove what set-up made
-	rm -rf $(VENV) .venv-torch-* build/site build/torch-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-frameworks .venv-torch-* build/site build/torch-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
@@ -112,6 +116,12 @@ $(STAMPS)/dev: pyproject.toml constraints.txt requirements/providers.txt tests/a
 	@$(PIP) --constraint constraints.txt --editable '.[trainer,export,dev,bench]'
 	@$(PIP) --no-deps --require-hashes --requirement tests/axe.txt
 	@mkdir -p $(STAMPS) && touch $(STAMPS)/trainer $@
+
+# The packages of $(VENV), and on top of them those of the frameworks that it lacks.
+$(STAMPS)/frameworks: requirements/frameworks.txt $(STAMPS)/dev
+	@echo 'setting up $(VENV)-frameworks: what the programs of examples/ need (once)'
+	@requirements/frameworks.sh $(VENV) $(VENV)-frameworks
+	@touch $@
 
 $(STAMPS)/docs: pyproject.toml constraints.txt requirements/launcher.txt | $(BIN)/python
 	@echo 'setting up $(VENV): the launcher, and what builds its documentation (once)'

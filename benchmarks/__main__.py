@@ -107,6 +107,12 @@ def main() -> None:
 
 
 def _chaos(options: argparse.Namespace) -> bool:
+    if options.frameworks:
+        from benchmarks.chaos import frameworks
+
+        return frameworks.run(
+            runs=options.runs, seed=options.seed, parallel=options.parallel, only=options.programs
+        )
     if options.slurm:
         from benchmarks.chaos import slurm
 
@@ -146,6 +152,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--parallel", type=int, default=4, help="chaos: so many at once")
     parser.add_argument("--docker", metavar="IMAGE", help="chaos: the boxes are containers of that image")
     parser.add_argument("--minutes", type=float, default=0.0, help="chaos: how long each program works")
+    parser.add_argument(
+        "--frameworks", action="store_true", help="chaos: the programs of examples/, machines destroyed"
+    )
+    parser.add_argument(
+        "--programs", nargs="*", default=(), metavar="PROGRAM", help="chaos --frameworks: only these"
+    )
     parser.add_argument("--slurm", action="store_true", help="chaos: on a real Slurm of this computer")
     parser.add_argument("--nodes", type=int, default=1, help="chaos: each run on so many boxes, or of Slurm")
     parser.add_argument("--hostile", action="store_true", help="chaos: every box lies")

@@ -106,6 +106,8 @@ def _begin(out: Path, remote: Remote, disk_bytes: float) -> _Copy | None:
     copy = _Copy(out=out, name=name, files=listing.files)
     if not listing.files or listing.refused or copy.mark.exists():
         return None
+    if any(file.path.casefold() == MANIFEST for file in listing.files):
+        return None  # it would count as downloaded before it was
     # All of it must fit before its first byte comes: half a checkpoint is of no use.
     need_space(out, sum(file.size for file in listing.files))
     # The training removes old checkpoints meanwhile; this one must outlast its download.

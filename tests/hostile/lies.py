@@ -64,7 +64,7 @@ def _failed_step(**changes: Any) -> Lie:
     return Lie(files={layout.STEPS: json.dumps(end).encode() + b"\n", layout.OUTCOME: b""})
 
 
-def _entry(name: str, content: bytes = b"evil", **changes: Any) -> Lie:
+def entry(name: str, content: bytes = b"evil", **changes: Any) -> Lie:
     entry = {"path": name, "size": len(content), "sha256": sha256(content).hexdigest()}
     return Lie(files={name: content}, listed=(entry | changes,))
 
@@ -75,7 +75,7 @@ def _line(step: int, **values: Any) -> bytes:
 
 
 def _picture(content: bytes, name: str = "fields.png") -> Lie:
-    return replace(_entry(f"{layout.EVALUATION}/{name}", content), harmless=True)
+    return replace(entry(f"{layout.EVALUATION}/{name}", content), harmless=True)
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
@@ -144,7 +144,6 @@ PNG = (
 )
 """Two by two pixels."""
 _HUGE = (60_000).to_bytes(4) * 2 + b"\x08\x00\x00\x00\x00"
-_LATEST = f"{layout.CHECKPOINTS}/latest.json"
 
 LIES: Mapping[str, Lie] = {
     # What the box says of its training while it runs.
@@ -304,34 +303,34 @@ LIES: Mapping[str, Lie] = {
     ),
     "steps that are large": Lie(files={layout.STEPS: b'{"step": "x"}\n' * 900_000}, harmless=True),
     # The list of its files.
-    "file of no size on earth": _entry("run/outputs/a", size=10**18),
-    "file larger than its disk": _entry("run/outputs/a", size=10**12),
-    "file of negative size": _entry("run/outputs/a", size=-1),
-    "file with a size that is text": _entry("run/outputs/a", size="4"),
-    "file with a checksum that is a path": _entry("run/outputs/a", sha256="../../../../evil"),
-    "file whose path is a number": _entry("run/outputs/a", path=3),
-    "file that is not what is listed": _entry("run/outputs/a", sha256="0" * 64),
-    "path that is absolute": _entry("/etc/evil"),
-    "path that is absolute twice": _entry("//etc/passwd"),
-    "path that is absolute below run": _entry("run//etc/evil"),
-    "path that leads out": _entry("run/../../../evil"),
-    "path of what is on its way": _entry(".incoming"),
-    "path below what is on its way": _entry("run/.incoming/x"),
-    "path of our own mark": _entry("run/.vastrun"),
-    "path that is a folder": _entry("run/checkpoints"),
-    "path of the folder itself": _entry("run"),
-    "path with a zero": _entry("run/outputs/a\0b"),
-    "path that is too long": _entry("run/outputs/" + "d/" * 900 + "a"),
-    "name that is too long": _entry("run/outputs/" + "a" * 300),
-    "name that steers": _entry("run/outputs/\x1b[2J\u202e"),
-    "name with half a character": _entry("run/outputs/\ud800"),
-    "git settings": _entry("run/.git/config", b"[core]\n\tfsmonitor = touch evil\n"),
-    "git settings in capitals": _entry("code/.GIT/config"),
-    "git attributes": _entry("run/outputs/.gitattributes"),
-    "git ignores nothing": _entry("run/.gitignore"),
+    "file of no size on earth": entry("run/outputs/a", size=10**18),
+    "file larger than its disk": entry("run/outputs/a", size=10**12),
+    "file of negative size": entry("run/outputs/a", size=-1),
+    "file with a size that is text": entry("run/outputs/a", size="4"),
+    "file with a checksum that is a path": entry("run/outputs/a", sha256="../../../../evil"),
+    "file whose path is a number": entry("run/outputs/a", path=3),
+    "file that is not what is listed": entry("run/outputs/a", sha256="0" * 64),
+    "path that is absolute": entry("/etc/evil"),
+    "path that is absolute twice": entry("//etc/passwd"),
+    "path that is absolute below run": entry("run//etc/evil"),
+    "path that leads out": entry("run/../../../evil"),
+    "path of what is on its way": entry(".incoming"),
+    "path below what is on its way": entry("run/.incoming/x"),
+    "path of our own mark": entry("run/.vastrun"),
+    "path that is a folder": entry("run/checkpoints"),
+    "path of the folder itself": entry("run"),
+    "path with a zero": entry("run/outputs/a\0b"),
+    "path that is too long": entry("run/outputs/" + "d/" * 900 + "a"),
+    "name that is too long": entry("run/outputs/" + "a" * 300),
+    "name that steers": entry("run/outputs/\x1b[2J\u202e"),
+    "name with half a character": entry("run/outputs/\ud800"),
+    "git settings": entry("run/.git/config", b"[core]\n\tfsmonitor = touch evil\n"),
+    "git settings in capitals": entry("code/.GIT/config"),
+    "git attributes": entry("run/outputs/.gitattributes"),
+    "git ignores nothing": entry("run/.gitignore"),
     "file and folder of one name": Lie(
         files={"run/outputs/a": b"evil", "run/outputs/a/b": b"evil"},
-        listed=(*_entry("run/outputs/a").listed, *_entry("run/outputs/a/b").listed),
+        listed=(*entry("run/outputs/a").listed, *entry("run/outputs/a/b").listed),
     ),
     "list that is no list": Lie(files={layout.MANIFEST: b'{"files": {}}'}),
     "list that is large": Lie(files={layout.MANIFEST: b'{"files": [' + b"{}," * 6_000_000 + b"{}]}"}),
@@ -345,26 +344,7 @@ LIES: Mapping[str, Lie] = {
     "picture of no size on earth": _picture(PNG[:8] + _chunk(b"IHDR", _HUGE) + PNG[33:]),
     "picture that is large": _picture(PNG[:-12] + _chunk(b"IDAT", bytes(2 << 20)) + PNG[-12:]),
     "picture whose name is markup": _picture(PNG, "a'\"><b onclick=evil>.png"),
-    # Checkpoints that are to come home before the end.
-    "newest checkpoint elsewhere": Lie(files={_LATEST: b'{"path": "../../../evil"}'}),
-    "newest checkpoint that is large": Lie(files={_LATEST: b'{"path": "' + b"x" * 100_000 + b'"}'}),
-    "checkpoint without an end": Lie(
-        files={
-            _LATEST: b'{"step": 7, "path": "step-000007"}',
-            f"{layout.CHECKPOINTS}/step-000007/manifest.json": json.dumps(
-                {"step": 7, "files": [_entry("x", size=10**14).listed[0]]}
-            ).encode(),
-        }
-    ),
-    "checkpoint that leads out": Lie(
-        files={
-            _LATEST: b'{"step": 7, "path": "step-000007"}',
-            f"{layout.CHECKPOINTS}/step-000007/manifest.json": json.dumps(
-                {"step": 7, "files": [_entry("../../../../evil").listed[0]]}
-            ).encode(),
-        }
-    ),
-    "file that is larger than this computer's disk": _entry("run/outputs/large", size=99 * 10**9),
+    "file that is larger than this computer's disk": entry("run/outputs/large", size=99 * 10**9),
     # Its lease, before anything was shipped.
     "lease of no state": Lie(files={layout.LEASE_STATE: f"state={STEERING}\n".encode()}, harmless=True),
     "lease that is large": Lie(files={layout.LEASE_STATE: b"state=armed\n" * 100_000}, harmless=True),

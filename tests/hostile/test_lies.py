@@ -22,11 +22,15 @@ from launcher.decisions.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
 from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.hostile.boxes import LyingMarket, Since
-from tests.hostile.lies import LIES, Lie
+from tests.hostile.checkpoint_lies import CHECKPOINT_LIES
+from tests.hostile.lies import LIES as OTHER_LIES
+from tests.hostile.lies import Lie
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.inbox import inbox
 from tests.launcher.ui.report.reading import assert_sound
+from trainer.contract.checkpoint_folder import verify
 
+LIES = {**OTHER_LIES, **CHECKPOINT_LIES}
 LIMIT_USD = 3.0
 """What the job allows."""
 HONEST = Training()
@@ -189,6 +193,13 @@ def assert_nothing_evil(folder: Path) -> None:
             assert inside[0] == "out", path
     assert (folder / "out" / ".gitignore").read_bytes() == b"*\n"
     assert_harmless_pages(folder / "out")
+    assert_whole_checkpoints(folder / "out" / "checkpoints")
+
+
+def assert_whole_checkpoints(folder: Path) -> None:
+    """Each checkpoint that has its place is as its manifest says."""
+    for checkpoint in folder.glob("*/"):
+        assert {file.path for file in verify(checkpoint).files}, checkpoint
 
 
 def assert_harmless_pages(out: Path) -> None:

@@ -35,6 +35,7 @@ class World:
         self.screen = FakeScreen()
         self.user_requests = FakeUserRequests(self.clock)
         self.dead: set[str] = set()
+        self.out_dir = "/nowhere"
         self.wrong_by_s = 0.0
         """How far the launchers' clocks are from the true one."""
         self.plan = Plan(self.market)
@@ -89,7 +90,7 @@ class World:
             return drive(run, self.spec, told)
 
     def _begun(self, services: Services) -> Run:
-        return begin(self.spec, dump_job(self.spec), services, run_id=RUN_ID, out_dir="/nowhere")
+        return begin(self.spec, dump_job(self.spec), services, run_id=RUN_ID, out_dir=self.out_dir)
 
     def run(self) -> Run:
         """The row."""
