@@ -167,11 +167,11 @@ class CheckpointWatcher:
         return entry.was_renamed and self._linked.isdisjoint(file.id for file in entry.files)
 
     def _was_complete(self, entry: Entry) -> bool:
-        """Tell whether it was closed, and had stood still for long enough, while the program still ran."""
+        """Tell whether two looks saw it closed, and still for long enough, while the program still ran."""
         seen = self._sightings.get(entry.name)
         if seen is None or seen.was_open or seen.signature != signature_of(entry):
             return False
-        return seen.at - seen.since >= entry.quiet_s
+        return seen.at > seen.since and seen.at - seen.since >= entry.quiet_s
 
     def _changed(self) -> list[Entry]:
         """Return what was saved since the newest checkpoint taken, the newest first."""

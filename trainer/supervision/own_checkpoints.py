@@ -16,6 +16,7 @@ from trainer.contract.job import Job
 from trainer.contract.stop_budget import CHECKPOINT_S
 from trainer.supervision.checkpoint_restore import restore_newest, set_aside
 from trainer.supervision.checkpoint_watcher import POLL_S, CheckpointWatcher
+from trainer.supervision.rank_process import read_processes
 from trainer.supervision.stop import StopRequest
 
 LAST_LOOK_S = 300.0
@@ -54,7 +55,7 @@ class OwnCheckpoints:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look for new checkpoints while the program runs, in a separate thread."""
+        """Look for new checkpoints in a separate thread while all ranks of the program live."""
         if self.watcher is None:
             yield
             return
@@ -79,6 +80,8 @@ class OwnCheckpoints:
 
     def _watch(self, watcher: CheckpointWatcher) -> None:
         while not self._stopping.wait(min(POLL_S, watcher.settings.every_s)):
+            if any(process.exit_code for process in read_processes(self.box)):
+                return  # what a killed rank left half written stands still too: the last look judges it
             try:
                 watcher.poll(time.monotonic())
             except OSError as error:  # a full disk, a folder that is removed meanwhile

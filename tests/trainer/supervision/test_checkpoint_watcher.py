@@ -53,6 +53,16 @@ def test_what_a_killed_writer_left_is_never_taken_and_is_said_to_be_incomplete(w
     assert watching.watcher.incomplete == ("checkpoints/step_2.pkl",)
 
 
+def test_one_look_at_what_a_killed_writer_left_does_not_prove_it_complete(watching: Watching) -> None:
+    writer = Writer(watching.path("checkpoints/step_2.pkl"))
+    watching.poll()
+    writer.kill()
+    watching.poll()
+    watching.watcher.last_look(ended_well=False)
+    assert watching.taken() == []
+    assert watching.watcher.incomplete == ("checkpoints/step_2.pkl",)
+
+
 def test_the_last_look_takes_what_a_program_saved_just_before_it_ended_well(watching: Watching) -> None:
     for step in (1, 2, 3):
         watching.path(f"checkpoints/step_{step}.pkl").write_bytes(b"weights")

@@ -94,6 +94,26 @@ def test_a_killed_program_continues_from_its_newest_complete_checkpoint_with_the
     assert (outcome.checkpoint.step, outcome.checkpoint.intact) == (40, True)
 
 
+def test_half_a_file_of_a_killed_rank_is_not_kept_while_the_other_ranks_live_on(
+    launched: list[Launched], tmp_path: Path
+) -> None:
+    dies = """
+        import time
+        path = Path("checkpoints/step_10.pkl")
+        if os.environ["RANK"] == "1":
+            time.sleep(60)
+        path.parent.mkdir(exist_ok=True)
+        with path.open("wb") as file:
+            file.write(b"half")
+            file.flush()
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    run = start(launched, tmp_path / "box", dies, ranks=2)
+    assert run.outcome().reason == "signal"
+    assert newest_first(run.box / layout.CHECKPOINTS) == []
+
+
 def test_a_machine_that_comes_next_continues_from_the_folder_that_was_kept_while_the_first_one_ran(
     launched: list[Launched], tmp_path: Path
 ) -> None:
