@@ -14,7 +14,7 @@ from launcher.gate import caps
 from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.gate.manifest import INCOMING, listed
 from launcher.gate.reading import small_file
-from launcher.outputs.checkpoints import LATEST, prune
+from launcher.outputs.checkpoints import LATEST, MANIFEST, prune
 from launcher.outputs.folder import place_of
 from launcher.outputs.incoming import grow, part_of
 from launcher.outputs.places import IgnoresCase, places
@@ -83,8 +83,9 @@ def bring(out: Path, requested: Mapping[Path, FileSum], remote: Remote, *, sweep
     missing = {place: file for place, file in requested.items() if not is_home(place, file)}
     if missing:
         need_space(out, sum(file.size for file in missing.values()) - _size_of(out / INCOMING))
-    # The file that names the newest checkpoint comes after it: a machine may be lost in between.
-    in_order = sorted(missing.items(), key=lambda item: item[0].name == LATEST)
+    # A machine may be lost in between: a checkpoint counts by its manifest, which comes after its files. The
+    # file that names the newest one comes after that.
+    in_order = sorted(missing.items(), key=lambda item: (item[0].name == LATEST, item[0].name == MANIFEST))
     damaged = [file.path for place, file in in_order if not _brought(out, place, file, remote)]
     if sweep:
         shutil.rmtree(out / INCOMING, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import closing
 from pathlib import Path
@@ -135,3 +136,56 @@ def test_machines_that_a_killed_launcher_held_are_used_or_ended_by_the_next(
     assert done.exit_code == 0, done.err
     assert [point["verdict"] for point in done.json()["points"]] == ["SUCCEEDED"] * 4
     assert len(vast.billing.meters) <= 3 and len(vast.instances) == 0, done.err
+
+
+CONTINUES = """\
+import os, sys, zipfile
+from pathlib import Path
+
+resume = os.environ["VASTRUN_RESUME"]
+step = int(zipfile.ZipFile(resume).read("step")) if resume else 0
+print("point", sys.argv[1], "continues after step", step, flush=True)
+Path("own").mkdir(exist_ok=True)
+for number in range(step + 10, 41, 10):
+    with zipfile.ZipFile(f"own/step_{number}.pt", "w") as file:  # as torch.save does
+        file.writestr("step", str(number))
+    if sys.argv[1] == "1" and number == 20 and not resume:
+        Path("own/step_30.pt").write_bytes(b"PK\\x03\\x04 half")
+        sys.exit(3)
+print("all is well", flush=True)
+"""
+CONTINUES_JOB = """\
+name: continues
+resources: {gpus: 0, disk_gb: 8}
+ranks: 1
+limits: {hours: 0.2, usd: 0.5}
+env: {PYTHONPATH: %s}
+code: {path: code}
+command: python train.py {n}
+checkpoints: own/*
+success: {log: all is well}
+"""
+
+
+@pytest.mark.slow
+def test_a_failed_point_that_is_tried_again_continues_from_its_own_newest_checkpoint(
+    rented: Terminal, vast: VastEmulator
+) -> None:
+    (rented.folder / "code").mkdir()
+    (rented.folder / "code" / "train.py").write_text(CONTINUES)
+    (rented.folder / "job.yaml").write_text(CONTINUES_JOB % WITH_STUB_TORCH[1].rpartition("=")[2])
+    (rented.folder / "batch.yaml").write_text(
+        "name: own\njob: job.yaml\ngrid: {n: [1, 2]}\nlimits: {usd: 10, parallel: 2}\n"
+    )
+    assert rented.type("batch", "submit", "batch.yaml", "--provider", "vast", "-y").exit_code == 5
+    done = rented.type("batch", "retry", "own", "--json")
+
+    assert done.exit_code == 0, done.err
+    assert [point["verdict"] for point in done.json()["points"]] == ["SUCCEEDED"] * 2
+    logs = [path.read_text() for path in (rented.folder / "batches" / "own").glob("*/log.txt")]
+    starts = sorted(re.findall(r"rank0 (point \d continues after step \d+)", "".join(logs)))
+    assert starts == [
+        *("point 1 continues after step 0", "point 1 continues after step 20"),
+        "point 2 continues after step 0",
+    ]
+    assert len(vast.billing.meters) == 3 and len(vast.instances) == 0

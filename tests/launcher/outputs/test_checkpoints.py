@@ -330,3 +330,12 @@ def test_the_file_that_names_the_newest_is_collected_last(home: Home, box: Train
     box.end()
     home.collect()
     assert box.asked[-1][0] == f"{layout.CHECKPOINTS}/latest.json"
+
+
+def test_a_manifest_is_collected_after_the_files_of_its_checkpoint(home: Home, box: TrainingBox) -> None:
+    """A machine that is lost in between leaves none that counts."""
+    box.save(20, {"state.pt": b"20", "zone": b"more"})
+    box.end()
+    home.collect()
+    asked = [path.rpartition("step-000020/")[2] for path, _ in box.asked if "step-000020" in path]
+    assert asked == ["state.pt", "zone", "manifest.json"]
