@@ -8,6 +8,7 @@ import re
 from launcher.config import load_job
 from tests.docs.markdown import DOCS, PAGES, blocks
 
+EXAMPLES = DOCS.parent / "examples"
 _FRAMEWORKS = ("own-script.md", "lightning.md", "accelerate.md", "hugging-face.md")
 
 
@@ -36,3 +37,13 @@ def test_every_program_of_a_page_is_python() -> None:
         for language, code in blocks(page.read_text(encoding="utf-8")):
             if language == "python" and page.name != "README.md":
                 ast.parse(code, page.name)
+
+
+def test_every_program_of_examples_has_a_job_that_names_its_checkpoints() -> None:
+    programs = sorted(EXAMPLES.glob("*/train.py"))
+    assert len(programs) == 5
+    for program in programs:
+        ast.parse(program.read_text(encoding="utf-8"), program.name)
+        job = load_job(program.with_name("job.yaml").read_text(encoding="utf-8"), program.parent.name)
+        assert job.checkpoints.files and job.retry["lost"]
+        assert program.parent.name in (DOCS / "own-checkpoints.md").read_text(encoding="utf-8")

@@ -12,15 +12,24 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 
 from benchmarks.chaos.frameworks.judgement import Judged, Weights
-from benchmarks.chaos.frameworks.launches import Continued, continue_run, train, train_undisturbed
+from benchmarks.chaos.frameworks.launches import (
+    Continued,
+    TooLateError,
+    continue_run,
+    train,
+    train_undisturbed,
+)
 from benchmarks.chaos.frameworks.plans import PROGRAMS, Program, plan
 
+_TRIES = 3
+"""How often a trial is made in which a machine is to be destroyed before its program is done."""
 _COLUMNS: Mapping[str, str] = {
     "runs": "runs",
     "machines destroyed": "destroyed",
-    "before the first checkpoint": "early",
+    "before a checkpoint was downloaded": "early",
     "continued from the newest": "continued",
     "same weights": "same",
     "largest difference": "difference",
@@ -65,6 +74,9 @@ def run(*, runs: int = 10, seed: int = 0, parallel: int = 4, only: Sequence[str]
 
 
 def _trial(program: Program, seed: int, number: int, expected: Weights) -> Judged:
+    for _ in range(_TRIES - 1):
+        with suppress(TooLateError):
+            return train(plan(program, seed, number), expected)
     return train(plan(program, seed, number), expected)
 
 

@@ -19,7 +19,7 @@ from benchmarks.chaos.frameworks.judgement import (
     newest_in,
     starts_in,
 )
-from benchmarks.chaos.frameworks.plans import STEP_S, Plan, Program
+from benchmarks.chaos.frameworks.plans import LAST_STEP, STEP_S, Plan, Program
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.asking import ask
@@ -29,6 +29,10 @@ from tests.waiting import eventually
 _MAX_S = 900.0
 _POLL_S = 0.02
 _STEP = re.compile(r"^step (\d+)\b", re.MULTILINE)
+
+
+class TooLateError(Exception):
+    """A program on a busy computer had done its last step before its machine was destroyed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +67,7 @@ def train_undisturbed(program: Program) -> Weights:
 
 
 def train(plan: Plan, expected: Weights) -> Judged:
-    """Train, destroy each machine at its step, and judge what happened."""
+    """Train, destroy each machine at its step, and judge what happened. Raises TooLateError."""
     with _rented(seed=plan.number) as (terminal, vast):
         launch = terminal.start("launch", *_arguments(plan.program, step_s=STEP_S))
         logs = [_destroy(vast, launch, step, plan.delay_s) for step in plan.steps]
@@ -130,13 +134,18 @@ def _rented(seed: int = 0) -> Iterator[tuple[Terminal, VastEmulator]]:
 
 
 def _destroy(vast: VastEmulator, launch: Launch, step: int, delay_s: float) -> str:
-    """Destroy the machine after its program has done this step. Return what rank 0 had printed by then."""
+    """Destroy the machine after its program has done this step. Return what rank 0 had printed by then.
+
+    Raises TooLateError when there is nothing left to continue.
+    """
     deadline = time.monotonic() + _MAX_S
     while launch.process.poll() is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
         if _newest_step(_printed(vast)) >= step:
             time.sleep(delay_s)
             printed = _printed(vast)
+            if _newest_step(printed) >= LAST_STEP:
+                raise TooLateError
             for instance in list(vast.instances):
                 ask(vast, "DELETE", f"/api/v0/instances/{instance.id}/", {})
             return printed
@@ -144,10 +153,13 @@ def _destroy(vast: VastEmulator, launch: Launch, step: int, delay_s: float) -> s
 
 
 def _printed(vast: VastEmulator) -> str:
-    """Return what rank 0 of the rented machine has printed."""
+    """Return what rank 0 of the rented machine has printed, and nothing of one that is being removed."""
+    with vast.lock:
+        instances = list(vast.instances)
     printed = ""
-    for log in vast.folder.glob("C.*/root/vastrun/run/raw/rank-0.log"):
-        with suppress(FileNotFoundError):  # a machine that is being removed
+    for instance in instances:
+        with suppress(FileNotFoundError):
+            log = vast.folder / f"C.{instance.id}" / "root/vastrun/run/raw/rank-0.log"
             printed += log.read_text(errors="replace")
     return printed
 
