@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Pins the packages of the images, each with the hashes of all its files. Run it after constraints.txt has changed.
-# In: uv (pip install uv), constraints.txt; for torch's CPU build UV_FIND_LINKS or UV_INDEX. Out: the six files.
+# In: uv (pip install uv), constraints.txt; for torch's CPU build UV_FIND_LINKS or UV_INDEX. Out: the seven files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,3 +29,5 @@ needs trainer | pin trainer/requirements.txt --universal
 printf '%s\n' pip py-spy | pin requirements/image.txt --universal
 printf '%s\n' hatchling | pin requirements/build.txt --universal
 printf '%s\n' torch==2.13.0+cpu | pin requirements/torch-cpu.txt
+# What .venv lacks for them, in the versions that are there: none of it is in constraints.txt.
+grep -oE '^[a-z-]+==[^ ]+' requirements/frameworks.txt | pin requirements/frameworks.txt --universal --no-deps

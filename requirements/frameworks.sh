@@ -13,7 +13,8 @@ packages=$(packages_of "$2")
 printf "import site; site.addsitedir('%s')\n" "$(packages_of "$1")" >"$packages/base.pth"
 # This checkout comes first, wherever the other environment is from.
 pwd >"$packages/_checkout.pth"
-"$2/bin/python" -m pip --quiet --disable-pip-version-check install --no-deps --requirement requirements/frameworks.txt
+"$2/bin/python" -m pip --quiet --disable-pip-version-check install --no-deps --require-hashes \
+	--requirement requirements/frameworks.txt
 {
 	printf '#!%s\n' "$(cd "$2/bin" && pwd)/python"
 	printf 'import sys\n\nfrom launcher.cli import main\n\nsys.exit(main())\n'
