@@ -93,7 +93,9 @@ RULES: tuple[AdviceRule, ...] = (
     ),
     AdviceRule(
         causes=(Cause.USER_ERROR, Cause.SETUP),
-        detail=r"ends with a carriage return|\^M: bad interpreter|required file not found|\\r': command",
+        detail=r"ends with a carriage return|\^M: bad interpreter|required file not found|\\r': command"
+        # What `env` of GNU says after "bash\r: No such file or directory".
+        r"|to pass options in shebang lines",
         text="save the script with Unix line endings (LF, as dos2unix does); then: {edited}",
     ),
 )

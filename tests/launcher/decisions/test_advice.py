@@ -241,6 +241,7 @@ PROGRAM, TRAINING = dump_job(command_job()), dump_job(train_job())
         (TRAINING, Cause.OUT_OF_MEMORY, "rank 1 was killed by the kernel (out of memory)", "memory_gb"),
         (TRAINING, Cause.OUT_OF_MEMORY, "torch.OutOfMemoryError", "halve train.batch"),
         (PROGRAM, Cause.USER_ERROR, "go.sh: /bin/sh^M: bad interpreter: No such file", "LF"),
+        (PROGRAM, Cause.USER_ERROR, "env: use -[v]S to pass options in shebang lines", "LF"),
         (PROGRAM, Cause.USER_ERROR, "go.sh: line 2: $'\\r': command not found", "LF"),
         (
             PROGRAM,
