@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from launcher.config.program_index import Call, Function, Option, ProgramIndex, Scope, dotted
+from launcher.config.program_index import Call, Function, ProgramIndex, ProgramOption, Scope, dotted
 
 UNKNOWN = "\0"
 """Placeholder for what only a run of the program shows; becomes `*`."""
@@ -61,7 +61,7 @@ class PathReader:
             self._open.discard(id(node))
         return list(itertools.islice(found, _MAX_VALUES))
 
-    def defaults(self, option: Option) -> list[str]:
+    def defaults(self, option: ProgramOption) -> list[str]:
         """Return the values of an option that the command does not set."""
         return self.paths(option.default, self._any_file)
 

@@ -43,7 +43,7 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option:
+class ProgramOption:
     """An option of the program's command line."""
 
     flag: str
@@ -71,7 +71,7 @@ class ProgramIndex:
     """The function in which another one is defined, or the file."""
     files: dict[ast.Module, str] = field(default_factory=dict)
     """Paths from the folder of the job file; the program itself comes first."""
-    options: list[Option] = field(default_factory=list)
+    options: list[ProgramOption] = field(default_factory=list)
     called: dict[str, list[Call]] = field(default_factory=lambda: defaultdict(list))
     """The calls, by the last part of their name."""
     required_fields: list[str] = field(default_factory=list)
@@ -119,7 +119,7 @@ def _is_typer_command(index: ProgramIndex, function: Function, name: str) -> boo
     return name in run or any(dotted(each).endswith(".command") for each in decorators)
 
 
-def _parameters_as_options(function: Function) -> Iterator[Option]:
+def _parameters_as_options(function: Function) -> Iterator[ProgramOption]:
     places, defaults = function.args.args, function.args.defaults
     without: list[ast.expr | None] = [None] * (len(places) - len(defaults))
     for parameter, default in zip(places, [*without, *defaults], strict=True):
@@ -127,7 +127,7 @@ def _parameters_as_options(function: Function) -> Iterator[Option]:
         if isinstance(default, ast.Call):  # typer.Option("results")
             default = default.args[0] if default.args else None
         is_switch = isinstance(parameter.annotation, ast.Name) and parameter.annotation.id == "bool"
-        yield Option(
+        yield ProgramOption(
             flag=flag,
             name=parameter.arg,
             default=default,
@@ -216,7 +216,7 @@ def _field_default(value: ast.expr) -> ast.expr | None:
     return value
 
 
-def _option(call: Call) -> Option | None:
+def _option(call: Call) -> ProgramOption | None:
     flags = [
         arg.value for arg in call.node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
     ]
@@ -235,7 +235,7 @@ def _option(call: Call) -> Option | None:
     dest = _text(named.get("dest")) or long.lstrip("-").replace("-", "_")
     positional = not long.startswith("-")
     optional = _text(named.get("nargs")) in ("?", "*") or "default" in named
-    return Option(
+    return ProgramOption(
         flag=long,
         name=dest,
         default=named.get("default"),

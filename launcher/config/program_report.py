@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from launcher.config.path_values import OUTPUTS, PathReader
-from launcher.config.program_index import Option, ProgramIndex, index_program
+from launcher.config.program_index import ProgramIndex, ProgramOption, index_program
 from launcher.config.resume_method import ResumeMethod, resume_method, runs_lightning_command
 from launcher.config.writing_calls import OUTPUT_FOLDER, RESULTS
 from launcher.config.written_files import CHECKPOINT_FOLDER, Write, WrittenFiles, written_files
@@ -53,7 +53,7 @@ def report_of(trees: Mapping[str, ast.Module]) -> ProgramReport:
     )
 
 
-def _needs_folder(option: Option) -> bool:
+def _needs_folder(option: ProgramOption) -> bool:
     is_none = option.default is None or (
         isinstance(option.default, ast.Constant) and option.default.value is None
     )
@@ -61,7 +61,7 @@ def _needs_folder(option: Option) -> bool:
     return bool(is_none and is_folder and not option.is_switch and _FLAG.fullmatch(option.flag))
 
 
-def _folder(option: Option) -> str:
+def _folder(option: ProgramOption) -> str:
     return _CHECKPOINTS if CHECKPOINT_FOLDER.fullmatch(option.name) else RESULTS
 
 

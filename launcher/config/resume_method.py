@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from launcher.config.path_values import PathReader
-from launcher.config.program_index import Option, ProgramIndex
+from launcher.config.program_index import ProgramIndex, ProgramOption
 from launcher.config.writing_calls import is_false
 from launcher.config.written_files import Write
 
@@ -79,7 +79,7 @@ def _by_option(flag: str) -> ResumeMethod:
     return ResumeMethod(note=note, word=f"{{resume:{flag}}}")
 
 
-def _is_resume(option: Option) -> bool:
+def _is_resume(option: ProgramOption) -> bool:
     return bool(_RESUME_OPTION.fullmatch(option.name.lower()) and _FLAG.fullmatch(option.flag))
 
 

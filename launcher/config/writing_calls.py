@@ -28,7 +28,7 @@ _MAX_EXPRESSIONS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class WriteTarget:
     """File or folder that a call writes."""
 
     node: ast.expr | None
@@ -94,7 +94,7 @@ _DOTTED: Mapping[str, Writer] = {
 _TORCH_SAVE = ("torch.save", "xm.save", "accelerator.save")
 
 
-def targets_of(index: ProgramIndex, call: Call) -> Iterator[Target]:
+def targets_of(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     """Yield what a call writes, if it writes files."""
     found = list(_certain(index, call))
     yield from found
@@ -102,17 +102,17 @@ def targets_of(index: ProgramIndex, call: Call) -> Iterator[Target]:
         return
     for word in call.node.keywords:
         if word.arg and OUTPUT_FOLDER.fullmatch(word.arg) and call.last not in ("Namespace", "dict"):
-            yield Target(node=word.value, below=ALL_BELOW, is_certain=False, is_guess=True)
+            yield WriteTarget(node=word.value, below=ALL_BELOW, is_certain=False, is_guess=True)
 
 
-def _certain(index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _certain(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     writer = _DOTTED.get(call.name) or _SHARED.get(call.last)
     if call.name in _TORCH_SAVE:
         yield from _torch_save(index, call)
     elif writer is not None:
         path = call.argument(writer.place, *writer.keywords)
         if path is not None:
-            yield Target(node=path, below=writer.below, is_checkpoint=writer.is_checkpoint)
+            yield WriteTarget(node=path, below=writer.below, is_checkpoint=writer.is_checkpoint)
     elif _HF_ARGUMENTS.fullmatch(call.last):
         yield from _hugging_face(call)
     else:
@@ -121,11 +121,11 @@ def _certain(index: ProgramIndex, call: Call) -> Iterator[Target]:
             yield from special(index, call)
 
 
-def _torch_save(index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _torch_save(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     saved, path = call.argument(0, "obj"), call.argument(1, "f")
     if path is not None:
         is_state = saved is not None and _mentions_optimizer(index, call, saved)
-        yield Target(node=path, is_checkpoint=is_state, by_name=True)
+        yield WriteTarget(node=path, is_checkpoint=is_state, by_name=True)
 
 
 def _mentions_optimizer(index: ProgramIndex, call: Call, saved: ast.expr) -> bool:
@@ -141,87 +141,87 @@ def _mentions_optimizer(index: ProgramIndex, call: Call, saved: ast.expr) -> boo
     return False
 
 
-def _hugging_face(call: Call) -> Iterator[Target]:
+def _hugging_face(call: Call) -> Iterator[WriteTarget]:
     folder = call.argument(0, "output_dir")
     if folder is None and any(word.arg is None for word in call.node.keywords):
         return  # **arguments
     name = "" if folder is not None else "trainer_output/"
-    yield Target(node=folder, below=f"{name}{HF_CHECKPOINTS}", is_checkpoint=True)
-    yield Target(node=folder, below=f"{name}{_HF_OUTPUTS}")
+    yield WriteTarget(node=folder, below=f"{name}{HF_CHECKPOINTS}", is_checkpoint=True)
+    yield WriteTarget(node=folder, below=f"{name}{_HF_OUTPUTS}")
 
 
-def _hugging_face_options(index: ProgramIndex, _call: Call) -> Iterator[Target]:
+def _hugging_face_options(index: ProgramIndex, _call: Call) -> Iterator[WriteTarget]:
     """Yield what the Trainer writes to the folder that the command gives it."""
     if any(map(_HF_ARGUMENTS.fullmatch, index.names)):
-        yield Target(node=None, below=f"{RESULTS}/{HF_CHECKPOINTS}", is_checkpoint=True)
-        yield Target(node=None, below=f"{RESULTS}/{_HF_OUTPUTS}")
+        yield WriteTarget(node=None, below=f"{RESULTS}/{HF_CHECKPOINTS}", is_checkpoint=True)
+        yield WriteTarget(node=None, below=f"{RESULTS}/{_HF_OUTPUTS}")
 
 
-def _open(_index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _open(_index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     owner = call.node.func.value if isinstance(call.node.func, ast.Attribute) else None
     is_function = owner is None or (
         isinstance(owner, ast.Name) and owner.id in ("io", "gzip", "codecs", "bz2")
     )
     mode = call.argument(1 if is_function else 0, "mode")
     if isinstance(mode, ast.Constant) and isinstance(mode.value, str) and set(mode.value) & set("wax+"):
-        yield Target(node=call.argument(0, "file") if is_function else owner)
+        yield WriteTarget(node=call.argument(0, "file") if is_function else owner)
 
 
-def _path_method(_index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _path_method(_index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     if isinstance(call.node.func, ast.Attribute):
-        yield Target(node=call.node.func.value)
+        yield WriteTarget(node=call.node.func.value)
 
 
-def _h5(_index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _h5(_index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     mode = call.argument(1, "mode")
     if call.name == "h5py.File" and isinstance(mode, ast.Constant) and str(mode.value)[:1] in "wax":
-        yield Target(node=call.argument(0, "name"))
+        yield WriteTarget(node=call.argument(0, "name"))
 
 
-def _save(_index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _save(_index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     """Yield what `x.save(path)` writes: of torch.distributed.checkpoint, or of a picture or a model."""
     checkpoint = call.argument(-1, "checkpoint_id")
     if checkpoint is not None:
-        yield Target(node=checkpoint, is_checkpoint=True)
+        yield WriteTarget(node=checkpoint, is_checkpoint=True)
     elif call.node.args and "." in call.name and call.last == "save" and len(call.node.args) == 1:
-        yield Target(node=call.node.args[0], is_guess=True)
+        yield WriteTarget(node=call.node.args[0], is_guess=True)
 
 
-def _save_model(_index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _save_model(_index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     path = call.argument(1, "filename")
     if path is not None:  # safetensors: save_model(model, filename)
-        yield Target(node=path)
+        yield WriteTarget(node=path)
     elif (folder := call.argument(0, "output_dir")) is not None and "." in call.name:
-        yield Target(node=folder, below="*")
+        yield WriteTarget(node=folder, below="*")
 
 
-def _save_checkpoint(index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _save_checkpoint(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     if call.last in index.functions.values():
         return  # of the program: what it does is found in it
     path = call.argument(0, "filepath", "save_dir")
     if path is not None:
         is_deepspeed = not index.imports.isdisjoint({"deepspeed"})
-        yield Target(node=path, below="*" if is_deepspeed else "", is_checkpoint=True)
+        yield WriteTarget(node=path, below="*" if is_deepspeed else "", is_checkpoint=True)
 
 
-def _summary_writer(_index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _summary_writer(_index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     folder = call.argument(0, "log_dir", "logdir")
-    yield Target(node=folder, below=ALL_BELOW if folder is not None else f"runs/{ALL_BELOW}")
+    yield WriteTarget(node=folder, below=ALL_BELOW if folder is not None else f"runs/{ALL_BELOW}")
 
 
-def _project(index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _project(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     folder = call.argument(-1, "project_dir")
     if folder is not None and any(not each.node.args for each in index.called.get("save_state", [])):
-        yield Target(node=folder, below="checkpoints/checkpoint_*", is_checkpoint=True)
+        yield WriteTarget(node=folder, below="checkpoints/checkpoint_*", is_checkpoint=True)
 
 
-def _model_checkpoint(index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _model_checkpoint(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     folder = call.argument(0, "dirpath")
     if folder is not None and uses_lightning(index.imports):
-        yield Target(node=folder, below="*.ckpt", is_checkpoint=True)
+        yield WriteTarget(node=folder, below="*.ckpt", is_checkpoint=True)
 
 
-def _lightning_trainer(index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _lightning_trainer(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     if not uses_lightning(index.imports) or is_false(call.argument(-1, "enable_checkpointing")):
         return
     if any(each.argument(0, "dirpath") is not None for each in index.called.get("ModelCheckpoint", [])):
@@ -236,18 +236,18 @@ def _lightning_trainer(index: ProgramIndex, call: Call) -> Iterator[Target]:
         project = wandb[0].argument(-1, "project")
         name = str(getattr(project, "value", "*"))
         folder, below = wandb[0].argument(-1, "save_dir"), f"{name}/*/checkpoints/*.ckpt"
-    yield Target(node=folder, below=below, is_checkpoint=True)
+    yield WriteTarget(node=folder, below=below, is_checkpoint=True)
     if below == _LIGHTNING_CHECKPOINTS:
-        yield Target(node=folder, below="lightning_logs/*/*")
+        yield WriteTarget(node=folder, below="lightning_logs/*/*")
 
 
-def _lightning_logger(_index: ProgramIndex, call: Call) -> Iterator[Target]:
+def _lightning_logger(_index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     folder = call.argument(0, "save_dir")
     if folder is not None:
-        yield Target(node=folder, below="*/*/*")
+        yield WriteTarget(node=folder, below="*/*/*")
 
 
-_SPECIAL: Mapping[str, Callable[[ProgramIndex, Call], Iterator[Target]]] = {
+_SPECIAL: Mapping[str, Callable[[ProgramIndex, Call], Iterator[WriteTarget]]] = {
     "HfArgumentParser": _hugging_face_options,
     "TrlParser": _hugging_face_options,
     "open": _open,
@@ -275,4 +275,5 @@ def uses_lightning(imports: Collection[str]) -> bool:
 
 
 def is_false(node: ast.expr | None) -> bool:
+    """Tell whether an expression is the constant False."""
     return isinstance(node, ast.Constant) and node.value is False

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from launcher.config.path_values import OUTPUTS, PathReader, glob_of
 from launcher.config.program_index import Call, ProgramIndex
-from launcher.config.writing_calls import ALL_BELOW, OUTPUT_FOLDER, Target, targets_of
+from launcher.config.writing_calls import ALL_BELOW, OUTPUT_FOLDER, WriteTarget, targets_of
 
 _STATE = re.compile(r"ckpt|checkpoint|snapshot|resume|(?<![a-z])(?:last|latest|step|epoch|iter|state)", re.I)
 """Names of files from which a training continues."""
@@ -113,7 +113,7 @@ def _writes(index: ProgramIndex, reader: PathReader) -> Iterator[Write]:
                     )
 
 
-def _write(call: Call, target: Target, value: str) -> Write:
+def _write(call: Call, target: WriteTarget, value: str) -> Write:
     pattern = glob_of(value, target.below)
     if call.last == "save" and call.name.startswith("n") and pattern and not PurePosixPath(pattern).suffix:
         pattern += ".npy"

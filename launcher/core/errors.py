@@ -149,8 +149,10 @@ class IncompleteListError(UnreachableError):
 
     cause = Cause.PROVIDER
 
-    def __init__(self, message: str, *, found: Sequence[Instance], hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(
+        self, message: str, *, hint: str = "", cause: Cause | None = None, found: Sequence[Instance] = ()
+    ) -> None:
+        super().__init__(message, hint=hint, cause=cause)
         self.found = found
         """The machines that can be read."""
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from launcher.core import Cause, Run
-from launcher.core.job import JobSpec
 from launcher.core.slots import POOL
 from launcher.decisions.holders import holder_of
+
+if TYPE_CHECKING:
+    from launcher.core.job import JobSpec
 
 SLOT_ADVICE: Mapping[Cause, str] = {
     Cause.OUT_OF_MEMORY: "use a smaller batch, or hold a machine with more memory or fewer --slots: {hold}",

@@ -98,7 +98,7 @@ def note_files(box: Path, job: Job) -> None:
 
 
 @dataclass(kw_only=True)
-class WrittenFiles:
+class ProgramFileSearch:
     """Finds what the program wrote in a folder of the box, also behind links to other folders."""
 
     box: Path

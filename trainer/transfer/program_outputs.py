@@ -13,7 +13,7 @@ from pathlib import Path
 from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.supervision.checkpoint_entries import entry_at, is_note
-from trainer.supervision.program_files import FilesBefore, WrittenFile, WrittenFiles
+from trainer.supervision.program_files import FilesBefore, ProgramFileSearch, WrittenFile
 
 UNNAMED = "not named in outputs"
 
@@ -24,7 +24,7 @@ class ProgramOutputs:
 
     box: Path
     job: Job
-    search: WrittenFiles
+    search: ProgramFileSearch
     written: tuple[WrittenFile, ...]
     """The smallest first, without the checkpoints."""
     linked: Collection[tuple[int, int]]
@@ -36,7 +36,7 @@ class ProgramOutputs:
         before = FilesBefore.read(box) if job.command is not None else None
         if before is None:
             return None
-        search = WrittenFiles(box=box, job=job, before=before)
+        search = ProgramFileSearch(box=box, job=job, before=before)
         checkpoints = frozenset(_checkpoints(box, job))
         found = {file.path: file for file in (*search.below(layout.CODE), *search.below(layout.OUTPUTS))}
         return cls(

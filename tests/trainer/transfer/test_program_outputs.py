@@ -14,7 +14,7 @@ from tests.trainer.supervision.launches import job_of
 from trainer.contract import layout
 from trainer.contract.job import Job
 from trainer.supervision.checkpoint_watcher import CheckpointWatcher
-from trainer.supervision.program_files import FilesBefore, WrittenFiles, note_files
+from trainer.supervision.program_files import FilesBefore, ProgramFileSearch, note_files
 from trainer.transfer import manifest
 from trainer.transfer.manifest import LeftOut
 
@@ -231,7 +231,7 @@ def test_a_search_looks_at_a_limited_number_of_files(box: Path) -> None:
         program.write(f"{number:02}.txt")
     before = FilesBefore.read(box)
     assert before is not None
-    search = WrittenFiles(box=box, job=Job.read(box), before=before, max_entries=5)
+    search = ProgramFileSearch(box=box, job=Job.read(box), before=before, max_entries=5)
     assert (len(list(search.below(layout.CODE))), search.cut) == (5, [box / layout.CODE])
 
 
