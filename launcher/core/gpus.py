@@ -40,26 +40,26 @@ def spellings(name: str) -> list[str]:
 
 def may_be(offered: str, shown: str) -> bool:
     """Tell whether a driver's name may be that of the offer: `NVIDIA A100-SXM4-80GB` is an `A100 SXM4`."""
-    ours, words = gpu_words(offered), gpu_words(shown)
-    model = next((word for word in ours if re.search(r"\d", word)), None)
+    expected, words = gpu_words(offered), gpu_words(shown)
+    model = next((word for word in expected if re.search(r"\d", word)), None)
     if model is None:
         return True
     if model not in words:
         return False
-    sockets = _socket(ours), _socket(words)
+    sockets = _socket(expected), _socket(words)
     if None not in sockets and sockets[0] != sockets[1]:
         return False
-    return _VARIANTS & {*ours} == _VARIANTS & {*words}
+    return _VARIANTS & {*expected} == _VARIANTS & {*words}
 
 
-def has_memory(gpu_gb: float, wanted_gb: float) -> bool:
+def has_memory(gpu_gb: float, requested_gb: float) -> bool:
     """Tell whether a GPU has as much memory as wanted, by its nominal size."""
-    return gpu_gb >= wanted_gb * _NOMINAL
+    return gpu_gb >= requested_gb * _NOMINAL
 
 
-def nominal_least_gb(wanted_gb: float) -> float:
+def nominal_least_gb(requested_gb: float) -> float:
     """Return the least usable memory, in GB, of a GPU of that nominal size."""
-    return wanted_gb * _NOMINAL
+    return requested_gb * _NOMINAL
 
 
 def _socket(words: Sequence[str]) -> str | None:

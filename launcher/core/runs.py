@@ -88,7 +88,7 @@ class MeasuredRun:
     steps_per_s: float | None = None
     boot_s: float | None = None
     bid_hours: float = 0.0
-    """How long its machine was rented by a bid; 0: on demand."""
+    """Hours for which its machine was rented by a bid; 0: on demand."""
     preempted: bool = False
     """Somebody else was given its machine."""
 

@@ -10,7 +10,7 @@ _MAX_REPEATS = 100.0
 """Tries that are counted at most: without a checkpoint a long job may never be finished."""
 _MAX_EXPONENT = 100.0
 _USUAL_LOST_HOURS = 0.1
-"""Of work since the newest checkpoint, where nothing says how often the job saves."""
+"""Hours of work since the newest checkpoint, where nothing says how often the job saves."""
 
 
 def again_hours(hours: float, per_hour: float, start_hours: float, lost_hours: float | None) -> float:

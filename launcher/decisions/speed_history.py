@@ -35,7 +35,7 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True)
 class BidHistory:
-    """How often machines rented by a bid were taken away."""
+    """Hours of machines rented by a bid, and how many were taken away."""
 
     hours: float = 0.0
     preemptions: int = 0

@@ -54,7 +54,7 @@ class RunContext:
         self._elsewhere = (UserRequest.NONE, -math.inf)
         """What was asked of the run in the ledger, and when that was read."""
         self._told_of_room_in: Phase | None = None
-        self._told_unreadable: set[str] = set()
+        self._reported_unreadable: set[str] = set()
         self._held_at = 0.0
         self.gang = Gang(run, spec.nodes, services.ledger, self.now, least=spec.least_nodes)
         self._notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
@@ -221,7 +221,7 @@ class RunContext:
         asked_at = self.now()
         found = machines_of(self.run, self.services.provider)
         own = self._own(found)
-        self._tell_unreadable(own)
+        self._report_unreadable(own)
         # A disk that is full must not keep a machine from its end: the next row has it.
         for machine in own:
             with suppress(StorageError):
@@ -231,10 +231,10 @@ class RunContext:
                 self._end_other(machine, asked_at)
         return found
 
-    def _tell_unreadable(self, own: Sequence[Instance]) -> None:
-        new = {name for machine in own for name in machine.unreadable} - self._told_unreadable
+    def _report_unreadable(self, own: Sequence[Instance]) -> None:
+        new = {name for machine in own for name in machine.unreadable} - self._reported_unreadable
         if new:
-            self._told_unreadable |= new
+            self._reported_unreadable |= new
             with suppress(StorageError):
                 names = ", ".join(sorted(new))
                 self.tell(f"the provider lists values of the machine that make no sense, ignored: {names}")

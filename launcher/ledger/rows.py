@@ -82,7 +82,7 @@ def measured_of(row: Row) -> MeasuredRun:
 
 
 def _hours(row: Row) -> float:
-    """How long the run's machine was rented; 0 while it is."""
+    """Return the hours for which the run's machine was rented; 0 while it is."""
     rented_at, released_at = row["rented_at"], row["released_at"]
     return max(0.0, released_at - rented_at) / 3600 if rented_at and released_at else 0.0
 

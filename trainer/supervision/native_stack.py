@@ -54,7 +54,7 @@ def keep_native_stacks(
     place: CorePlace | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Write `run/stacks/rank-N.native.txt` of each rank that crashed by itself, and delete the cores.
+    """Write `run/stacks/rank-N.native.txt` of each rank that crashed on its own, and delete the cores.
 
     Returns how many those were; gdb is ended when `is_stopping` returns True. `since`: when the ranks were
     started; epoch seconds. `but`: ranks that did not crash by themselves.

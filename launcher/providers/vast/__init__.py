@@ -35,7 +35,7 @@ from launcher.providers.vast import account as accounts
 from launcher.providers.vast import boot, charges, market, renting
 from launcher.providers.vast.addresses import DirectAddresses
 from launcher.providers.vast.api import SERVER, VastAccount, VastApi
-from launcher.providers.vast.instance_row import InstanceRow, id_of, may_be_ours
+from launcher.providers.vast.instance_row import InstanceRow, has_our_label, id_of
 from launcher.providers.vast.latest import Latest
 from launcher.providers.vast.limits import LIMITS, FileBook, Limiter
 from launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
@@ -223,11 +223,13 @@ class VastProvider:
     def instances(self) -> Sequence[Instance]:
         """List every machine whose label is ours. Raises IncompleteListError when a row has no id."""
         rows, asked_at = self._rows.get()
-        ours = [row for row in rows if may_be_ours(row)]
-        found = [renting.instance_of(InstanceRow.of(row), asked_at) for row in ours if id_of(row) is not None]
-        if len(found) < len(ours):
+        candidates = [row for row in rows if has_our_label(row)]
+        found = [
+            renting.instance_of(InstanceRow.of(row), asked_at) for row in candidates if id_of(row) is not None
+        ]
+        if len(found) < len(candidates):
             raise IncompleteListError(
-                f"{len(ours) - len(found)} rows of Vast's list of instances cannot be read", found=found
+                f"{len(candidates) - len(found)} rows of Vast's list of instances cannot be read", found=found
             )
         return found
 
@@ -295,7 +297,7 @@ class VastProvider:
         """
         if self._crowd:
             rows, asked_at = self._rows.get()
-            listed = [row for row in rows if may_be_ours(row) and id_of(row) == instance_id]
+            listed = [row for row in rows if has_our_label(row) and id_of(row) == instance_id]
             if listed:
                 return InstanceRow.of(listed[0]), asked_at
             if self._given_back.get(instance_id):

@@ -1,4 +1,4 @@
-"""Columns: single values of Vast's rows, each read and bounded by itself."""
+"""Columns: single values of Vast's rows, each read and bounded alone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 WHAT_A_ROW_RAISES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 LARGEST = 1e12
 LONGEST_LABEL = 256
-_MOST_CHARACTERS = 4000
-_LEAST_DRIVER = 100.0
+_MAX_CHARACTERS = 4000
+_MIN_DRIVER = 100.0
 """No driver with CUDA 12 or newer has a lower number, no CUDA a higher one."""
 
 _T = TypeVar("_T")
@@ -62,13 +62,13 @@ def price(value: Any) -> float:
 
 def text(value: Any) -> str:
     """Read a text, or its beginning if it is long; empty where there is none."""
-    return str(value or "")[:_MOST_CHARACTERS].strip()
+    return str(value or "")[:_MAX_CHARACTERS].strip()
 
 
 def cuda(value: Any) -> float:
     """Read a CUDA version; 0 where there is none, or where it is a driver's: 580.2 was seen (2026-08)."""
     found = number(value)
-    return found if 0 < found < _LEAST_DRIVER else 0.0
+    return found if 0 < found < _MIN_DRIVER else 0.0
 
 
 def ssh_port(ports: Any) -> int:
@@ -99,4 +99,4 @@ def whole(value: Any) -> int:
 
 def end_of_text(value: Any) -> str:
     """Read the end of a text; empty where there is none."""
-    return str(value or "")[-_MOST_CHARACTERS:].strip()
+    return str(value or "")[-_MAX_CHARACTERS:].strip()

@@ -25,7 +25,7 @@ from launcher.providers.vast.refusals import silent
 
 _LOADING = ("", "created", "loading")
 _UP = "success, running"
-"""How `status_msg` begins once the container is up."""
+"""Beginning of `status_msg` once the container is up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class InstanceRow:
     label: str
     machine_id: str
     actual_status: str
-    """As the host last said; it lags by minutes."""
+    """Status as the host last reported it; it lags by minutes."""
     cur_state: str
     intended_status: str
     status_msg: str
@@ -51,7 +51,7 @@ class InstanceRow:
     """GPU and storage."""
     extras: ExtraRates
     up_s: float | None
-    """How long it runs, as the host says."""
+    """Seconds for which it runs, by the host."""
     down_gb: float
     up_gb: float
     """Traffic that is billed."""
@@ -59,7 +59,7 @@ class InstanceRow:
     end_date: float
     """Epoch seconds; 0 when unknown."""
     direct: tuple[str, int] | None
-    """Where sshd is reached without a detour."""
+    """Address of its sshd without a proxy."""
     proxy: tuple[str, int] | None
     unreadable: tuple[str, ...]
     """Columns whose values make no sense, and count as missing."""
@@ -148,7 +148,7 @@ def rows_in(answer: Any) -> list[Any]:
     return [row for item in answer for row in (item if isinstance(item, list) else [item])]
 
 
-def may_be_ours(row: Any) -> bool:
+def has_our_label(row: Any) -> bool:
     """Tell whether a row has our label, or cannot be read at all."""
     label = row.get("label") if isinstance(row, dict) else LABEL_PREFIX
     return str(label or "").startswith(LABEL_PREFIX)

@@ -89,22 +89,22 @@ def _best(api: VastApi, spec: JobSpec) -> list[Any]:
 
 
 def _kinds(spec: JobSpec) -> tuple[bool, ...]:
-    """Whether to look at offers that are bid for. A bid may cost more than the same GPUs on demand."""
+    """Return whether each search is for bids. A bid may cost more than the same GPUs on demand."""
     return (True, False) if spec.resources.interruptible else (False,)
 
 
 def _market(api: VastApi, spec: JobSpec) -> list[Any]:
     """The cheapest offers, up to 256 of each kind, whatever the job's limits."""
     names = all_spellings(spec.resources.gpu_names)
-    wanted = {"gpu_name": {"in": names}} if names else {}
-    rows = [row for bid in _kinds(spec) for row in _cheapest(api, spec, wanted, bid=bid)]
+    by_name = {"gpu_name": {"in": names}} if names else {}
+    rows = [row for bid in _kinds(spec) for row in _cheapest(api, spec, by_name, bid=bid)]
     if rows or not names:
         return rows
     return [row for bid in _kinds(spec) for row in _cheapest(api, spec, {}, bid=bid)]
 
 
-def _cheapest(api: VastApi, spec: JobSpec, wanted: Mapping[str, Any], *, bid: bool) -> list[Any]:
-    filters: dict[str, Any] = {**verified_and_free(), **wanted}
+def _cheapest(api: VastApi, spec: JobSpec, more: Mapping[str, Any], *, bid: bool) -> list[Any]:
+    filters: dict[str, Any] = {**verified_and_free(), **more}
     rows: dict[Any, Any] = {}
     for _ in range(_PAGES):
         page = _search(api, spec, filters, _CHEAPEST, bid=bid)

@@ -27,7 +27,7 @@ from launcher.providers.vast.refusals import Answer, error_of
 _RUNTYPE = "ssh_direc ssh_proxy"
 _LOOKS = 5
 _GRANT_S, _GRANT_LOOK_S = 60.0, 3.0
-"""How long a bid that is not granted at once is waited for, at the price of its disk."""
+"""Seconds to wait for a bid that is not granted at once, at the price of its disk, and between two looks."""
 
 
 Look = Callable[[str], tuple[InstanceRow | None, float]]
