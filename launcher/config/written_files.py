@@ -83,7 +83,13 @@ def _renamed(index: ProgramIndex, reader: PathReader) -> Iterator[Write]:
         for old, new in zip(reader.paths(source, call.scope), reader.paths(target, call.scope), strict=False):
             final.setdefault(glob_of(old), glob_of(new))
     for write in _writes(index, reader):
+        folder = next((old for old in final if write.pattern.startswith(f"{old}/")), None)
+        if folder is not None and _is_state(final[folder]):  # the folder is the checkpoint, with all in it
+            yield replace(write, pattern=final[folder], is_checkpoint=True)
+            continue
         name = final.get(write.pattern) or write.pattern
+        if folder is not None:
+            name = final[folder] + write.pattern.removeprefix(folder)
         is_state = write.by == "torch.save" and _is_state(name)
         yield replace(write, pattern=name, is_checkpoint=write.is_checkpoint or is_state)
 

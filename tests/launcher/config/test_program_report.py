@@ -63,6 +63,10 @@ CHECKPOINTS = {
         "snapshot.pt",
     ),
     "an open file": ('with open("ckpt/last.pt", "wb") as f:\n  torch.save(s, f)', "ckpt/last.pt"),
+    "a folder that is renamed": (
+        'new = Path("out", ".step_1")\n(new / "a").write_text(t)\nos.rename(new, Path("out", f"step_{n}"))',
+        "out/step_*",
+    ),
     "a file that is renamed": ('torch.save(s, "last.tmp")\nos.replace("last.tmp", "last.pt")', "last.pt"),
     "what holds an optimizer": ('torch.save({"m": m, "optimizer": o}, "out/model.pt")', "out/model.pt"),
     "several that end alike": (
