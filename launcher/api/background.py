@@ -162,7 +162,7 @@ class Claim:
         self._file.write(json.dumps(asdict(self._record)))
         self._file.flush()
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Note why the driver gives up."""
         text = str(error) if isinstance(error, VastrunError) else f"{type(error).__name__}: {error}"
         self._record = replace(self._record, error=text)

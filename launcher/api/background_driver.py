@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -99,10 +98,9 @@ def _claimed(wiring: Wiring, folder: DriverFolder, target: Target, claim: Claim)
         wiring.screen(wiring.now()).note(f"giving up: {error}")
         claim.fail(error)
         return error.exit_code
-    except Exception as error:  # noqa: BLE001 - a fault of ours: the next command tells the user
-        traceback.print_exc()
+    except BaseException as error:
         claim.fail(error)
-        return 1
+        raise
     return 0
 
 

@@ -145,7 +145,7 @@ class UnreachableError(ProviderError):
 
 
 class IncompleteListError(UnreachableError):
-    """A list of machines of which some rows cannot be read: what it has is there, what it lacks may be."""
+    """A list of machines with rows that cannot be read: machines that are not in it may exist."""
 
     cause = Cause.PROVIDER
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 _NOMINAL = 0.95
-"""Of a GPU's nominal memory, what may be usable: an L40S of 48 GB has 46.07 GB, an L4 of 24 GB 23.03 GB."""
+"""Usable share of a GPU's nominal memory: an L40S of 48 GB has 46.07 GB, an L4 of 24 GB 23.03 GB."""
 _ALIASES = {"MAXQ": "MAX-Q", "NOTEBOOK": "LAPTOP"}
 _JOINED = re.compile(r"\b(\d{4})(TI|SUPER|S|D|ADA)\b")
 """`4090D`, `4070S`, `3060TI`, `6000ADA`: a number and a variant in one word."""
@@ -34,8 +34,8 @@ def spellings(name: str) -> list[str]:
     """Return how a market may write the name: as given, with spaces, and with the variant apart."""
     spaced = name.replace("_", " ")
     apart = re.sub(r"(?<=\d{4})(?=D\b)", " ", spaced)
-    together = re.sub(r"(?<=\d{4}) (?=D\b)", "", spaced)
-    return list(dict.fromkeys((name, spaced, apart, together)))
+    joined = re.sub(r"(?<=\d{4}) (?=D\b)", "", spaced)
+    return list(dict.fromkeys((name, spaced, apart, joined)))
 
 
 def may_be(offered: str, shown: str) -> bool:
@@ -57,7 +57,7 @@ def has_memory(gpu_gb: float, requested_gb: float) -> bool:
     return gpu_gb >= requested_gb * _NOMINAL
 
 
-def nominal_least_gb(requested_gb: float) -> float:
+def min_usable_gb(requested_gb: float) -> float:
     """Return the least usable memory, in GB, of a GPU of that nominal size."""
     return requested_gb * _NOMINAL
 

@@ -31,13 +31,13 @@ _ENTRY = 9
 
 @dataclass(frozen=True, kw_only=True)
 class CorePlace:
-    """Where the kernel writes the core of a program that runs in a folder."""
+    """Path at which the kernel writes the core of a program that runs in a folder."""
 
     folder: Path
     name: str
     """A glob."""
     has_pid: bool
-    """The name tells one process from another."""
+    """The name differs for each process."""
 
     def find(self, pid: int, since: float) -> Path | None:
         """Return the core of a process, written since then; where names do not tell, the newest one."""
@@ -96,7 +96,7 @@ class Mapping(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CoreNotes:
-    """What the notes of a core say."""
+    """Facts from the notes of a core."""
 
     address: int | None
     """The address that could not be accessed; None: a process sent the signal."""

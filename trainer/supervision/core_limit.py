@@ -23,7 +23,7 @@ NOTES_CORE = 16 << 20
 _SHARE = 32
 """One core takes at most this part of the free disk: the workers of a rank may crash with it."""
 _KEPT = 2
-"""Cores that are there at once: a program may go on when one process after another of its crashes."""
+"""Cores that are there at once: a program may continue when one process after another of its crashes."""
 _TRIM_S = 5.0
 _FILTER = "0x11\n"
 """Memory in a core: a process's own, and the beginnings of files; no memory that is shared."""
@@ -58,9 +58,9 @@ class CoreTrimmer:
     """Deletes all but the newest cores while the ranks run."""
 
     place: CorePlace | None
-    """None: nothing is deleted."""
+    """Folder of the cores; None: nothing is deleted."""
     since: float
-    """When the ranks were started; epoch seconds."""
+    """Epoch seconds at which the ranks were started."""
     _due_at: float = 0.0
 
     @classmethod

@@ -29,7 +29,7 @@ class CurvePoint(NamedTuple):
     step: int
     name: str
     value: float | None
-    """None: it was not finite."""
+    """Value; None: it was not finite."""
 
 
 class BrokenFileError(ValueError):
@@ -46,7 +46,7 @@ class CurveFile(ABC):
     is_broken: bool = False
 
     has_sub_runs: ClassVar[bool] = False
-    """Whether its folder is a part of the name that its curves are shown by."""
+    """True: its folder is a part of the names of its curves."""
 
     def points(self, deadline: float) -> Iterator[CurvePoint]:
         """Yield the points that were added, until the deadline (monotonic clock)."""

@@ -85,7 +85,7 @@ def crash_signal(exit_code: int | None) -> signal.Signals | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Crash:
-    """What was kept of a crash in native code."""
+    """Stacks and signal of a crash in native code."""
 
     where: str
     """The address and the innermost frames, in one line; may be empty."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from launcher.core import Offer
-from launcher.core.gpus import nominal_least_gb, spellings
+from launcher.core.gpus import min_usable_gb, spellings
 from launcher.core.job import JobSpec
 from launcher.image.lock import Lock
 from launcher.providers.vast.images import image_for
@@ -40,7 +40,7 @@ def query(spec: JobSpec, *, bid: bool) -> dict[str, dict[str, Any]]:
     if wanted.gpu_names:
         filters["gpu_name"] = {"in": all_spellings(wanted.gpu_names)}
     if wanted.least_gpu_gb:
-        filters["gpu_ram"] = {"gte": nominal_least_gb(wanted.least_gpu_gb) * 1000}
+        filters["gpu_ram"] = {"gte": min_usable_gb(wanted.least_gpu_gb) * 1000}
     if wanted.cuda:
         filters["cuda_max_good"] = {"gte": wanted.cuda}
     if wanted.down_mbps:
