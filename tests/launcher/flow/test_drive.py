@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -39,28 +38,6 @@ def test_a_good_training_succeeds_with_every_proof_and_nothing_rented(tmp_path: 
     assert all(proof.holds for proof in run.proofs)
     assert world.rented() == 0
     assert bills.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd, rel=0.2)
-
-
-def test_a_machine_of_which_nothing_can_be_read_is_destroyed_by_its_id(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.market.mute_from = world.clock.now() + 15
-
-    run = world.launch()
-
-    assert world.rented() == 0
-    assert (run.phase, run.released_at) == (Phase.DESTROY, None)
-    world.market.mute_from = math.inf
-    assert world.resume().cause is None
-
-
-def test_values_that_make_no_sense_are_told_once(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.market.unreadable = ("ports", "uptime_mins")
-
-    world.launch()
-
-    told = [event.text for event in world.ledger.events(RUN_ID) if "make no sense" in event.text]
-    assert [text.rpartition(": ")[2] for text in told] == ["ports, uptime_mins"]
 
 
 def test_the_diary_names_each_phase_once_it_is_done(tmp_path: Path) -> None:
