@@ -26,6 +26,7 @@ from benchmarks.chaos.troubles import (
     DECEIT,
     DOCKER,
     FAULT,
+    HANG_UP,
     KILL,
     LAUNCHER,
     MONEY,
@@ -92,7 +93,8 @@ class ChaosLaunch:
                 _wait(lambda: len(self._vast.instances) == 0, within_s=self._plan.life_s + 60)
                 break
             time.sleep(_RESUME_AFTER_S)
-            launch = self._terminal.start("resume", "last")
+            # A hang-up leaves a driver in the background, beside which nobody resumes.
+            launch = self._terminal.start("wait" if self._was_hung_up else "resume", "last")
         for _, command in self.story.beside:
             command.end(within_s=_END_S)
 
@@ -116,10 +118,14 @@ class ChaosLaunch:
                     killed = killed or (trouble.kind == LAUNCHER and trouble.name == KILL)
             time.sleep(0.05)
         code = launch.end(within_s=10).exit_code
-        if not killed:
+        if not killed and code != -signal.SIGHUP:  # a hang-up after the end of the run ends the process
             self.story.codes.append(code)
         left = any(trouble.kind == LAUNCHER for trouble in self.story.struck)
         return killed or (left and self._is_open())
+
+    @property
+    def _was_hung_up(self) -> bool:
+        return any(trouble.name == HANG_UP for trouble in self.story.struck)
 
     def _due(self) -> list[Trouble]:
         now = time.monotonic()

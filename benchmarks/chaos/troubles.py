@@ -55,7 +55,10 @@ LEFT_OUT: Mapping[str, str] = {
 SURVIVED = tuple(name for name in FAULTS if name not in {*DEADLY, *LEFT_OUT})
 """Faults in spite of which the job succeeds, on the same machine or on the next."""
 
-_UNGUARDED = {*DEAD_ENDS, "created_stopped", "bid_too_low", "onstart_skipped", "no_container_key"}
+_UNGUARDED = {
+    *DEAD_ENDS,
+    *("created_stopped", "bid_too_low", "bid_never", "onstart_skipped", "no_container_key"),
+}
 GUARDED = tuple(name for name in SURVIVED if name not in _UNGUARDED)
 """Those after which the machine starts, so that its lease can end it."""
 
