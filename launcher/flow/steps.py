@@ -167,7 +167,7 @@ def destroy(context: RunContext) -> PhaseEnd:
     if machine is not None and context.run.meter.given_back_at is None:
         # A computer that slept meanwhile cannot say when it ended: its lease may have ended it long ago.
         slept = context.now() - seen_at > policy.LIMIT_SLACK_S
-        _note_given_back(context, machine, None if slept else context.now())
+        _save_returned_at(context, machine, None if slept else context.now())
     looked_at = context.now()
     if not context.is_clear():
         return PhaseEnd(result=Result.FAILED, detail="the machine still exists")
@@ -215,7 +215,7 @@ STEPS: Mapping[Phase, Callable[[RunContext], PhaseEnd | None]] = {
 }
 
 
-def _note_given_back(context: RunContext, machine: Instance, at: float | None) -> None:
+def _save_returned_at(context: RunContext, machine: Instance, at: float | None) -> None:
     # A disk that is full must not keep the launcher from the proof that the machine is gone.
     with suppress(StorageError):
         # Its bill is known by its id, which is new where its order was denied, and it was made all the same.

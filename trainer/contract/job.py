@@ -215,18 +215,6 @@ def matching_files(box: Path, pattern: str) -> list[Path]:
     return sorted(path for path in working_folder(box).glob(pattern.lstrip("/")) if path.is_file())
 
 
-def named_outputs(job: Job) -> tuple[str, ...]:
-    """Return the globs of files to download; none: everything that the program wrote."""
-    return tuple(pattern for pattern in job.outputs if not pattern.startswith(LEFT_BEHIND))
-
-
-def left_behind(job: Job) -> tuple[str, ...]:
-    """Return the globs of files that are left on the machine on purpose."""
-    return tuple(
-        pattern.removeprefix(LEFT_BEHIND) for pattern in job.outputs if pattern.startswith(LEFT_BEHIND)
-    )
-
-
 def least_nodes(nodes: int, strategy: str, least: int | None) -> int:
     """Return how many of the nodes a training needs: all, unless they train apart and `least` is less."""
     return min(nodes, least or nodes) if strategy == "diloco" else nodes

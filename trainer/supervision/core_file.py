@@ -40,7 +40,7 @@ class CorePlace:
     """The name differs for each process."""
 
     def find(self, pid: int, since: float) -> Path | None:
-        """Return the core of a process, written since then; where names do not tell, the newest one."""
+        """Return the core of a process, written since then; the newest one where names do not differ."""
         cores = self.written(since)
         own = [core for core in cores if core.match(f"*{pid}*")] if self.has_pid else []
         return next(reversed(own or cores), None)

@@ -22,7 +22,7 @@ NOTES_CORE = 16 << 20
 """Bytes that hold the notes: without gdb nothing else of a core is of use."""
 _SHARE = 32
 """One core takes at most this part of the free disk: the workers of a rank may crash with it."""
-_KEPT = 2
+_MAX_CORES = 2
 """Cores that are there at once: a program may continue when one process after another of its crashes."""
 _TRIM_S = 5.0
 _FILTER = "0x11\n"
@@ -34,8 +34,8 @@ def allow_core(box: Path, ranks: int, environment: Mapping[str, str]) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
     if soft != 0 or hard == 0 or core_place(working_folder(box)) is None:
         return  # a limit that somebody else has set is theirs
-    most = MAX_CORE if shutil.which("gdb", path=environment.get("PATH")) else NOTES_CORE
-    limit = min(most, shutil.disk_usage(box).free // (_SHARE * max(1, ranks)))
+    size = MAX_CORE if shutil.which("gdb", path=environment.get("PATH")) else NOTES_CORE
+    limit = min(size, shutil.disk_usage(box).free // (_SHARE * max(1, ranks)))
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (limit if hard < 0 else min(limit, hard), hard))
         Path("/proc/self/coredump_filter").write_text(_FILTER)
@@ -73,6 +73,6 @@ class CoreTrimmer:
         now = time.monotonic()
         if self.place is not None and now >= self._due_at:
             self._due_at = now + _TRIM_S
-            for core in self.place.written(self.since)[:-_KEPT]:
+            for core in self.place.written(self.since)[:-_MAX_CORES]:
                 with suppress(OSError):
                     core.unlink()

@@ -1,4 +1,4 @@
-"""Native stacks: what is kept of a user's own program that crashed in native code. Standard library only.
+"""Native stacks: the record of a user's program that crashed in native code. Standard library only.
 
 Where the kernel writes core files, and the image has gdb, the stacks of all threads; without gdb, the signal,
 the address and the library. Python's own stack is in the rank's log: PYTHONFAULTHANDLER is set. Cores are
@@ -34,7 +34,7 @@ _MAX_OUTPUT = 1 << 18
 _FRAME = re.compile(
     r"#\d+ +(?:0x[0-9a-f]+ in )?(?P<function>.+?) \(.*?(?: from (?P<library>\S+)| at (?P<line>\S+))?$"
 )
-_KEPT = re.compile(r"#\d+ |Thread \d+ |Program terminated |warning: core file may not match")
+_STACK_LINE = re.compile(r"#\d+ |Thread \d+ |Program terminated |warning: core file may not match")
 _HANDLER = "<signal handler called>"
 _RAISES = frozenset(
     {"raise", "abort", "__GI_raise", "__GI_abort", "gsignal", "pthread_kill", "__pthread_kill"}
@@ -186,7 +186,7 @@ def _gdb_stack(core: Path, notes: CoreNotes | None, is_over: Callable[[], bool])
         assert process.stdout is not None
         text = process.stdout.read(_MAX_OUTPUT).decode("utf-8", errors="replace")
         process.kill()
-    return "\n".join(line for line in text.splitlines() if _KEPT.match(line))
+    return "\n".join(line for line in text.splitlines() if _STACK_LINE.match(line))
 
 
 def _kill_when(process: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> None:
