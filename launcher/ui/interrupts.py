@@ -89,6 +89,8 @@ class Interrupts:
         self._interrupted = False
         self._asked: Question[UserRequest] | None = None
         self._asking: threading.Thread | None = None
+        self._terminal = threading.Lock()
+        """Held by the thread whose question is on the terminal."""
         self._left = False
         # Held while nobody rings. Unlike an Event, a handler may release it that interrupts who waits for it;
         # unlike the wait for a queue, that for a lock ends in time however long a handler took.
@@ -149,9 +151,12 @@ class Interrupts:
         def over() -> bool:
             return settled() or self._left or self._request is not before or self._asked is not None
 
+        def put() -> None:
+            with self._terminal:
+                answers.append(ask(question, over))
+
         question = replace(KEEPS, about=KEEPS.about.format(files=files))
-        asking = threading.Thread(target=lambda: answers.append(ask(question, over)), daemon=True)
-        self._asking = asking  # the question of a Ctrl-C waits for its end
+        asking = threading.Thread(target=put, daemon=True)
         asking.start()
         asking.join()
         return answers[0] if answers else None
@@ -167,9 +172,10 @@ class Interrupts:
             self._answer_alone()
             return
         self._asked = question
-        asking = threading.Thread(target=self._put, args=(self._ask, question, self._asking), daemon=True)
-        self._asking = asking
-        asking.start()
+        self._asking = threading.Thread(
+            target=self._put, args=(self._ask, question, self._request), daemon=True
+        )
+        self._asking.start()
 
     def _question(self) -> Question[UserRequest] | None:
         """What Ctrl-C asks now; None where nothing is left to be decided."""
@@ -184,12 +190,10 @@ class Interrupts:
         else:
             self._answer(self._first)
 
-    def _put(self, ask: Ask, question: Question[UserRequest], former: threading.Thread | None) -> None:
-        if former is not None:
-            former.join()  # the question before this one leaves the terminal as it was
-        before = self._request
+    def _put(self, ask: Ask, question: Question[UserRequest], before: UserRequest) -> None:
         about = question.about.format(subject=self.subject)
-        request = ask(replace(question, about=about), lambda: self._left or self._request is not before)
+        with self._terminal:  # the question before this one has left the terminal as it was
+            request = ask(replace(question, about=about), lambda: self._left or self._request is not before)
         if self._asked is question:
             self._asked = None
         if request is None:
@@ -208,6 +212,8 @@ class Interrupts:
         self._left = True
         if self._asking is not None:
             self._asking.join()
+        with self._terminal:  # of another thread's question nothing is left either
+            pass
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:
         self._want(UserRequest.DETACH if self._views else UserRequest.STOP)
