@@ -59,7 +59,7 @@ def test_a_box_goes_on_when_its_connection_is_closed(
 def test_every_verb_on_a_box_that_is_no_more_says_so(open_market: Market, tmp_path: Path) -> None:
     (tmp_path / "here").write_bytes(b"content")
     verbs: tuple[Callable[[Remote], object], ...] = (
-        lambda remote: remote.run("true", timeout_s=10),
+        lambda remote: remote.run("true", timeout_s=LONGEST_S),
         lambda remote: remote.write("note", b"content"),
         lambda remote: remote.put(str(tmp_path / "here"), "inbox/there"),
         lambda remote: remote.read("note"),
@@ -75,29 +75,29 @@ def test_every_verb_on_a_box_that_is_no_more_says_so(open_market: Market, tmp_pa
 
 
 def test_a_command_gives_its_exit_code_and_both_its_outputs(shell: Remote) -> None:
-    done = shell.run("echo out; echo err >&2; exit 3", timeout_s=10)
+    done = shell.run("echo out; echo err >&2; exit 3", timeout_s=LONGEST_S)
     assert (done.exit_code, done.stdout, done.stderr) == (3, "out\n", "err\n")
 
 
 def test_a_command_runs_in_the_folder_of_the_box(shell: Remote) -> None:
     shell.write("note", b"from the box")
-    assert shell.run("cat note", timeout_s=10).stdout == "from the box"
-    assert shell.run('[ "$PWD" = "$VASTRUN_BOX" ]', timeout_s=10).exit_code == 0
+    assert shell.run("cat note", timeout_s=LONGEST_S).stdout == "from the box"
+    assert shell.run('[ "$PWD" = "$VASTRUN_BOX" ]', timeout_s=LONGEST_S).exit_code == 0
 
 
 def test_a_command_sees_the_order_s_variables(shell: Remote) -> None:
-    assert shell.run("echo $LEASE_LIFE_S", timeout_s=10).stdout == "3600\n"
+    assert shell.run("echo $LEASE_LIFE_S", timeout_s=LONGEST_S).stdout == "3600\n"
 
 
 @pytest.mark.parametrize("make", ["mkfifo odd", "mkdir odd", "ln -s /dev/zero odd"])
 def test_what_is_no_file_is_not_read(shell: Remote, make: str) -> None:
-    assert shell.run(f"rm -rf odd && {make}", timeout_s=10).exit_code == 0
+    assert shell.run(f"rm -rf odd && {make}", timeout_s=LONGEST_S).exit_code == 0
     with pytest.raises(BoxError, match="cannot read odd: it is no file"):
         shell.read("odd")
 
 
 def test_output_that_is_not_text_is_no_error(shell: Remote) -> None:
-    assert "\N{REPLACEMENT CHARACTER}" in shell.run("printf '\\377'", timeout_s=10).stdout
+    assert "\N{REPLACEMENT CHARACTER}" in shell.run("printf '\\377'", timeout_s=LONGEST_S).stdout
 
 
 def test_a_command_without_an_answer_in_time_is_unreachable_and_ended(shell: Remote) -> None:
@@ -106,19 +106,19 @@ def test_a_command_without_an_answer_in_time_is_unreachable_and_ended(shell: Rem
     pid = shell.read("pid").decode().strip()
     assert pid.isdigit()
     alive = f"grep -s '^State:.[^Z]' /proc/{pid}/status"  # Z: ended, and nobody has asked how
-    eventually(lambda: shell.run(alive, timeout_s=10).exit_code != 0, what="its end")
+    eventually(lambda: shell.run(alive, timeout_s=LONGEST_S).exit_code != 0, what="its end")
 
 
 def test_a_written_file_has_the_mode_that_was_asked_for(shell: Remote) -> None:
     shell.write("inbox/secrets.env", b"A='b'\n", mode=0o600)
-    assert shell.run("stat -c %a inbox/secrets.env", timeout_s=10).stdout == "600\n"
+    assert shell.run("stat -c %a inbox/secrets.env", timeout_s=LONGEST_S).stdout == "600\n"
 
 
 def test_nothing_of_an_unfinished_file_is_left(shell: Remote, tmp_path: Path) -> None:
-    before = shell.run("ls -A inbox", timeout_s=10).stdout
+    before = shell.run("ls -A inbox", timeout_s=LONGEST_S).stdout
     with pytest.raises(ProviderError, match="No such file"):
         shell.put(str(tmp_path / "not here"), "inbox/new")
-    assert shell.run("ls -A inbox", timeout_s=10).stdout == before
+    assert shell.run("ls -A inbox", timeout_s=LONGEST_S).stdout == before
 
 
 @pytest.mark.needs("ssh")

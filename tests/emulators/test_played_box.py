@@ -19,7 +19,7 @@ from tests.emulators.played_box import PlayedBoxes
 from tests.emulators.vast import VastEmulator
 from tests.fakebox import Training
 from tests.launcher.providers.vast.rentals import order
-from tests.waiting import eventually
+from tests.waiting import LONGEST_S, eventually
 
 
 @pytest.fixture
@@ -44,9 +44,11 @@ def test_its_files_are_written_and_read_in_parts(remote: Remote) -> None:
 
 def test_its_training_begins_when_it_is_told_to_and_ends_by_its_clock(remote: Remote) -> None:
     status = "bash onstart/status.sh"
-    assert '"idle"' in remote.run(status, timeout_s=30).stdout
-    assert remote.run("bash onstart/run.sh start", timeout_s=30).exit_code == 0
-    eventually(lambda: '"ended"' in remote.run(status, timeout_s=30).stdout, what="the end of the training")
+    assert '"idle"' in remote.run(status, timeout_s=LONGEST_S).stdout
+    assert remote.run("bash onstart/run.sh start", timeout_s=LONGEST_S).exit_code == 0
+    eventually(
+        lambda: '"ended"' in remote.run(status, timeout_s=LONGEST_S).stdout, what="the end of the training"
+    )
     assert b'"step"' in remote.read("run/metrics.jsonl")
 
 

@@ -75,7 +75,7 @@ class Tracker:
         self._scores = scores or {}
         if self._thread.is_alive():
             self._queue.put(exit_code)
-            self._thread.join(_FINISH_S)
+            self._thread.join(_INIT_S + _FINISH_S)  # W&B may still be starting
         if self._run.mode == "off":
             return replace(self._run, state=_state_of(exit_code))
         if self._run.state == "running":

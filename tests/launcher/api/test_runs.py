@@ -22,6 +22,7 @@ from launcher.core.errors import (
 from tests.fakebox import Training
 from tests.launcher.api.notebook import JOB, Notebook
 from tests.launcher.terminal import CRASH, segfault
+from tests.waiting import LONGEST_S
 from trainer.contract.outcome import Outcome
 
 LONG = Training(seconds=600.0)
@@ -220,7 +221,7 @@ def test_a_run_that_another_launcher_took_is_followed(tmp_path: Path) -> None:
     notebook = Notebook(tmp_path, LONG)
     run = notebook.client.launch(JOB, out=tmp_path / "out")
     with pytest.raises(TimeoutError):
-        run.wait(timeout=30)
+        run.wait(timeout=LONGEST_S)
     notebook.troubles = [HeldError("another launcher drives it")]
     assert notebook.client.run(run.id).wait().succeeded
     assert len(notebook.started) == 1

@@ -17,6 +17,7 @@ from launcher.core.job import Resources
 from launcher.providers.hardware import Hardware, LocalGpu, look_around, remedy, shortfall
 from launcher.providers.local import LocalProvider
 from tests.contract.markets import RealClock, local, small_job
+from tests.waiting import LONGEST_S
 
 STATION = Hardware(
     cores=16,
@@ -145,7 +146,7 @@ def test_a_job_sees_the_gpus_it_asked_for_and_no_other(
     job = replace(small_job(), resources=Resources(gpus=1, gpu_names=("RTX 4090",), disk_gb=8.0))
     order = replace(market.order("vastrun-calm-heron-3f1a"), offer=market.provider.search(job)[0])
     instance = market.provider.rent(order)
-    done = market.provider.connect(instance).run("echo $CUDA_VISIBLE_DEVICES", timeout_s=10)
+    done = market.provider.connect(instance).run("echo $CUDA_VISIBLE_DEVICES", timeout_s=LONGEST_S)
     market.provider.destroy(instance.id)
     assert done.stdout == "GPU-bbbb\n"
 
@@ -154,7 +155,7 @@ def test_a_job_for_the_cpu_sees_no_gpu(nvidia_smi: Callable[[str], None], tmp_pa
     nvidia_smi(TWO_GPUS)
     market = local(tmp_path)
     instance = market.provider.rent(market.order("vastrun-calm-heron-3f1a"))
-    done = market.provider.connect(instance).run('echo "${CUDA_VISIBLE_DEVICES-all}"', timeout_s=10)
+    done = market.provider.connect(instance).run('echo "${CUDA_VISIBLE_DEVICES-all}"', timeout_s=LONGEST_S)
     market.provider.destroy(instance.id)
     assert done.stdout == "\n"
 

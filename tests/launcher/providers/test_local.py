@@ -21,7 +21,7 @@ from launcher.ports import Provider
 from launcher.providers.local import LocalProvider
 from tests import disks, parts
 from tests.contract.markets import LEASE, Market, RealClock, local, small_job
-from tests.waiting import eventually
+from tests.waiting import LONGEST_S, eventually
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_box_does_not_see_the_launchers_secrets(tmp_path: Path) -> None:
         tmp_path / "state" / "boxes", sys.executable, clock=RealClock(), environ=environ
     )
     instance = provider.rent(local(tmp_path).order("vastrun-calm-heron-3f1a"))
-    variables = provider.connect(instance).run("env", timeout_s=10).stdout
+    variables = provider.connect(instance).run("env", timeout_s=LONGEST_S).stdout
     assert "PATH=" in variables
     assert "secret" not in variables
     assert "another" not in variables
@@ -64,7 +64,7 @@ def test_a_box_does_not_see_the_launchers_secrets(tmp_path: Path) -> None:
 
 def test_a_box_trains_with_the_python_it_was_given(market: Market) -> None:
     remote = market.provider.connect(rented(market))
-    assert remote.run("echo $VASTRUN_PYTHON", timeout_s=10).stdout.strip() == sys.executable
+    assert remote.run("echo $VASTRUN_PYTHON", timeout_s=LONGEST_S).stdout.strip() == sys.executable
 
 
 def test_only_the_user_can_look_into_a_box(market: Market, boxes: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_lease_that_does_not_start_is_an_error_that_says_why(market: Market) -
 def test_destroying_ends_what_a_removed_folder_left_running(market: Market, boxes: Path) -> None:
     instance = rented(market)
     remote = market.provider.connect(instance)
-    done = remote.run("setsid sleep 60 >/dev/null 2>&1 & echo $!", timeout_s=10)
+    done = remote.run("setsid sleep 60 >/dev/null 2>&1 & echo $!", timeout_s=LONGEST_S)
     os.kill(lease_pid(market, instance), signal.SIGKILL)
     (boxes / instance.id).rename(boxes.parent / "moved away")
     market.provider.destroy(instance.id)

@@ -16,6 +16,7 @@ from launcher.ssh.connection import KeyRefusedError
 from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import INSTANCE, QUICK, RUN, Machine
+from tests.waiting import LONGEST_S
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def closed() -> Iterator[tuple[str, int]]:
 
 
 def says_hello(shell: SshRemote) -> bool:
-    return shell.run("echo hello", timeout_s=10).stdout == "hello\n"
+    return shell.run("echo hello", timeout_s=LONGEST_S).stdout == "hello\n"
 
 
 def test_what_speaks_ssh_is_loaded_on_first_use_only() -> None:
@@ -155,9 +156,9 @@ def test_a_host_key_that_the_machine_s_log_names_is_believed_also_when_it_is_a_n
 
 def test_another_host_key_than_the_log_names_is_refused_by_every_launcher(machine: Machine) -> None:
     with pytest.raises(HostKeyError, match="log does not name"):
-        machine.shell(vouch=lambda: ["SHA256:" + "A" * 43]).run("true", timeout_s=10)
+        machine.shell(vouch=lambda: ["SHA256:" + "A" * 43]).run("true", timeout_s=LONGEST_S)
     with pytest.raises(HostKeyError):
-        machine.shell().run("true", timeout_s=10)
+        machine.shell().run("true", timeout_s=LONGEST_S)
     assert "Accepted publickey" not in machine.sshd.log
 
 
@@ -182,7 +183,7 @@ def test_nothing_is_sent_while_the_log_may_still_name_the_host_key(machine: Mach
 def test_a_machine_that_the_provider_has_no_more_is_gone(machine: Machine) -> None:
     machine.sshd.stop()
     with pytest.raises(GoneError, match="refused the connection"):
-        machine.shell(is_gone=lambda: True).run("true", timeout_s=10)
+        machine.shell(is_gone=lambda: True).run("true", timeout_s=LONGEST_S)
 
 
 def test_a_provider_that_cannot_tell_leaves_a_machine_silent_not_gone(machine: Machine) -> None:
@@ -191,7 +192,7 @@ def test_a_provider_that_cannot_tell_leaves_a_machine_silent_not_gone(machine: M
 
     machine.sshd.stop()
     with pytest.raises(UnreachableError, match="refused the connection"):
-        machine.shell(is_gone=cannot_tell).run("true", timeout_s=10)
+        machine.shell(is_gone=cannot_tell).run("true", timeout_s=LONGEST_S)
 
 
 def test_a_machine_whose_box_is_not_there_yet_is_unreachable(machine: Machine) -> None:

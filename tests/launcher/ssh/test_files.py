@@ -18,7 +18,7 @@ from launcher.ssh.remote import SshRemote
 from tests import disks, parts
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine
-from tests.waiting import eventually
+from tests.waiting import LONGEST_S, eventually
 
 MB = 1 << 20
 TOOLS = ("bash", "dd", "wc", "mkdir", "chmod", "mv", "rm", "tail", "head")
@@ -57,7 +57,7 @@ def test_a_large_file_goes_on_where_the_line_was_cut(
     cable.cut_after(8 * MB)
     wired.put(str(big), "inbox/bundle.tar.gz")
     assert (machine.box / "inbox" / "bundle.tar.gz").read_bytes() == big.read_bytes()
-    assert cable.connections == 2
+    assert cable.connections >= 2
     assert cable.carried < 18 * MB
     assert hidden_in(machine.box / "inbox") == []
 
@@ -65,7 +65,7 @@ def test_a_large_file_goes_on_where_the_line_was_cut(
 def test_a_large_file_goes_on_when_another_launcher_sends_it(
     wired: SshRemote, cable: Cable, machine: Machine, big: Path
 ) -> None:
-    wired.run("true", timeout_s=10)
+    wired.run("true", timeout_s=LONGEST_S)
     cable.stall_after(8 * MB)
     with pytest.raises(UnreachableError):
         wired.put(str(big), "bundle.tar.gz")
@@ -135,7 +135,7 @@ def test_a_secret_is_never_part_of_a_command(machine: Machine) -> None:
 def test_nothing_is_left_of_a_secret_that_was_cut_off(
     wired: SshRemote, cable: Cable, machine: Machine
 ) -> None:
-    wired.run("true", timeout_s=10)
+    wired.run("true", timeout_s=LONGEST_S)
     cable.stall_after(100_000)
     with pytest.raises(UnreachableError) as caught:
         wired.write("secrets.env", b"hunter2 " * 100_000)
@@ -151,7 +151,7 @@ def test_a_large_file_is_read_whole_over_a_line_that_is_cut(
     shutil.copy(big, machine.box / "weights")
     cable.cut_after(5 * MB)
     assert read_all(wired, "weights") == big.read_bytes()
-    assert cable.connections == 2
+    assert cable.connections >= 2
 
 
 def test_reading_many_files_costs_one_command(shell: SshRemote, machine: Machine, big: Path) -> None:

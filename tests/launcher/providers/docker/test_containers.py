@@ -14,7 +14,7 @@ from launcher.core.errors import GoneError, ProviderError, UnreachableError
 from launcher.ports import Remote
 from launcher.providers.docker import DockerProvider
 from tests.contract.markets import LEASE, Market, RealClock, real_docker
-from tests.waiting import eventually
+from tests.waiting import LONGEST_S, eventually
 
 sdk = pytest.importorskip("docker")
 pytestmark = pytest.mark.needs("docker")
@@ -124,7 +124,7 @@ def test_a_lease_that_was_killed_is_started_again_and_counts_on(market: Market) 
     remote = answer_of(market, rented(market))
     before = dict(line.split("=", 1) for line in remote.read("lease.state").decode().splitlines())
     forged = "sed -i 's/armed_at=.*/armed_at=9999999999/' lease.state"
-    remote.run(f"{forged} && kill -KILL {before['pid']}", timeout_s=10)
+    remote.run(f"{forged} && kill -KILL {before['pid']}", timeout_s=LONGEST_S)
 
     def now() -> dict[str, str]:
         return dict(line.split("=", 1) for line in remote.read("lease.state").decode().splitlines())
@@ -138,7 +138,9 @@ def test_a_lease_that_was_killed_is_started_again_and_counts_on(market: Market) 
 def test_a_container_has_few_of_roots_rights_and_gets_no_more(market: Market) -> None:
     instance = rented(market)
     remote = answer_of(market, instance)
-    shown = remote.run("cat /proc/self/status; mknod null c 1 3 || echo no devices", timeout_s=10).stdout
+    shown = remote.run(
+        "cat /proc/self/status; mknod null c 1 3 || echo no devices", timeout_s=LONGEST_S
+    ).stdout
     facts = dict(line.split(":\t", 1) for line in shown.splitlines() if ":\t" in line)
     assert facts["NoNewPrivs"].strip() == "1"
     held = {bit for bit in range(64) if int(facts["CapBnd"], 16) >> bit & 1}
@@ -152,8 +154,9 @@ def test_a_program_that_needs_more_memory_than_the_job_asks_for_is_killed_and_it
     market: Market,
 ) -> None:
     remote = answer_of(market, rented(market, memory_gb=0.256))
-    assert remote.run("python3 -c 'bytearray(400 << 20)'", timeout_s=30).exit_code == 137
-    assert remote.run("df -k --output=size /dev/shm | tail -n 1", timeout_s=10).stdout.split() == ["1953128"]
+    assert remote.run("python3 -c 'bytearray(400 << 20)'", timeout_s=LONGEST_S).exit_code == 137
+    shared = remote.run("df -k --output=size /dev/shm | tail -n 1", timeout_s=LONGEST_S).stdout
+    assert shared.split() == ["1953128"]
 
 
 def test_the_containers_of_another_ledger_are_neither_seen_nor_touched(
@@ -185,7 +188,7 @@ def test_the_containers_of_a_run_reach_each_other_and_their_network_goes_with_th
     )
     host, _, port = market.provider.machine(first.id).rendezvous.partition(":")  # type: ignore[union-attr]
     listens = f"python3 -m http.server {port} >/dev/null 2>&1 </dev/null &"
-    assert answer_of(market, first).run(listens, timeout_s=30).exit_code == 0
+    assert answer_of(market, first).run(listens, timeout_s=LONGEST_S).exit_code == 0
     fetch = f"curl -fs --retry 20 --retry-connrefused --retry-delay 1 http://{host}:{port}/ >/dev/null"
     assert answer_of(market, second).run(fetch, timeout_s=60).exit_code == 0
     networks = sdk.from_env().networks

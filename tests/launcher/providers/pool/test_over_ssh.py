@@ -13,6 +13,7 @@ from launcher.ports import ChecksIdentity, CountsNoise, Interruptible
 from launcher.providers.pool import PoolProvider
 from tests.contract.held import hold
 from tests.contract.markets import Market, RealClock, ssh, vast
+from tests.waiting import LONGEST_S
 
 pytestmark = pytest.mark.needs("sshd")
 LABEL = "vastrun-calm-heron-3f1a"
@@ -43,14 +44,16 @@ def keeps_the_contract(pool: PoolProvider, folder: Path) -> None:
     assert isinstance(remote, ChecksIdentity)
     assert isinstance(remote, CountsNoise)
     assert isinstance(remote, Interruptible)
-    done = remote.run('echo "$VASTRUN_INSTANCE $LEASE_LIFE_S"; [ "$PWD" = "$VASTRUN_BOX" ]', timeout_s=20)
+    done = remote.run(
+        'echo "$VASTRUN_INSTANCE $LEASE_LIFE_S"; [ "$PWD" = "$VASTRUN_BOX" ]', timeout_s=LONGEST_S
+    )
     assert (done.exit_code, done.stdout) == (0, f"{instance.id} 3600\n")
     (folder / "here").write_bytes(b"\0" * 100_000)
     remote.put(str(folder / "here"), "inbox/there")
     assert len(remote.read("inbox/there", offset=1)) == 99_999
     remote.write("note", b"a note")
     assert remote.read("note") == b"a note"
-    assert remote.run("mkfifo odd", timeout_s=20).exit_code == 0
+    assert remote.run("mkfifo odd", timeout_s=LONGEST_S).exit_code == 0
     with pytest.raises(BoxError, match="cannot read odd"):
         remote.read("odd")
     with pytest.raises(UnreachableError):
@@ -58,7 +61,7 @@ def keeps_the_contract(pool: PoolProvider, folder: Path) -> None:
 
     pool.destroy(instance.id)
 
-    for verb in (lambda: remote.run("true", timeout_s=20), lambda: remote.write("note", b"x")):
+    for verb in (lambda: remote.run("true", timeout_s=LONGEST_S), lambda: remote.write("note", b"x")):
         with pytest.raises(GoneError):
             verb()
     with pytest.raises(GoneError):

@@ -51,7 +51,7 @@ def test_a_job_is_made_reached_and_ended_over_ssh(sshd: Sshd, tmp_path: Path) ->
     remote = provider.connect(instance)
     try:
         remote.write("inbox/note", b"from afar")
-        done = remote.run("cat inbox/note; echo $SLURM_JOB_ID >&2; exit 3", timeout_s=30)
+        done = remote.run("cat inbox/note; echo $SLURM_JOB_ID >&2; exit 3", timeout_s=LONGEST_S)
         assert (done.exit_code, done.stdout) == (3, "from afar")
         assert done.stderr.strip().isdecimal()
         assert remote.read("inbox/note", offset=5) == b"afar"

@@ -85,7 +85,7 @@ def test_known_noise_is_counted_over_all_connections_of_a_run(vast: VastEmulator
     for _ in range(2):
         remote.close()
         remote = provider.connect(machine)
-        assert remote.run("echo hello", timeout_s=10).stdout == "hello\n"
+        assert remote.run("echo hello", timeout_s=LONGEST_S).stdout == "hello\n"
         assert isinstance(remote, CountsNoise)
         counts.append(remote.left_out["welcome"])
     remote.close()
