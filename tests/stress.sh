@@ -30,7 +30,7 @@ done
 if ((failed)); then
 	sed -nE 's/^((FAILED|ERROR) [^ ]+).*/\1/p' "$told"/* | sort | uniq -c | sort -rn
 	for log in "$told"/*; do
-		if ! grep -qE '^=+ (FAILURES|ERRORS) ' "$log"; then tail -n 3 "$log"; fi
+		if ! grep -qE '^=+ (FAILURES|ERRORS) ' "$log"; then head -n 5 "$log"; fi
 		sed -nE '/^=+ (FAILURES|ERRORS) =/,/^=+ short test summary/p' "$log"
 	done
 	exit 1
