@@ -31,6 +31,9 @@ class Download:
             return self._read(path, offset, limit)
         except TimeoutError as error:
             raise BrokenError("nothing moved for too long") from error
+        except BoxError:
+            self.close()  # what it sends next may still belong to this answer
+            raise
 
     def close(self) -> None:
         """End the command; it has ended, or soon will."""

@@ -44,6 +44,7 @@ class SshSession:
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
         self._out, self._err = _Output(token), _Output(token)
+        self._heeded_at = time.monotonic()
 
     def pid(self) -> int | None:
         """Return the command's process, which leads a group of its own; None: it has no box to run in."""
@@ -109,7 +110,7 @@ class SshSession:
         """
         deadline = time.monotonic() + seconds
         while self._more(deadline):
-            if max(self._out.size, self._err.size) > caps.COMMAND_BYTES:
+            if self._out.size > caps.COMMAND_BYTES:
                 raise BoxError(f"a command printed more than {caps.COMMAND_BYTES} bytes")
         return self.exit_code()
 
@@ -144,6 +145,10 @@ class SshSession:
         channel = self._channel
         over = channel.eof_received or channel.closed  # looked at first: what comes before it is not missed
         if self._take_in():
+            if (
+                time.monotonic() - self._heeded_at >= _HEED_S
+            ):  # output that never pauses must not keep us here
+                self._heed(deadline)
             return True
         if not over:
             self._await(deadline)
@@ -158,6 +163,9 @@ class SshSession:
             if channel.recv_ready():
                 self._out.feed(channel.recv(_CHUNK))
             elif channel.recv_stderr_ready():
+                # Checked before it is stored: whoever asks this session again must not add to it.
+                if self._err.size > caps.COMMAND_BYTES:
+                    raise BoxError(f"the machine printed more than {caps.COMMAND_BYTES} bytes of errors")
                 self._err.feed(channel.recv_stderr(_CHUNK))
             else:
                 return False
@@ -171,7 +179,8 @@ class SshSession:
 
     def _heed(self, deadline: float) -> None:
         self._check()
-        if time.monotonic() >= deadline:
+        self._heeded_at = time.monotonic()
+        if self._heeded_at >= deadline:
             raise TimeoutError
 
     @staticmethod
