@@ -27,6 +27,8 @@ NAME_BYTES = 255
 """Of one part of a path: what the disks of most computers take."""
 PATH_BYTES = 1024
 """Of a whole path: what a Mac takes."""
+PATH_FOLDERS = 64
+"""Of a path: the name of each is checked, and a path of 1 kB could have 500."""
 COMMAND_BYTES = 1 << 20
 """What a command may print, on stdout and on stderr each."""
 GREETING_BYTES = 1 << 18

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -73,15 +73,12 @@ def listed(manifest: bytes, disk_bytes: float = math.inf) -> Listing:
     except RecordError as error:
         return Listing(refused=(f"{layout.MANIFEST}: {error}",))
     found: dict[str, FileSum] = {}
-    folders: set[str] = set()
     refused = []
     for entry in entries:
         try:
             file = _file_of(entry)
-            # No disk holds `a` and `a/b` when `a` is a file: one of the two is a lie.
-            above = {str(folder) for folder in PurePosixPath(file.path).parents}
-            if file.path in found or file.path in folders or not above.isdisjoint(found):
-                raise RecordError(f"{file.path!r} is listed twice, or as a file and as a folder")
+            if file.path in found:
+                raise RecordError(f"{file.path!r} is listed twice")
             # More than the machine's disk holds is a lie, and would fill the one here.
             disk_bytes -= file.size
             if disk_bytes < 0:
@@ -90,12 +87,27 @@ def listed(manifest: bytes, disk_bytes: float = math.inf) -> Listing:
             refused.append(str(error))
         else:
             found[file.path] = file
-            folders |= above
+    for path, above in _paths_below_files(found):
+        del found[path]
+        refused.append(f"{path!r} is listed below {above!r}, which is a file")
     return Listing(
         files=tuple(found.values()),
         refused=tuple(refused),
         left_out=left_out,
     )
+
+
+def _paths_below_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each path that lies below another one, with that one.
+
+    No disk holds `a` and `a/b` when `a` is a file. Sorted, so that no folder is stored: a path of 1 kB may have 500, each named by up to 1 kB.
+    """
+    above = ""
+    for path in sorted(f"{path}/" for path in paths):
+        if above and path.startswith(above):
+            yield path[:-1], above[:-1]
+        else:
+            above = path
 
 
 def left_out_of(manifest: bytes) -> LeftOutFiles:
@@ -131,6 +143,8 @@ def _entries(manifest: Any) -> Sequence[Any]:
 def _file_of(entry: Any) -> FileSum:
     """The file, its path in one form: `a//b/./c` is `a/b/c`."""
     file: FileSum = read_as(FileSum, entry)
+    if file.path.count("/") > caps.PATH_FOLDERS:
+        raise RecordError(f"a path of more than {caps.PATH_FOLDERS} folders: {file.path[:60]!r}...")
     path = PurePosixPath(file.path)
     if path.is_absolute() or not path.parts or not all(map(_is_name, path.parts)):
         raise RecordError(f"no path within the box: {file.path!r}")

@@ -91,7 +91,9 @@ def comes_home(name: str) -> bool:
     characters that have no width. All spellings of a forbidden name are refused.
     """
     # Cf: characters without width, which HFS+ ignores in names.
-    bare = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
+    bare = name
+    if not name.isascii():
+        bare = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
     bare = bare.casefold().rstrip(". ")
     return not (bare in _COMMANDING or bare.startswith(_SHORT) or _STEERING.search(name))
 

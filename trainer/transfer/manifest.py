@@ -29,6 +29,8 @@ _MAX_FILES = 50_000
 _MAX_FILES_BYTES = 15 << 20
 """Limit of the launcher on a manifest: `launcher/gate/caps.py`."""
 _MAX_PATH_BYTES = 1024
+MAX_FOLDERS = 64
+"""Folders of a path that the launcher takes: `launcher/gate/caps.py`."""
 _MAX_LEFT_OUT = 100
 _ENTRY_BYTES = 120
 """Bytes of a file in the manifest, without its path."""
@@ -184,6 +186,8 @@ class ListBuilder:
             return "its name has control characters" if is_odd else "version control obeys files of that name"
         if len(os.fsencode(path.relative_to(self.box))) > _MAX_PATH_BYTES:
             return f"its path has more than {_MAX_PATH_BYTES} bytes"
+        if len(parts) > MAX_FOLDERS + 1:
+            return f"its path has more than {MAX_FOLDERS} folders"
         if not path.exists():
             return "a link to nothing" if path.is_symlink() else "cannot be read"
         if path.is_symlink() and not path.resolve().is_relative_to(self.box) and not self._wrote(path):
