@@ -18,6 +18,12 @@ from trainer.contract.records import AtMost, Between, Like, RecordError, Text, p
 INCOMING, OWNER = ".incoming", ".vastrun"
 """Names that the folder of outputs has for itself: what is on its way, and whose folder it is."""
 
+_FOLDERS = frozenset(
+    (layout.RUN, layout.CHECKPOINTS, layout.OUTPUTS, layout.EVALUATION, layout.PROFILES, layout.CODE)
+)
+_FILES = (layout.LOG, *caps.SMALL_FILES)
+"""What a box has at these paths is always a folder, and always a file."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
@@ -100,7 +106,8 @@ def listed(manifest: bytes, disk_bytes: float = math.inf) -> Listing:
 def _paths_below_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each path that lies below another one, with that one.
 
-    No disk holds `a` and `a/b` when `a` is a file. Sorted, so that no folder is stored: a path of 1 kB may have 500, each named by up to 1 kB.
+    No disk holds `a` and `a/b` when `a` is a file. Sorted, so that no folder is stored: together, their names
+    are much longer than the list.
     """
     above = ""
     for path in sorted(f"{path}/" for path in paths):
@@ -150,8 +157,10 @@ def _file_of(entry: Any) -> FileSum:
         raise RecordError(f"no path within the box: {file.path!r}")
     if len(str(path).encode("utf-8", "surrogateescape")) > caps.PATH_BYTES:
         raise RecordError(f"a path of more than {caps.PATH_BYTES} bytes: {file.path[:60]!r}...")
-    if path.parts == (layout.RUN,):
+    if str(path) in _FOLDERS:
         raise RecordError(f"a folder, not a file: {file.path!r}")
+    if any(str(path).startswith(f"{one}/") for one in _FILES):
+        raise RecordError(f"below what is a file: {file.path!r}")
     if file.size > caps.SMALL_FILES.get(str(path), file.size):
         raise RecordError(f"{path}: larger than {caps.SMALL_FILES[str(path)]} bytes")
     return FileSum(path=str(path), size=file.size, sha256=file.sha256)

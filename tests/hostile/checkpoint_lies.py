@@ -49,6 +49,9 @@ CHECKPOINT_LIES: Mapping[str, Lie] = {
     "checkpoint that is longer than its manifest says": _checkpoint(entry("files/a", size=3)),
     "checkpoint with a file and folder of one name": _checkpoint(entry("files/a"), entry("files/a/b")),
     "checkpoint with a file twice": _checkpoint(entry("files/a"), entry("files/a")),
+    "checkpoint with paths of many folders": _checkpoint(
+        *(entry(f"files/{n}/{'a/' * 500}x") for n in range(1500))
+    ),
     "checkpoint of no files": _checkpoint(),
     "checkpoint of many files": _checkpoint(manifest=b'{"files": [' + b"{}," * 100_000 + b"{}]}"),
     "checkpoint with a list that is none": _checkpoint(manifest=b'{"files": {}}'),

@@ -159,6 +159,7 @@ LIES: Mapping[str, Lie] = {
     "loss that is a list": _supervisor(loss=[0.5]),
     "ranks that are none": _supervisor(ranks=[{"rank": "all"}, 3, None]),
     "more ranks than any machine has": _supervisor(ranks=[{"rank": 0}] * 10_001),
+    "ranks that are identical": _supervisor(ranks=[{"rank": 0, "step": 3}] * 64),
     "supervisor that is text": _says(supervisor="fine"),
     "exit code that is text": _says(exit_code="0"),
     "exit code beyond any number": _says(exit_code=2**70),
@@ -319,6 +320,10 @@ LIES: Mapping[str, Lie] = {
     "path of our own mark": entry("run/.vastrun"),
     "path that is a folder": entry("run/checkpoints"),
     "path of the folder itself": entry("run"),
+    "path below the outcome": entry("run/outcome.json/x"),
+    "paths of many folders": Lie(
+        listed=tuple(entry(f"run/outputs/{n}/{'a/' * 500}x").listed[0] for n in range(1500))
+    ),
     "path with a zero": entry("run/outputs/a\0b"),
     "path that is too long": entry("run/outputs/" + "d/" * 900 + "a"),
     "name that is too long": entry("run/outputs/" + "a" * 300),

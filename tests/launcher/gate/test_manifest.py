@@ -105,3 +105,18 @@ def test_of_a_path_that_is_listed_twice_the_first_counts() -> None:
     listing = listed(twice)
     assert [file.sha256 for file in listing.files] == ["1" * 64]
     assert listing.refused == ("'a' is listed twice",)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["run", "run/checkpoints", "run//checkpoints/.", "run/outputs", "run/report", "run/profile", "code"],
+)
+def test_a_file_at_the_place_of_a_folder_is_refused(path: str) -> None:
+    assert listed(manifest([path])).refused == (f"a folder, not a file: {path!r}",)
+
+
+@pytest.mark.parametrize(
+    "path", ["run/outcome.json/x", "run/run.log/x", "run/checkpoints/latest.json/x/y", "run/manifest.json/x"]
+)
+def test_a_file_below_the_place_of_a_file_is_refused(path: str) -> None:
+    assert listed(manifest([path])).refused == (f"below what is a file: {path!r}",)

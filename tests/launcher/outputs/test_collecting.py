@@ -145,3 +145,13 @@ def test_outputs_that_the_box_does_not_offer_are_told(run: Run) -> None:
     (file,) = evidence.left_out.files
     assert file_text(file) == "run/outputs/model.pt (a link out of the box, to /mnt/model.pt )"
     assert (evidence.left_out.count, evidence.damaged) == (7, ())
+
+
+@pytest.mark.parametrize("path", ["run/checkpoints", "run/report", "run/outcome.json/x", "run/exit/x"])
+def test_a_file_that_no_box_has_there_is_damaged_and_the_rest_comes_home_twice(path: str, run: Run) -> None:
+    box = box_with({"run/outputs/a": b"a", path: b"evil"})
+    for _ in range(2):  # as after a launcher that was killed
+        collected = FolderStore().collect(run, box)
+        assert len(collected.evidence.damaged) == 1
+        assert repr(path) in collected.evidence.damaged[0]
+        assert files_in(run.out_dir)["outputs/a"] == b"a"
