@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from launcher.core import BoxStatus, RankStatus
 from launcher.core.errors import BoxError
+from launcher.gate import caps
 from trainer.contract.outcome import ExitCode, Moment, Name, RankNumber, Seconds, Step
 from trainer.contract.records import AtMost, Between, Formerly, RecordError, Text, read_json
 
@@ -29,7 +30,7 @@ class _Supervisor:
     step: Step | None = None
     steps: Step | None = None
     loss: float | None = None
-    ranks: Annotated[tuple[_Rank, ...], AtMost(10_000)] = ()
+    ranks: Annotated[tuple[_Rank, ...], AtMost(caps.RANKS)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,8 @@ def box_status_of(printed: str) -> BoxStatus:
     except RecordError as error:
         raise BoxError(f"the machine sent an invalid status: {error}") from error
     supervisor = status.supervisor or _Supervisor()
+    if len({rank.rank for rank in supervisor.ranks}) < len(supervisor.ranks):
+        raise BoxError("the machine sent an invalid status: a rank is listed twice")
     return BoxStatus(
         at=status.now,
         box=status.box,

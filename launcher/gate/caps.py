@@ -29,6 +29,8 @@ PATH_BYTES = 1024
 """Of a whole path: what a Mac takes."""
 PATH_FOLDERS = 64
 """Of a path: the name of each is checked, and a path of 1 kB could have 500."""
+RANKS = 64
+"""Of one machine: as many as a job may ask for."""
 COMMAND_BYTES = 1 << 20
 """What a command may print, on stdout and on stderr each."""
 GREETING_BYTES = 1 << 18
