@@ -18,10 +18,21 @@ from trainer.contract.checksum import sha256_of
 from trainer.contract.job import Job
 from trainer.contract.outcome import FileList, FileSum
 from trainer.contract.records import read_json, write_json
-from trainer.transfer.remote_checkpoints import LATEST, RemoteCheckpoints, faults, in_one_line, step_of
+from trainer.transfer.remote_checkpoints import (
+    LATEST,
+    RemoteCheckpoints,
+    TooLargeError,
+    faults,
+    in_one_line,
+    step_of,
+)
 
 _MANIFEST = "manifest.json"
 _STATE = "state.json"
+_MAX_MANIFEST_BYTES = 32 << 20
+_MAX_FILES = 100_000
+_FREE_BYTES = 50 * 10**6
+"""Bytes that stay free on the disk, for the log."""
 
 
 def main() -> int:
@@ -107,13 +118,21 @@ class DamagedDownloadError(Exception):
 def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
     """Download and check every file of a checkpoint. Return their bytes. Raises DamagedDownloadError."""
     try:
-        remote.fetch(f"{name}/{_MANIFEST}", part / _MANIFEST)
+        remote.fetch(f"{name}/{_MANIFEST}", part / _MANIFEST, _MAX_MANIFEST_BYTES)
         files = _listed(part / _MANIFEST)
+        # Before its first byte: half a checkpoint is of no use, and a full disk ends the run.
+        size, free = sum(file.size for file in files), shutil.disk_usage(part).free
+        if size + _FREE_BYTES > free:
+            raise DamagedDownloadError(
+                f"its manifest lists {size / 1e6:.1f} MB, and the disk has {free / 1e6:.1f} MB free"
+            )
         for file in files:
-            remote.fetch(f"{name}/{file.path}", part / file.path)
+            remote.fetch(f"{name}/{file.path}", part / file.path, file.size)
             _check(part / file.path, file)
     except FileNotFoundError as error:
         raise DamagedDownloadError(f"a file is missing: {error}") from error
+    except TooLargeError as error:
+        raise DamagedDownloadError(str(error)) from error
     return sum(file.size for file in files)
 
 
@@ -123,6 +142,10 @@ def _listed(manifest: Path) -> tuple[FileSum, ...]:
         listed: FileList = read_json(FileList, manifest.read_bytes())
     except ValueError as error:
         raise DamagedDownloadError(f"its manifest cannot be read: {error}") from error
+    if len(listed.files) > _MAX_FILES:
+        raise DamagedDownloadError(f"its manifest lists more than {_MAX_FILES} files")
+    if len({file.path for file in listed.files}) < len(listed.files):
+        raise DamagedDownloadError("its manifest lists a file twice")
     for file in listed.files:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts:

@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 
 LATEST = "latest.json"
 _CHUNK = 8 << 20
+_MAX_LATEST_BYTES = 4 << 10
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "oss"}
 """Protocols without folders: asked for a folder, they may make a bucket, of a name that was mistyped."""
+
+
+class TooLargeError(Exception):
+    """A file at a URL is larger than it may be."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,8 @@ class RemoteCheckpoints:
     def latest(self) -> str | None:
         """Return the name in `latest.json`, that of the newest whole checkpoint; None when there is none."""
         try:
-            return str(json.loads(self.files.cat_file(f"{self.root}/{LATEST}"))["path"])
+            with self.files.open(f"{self.root}/{LATEST}", "rb") as file:
+                return str(json.loads(file.read(_MAX_LATEST_BYTES))["path"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
@@ -64,11 +70,19 @@ class RemoteCheckpoints:
         with self.files.open(target, "wb") as sink:
             shutil.copyfileobj(source, sink, _CHUNK)
 
-    def fetch(self, path: str, target: Path) -> None:
-        """Download the file at a path relative to the folder. Raises FileNotFoundError."""
+    def fetch(self, path: str, target: Path, max_bytes: int) -> None:
+        """Download the file at a path relative to the folder.
+
+        Raises FileNotFoundError, and TooLargeError once more than `max_bytes` have come.
+        """
         target.parent.mkdir(parents=True, exist_ok=True)
+        left = max_bytes
         with self.files.open(f"{self.root}/{path}", "rb") as source, target.open("wb") as sink:
-            shutil.copyfileobj(source, sink, _CHUNK)
+            while chunk := source.read(min(_CHUNK, left + 1)):
+                left -= len(chunk)
+                if left < 0:
+                    raise TooLargeError(f"{path} is larger than {max_bytes} bytes")
+                sink.write(chunk)
 
     def remove(self, name: str) -> None:
         """Remove the checkpoint of this name."""

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from tests.waiting import LONGEST_S
 from trainer.contract import layout
 from trainer.contract.checkpoint_folder import newest_first
+from trainer.transfer.remote_checkpoints import RemoteCheckpoints, TooLargeError
 
 
 def save(folder: Path, step: int, *, run: str | None = None) -> Path:
@@ -111,7 +112,41 @@ def leading_elsewhere(checkpoint: Path) -> None:
     (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
 
-@pytest.mark.parametrize("damage", [cut_short, not_all_there_yet, without_manifest, leading_elsewhere])
+def with_a_first_file(**changes: Any) -> Callable[[Path], None]:
+    """Its manifest says something else of the first file."""
+
+    def damage(checkpoint: Path) -> None:
+        manifest = json.loads((checkpoint / "manifest.json").read_text())
+        manifest["files"][0].update(changes)
+        (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+
+    return damage
+
+
+def without_an_end(checkpoint: Path) -> None:
+    """A file goes on after its last byte, as that of a program that keeps writing."""
+    (checkpoint / "state.pt").unlink()
+    (checkpoint / "state.pt").symlink_to("/dev/zero")
+
+
+def with_an_endless_manifest(checkpoint: Path) -> None:
+    (checkpoint / "manifest.json").unlink()
+    (checkpoint / "manifest.json").symlink_to("/dev/zero")
+
+
+DAMAGES = [
+    cut_short,
+    not_all_there_yet,
+    without_manifest,
+    leading_elsewhere,
+    without_an_end,
+    with_an_endless_manifest,
+    with_a_first_file(size=10**15),
+    with_a_first_file(path="shards/1"),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_one_that_is_not_whole_is_left_for_an_older_one(damage: Any, tmp_path: Path) -> None:
     for step in (20, 40):
         newest = save(tmp_path / "there", step)
@@ -122,6 +157,21 @@ def test_one_that_is_not_whole_is_left_for_an_older_one(damage: Any, tmp_path: P
     assert "step-000040" in out.splitlines()[0]
     assert "is not whole" in out.splitlines()[0]
     assert box.held == ["latest.json", "step-000020"]
+
+
+def test_a_file_is_given_up_at_its_listed_size(tmp_path: Path) -> None:
+    there = save(tmp_path / "there", 40)
+    without_an_end(there)
+    remote = RemoteCheckpoints.at(f"file://{tmp_path / 'there'}")
+    with pytest.raises(TooLargeError, match="is larger than 16 bytes"):
+        remote.fetch("step-000040/state.pt", tmp_path / "part", 16)
+    assert (tmp_path / "part").stat().st_size == 0
+
+
+def test_a_checkpoint_that_the_disk_cannot_hold_is_not_begun(tmp_path: Path) -> None:
+    with_a_first_file(size=10**15)(save(tmp_path / "there", 40))
+    out = FetchingBox(tmp_path / "box", pushed=[f"file://{tmp_path / 'there'}"]).fetch()[1]
+    assert "its manifest lists 1000000000.0 MB, and the disk has" in out
 
 
 def test_without_the_checkpoint_that_it_must_start_from_a_job_does_not_begin(tmp_path: Path) -> None:
