@@ -18,6 +18,10 @@ class GuardedRemote:
         if isinstance(remote, Interruptible):
             remote.heed(check)
 
+    def must_go_on(self) -> None:
+        """Raise what ends the exchange: the user, time or money."""
+        self._check()
+
     def run(self, command: str, *, timeout_s: float) -> Completed:
         self._check()
         return self._remote.run(command, timeout_s=timeout_s)

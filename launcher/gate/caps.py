@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from trainer.contract import layout
 
@@ -58,6 +60,33 @@ SERIES = 96
 """Names of one file of metrics that are drawn: of 16 GPUs there are 64."""
 SERIES_LINES = 20_000
 """Of the metrics, as they are read for a report; of more, every second or third."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """What one exchange may take."""
+
+    bytes: float = math.inf
+    """That arrive. Of outputs the machine's disk is the limit; of a run, its time and its money."""
+    items: float = math.inf
+    """Files."""
+    seconds: float = math.inf
+    """After which it stops, to go on later."""
+    memory: float = 0
+    """Bytes that are read into memory as a whole."""
+
+
 PICTURE_BYTES = 1 << 20
 PICTURE_PIXELS = 1 << 24
 """Of one picture: what shows it needs 64 MB for them."""
+
+EXCHANGES: Mapping[str, Allowance] = {
+    "outputs": Allowance(items=FILES, memory=sum(SMALL_FILES.values())),
+    "checkpoint": Allowance(
+        bytes=(32 << 20) + CHECKPOINT_MANIFEST + (8 << 10),
+        items=FILES,
+        seconds=2.0,
+        memory=CHECKPOINT_MANIFEST + (8 << 10),
+    ),
+}
+"""What an output store may take of a machine: at its end, and for a slice of a checkpoint meanwhile."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles
 from launcher.gate import caps
+from launcher.gate.budget import Budget
 from launcher.gate.text import one_line
 from trainer.contract import layout
 from trainer.contract.outcome import FileSum
@@ -18,6 +19,8 @@ from trainer.contract.records import AtMost, Between, Like, RecordError, Text, p
 INCOMING, OWNER = ".incoming", ".vastrun"
 """Names that the folder of outputs has for itself: what is on its way, and whose folder it is."""
 
+_CHECKED_EACH = 500
+"""Files of a list that are read in some 50 ms."""
 _FOLDERS = frozenset(
     (layout.RUN, layout.CHECKPOINTS, layout.OUTPUTS, layout.EVALUATION, layout.PROFILES, layout.CODE)
 )
@@ -69,8 +72,11 @@ def latest_of(content: bytes) -> str | None:
     return latest.path
 
 
-def listed(manifest: bytes, disk_bytes: float = math.inf) -> Listing:
-    """Read the list of files in a manifest; empty when there is none. `disk_bytes`: of the machine's disk."""
+def listed(manifest: bytes, disk_bytes: float = math.inf, budget: Budget | None = None) -> Listing:
+    """Read the list of files in a manifest; empty when there is none. `disk_bytes`: of the machine's disk.
+
+    With a budget, whoever ends the exchange is asked meanwhile.
+    """
     if not manifest:
         return Listing()
     try:
@@ -80,7 +86,9 @@ def listed(manifest: bytes, disk_bytes: float = math.inf) -> Listing:
         return Listing(refused=(f"{layout.MANIFEST}: {error}",))
     found: dict[str, FileSum] = {}
     refused = []
-    for entry in entries:
+    for number, entry in enumerate(entries):
+        if budget is not None and number % _CHECKED_EACH == 0:
+            budget.check()
         try:
             file = _file_of(entry)
             if file.path in found:

@@ -6,6 +6,7 @@ from launcher.core import BoxStatus
 from launcher.core.errors import BoxError, UnreachableError
 from launcher.gate import caps
 from launcher.gate.box_status import box_status_of
+from launcher.gate.budget import Budget
 from launcher.ports import Remote
 
 _STATUS = "bash onstart/status.sh"
@@ -21,15 +22,18 @@ def look(remote: Remote) -> BoxStatus:
     return box_status_of(done.stdout)
 
 
-def small_file(remote: Remote, path: str, most: int | None = None) -> bytes:
+def small_file(remote: Remote, path: str, most: int | None = None, budget: Budget | None = None) -> bytes:
     """Return the file's bytes; empty when there is none.
 
-    Raises BoxError when they are more than `most`, by default than `caps` allows to that file.
+    Raises BoxError when they are more than `most`, by default than `caps` allows to that file, or more than
+    the budget.
     """
     most = caps.SMALL_FILES[path] if most is None else most
     content = bytearray()
     while chunk := remote.read(path, offset=len(content), limit=min(_CHUNK, most + 1 - len(content))):
         content += chunk
+        if budget is not None:
+            budget.spend(size=len(chunk), memory=len(chunk))
         if len(content) > most:
             raise BoxError(f"{path} is larger than {most} bytes")
     return bytes(content)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from launcher.core import CheckpointCopy
 from launcher.gate import caps
+from launcher.gate.budget import Budget
 from launcher.gate.manifest import INCOMING, latest_of, listed
 from launcher.gate.reading import small_file
 from launcher.outputs.folder import place_of
@@ -56,22 +57,28 @@ class _Copy:
         return CheckpointCopy(name=self.name, size=size, held=here, damaged=damaged)
 
 
-def continue_copy(out: Path, remote: Remote, limit: int, disk_bytes: float) -> CheckpointCopy | None:
+def continue_copy(
+    out: Path, remote: Remote, limit: int, disk_bytes: float, budget: Budget
+) -> CheckpointCopy | None:
     """Download up to `limit` bytes more. Returns None when there is nothing to bring."""
-    copy = _begun(out) or _begin(out, remote, disk_bytes)
+    copy = _begun(out, budget) or _begin(out, remote, disk_bytes, budget)
     if copy is None:
         return None
+    has_grown = False
     for file in copy.files:
         part, came = part_of(out, file), copy.folder / file.path
         if came.is_file():
             continue
-        limit -= _grown(copy, file, remote, limit)
+        if budget.is_late and has_grown:  # of many files each takes a while, however small it is
+            return copy.seen()
+        has_grown = True
+        limit -= _grown(copy, file, remote, limit, budget)
         if held(part) < file.size and limit <= 0:
             return copy.seen()
         if held(part) < file.size:  # the box keeps it no more: a newer one is there, or soon will be
             _forget(out)
             return None
-        if not (is_home(part, file) and moved(part, came, out)):
+        if not (is_home(part, file, budget.check) and moved(part, came, out)):
             _let_go(remote)
             return _refused(copy)
     _let_go(remote)
@@ -87,22 +94,24 @@ def prune(out: Path, collected: Iterable[Path]) -> None:
         _remove(path for path in found if path.name not in named)
 
 
-def _begun(out: Path) -> _Copy | None:
+def _begun(out: Path, budget: Budget) -> _Copy | None:
     """The checkpoint whose manifest came before."""
     for folder in _newest_first(out / INCOMING):
         manifest = folder / MANIFEST
         if manifest.is_file():
-            return _Copy(out=out, name=folder.name, files=listed(manifest.read_bytes()).files)
+            files = listed(manifest.read_bytes(), budget=budget).files
+            return _Copy(out=out, name=folder.name, files=files)
     return None
 
 
-def _begin(out: Path, remote: Remote, disk_bytes: float) -> _Copy | None:
+def _begin(out: Path, remote: Remote, disk_bytes: float, budget: Budget) -> _Copy | None:
     """The newest checkpoint of the box, unless it is here already."""
-    name = latest_of(small_file(remote, f"{layout.CHECKPOINTS}/{LATEST}"))
+    name = latest_of(small_file(remote, f"{layout.CHECKPOINTS}/{LATEST}", budget=budget))
     if name is None or name == _latest_here(out):
         return None
-    manifest = small_file(remote, f"{layout.CHECKPOINTS}/{name}/{MANIFEST}", caps.CHECKPOINT_MANIFEST)
-    listing = listed(manifest, disk_bytes)
+    path = f"{layout.CHECKPOINTS}/{name}/{MANIFEST}"
+    manifest = small_file(remote, path, caps.CHECKPOINT_MANIFEST, budget)
+    listing = listed(manifest, disk_bytes, budget)
     copy = _Copy(out=out, name=name, files=listing.files)
     if not listing.files or listing.refused or copy.mark.exists():
         return None
@@ -128,12 +137,12 @@ def _let_go(remote: Remote) -> None:
     remote.run(f"rm -rf {layout.OUTBOX}", timeout_s=_HOLD_TIMEOUT_S)
 
 
-def _grown(copy: _Copy, file: FileSum, remote: Remote, limit: int) -> int:
+def _grown(copy: _Copy, file: FileSum, remote: Remote, limit: int, budget: Budget) -> int:
     """How many bytes of the file came, in one request where the box gives them all."""
     part, before = part_of(copy.out, file), held(part_of(copy.out, file))
     for folder in (layout.OUTBOX, layout.CHECKPOINTS):  # a disk without hard links holds nothing
         on_box = replace(file, path=f"{folder}/{copy.name}/{file.path}")
-        grow(part, on_box, remote, limit=max(0, limit), chunk=limit)
+        grow(part, on_box, remote, budget, limit=max(0, limit), chunk=limit)
         if held(part) > before:
             break
     return held(part) - before

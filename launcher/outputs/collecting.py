@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from launcher.core import Collected
 from launcher.core.errors import BoxError
 from launcher.gate import caps
+from launcher.gate.budget import Budget, BudgetError
 from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.gate.manifest import INCOMING, listed
 from launcher.gate.reading import small_file
@@ -36,13 +36,15 @@ _UNSUMMED = (
 """Taken as they are when the manifest does not name them; a box that died early has nothing else."""
 
 
-def collect(out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_bytes: float) -> Collected:
+def collect(
+    out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_bytes: float, budget: Budget
+) -> Collected:
     """Download all but the log, which is pumped. `disk_bytes`: of the machine's disk, where its files fit."""
-    listing = listed(small_file(remote, layout.MANIFEST), disk_bytes)
+    listing = listed(small_file(remote, layout.MANIFEST, budget=budget), disk_bytes, budget)
     wanted = places(out, listing.files, disk_ignores_case)
     others = [path for path in _UNSUMMED if place_of(out, path) not in wanted]
-    too_large = [str(error) for error in (_fetched(out, path, remote) for path in others) if error]
-    damaged = [*bring(out, wanted, remote), *listing.refused, *too_large]
+    too_large = [str(error) for error in (_fetched(out, path, remote, budget) for path in others) if error]
+    damaged = [*bring(out, wanted, remote, budget), *listing.refused, *too_large]
     # Only when all came whole: an older copy here may be the last intact checkpoint.
     if not damaged:
         prune(out, wanted)
@@ -66,39 +68,48 @@ def collect(out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_byte
     )
 
 
-def _fetched(out: Path, path: str, remote: Remote) -> BoxError | None:
+def _fetched(out: Path, path: str, remote: Remote, budget: Budget) -> BoxError | None:
     """The file has its place, if there is one. Returns why it has not."""
     try:
-        stored(place_of(out, path), small_file(remote, path))
+        stored(place_of(out, path), small_file(remote, path, budget=budget))
+    except BudgetError:
+        raise
     except BoxError as error:
         return error
     return None
 
 
-def bring(out: Path, requested: Mapping[Path, FileSum], remote: Remote, *, sweep: bool = True) -> list[str]:
+def bring(
+    out: Path, requested: Mapping[Path, FileSum], remote: Remote, budget: Budget, *, sweep: bool = True
+) -> list[str]:
     """Download the files that are not here yet; return the paths of those that could not be had whole.
 
     `sweep`: remove what is left of other transfers.
     """
-    missing = {place: file for place, file in requested.items() if not is_home(place, file)}
+    missing = {place: file for place, file in requested.items() if not is_home(place, file, budget.check)}
     if missing:
         need_space(out, sum(file.size for file in missing.values()) - _size_of(out / INCOMING))
     # A machine may be lost in between: a checkpoint counts by its manifest, which comes after its files. The
     # file that names the newest one comes after that.
     in_order = sorted(missing.items(), key=lambda item: (item[0].name == LATEST, item[0].name == MANIFEST))
-    damaged = [file.path for place, file in in_order if not _brought(out, place, file, remote)]
+    damaged = [file.path for place, file in in_order if not _brought(out, place, file, remote, budget)]
     if sweep:
         shutil.rmtree(out / INCOMING, ignore_errors=True)
     return damaged
 
 
-def _brought(out: Path, place: Path, file: FileSum, remote: Remote) -> bool:
+def _brought(out: Path, place: Path, file: FileSum, remote: Remote, budget: Budget) -> bool:
     """The file lies at `place` and its checksum holds; tried twice."""
+    budget.spend(items=1)
     part = part_of(out, file)
     for _ in range(2):
-        with suppress(BoxError):  # it is no file there, or not the one that was listed
-            grow(part, file, remote, limit=file.size)
-        if is_home(part, file) and moved(part, place, out):
+        try:
+            grow(part, file, remote, budget, limit=file.size)
+        except BudgetError:
+            raise
+        except BoxError:  # it is no file there, or not the one that was listed
+            pass
+        if is_home(part, file, budget.check) and moved(part, place, out):
             return True
         part.unlink()
     return False

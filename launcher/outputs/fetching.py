@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from launcher.core import Fetched
 from launcher.core.errors import BoxError
 from launcher.gate import caps
+from launcher.gate.budget import Budget
 from launcher.gate.manifest import listed
 from launcher.gate.reading import small_file
 from launcher.outputs.collecting import bring
@@ -25,7 +26,12 @@ _LIST_S = 1800.0
 
 
 def fetch(
-    out: Path, remote: Remote, path: str | None, disk_ignores_case: IgnoresCase, disk_bytes: float
+    out: Path,
+    remote: Remote,
+    path: str | None,
+    disk_ignores_case: IgnoresCase,
+    disk_bytes: float,
+    budget: Budget,
 ) -> Fetched:
     """Download what lies at a path of the box; None: all that its manifest leaves out.
 
@@ -37,14 +43,16 @@ def fetch(
     done = remote.run(command, timeout_s=_LIST_S)
     if done.exit_code != 0:
         raise BoxError(f"the machine cannot list {path or 'its files'}: {done.stderr.strip()[-200:]!r}")
-    listing = listed(small_file(remote, name, caps.SMALL_FILES[layout.MANIFEST]), disk_bytes)
+    manifest = small_file(remote, name, caps.SMALL_FILES[layout.MANIFEST], budget)
+    listing = listed(manifest, disk_bytes, budget)
     files = [file for file in listing.files if _is_program_file(file)]
     # Nothing else may be replaced here: evidence, checkpoints, the log.
     rejected = [file.path for file in listing.files if not _is_program_file(file)]
     requested = {
-        _own_place(out, place, file): file for place, file in places(out, files, disk_ignores_case).items()
+        _own_place(out, place, file, budget): file
+        for place, file in places(out, files, disk_ignores_case).items()
     }
-    damaged = [*bring(out, requested, remote, sweep=False), *listing.refused, *rejected]
+    damaged = [*bring(out, requested, remote, budget, sweep=False), *listing.refused, *rejected]
     home = [place for place in requested if place.is_file()]
     return Fetched(
         files=len(home),
@@ -59,7 +67,7 @@ def fetch(
     )
 
 
-def _own_place(out: Path, place: Path, file: FileSum) -> Path:
+def _own_place(out: Path, place: Path, file: FileSum, budget: Budget) -> Path:
     """Return a place with a number where one of the downloaded outputs has the file's place.
 
     Before those are downloaded, what lies there is an earlier state of the same file.
@@ -67,7 +75,7 @@ def _own_place(out: Path, place: Path, file: FileSum) -> Path:
     if not place_of(out, layout.MANIFEST).is_file():
         return place
     numbered = (place.with_name(f"{place.name}.{number}") for number in range(1, _MAX_NUMBER))
-    free = (one for one in (place, *numbered) if not one.exists() or is_home(one, file))
+    free = (one for one in (place, *numbered) if not one.exists() or is_home(one, file, budget.check))
     return next(free, place)
 
 

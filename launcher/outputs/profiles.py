@@ -31,7 +31,7 @@ def download(run: Run, remote: Remote, file: FileSum, check: Callable[[], None])
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
             _fetch(part, file, remote, check)
-            if not is_home(part, file) or not moved(part, place, outputs.folder):
+            if not is_home(part, file, check) or not moved(part, place, outputs.folder):
                 raise BoxError(f"{file.path} is not what the machine's checksum says")
         finally:
             part.unlink(missing_ok=True)

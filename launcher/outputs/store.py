@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from launcher.core import CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
 from launcher.core.errors import StorageError
+from launcher.gate import caps
+from launcher.gate.budget import Budget
 from launcher.outputs.checkpoints import continue_copy
 from launcher.outputs.collecting import collect
 from launcher.outputs.fetching import fetch
@@ -19,7 +22,7 @@ from launcher.outputs.logcopy import pump
 from launcher.outputs.metricscopy import grow_metrics
 from launcher.outputs.places import IgnoresCase, ignores_case
 from launcher.outputs.storing import claim, must_be_free, need_space, stored, storing
-from launcher.ports import Remote
+from launcher.ports import ChecksExchange, Remote
 
 Report = Callable[[Run, float], str]
 """The page of a run, as HTML."""
@@ -36,8 +39,10 @@ class FolderStore:
         disk_ignores_case: IgnoresCase = ignores_case,
         index: Index | None = None,
         report: Report | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`index` and `report` write what `describe` puts there; None: nothing."""
+        """`index` and `report` write what `describe` puts there; None: nothing. `now`: for its exchanges."""
+        self._now = now
         self._disk_ignores_case = disk_ignores_case
         self._index, self._report = index, report
 
@@ -63,7 +68,8 @@ class FolderStore:
     def save_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
         out = Path(run.out_dir)
         with storing(out):
-            return continue_copy(out, remote, limit, _disk_bytes(run))
+            budget = self._budget("checkpoint", remote)
+            return continue_copy(out, remote, limit, _disk_bytes(run), budget)
 
     def save_metrics(self, run: Run, remote: Remote) -> int:
         out = Path(run.out_dir)
@@ -76,13 +82,15 @@ class FolderStore:
             not_shown = 0
             while part := pump(out, remote, whole_lines=False):
                 not_shown += len(part)
-            collected = collect(out, remote, self._disk_ignores_case, _disk_bytes(run))
+            budget = self._budget("outputs", remote)
+            collected = collect(out, remote, self._disk_ignores_case, _disk_bytes(run), budget)
             return replace(collected, log_bytes_not_shown=not_shown)
 
     def fetch(self, run: Run, remote: Remote, path: str | None) -> Fetched:
         out = Path(run.out_dir)
         with storing(out):
-            return fetch(out, remote, path, self._disk_ignores_case, _disk_bytes(run))
+            budget = self._budget("outputs", remote)
+            return fetch(out, remote, path, self._disk_ignores_case, _disk_bytes(run), budget)
 
     def left_out(self, run: Run) -> LeftOutFiles:
         return Outputs(run).left_out()
@@ -96,6 +104,13 @@ class FolderStore:
                 _write(out, self._index(run, contents_of(run), now))
             if self._report is not None:
                 _write(out, {REPORT: self._page(run, now)})
+
+    def _budget(self, exchange: str, remote: Remote) -> Budget:
+        """Return the budget of an exchange that begins."""
+        allowance = caps.EXCHANGES[exchange]
+        if isinstance(remote, ChecksExchange):
+            return Budget(allowance, check=remote.must_go_on, now=self._now)
+        return Budget(allowance, now=self._now)
 
     def _page(self, run: Run, now: float) -> str:
         assert self._report is not None

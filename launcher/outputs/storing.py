@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,9 @@ _NO_SUCH_PLACE = frozenset(
     }
 )
 IGNORE = ".gitignore"
+Check = Callable[[], None]
+"""Raises what ends an exchange."""
+_CHUNK = 16 << 20
 FREE_BYTES = 50 * 10**6
 """Left free on the disk, for the ledger and for the user."""
 
@@ -80,9 +83,9 @@ def need_space(out: Path, size: int) -> None:
         raise NoRoomError(f"{out} has {free / 1e6:.0f} MB free, and {need:.0f} MB are needed", hint=hint)
 
 
-def is_home(place: Path, file: FileSum) -> bool:
-    """Tell whether the file lies there, whole."""
-    return place.is_file() and place.stat().st_size == file.size and _sha256(place) == file.sha256
+def is_home(place: Path, file: FileSum, check: Check) -> bool:
+    """Tell whether the file lies there, whole. `check` may end the reading of a large one."""
+    return place.is_file() and place.stat().st_size == file.size and _sha256(place, check) == file.sha256
 
 
 def moved(part: Path, place: Path, out: Path) -> bool:
@@ -119,6 +122,11 @@ def write(descriptor: int, content: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _sha256(path: Path, check: Check) -> str:
+    """Checksum a file, in parts: to read a large one takes minutes, in which the user may end the run."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            check()
+    return digest.hexdigest()

@@ -31,6 +31,7 @@ from launcher.ports.abilities import TellsEnds as TellsEnds
 from launcher.ports.abilities import TellsIdentity as TellsIdentity
 from launcher.ports.ledger import Batches as Batches
 from launcher.ports.ledger import Ledger as Ledger
+from launcher.ports.remotes import ChecksExchange as ChecksExchange
 from launcher.ports.remotes import ChecksIdentity as ChecksIdentity
 from launcher.ports.remotes import CountsNoise as CountsNoise
 from launcher.ports.remotes import Interruptible as Interruptible

@@ -43,6 +43,15 @@ class Remote(Protocol):
 
 
 @runtime_checkable
+class ChecksExchange(Protocol):
+    """A remote of a run, whose user, time or money may end an exchange with it."""
+
+    def must_go_on(self) -> None:
+        """Raise what ends the exchange; else return at once."""
+        ...
+
+
+@runtime_checkable
 class ChecksIdentity(Protocol):
     """A remote that can say how it knows the machine."""
 

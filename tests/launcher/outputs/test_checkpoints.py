@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from launcher.core.errors import UnreachableError
 from launcher.outputs.store import FolderStore
 from launcher.ports import Remote
 from launcher.providers.local.remote import LocalRemote
+from tests.fakes import FakeClock
 from trainer.contract import layout
 
 ALL = 1 << 30
@@ -103,8 +106,8 @@ class Home:
         )
         FolderStore().check(self._run)
 
-    def save(self, limit: int = ALL) -> CheckpointCopy | None:
-        return FolderStore().save_checkpoint(self._run, self.box, limit=limit)
+    def save(self, limit: int = ALL, now: Callable[[], float] = time.monotonic) -> CheckpointCopy | None:
+        return FolderStore(now=now).save_checkpoint(self._run, self.box, limit=limit)
 
     def collect(self) -> tuple[str, ...] | None:
         """Paths of what is damaged."""
@@ -146,6 +149,32 @@ def test_a_checkpoint_comes_home_as_it_lies_on_the_box(home: Home, box: Training
     there = {path.removeprefix(f"{layout.CHECKPOINTS}/"): content for path, content in box.files.items()}
     assert home.files() == there
     assert sorted(path.name for path in home.folder.iterdir()) == [".gitignore", ".vastrun", "checkpoints"]
+
+
+def test_many_small_files_come_in_slices_of_two_seconds(home: Home, box: TrainingBox) -> None:
+    files = {f"shards/{number}": b"x" * (number % 2) for number in range(100)}
+    box.save(20, files)
+    clock = FakeClock()
+    slices = 0
+    while not (copy := home.save(now=lambda: ticks(clock))) or not copy.is_whole:
+        slices += 1
+        assert slices < 100
+    assert slices > 3
+    assert len(home.files()) == len(files) + 2
+
+
+def test_a_slice_brings_a_file_however_long_its_list_took_to_read(home: Home, box: TrainingBox) -> None:
+    box.save(20, {"a": b"a", "b": b""})
+    clock = FakeClock()
+    for _ in range(2):
+        copy = home.save(now=lambda: ticks(clock, 10.0))
+    assert copy is not None and copy.is_whole
+
+
+def ticks(clock: FakeClock, seconds: float = 0.1) -> float:
+    """Each look at the clock takes a while."""
+    clock.sleep(seconds)
+    return clock.now()
 
 
 def test_it_comes_in_slices_and_has_no_place_before_it_is_whole(home: Home, box: TrainingBox) -> None:

@@ -11,6 +11,7 @@ import pytest
 from launcher.core import Evidence, Run, StepEnd
 from launcher.core.errors import UnreachableError
 from launcher.decisions.left_out import file_text
+from launcher.gate import caps
 from launcher.outputs.store import FolderStore
 from tests.launcher.outputs.boxes import LINES, OUTCOME, MemoryBox, box_with, files_in
 from trainer.contract import layout
@@ -155,3 +156,45 @@ def test_a_file_that_no_box_has_there_is_damaged_and_the_rest_comes_home_twice(p
         assert len(collected.evidence.damaged) == 1
         assert repr(path) in collected.evidence.damaged[0]
         assert files_in(run.out_dir)["outputs/a"] == b"a"
+
+
+class EndedError(Exception):
+    """The user wants it ended."""
+
+
+class EndingBox(MemoryBox):
+    """A box whose user ends the exchange at the call of that number."""
+
+    def __init__(self, files: dict[str, bytes], *, ends_at: int) -> None:
+        super().__init__(files)
+        self.calls, self.ends_at = 0, ends_at
+
+    def must_go_on(self) -> None:
+        self.calls += 1
+        if self.calls >= self.ends_at:
+            raise EndedError
+
+
+def test_many_empty_files_do_not_keep_the_user_waiting(run: Run) -> None:
+    files = {f"run/outputs/{number}": b"" for number in range(3000)}
+    box = EndingBox(box_with(files).files, ends_at=40)
+    with pytest.raises(EndedError):
+        FolderStore().collect(run, box)
+    assert len(files_in(run.out_dir)) < 40
+
+
+def test_the_user_ends_the_reading_of_a_large_file_that_is_here(run: Run) -> None:
+    box = box_with({"run/outputs/large": bytes(40 << 20)})
+    FolderStore().collect(run, box)
+    ending = EndingBox(box.files, ends_at=10**9)
+    FolderStore().collect(run, ending)
+    calls = ending.calls
+    assert calls >= 3
+    with pytest.raises(EndedError):
+        FolderStore().collect(run, EndingBox(box.files, ends_at=calls))
+
+
+def test_a_list_as_long_as_it_may_be_is_within_the_budget(run: Run) -> None:
+    collected = FolderStore().collect(run, box_with({f"run/outputs/{n}": b"" for n in range(300)}))
+    assert collected.evidence.damaged == ()
+    assert caps.EXCHANGES["outputs"].items == caps.FILES
