@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from math import isfinite
@@ -18,6 +18,7 @@ from launcher.core import NOTHING, Origin, Run, UserRequest
 from launcher.core.batch import MOST_PARALLEL, Budget
 from launcher.core.settings import LoadedSettings
 from launcher.flow.services import Services
+from launcher.guard import GuardThread
 from launcher.ports import (
     Clock,
     Ledger,
@@ -103,6 +104,8 @@ class Wiring:
     foreteller: Callable[[], Foreteller]
     workers: Callable[[], AbstractContextManager[RunThreads]] = _threads
     """What drives many runs at once, until the last one has ended."""
+    guard: GuardThread = field(default_factory=GuardThread)
+    """Looks at the limits of each run that is driven, each second."""
     bell: Callable[[], Bell] = ThreadBell
     """What those wait by."""
     config_file: Path | None = None
@@ -247,6 +250,7 @@ class Wiring:
                 computer=self.computer(),
                 notifier=notifier,
                 budgets=self.budgets,
+                guard=self.guard.guarding,
                 runs_at_once=runs_at_once,
             )
 
@@ -291,4 +295,5 @@ class Wiring:
             computer=self.computer(),
             notifier=notifier,
             budgets=self.budgets,
+            guard=self.guard.guarding,
         )

@@ -49,6 +49,8 @@ class RunContext:
         self.is_identified = False
         """The key was seen to be of the run's account."""
         self._remote: GuardedRemote | None = None
+        self._connected: GuardedRemote | None = None
+        """The shell that was opened last: the guard breaks its connection."""
         self._progress_in = (run.phase, Progress())
         self._shown = (run.phase, -math.inf)
         self._elsewhere = (UserRequest.NONE, -math.inf)
@@ -151,10 +153,29 @@ class RunContext:
         return None if self.has_come_late else policy.over_limit(self.spec, self.run, self.now())
 
     def must_go_on(self) -> None:
-        """Raise OverError when the user wants the machine ended at once, or a limit is passed.
+        """Raise OverError when the user wants the machine ended at once, a limit is passed, or another node
+        has failed while nothing is trained yet.
 
         It is called before each request to the box, and while its answer is waited for.
         """
+        self._must_be_within_limits()
+        if self.run.phase in _FOR_NOTHING and (end := self.gang.end()) is not None:
+            raise OverError(end)
+
+    def look_at_limits(self) -> None:
+        """Break the connection to the machine once the user, time or money ends it. For the guard's thread.
+
+        What waits for the machine then fails, and is not tried again: `must_go_on` says why.
+        """
+        try:
+            self._must_be_within_limits()
+        except OverError:
+            if self._connected is not None:
+                self._connected.abort()
+        except VastrunError:  # the ledger cannot be read: the run's own thread meets that, too
+            return
+
+    def _must_be_within_limits(self) -> None:
         if self.user_request() is UserRequest.DESTROY:
             raise OverError(
                 PhaseEnd(
@@ -165,8 +186,6 @@ class RunContext:
         if cause is not None:
             detail = "past its limit, and its lease did not destroy it"
             raise OverError(PhaseEnd(result=Result.FAILED, cause=cause, detail=detail))
-        if self.run.phase in _FOR_NOTHING and (end := self.gang.end()) is not None:
-            raise OverError(end)
 
     def _heed(self) -> None:
         """What is done before each request to the box, and while its answer is waited for."""
@@ -311,7 +330,8 @@ class RunContext:
 
     def guarded(self, machine: Instance) -> GuardedRemote:
         """Open a shell on a machine of the run, for whoever calls to close. Raises as `remote`."""
-        return GuardedRemote(self.services.provider.connect(machine), self._heed)
+        self._connected = GuardedRemote(self.services.provider.connect(machine), self._heed)
+        return self._connected
 
     def hang_up(self) -> None:
         """Close the connection; the next `remote()` connects anew."""

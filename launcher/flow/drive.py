@@ -144,15 +144,21 @@ def drive(run: Run, spec: JobSpec, services: Services) -> Run:
     try:
         # Another launcher may have moved the run on before it let go. A new drive has all its tries again.
         context.run = replace(services.ledger.get(run.id), destroy_tries=0)
-        while context.run.phase is not Phase.ENDED and context.run.destroy_tries < policy.DESTROY_TRIES:
-            end = _take(context)
-            if end is None:
-                break
-            _advance(context, end)
+        with services.guard(context.look_at_limits):
+            _drive_on(context)
     finally:
         context.hang_up()
         services.ledger.release(run.id, services.who)
     return context.run
+
+
+def _drive_on(context: RunContext) -> None:
+    """Take step after step, until the run ended, is left alone, or cannot be torn down."""
+    while context.run.phase is not Phase.ENDED and context.run.destroy_tries < policy.DESTROY_TRIES:
+        end = _take(context)
+        if end is None:
+            return
+        _advance(context, end)
 
 
 def _take(context: RunContext) -> PhaseEnd | None:

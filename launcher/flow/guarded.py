@@ -22,6 +22,11 @@ class GuardedRemote:
         """Raise what ends the exchange: the user, time or money."""
         self._check()
 
+    def abort(self) -> None:
+        """Break the connection, from another thread, where the remote can be interrupted."""
+        if isinstance(self.connection, Interruptible):
+            self.connection.abort()
+
     def run(self, command: str, *, timeout_s: float) -> Completed:
         self._check()
         return self._remote.run(command, timeout_s=timeout_s)

@@ -69,6 +69,13 @@ class Interruptible(Protocol):
         """Call `check` every second while a verb waits for the machine; what it raises ends the verb."""
         ...
 
+    def abort(self) -> None:
+        """Break the connection, from another thread: a verb that waits for the machine raises soon.
+
+        The next verb connects again.
+        """
+        ...
+
 
 @runtime_checkable
 class OpensTerminal(Protocol):

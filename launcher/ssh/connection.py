@@ -60,6 +60,8 @@ class Connection:
     def __init__(self, login: Login) -> None:
         self._login = login
         self._transport: Transport | None = None
+        self._dialing: Transport | None = None
+        """On its way in: neither checked nor let in yet."""
         self.address: Address | None = None
         """The one that answered last."""
         self.auth_failures = 0
@@ -78,6 +80,12 @@ class Connection:
         words = [*script("session"), token, box, *env, "--", *argv]
         channel = self._channel(f"exec {shlex.join(words)}")
         return SshSession(channel, token, stall_s=self._login.timeouts.stall_s, check=self.check)
+
+    def abort(self) -> None:
+        """Break the connection, from another thread: what waits for the machine raises soon."""
+        for transport in (self._dialing, self._transport):
+            if transport is not None:
+                transport.close()
 
     def drop(self) -> None:
         """Close the connection; the next command gets a new one."""
@@ -101,6 +109,7 @@ class Connection:
         key = _loaded(self._login.key)
         known = self._login.hosts.knows
         for address in sorted(self._login.addresses, key=lambda a: (a != self.address, not known(a))):
+            self.check()  # each address may take a while
             try:
                 transport = self._dial(address, key)
             except UnreachableError as error:
@@ -120,6 +129,7 @@ class Connection:
             transport = paramiko.Transport(_plugged(address, limit_s))
             # Also on Ctrl-C: the socket and the transport's thread would stay.
             until_open.callback(transport.close)
+            self._dialing = transport
             transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = limit_s
             transport.start_client(timeout=2 * limit_s)
             # The host key is checked before our key is offered: a stranger learns nothing of us.

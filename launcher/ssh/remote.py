@@ -68,6 +68,10 @@ class SshRemote:
         """Have `check` called every second while the machine is waited for."""
         self._connection.check = check
 
+    def abort(self) -> None:
+        """Break the connection, from another thread: whatever waits for the machine raises soon."""
+        self._connection.abort()
+
     def run(self, command: str, *, timeout_s: float) -> Completed:
         """Run the command to its end. What is left of it after `timeout_s` is killed."""
         limit = str(math.ceil(timeout_s) + 1)

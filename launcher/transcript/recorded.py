@@ -200,6 +200,9 @@ class _Heeding(_Through):
     def heed(self, check: Callable[[], None]) -> None:
         self._real.heed(check)
 
+    def abort(self) -> None:
+        self._real.abort()
+
 
 class _Known(_Through):
     @property

@@ -16,6 +16,7 @@ from launcher.commands.attempts import Attempts
 from launcher.core import Event, Instance, Origin, Run, UserRequest
 from launcher.core.job import JobSpec, Limits, Resources, Success
 from launcher.flow.services import Services
+from launcher.guard import GuardThread
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.outputs.store import FolderStore
 from launcher.providers.vast import VastProvider
@@ -140,6 +141,7 @@ class FastLauncher:
         pace = Pace(created_s=1.0, loading_s=2.0)
         self.vast = VastEmulator(market or machines(5), clock=self._clock.emulated, pace=pace, seen=seen)
         self.lateness = Lateness()
+        self.guard = GuardThread(1 / factor, now=time.process_time)
         self.screen = CueScreen()
         self.struck_at: float | None = None
         self.ledger = SqliteLedger(Path(":memory:"), now=self._clock.now, alive=lambda _: False)
@@ -197,5 +199,6 @@ class FastLauncher:
             output_store=FolderStore(),
             screen=self.screen,
             user_requests=self._user_requests,
+            guard=self.guard.guarding,
             who=f"host:{next(self._numbers)}:0",
         )

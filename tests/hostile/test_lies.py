@@ -21,7 +21,7 @@ from launcher.core import Cause
 from launcher.decisions.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
 from tests.fakebox import Training
 from tests.fakes import PRICE
-from tests.hostile.boxes import LyingMarket, Since
+from tests.hostile.boxes import MAX_GAP_S, LyingMarket, Since
 from tests.hostile.checkpoint_lies import CHECKPOINT_LIES
 from tests.hostile.lies import LIES as OTHER_LIES
 from tests.hostile.lies import Lie
@@ -153,6 +153,7 @@ def assert_a_good_end(terminal: Terminal, lie: Lie) -> None:
     run = terminal.ledger.runs()[0]
     story = [f"{event.phase}: {event.text[:100]}" for event in terminal.ledger.events(run.id)]
 
+    assert terminal.guard.longest_gap_s <= MAX_GAP_S, story
     assert terminal.machines() == 0, story
     assert run.phase == "ended", story
     assert run.cause is not Cause.INTERNAL, story

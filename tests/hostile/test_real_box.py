@@ -10,6 +10,7 @@ import pytest
 from launcher.core import Cause, Run, UserRequest
 from launcher.decisions.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
 from tests.e2e.fast_launcher import PRINTS, FastLauncher, job
+from tests.hostile.boxes import MAX_GAP_S
 from tests.hostile.deceits import DECEITS, Deceit
 from tests.hostile.test_lies import assert_nothing_evil
 
@@ -54,6 +55,8 @@ def deceived(deceit: Deceit, asked: UserRequest, folder: Path) -> tuple[Run, flo
         spec = job(program, hours=LIFE_S / 3600)
         (run,) = launcher.launch(replace(spec, retry={}))
         story = "\n".join(f"{event.phase}: {event.text[:200]}" for event in launcher.screen.events)
+        assert launcher.guard.looks > 0
+        assert launcher.guard.longest_gap_s <= MAX_GAP_S
         (meter,) = launcher.vast.billing.meters.values()
         return (
             run,

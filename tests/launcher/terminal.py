@@ -8,6 +8,7 @@ import json
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from launcher.cli import cli
 from launcher.commands.exporting import Exporter
 from launcher.commands.rehearsing import Rehearsal
 from launcher.core import Instance, RentalOrder, UserRequest
+from launcher.guard import GuardThread
 from launcher.ledger.run_ids import new_id
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.outputs.store import FolderStore
@@ -134,6 +136,8 @@ class Terminal:
         self.browsed: list[str] = []
         """Addresses that a browser was to show."""
         self.has_browser = True
+        self.guard = GuardThread(0.05, now=time.process_time)
+        """Its gaps are what this process computes between two looks: another one's load adds nothing."""
         self.job = folder / "job.yaml"
         self.job.write_text(JOB)
         self._chances = itertools.count()
@@ -187,6 +191,7 @@ class Terminal:
             ),
             notifier=lambda say: UrlNotifier(self.environ, say),
             interrupts=self._interrupts,
+            guard=self.guard,
             now=self.clock.now,
             new_id=lambda: new_id(random.Random(next(self._chances))),
             who=lambda: self.who,

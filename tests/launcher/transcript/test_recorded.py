@@ -87,6 +87,8 @@ class Able(Bare):
     def heed(self, check: Callable[[], None]) -> None:
         check()
 
+    def abort(self) -> None: ...
+
 
 @pytest.mark.parametrize("ability", [Interruptible, ChecksIdentity, CountsNoise])
 def test_a_recorded_remote_can_do_what_the_real_one_can_and_no_more(ability: type, tmp_path: Path) -> None:

@@ -37,6 +37,11 @@ class ObservedRemote:
         if isinstance(self._remote, Interruptible):
             self._remote.heed(check)
 
+    def abort(self) -> None:
+        """Break the connection, from another thread."""
+        if isinstance(self._remote, Interruptible):
+            self._remote.abort()
+
     def run(self, command: str, *, timeout_s: float) -> Completed:
         return self._remote.run(command, timeout_s=timeout_s)
 
