@@ -8,6 +8,21 @@ from dataclasses import dataclass
 
 from trainer.contract import layout
 
+
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """What one exchange may take."""
+
+    bytes: float = math.inf
+    """That arrive. Of outputs the machine's disk is the limit; of a run, its time and its money."""
+    items: float = math.inf
+    """Files."""
+    seconds: float = math.inf
+    """After which it stops, to go on later."""
+    memory: float = 0
+    """Bytes that are read into memory as a whole."""
+
+
 SMALL_FILES: Mapping[str, int] = {
     layout.EXIT: 64,
     layout.LEASE_STATE: 4 << 10,
@@ -61,27 +76,12 @@ SERIES = 96
 SERIES_LINES = 20_000
 """Of the metrics, as they are read for a report; of more, every second or third."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Allowance:
-    """What one exchange may take."""
-
-    bytes: float = math.inf
-    """That arrive. Of outputs the machine's disk is the limit; of a run, its time and its money."""
-    items: float = math.inf
-    """Files."""
-    seconds: float = math.inf
-    """After which it stops, to go on later."""
-    memory: float = 0
-    """Bytes that are read into memory as a whole."""
-
-
 PICTURE_BYTES = 1 << 20
 PICTURE_PIXELS = 1 << 24
 """Of one picture: what shows it needs 64 MB for them."""
 
 EXCHANGES: Mapping[str, Allowance] = {
-    "outputs": Allowance(items=FILES, memory=sum(SMALL_FILES.values())),
+    "outputs": Allowance(items=FILES, memory=SMALL_FILES[layout.MANIFEST]),
     "checkpoint": Allowance(
         bytes=(32 << 20) + CHECKPOINT_MANIFEST + (8 << 10),
         items=FILES,
@@ -90,3 +90,31 @@ EXCHANGES: Mapping[str, Allowance] = {
     ),
 }
 """What an output store may take of a machine: at its end, and for a slice of a checkpoint meanwhile."""
+
+MEMORY_MB: Mapping[str, float] = {
+    "SMALL_FILES": 118,
+    "CHECKPOINT_MANIFEST": 118,
+    "FILES": 95,
+    "NAME_BYTES": 0,
+    "PATH_BYTES": 0,
+    "PATH_FOLDERS": 0,
+    "RANKS": 1,
+    "COMMAND_BYTES": 30,
+    "GREETING_BYTES": 2,
+    "REPLY_BYTES": 1,
+    "READ_S": 0,
+    "LINE_CHARACTERS": 2,
+    "LOG_BYTES": 0,
+    "LOGS": 0,
+    "METRICS_SLICE_BYTES": 4,
+    "METRICS_LINES": 80,
+    "STEPS": 0,
+    "LOSS": 0,
+    "LEAST_LOSS": 0,
+    "SERIES": 40,
+    "SERIES_LINES": 40,
+    "PICTURE_BYTES": 4,
+    "PICTURE_PIXELS": 0,
+}
+"""What reading the most that a cap allows may add to the launcher's memory, in MB; 0: it is on the disk, or
+bounds no memory. One at a time: with its own 80 MB a launcher stays below 200 MB."""

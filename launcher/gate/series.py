@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from array import array
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -12,6 +13,8 @@ from launcher.gate.metrics import is_name, number_in, record_of
 
 POINTS = 200
 """Of one series at most: a screen shows hardly more."""
+_UNTOLD = -math.inf
+"""A step at which a name has no value. Arrays are used since each value in a mapping takes 100 bytes."""
 _UNDRAWN = frozenset({"step", "at"})
 
 
@@ -37,20 +40,31 @@ def series_of(lines: Iterable[bytes], names: Collection[str] | None = None) -> t
     `names`: of these only; else of the first `caps.SERIES`. A name without any finite number is left out.
     Where a training began again at a checkpoint, what it told last of a step counts.
     """
-    values: dict[str, dict[int, float | None]] = {}
+    rows: dict[int, int] = {}
+    columns: dict[str, array[float]] = {}
     for line in lines:
         record = record_of(line)
         step = record.get("step")
         if type(step) is not int or not 0 <= step <= caps.STEPS:
             continue
+        row = rows.setdefault(step, len(rows))
         for name in record:
-            if name not in values and not _is_wanted(name, names, len(values)):
+            if name not in columns and not _is_wanted(name, names, len(columns)):
                 continue
             value = number_in(record[name])
             if value is not None or _tells_of_a_number(record[name]):
-                values.setdefault(name, {})[step] = value
-    found = (_series(name, by_step) for name, by_step in values.items())
+                column = columns.setdefault(name, array("d"))
+                column.extend([_UNTOLD] * (row + 1 - len(column)))
+                column[row] = math.nan if value is None else value
+    in_order = sorted(rows.items())
+    found = (_series(name, _told_in(column, in_order)) for name, column in columns.items())
     return tuple(series for series in found if series is not None)
+
+
+def _told_in(column: array[float], rows: Sequence[tuple[int, int]]) -> dict[int, float | None]:
+    """Return the values of a name by their steps, in order; None: no finite number."""
+    told = ((step, column[row]) for step, row in rows if row < len(column) and column[row] != _UNTOLD)
+    return {step: None if math.isnan(value) else value for step, value in told}
 
 
 def _is_wanted(name: str, names: Collection[str] | None, known: int) -> bool:

@@ -16,9 +16,9 @@ from launcher.gate.manifest import INCOMING, listed
 from launcher.gate.reading import small_file
 from launcher.outputs.checkpoints import LATEST, MANIFEST, prune
 from launcher.outputs.folder import place_of
-from launcher.outputs.incoming import grow, part_of
+from launcher.outputs.incoming import fetch_whole, grow, part_of
 from launcher.outputs.places import IgnoresCase, places
-from launcher.outputs.storing import is_home, moved, need_space, stored
+from launcher.outputs.storing import is_home, moved, need_space
 from launcher.ports import Remote
 from trainer.contract import layout
 from trainer.contract.outcome import FileSum
@@ -71,7 +71,7 @@ def collect(
 def _fetched(out: Path, path: str, remote: Remote, budget: Budget) -> BoxError | None:
     """The file has its place, if there is one. Returns why it has not."""
     try:
-        stored(place_of(out, path), small_file(remote, path, budget=budget))
+        fetch_whole(place_of(out, path), path, remote, budget)
     except BudgetError:
         raise
     except BoxError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from launcher.core.errors import BoxError
+from launcher.gate import caps
 from launcher.gate.budget import Budget
 from launcher.gate.manifest import INCOMING
 from launcher.outputs.storing import write
@@ -44,3 +46,25 @@ def grow(
             write(target.fileno(), new)
             offset += len(new)
         os.fsync(target.fileno())
+
+
+def fetch_whole(place: Path, path: str, remote: Remote, budget: Budget) -> None:
+    """Download a file that no manifest names to its place, whole or not at all; nothing where there is none.
+
+    It is never in memory as a whole. Raises BoxError when it is larger than `caps` allows to that file.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    part, most, size = place.with_name(f".{place.name}.part"), caps.SMALL_FILES[path], 0
+    try:
+        with part.open("wb", buffering=0) as target:
+            while new := remote.read(path, offset=size, limit=min(CHUNK, most + 1 - size)):
+                size += len(new)
+                budget.spend(size=len(new))
+                if size > most:
+                    raise BoxError(f"{path} is larger than {most} bytes")
+                write(target.fileno(), new)
+            os.fsync(target.fileno())
+        if size:
+            part.replace(place)
+    finally:
+        part.unlink(missing_ok=True)

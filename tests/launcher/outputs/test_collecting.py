@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -198,3 +199,15 @@ def test_a_list_as_long_as_it_may_be_is_within_the_budget(run: Run) -> None:
     collected = FolderStore().collect(run, box_with({f"run/outputs/{n}": b"" for n in range(300)}))
     assert collected.evidence.damaged == ()
     assert caps.EXCHANGES["outputs"].items == caps.FILES
+
+
+def test_no_file_is_in_memory_as_a_whole(run: Run) -> None:
+    box = box_with({layout.METRICS: bytes(40 << 20)}, manifest={})
+    tracemalloc.start()
+    try:
+        FolderStore().collect(run, box)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert files_in(run.out_dir)["metrics.jsonl"] == box.files[layout.METRICS]
+    assert peak < 8 << 20

@@ -1,0 +1,92 @@
+"""The caps: what the most that each allows costs in memory, measured in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from launcher.gate import caps
+from launcher.gate.box_status import box_status_of
+from launcher.gate.manifest import listed
+from launcher.gate.metrics import curves_of
+from launcher.gate.series import series_of
+from tests.launcher.gate.test_box_status import status
+from tests.waiting import LONGEST_S
+from trainer.contract import layout
+
+MOST_MB = 120
+"""A launcher takes some 80 MB by itself; with this it stays under 200."""
+STATUS = Path("/proc/self/status")
+
+
+def manifest(name: str = "a") -> bytes:
+    """A manifest as long as it may be; a wide character in it makes all others as wide in memory."""
+    path, most = "b" * 215, caps.SMALL_FILES[layout.MANIFEST]
+    first = {"path": f"run/outputs/{name}", "size": 1, "sha256": "0" * 64}
+    others = (
+        f'{{"path":"run/outputs/{number:06d}/{path}","size":1,"sha256":"{number:064d}"}}'
+        for number in range(caps.FILES - 1)
+    )
+    content = f'{{"files":[{json.dumps(first, ensure_ascii=False)},{",".join(others)}]}}'.encode()
+    assert most * 0.9 < len(content) <= most
+    return content
+
+
+def metrics(lines: int, names: int) -> Iterator[bytes]:
+    """Lines of metrics with so many names each, beside a loss."""
+    values = "".join(f', "gpu{number}/memory": 0.5' for number in range(names))
+    for step in range(lines):
+        yield f'{{"step": {step}, "loss": {step * 0.1:.3f}{values}}}'.encode()
+
+
+CONTENTS: Mapping[str, Callable[[], bytes]] = {
+    "SMALL_FILES": lambda: manifest("\U0001f600"),
+    "FILES": manifest,
+    "RANKS": lambda: status(range(caps.RANKS)).encode(),
+    "SERIES_LINES": bytes,
+    "METRICS_LINES": bytes,
+}
+"""The most that a cap allows; bytes without any where it is made line by line."""
+READERS: Mapping[str, Callable[[bytes], object]] = {
+    "SMALL_FILES": listed,
+    "FILES": listed,
+    "RANKS": lambda content: box_status_of(content.decode()),
+    "SERIES_LINES": lambda _: series_of(metrics(caps.SERIES_LINES, caps.SERIES)),
+    "METRICS_LINES": lambda _: curves_of(metrics(caps.METRICS_LINES, 0)),
+}
+
+
+def grown_mb(cap: str, file: str) -> float:
+    """How much the peak of this process's memory grows by reading the file's content."""
+    before = peak_mb()
+    READERS[cap](Path(file).read_bytes())
+    return peak_mb() - before
+
+
+def peak_mb() -> float:
+    """Not `getrusage`: that of a process counts the peak of the one that started it, too."""
+    lines = STATUS.read_text().splitlines()
+    return float(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1000
+
+
+def test_each_cap_says_what_it_may_cost_and_none_too_much() -> None:
+    limits = {name for name in vars(caps) if name.isupper()} - {"EXCHANGES", "MEMORY_MB"}
+    assert set(caps.MEMORY_MB) == limits
+    assert max(caps.MEMORY_MB.values()) <= MOST_MB
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not STATUS.exists(), reason="a kernel that does not tell a process's peak")
+@pytest.mark.parametrize("cap", READERS)
+def test_the_most_that_a_cap_allows_costs_what_its_row_says(cap: str, tmp_path: Path) -> None:
+    file = tmp_path / "content"
+    file.write_bytes(CONTENTS[cap]())
+    program = f"from tests.launcher.gate.test_caps import grown_mb; print(grown_mb({cap!r}, {str(file)!r}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONGEST_S)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) <= caps.MEMORY_MB[cap], done.stdout
