@@ -1,4 +1,4 @@
-"""The guard thread: a look each second, whatever the thread that it guards is doing."""
+"""GuardThread: calls a function each second, whatever the guarded code is doing."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 INTERVAL_S = 1.0
-"""Seconds between two looks."""
+"""Seconds between two calls."""
 _JOIN_S = 5.0
-"""A look that takes longer, as at a ledger out of reach, ends without anybody who waits for it."""
+"""Seconds that the end of a block waits for a call, as for one to a ledger that is out of reach."""
 
 
 class GuardThread:
-    """Calls a function again and again in a thread of its own while a block of code runs.
+    """Calls a function again and again in another thread while a block of code runs.
 
     The code may wait for a machine, parse what it sent or write to a slow disk: the function is called all
     the same, since it needs nothing of the code's own thread.
@@ -24,9 +24,9 @@ class GuardThread:
         """`now`: the clock that gaps are measured by."""
         self._interval_s, self._now = interval_s, now
         self.looks = 0
-        """How often the function returned."""
+        """Number of calls that returned."""
         self.longest_gap_s = 0.0
-        """The longest time between two looks, or between one and the begin or the end of the block."""
+        """Longest time between two calls, or between one and the beginning or the end of the block."""
 
     @contextmanager
     def guarding(self, look: Callable[[], None]) -> Iterator[None]:

@@ -37,6 +37,6 @@ class Services:
     ask_to_keep: Callable[[str, Callable[[], bool]], KeepAnswer | None] = lambda _files, _settled: None
     """Asks what becomes of files that are only on the machine, until that is true; None: no terminal."""
     guard: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _look: nullcontext()
-    """Calls that function each second, in a thread of its own, until the block ends."""
+    """Calls a function each second, in another thread, until the block ends."""
     may_go_on: Callable[[], None] = lambda: None
     """Raises what the launcher could not go on with on another node of the run."""

@@ -11,14 +11,14 @@ from trainer.contract import layout
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
-    """What one exchange may take."""
+    """Limits of one exchange."""
 
     bytes: float = math.inf
-    """That arrive. Of outputs the machine's disk is the limit; of a run, its time and its money."""
+    """Bytes that arrive. Of outputs the machine's disk is the limit; of a run, its time and its money."""
     items: float = math.inf
     """Files."""
     seconds: float = math.inf
-    """After which it stops, to go on later."""
+    """Seconds after which it stops, to be continued later."""
     memory: float = 0
     """Bytes that are read into memory as a whole."""
 
@@ -45,9 +45,9 @@ NAME_BYTES = 255
 PATH_BYTES = 1024
 """Of a whole path: what a Mac takes."""
 PATH_FOLDERS = 64
-"""Of a path: the name of each is checked, and a path of 1 kB could have 500."""
+"""Folders of a path: the name of each is checked, and a path of 1 kB could have 500."""
 RANKS = 64
-"""Of one machine: as many as a job may ask for."""
+"""Ranks of one machine: as many as a job may ask for."""
 COMMAND_BYTES = 1 << 20
 """What a command may print, on stdout and on stderr each."""
 GREETING_BYTES = 1 << 18
@@ -89,7 +89,7 @@ EXCHANGES: Mapping[str, Allowance] = {
         memory=CHECKPOINT_MANIFEST + (8 << 10),
     ),
 }
-"""What an output store may take of a machine: at its end, and for a slice of a checkpoint meanwhile."""
+"""Limits of a download of all outputs, and of a slice of a checkpoint during the training."""
 
 MEMORY_MB: Mapping[str, float] = {
     "SMALL_FILES": 118,
@@ -116,5 +116,6 @@ MEMORY_MB: Mapping[str, float] = {
     "PICTURE_BYTES": 4,
     "PICTURE_PIXELS": 0,
 }
-"""What reading the most that a cap allows may add to the launcher's memory, in MB; 0: it is on the disk, or
-bounds no memory. One at a time: with its own 80 MB a launcher stays below 200 MB."""
+"""MB that each cap may add to the launcher's memory, one at a time; 0: it bounds the disk, or no memory.
+
+With its own 80 MB a launcher stays below 200 MB."""

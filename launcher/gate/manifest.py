@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles
 from launcher.gate import caps
-from launcher.gate.budget import Budget
+from launcher.gate.budget import ExchangeBudget
 from launcher.gate.text import one_line
 from trainer.contract import layout
 from trainer.contract.outcome import FileSum
@@ -25,7 +25,7 @@ _FOLDERS = frozenset(
     (layout.RUN, layout.CHECKPOINTS, layout.OUTPUTS, layout.EVALUATION, layout.PROFILES, layout.CODE)
 )
 _FILES = (layout.LOG, *caps.SMALL_FILES)
-"""What a box has at these paths is always a folder, and always a file."""
+"""Paths at which a box always has a folder, and those at which it always has a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ def latest_of(content: bytes) -> str | None:
     return latest.path
 
 
-def listed(manifest: bytes, disk_bytes: float = math.inf, budget: Budget | None = None) -> Listing:
+def listed(manifest: bytes, disk_bytes: float = math.inf, budget: ExchangeBudget | None = None) -> Listing:
     """Read the list of files in a manifest; empty when there is none. `disk_bytes`: of the machine's disk.
 
     With a budget, whoever ends the exchange is asked meanwhile.

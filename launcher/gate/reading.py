@@ -6,7 +6,7 @@ from launcher.core import BoxStatus
 from launcher.core.errors import BoxError, UnreachableError
 from launcher.gate import caps
 from launcher.gate.box_status import box_status_of
-from launcher.gate.budget import Budget
+from launcher.gate.budget import ExchangeBudget
 from launcher.ports import Remote
 
 _STATUS = "bash onstart/status.sh"
@@ -22,7 +22,9 @@ def look(remote: Remote) -> BoxStatus:
     return box_status_of(done.stdout)
 
 
-def small_file(remote: Remote, path: str, most: int | None = None, budget: Budget | None = None) -> bytes:
+def small_file(
+    remote: Remote, path: str, most: int | None = None, budget: ExchangeBudget | None = None
+) -> bytes:
     """Return the file's bytes; empty when there is none.
 
     Raises BoxError when they are more than `most`, by default than `caps` allows to that file, or more than

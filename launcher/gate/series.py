@@ -13,7 +13,7 @@ from launcher.gate.metrics import is_name, number_in, record_of
 
 POINTS = 200
 """Of one series at most: a screen shows hardly more."""
-_UNTOLD = -math.inf
+_MISSING = -math.inf
 """A step at which a name has no value. Arrays are used since each value in a mapping takes 100 bytes."""
 _UNDRAWN = frozenset({"step", "at"})
 
@@ -54,17 +54,17 @@ def series_of(lines: Iterable[bytes], names: Collection[str] | None = None) -> t
             value = number_in(record[name])
             if value is not None or _tells_of_a_number(record[name]):
                 column = columns.setdefault(name, array("d"))
-                column.extend([_UNTOLD] * (row + 1 - len(column)))
+                column.extend([_MISSING] * (row + 1 - len(column)))
                 column[row] = math.nan if value is None else value
     in_order = sorted(rows.items())
-    found = (_series(name, _told_in(column, in_order)) for name, column in columns.items())
+    found = (_series(name, _values_by_step(column, in_order)) for name, column in columns.items())
     return tuple(series for series in found if series is not None)
 
 
-def _told_in(column: array[float], rows: Sequence[tuple[int, int]]) -> dict[int, float | None]:
+def _values_by_step(column: array[float], rows: Sequence[tuple[int, int]]) -> dict[int, float | None]:
     """Return the values of a name by their steps, in order; None: no finite number."""
-    told = ((step, column[row]) for step, row in rows if row < len(column) and column[row] != _UNTOLD)
-    return {step: None if math.isnan(value) else value for step, value in told}
+    found = ((step, column[row]) for step, row in rows if row < len(column) and column[row] != _MISSING)
+    return {step: None if math.isnan(value) else value for step, value in found}
 
 
 def _is_wanted(name: str, names: Collection[str] | None, known: int) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from launcher.core import CheckpointCopy
 from launcher.gate import caps
-from launcher.gate.budget import Budget
+from launcher.gate.budget import ExchangeBudget
 from launcher.gate.manifest import INCOMING, latest_of, listed
 from launcher.gate.reading import small_file
 from launcher.outputs.folder import place_of
@@ -58,7 +58,7 @@ class _Copy:
 
 
 def continue_copy(
-    out: Path, remote: Remote, limit: int, disk_bytes: float, budget: Budget
+    out: Path, remote: Remote, limit: int, disk_bytes: float, budget: ExchangeBudget
 ) -> CheckpointCopy | None:
     """Download up to `limit` bytes more. Returns None when there is nothing to bring."""
     copy = _begun(out, budget) or _begin(out, remote, disk_bytes, budget)
@@ -94,7 +94,7 @@ def prune(out: Path, collected: Iterable[Path]) -> None:
         _remove(path for path in found if path.name not in named)
 
 
-def _begun(out: Path, budget: Budget) -> _Copy | None:
+def _begun(out: Path, budget: ExchangeBudget) -> _Copy | None:
     """The checkpoint whose manifest came before."""
     for folder in _newest_first(out / INCOMING):
         manifest = folder / MANIFEST
@@ -104,7 +104,7 @@ def _begun(out: Path, budget: Budget) -> _Copy | None:
     return None
 
 
-def _begin(out: Path, remote: Remote, disk_bytes: float, budget: Budget) -> _Copy | None:
+def _begin(out: Path, remote: Remote, disk_bytes: float, budget: ExchangeBudget) -> _Copy | None:
     """The newest checkpoint of the box, unless it is here already."""
     name = latest_of(small_file(remote, f"{layout.CHECKPOINTS}/{LATEST}", budget=budget))
     if name is None or name == _latest_here(out):
@@ -137,7 +137,7 @@ def _let_go(remote: Remote) -> None:
     remote.run(f"rm -rf {layout.OUTBOX}", timeout_s=_HOLD_TIMEOUT_S)
 
 
-def _grown(copy: _Copy, file: FileSum, remote: Remote, limit: int, budget: Budget) -> int:
+def _grown(copy: _Copy, file: FileSum, remote: Remote, limit: int, budget: ExchangeBudget) -> int:
     """How many bytes of the file came, in one request where the box gives them all."""
     part, before = part_of(copy.out, file), held(part_of(copy.out, file))
     for folder in (layout.OUTBOX, layout.CHECKPOINTS):  # a disk without hard links holds nothing

@@ -10,7 +10,7 @@ from pathlib import Path
 from launcher.core import Collected
 from launcher.core.errors import BoxError
 from launcher.gate import caps
-from launcher.gate.budget import Budget, BudgetError
+from launcher.gate.budget import ExchangeBudget, ExchangeBudgetError
 from launcher.gate.evidence import evidence_of, exit_code_of
 from launcher.gate.manifest import INCOMING, listed
 from launcher.gate.reading import small_file
@@ -37,7 +37,7 @@ _UNSUMMED = (
 
 
 def collect(
-    out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_bytes: float, budget: Budget
+    out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_bytes: float, budget: ExchangeBudget
 ) -> Collected:
     """Download all but the log, which is pumped. `disk_bytes`: of the machine's disk, where its files fit."""
     listing = listed(small_file(remote, layout.MANIFEST, budget=budget), disk_bytes, budget)
@@ -68,11 +68,11 @@ def collect(
     )
 
 
-def _fetched(out: Path, path: str, remote: Remote, budget: Budget) -> BoxError | None:
+def _fetched(out: Path, path: str, remote: Remote, budget: ExchangeBudget) -> BoxError | None:
     """The file has its place, if there is one. Returns why it has not."""
     try:
         fetch_whole(place_of(out, path), path, remote, budget)
-    except BudgetError:
+    except ExchangeBudgetError:
         raise
     except BoxError as error:
         return error
@@ -80,7 +80,12 @@ def _fetched(out: Path, path: str, remote: Remote, budget: Budget) -> BoxError |
 
 
 def bring(
-    out: Path, requested: Mapping[Path, FileSum], remote: Remote, budget: Budget, *, sweep: bool = True
+    out: Path,
+    requested: Mapping[Path, FileSum],
+    remote: Remote,
+    budget: ExchangeBudget,
+    *,
+    sweep: bool = True,
 ) -> list[str]:
     """Download the files that are not here yet; return the paths of those that could not be had whole.
 
@@ -98,14 +103,14 @@ def bring(
     return damaged
 
 
-def _brought(out: Path, place: Path, file: FileSum, remote: Remote, budget: Budget) -> bool:
+def _brought(out: Path, place: Path, file: FileSum, remote: Remote, budget: ExchangeBudget) -> bool:
     """The file lies at `place` and its checksum holds; tried twice."""
     budget.spend(items=1)
     part = part_of(out, file)
     for _ in range(2):
         try:
             grow(part, file, remote, budget, limit=file.size)
-        except BudgetError:
+        except ExchangeBudgetError:
             raise
         except BoxError:  # it is no file there, or not the one that was listed
             pass

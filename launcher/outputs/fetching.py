@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from launcher.core import Fetched
 from launcher.core.errors import BoxError
 from launcher.gate import caps
-from launcher.gate.budget import Budget
+from launcher.gate.budget import ExchangeBudget
 from launcher.gate.manifest import listed
 from launcher.gate.reading import small_file
 from launcher.outputs.collecting import bring
@@ -31,7 +31,7 @@ def fetch(
     path: str | None,
     disk_ignores_case: IgnoresCase,
     disk_bytes: float,
-    budget: Budget,
+    budget: ExchangeBudget,
 ) -> Fetched:
     """Download what lies at a path of the box; None: all that its manifest leaves out.
 
@@ -67,7 +67,7 @@ def fetch(
     )
 
 
-def _own_place(out: Path, place: Path, file: FileSum, budget: Budget) -> Path:
+def _own_place(out: Path, place: Path, file: FileSum, budget: ExchangeBudget) -> Path:
     """Return a place with a number where one of the downloaded outputs has the file's place.
 
     Before those are downloaded, what lies there is an earlier state of the same file.

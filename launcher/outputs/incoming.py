@@ -7,7 +7,7 @@ from pathlib import Path
 
 from launcher.core.errors import BoxError
 from launcher.gate import caps
-from launcher.gate.budget import Budget
+from launcher.gate.budget import ExchangeBudget
 from launcher.gate.manifest import INCOMING
 from launcher.outputs.storing import write
 from launcher.ports import Remote
@@ -27,7 +27,7 @@ def held(part: Path) -> int:
 
 
 def grow(
-    part: Path, file: FileSum, remote: Remote, budget: Budget, *, limit: int, chunk: int = CHUNK
+    part: Path, file: FileSum, remote: Remote, budget: ExchangeBudget, *, limit: int, chunk: int = CHUNK
 ) -> None:
     """Add up to `limit` bytes that follow those which `part` holds already."""
     budget.check()  # an empty file asks the machine nothing, so that nobody else would
@@ -48,23 +48,27 @@ def grow(
         os.fsync(target.fileno())
 
 
-def fetch_whole(place: Path, path: str, remote: Remote, budget: Budget) -> None:
+def fetch_whole(place: Path, path: str, remote: Remote, budget: ExchangeBudget) -> None:
     """Download a file that no manifest names to its place, whole or not at all; nothing where there is none.
 
     It is never in memory as a whole. Raises BoxError when it is larger than `caps` allows to that file.
     """
+    max_bytes, size = caps.SMALL_FILES[path], 0
+    new = remote.read(path, limit=min(CHUNK, max_bytes + 1))
+    if not new:
+        return
     place.parent.mkdir(parents=True, exist_ok=True)
-    part, most, size = place.with_name(f".{place.name}.part"), caps.SMALL_FILES[path], 0
+    part = place.with_name(f".{place.name}.part")
     try:
         with part.open("wb", buffering=0) as target:
-            while new := remote.read(path, offset=size, limit=min(CHUNK, most + 1 - size)):
+            while new:
                 size += len(new)
                 budget.spend(size=len(new))
-                if size > most:
-                    raise BoxError(f"{path} is larger than {most} bytes")
+                if size > max_bytes:
+                    raise BoxError(f"{path} is larger than {max_bytes} bytes")
                 write(target.fileno(), new)
+                new = remote.read(path, offset=size, limit=min(CHUNK, max_bytes + 1 - size))
             os.fsync(target.fileno())
-        if size:
-            part.replace(place)
+        part.replace(place)
     finally:
         part.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from launcher.core import CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
 from launcher.core.errors import StorageError
 from launcher.gate import caps
-from launcher.gate.budget import Budget
+from launcher.gate.budget import ExchangeBudget
 from launcher.outputs.checkpoints import continue_copy
 from launcher.outputs.collecting import collect
 from launcher.outputs.fetching import fetch
@@ -105,12 +105,12 @@ class FolderStore:
             if self._report is not None:
                 _write(out, {REPORT: self._page(run, now)})
 
-    def _budget(self, exchange: str, remote: Remote) -> Budget:
+    def _budget(self, exchange: str, remote: Remote) -> ExchangeBudget:
         """Return the budget of an exchange that begins."""
         allowance = caps.EXCHANGES[exchange]
         if isinstance(remote, ChecksExchange):
-            return Budget(allowance, check=remote.must_go_on, now=self._now)
-        return Budget(allowance, now=self._now)
+            return ExchangeBudget(allowance, check=remote.must_go_on, now=self._now)
+        return ExchangeBudget(allowance, now=self._now)
 
     def _page(self, run: Run, now: float) -> str:
         assert self._report is not None

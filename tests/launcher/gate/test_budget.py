@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from launcher.core.errors import BoxError
-from launcher.gate.budget import Budget
+from launcher.gate.budget import ExchangeBudget
 from launcher.gate.caps import Allowance
 from tests.fakes import FakeClock
 
@@ -18,8 +18,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def budget(clock: FakeClock) -> Budget:
-    return Budget(ALLOWANCE, now=clock.now)
+def budget(clock: FakeClock) -> ExchangeBudget:
+    return ExchangeBudget(ALLOWANCE, now=clock.now)
 
 
 @pytest.mark.parametrize(
@@ -30,13 +30,15 @@ def budget(clock: FakeClock) -> Budget:
         ({"memory": 10}, "10 bytes to be read at once"),
     ],
 )
-def test_all_of_it_may_be_spent_and_no_more(budget: Budget, spent: dict[str, float], words: str) -> None:
+def test_all_of_it_may_be_spent_and_no_more(
+    budget: ExchangeBudget, spent: dict[str, float], words: str
+) -> None:
     budget.spend(**spent)
     with pytest.raises(BoxError, match=f"the machine sent more than {words}"):
         budget.spend(**dict.fromkeys(spent, 1))
 
 
-def test_it_is_late_once_its_seconds_are_over(budget: Budget, clock: FakeClock) -> None:
+def test_it_is_late_once_its_seconds_are_over(budget: ExchangeBudget, clock: FakeClock) -> None:
     clock.sleep(1.9)
     assert not budget.is_late
     clock.sleep(0.1)
@@ -47,7 +49,7 @@ def test_whoever_ends_the_exchange_is_asked_before_anything_is_spent(clock: Fake
     def ends() -> None:
         raise InterruptedError
 
-    budget = Budget(ALLOWANCE, check=ends, now=clock.now)
+    budget = ExchangeBudget(ALLOWANCE, check=ends, now=clock.now)
     for spend in (budget.check, budget.spend, lambda: budget.spend(size=1000)):
         with pytest.raises(InterruptedError):
             spend()

@@ -211,3 +211,10 @@ def test_no_file_is_in_memory_as_a_whole(run: Run) -> None:
         tracemalloc.stop()
     assert files_in(run.out_dir)["metrics.jsonl"] == box.files[layout.METRICS]
     assert peak < 8 << 20
+
+
+def test_a_box_that_has_nothing_leaves_no_folder_here(run: Run) -> None:
+    FolderStore().check(run)
+    FolderStore().collect(run, MemoryBox({}))
+    assert sorted(files_in(run.out_dir)) == [".gitignore", ".vastrun", "log.txt"]
+    assert not (Path(run.out_dir) / "details").exists()
