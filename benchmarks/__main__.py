@@ -23,6 +23,7 @@ from benchmarks import (
     diloco,
     equal_time,
     foretold,
+    funnel,
     loader,
     log_lag,
     long_log,
@@ -53,6 +54,7 @@ Run = Callable[[], bool | None]
 RUNS: dict[str, Run] = {
     "startup": startup.run,
     "bids": bids.run,
+    "funnel": funnel.run,
     **{name: partial(throughput.run, name) for name in throughput.SETUPS},
     "frameworks": throughput.run_frameworks,
     "overhead": overhead.run,

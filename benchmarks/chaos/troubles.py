@@ -49,6 +49,7 @@ LEFT_OUT: Mapping[str, str] = {
     "ssh_silent": "a machine is left after 5 minutes",
     "start_refused": "no machine that was stopped is started again",
     "exited_lag": "no machine that was stopped is started again",
+    "cuda_alone": "no job here names a CUDA version",
 }
 """Faults that a run of some seconds does not meet. `tests/e2e/test_vast_faults.py` has them."""
 

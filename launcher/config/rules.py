@@ -168,6 +168,12 @@ def _machine(spec: JobSpec) -> Iterator[Clash]:
         for key in ("gpu_names", "gpu_memory_gb", "cuda"):
             if getattr(resources, key):
                 yield Clash(("resources", key), "asks for a GPU, but resources.gpus is 0", (gpus,))
+    if resources.nvlink and resources.gpus < 2:
+        yield Clash(
+            ("resources", "nvlink"),
+            f"connects several GPUs of a machine, but resources.gpus is {resources.gpus}",
+            (gpus,),
+        )
     yield from _auto(spec)
     yield from _image(spec)
     for i, region in enumerate(resources.regions):

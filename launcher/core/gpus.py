@@ -31,11 +31,12 @@ def is_same_name(one: str, other: str) -> bool:
 
 
 def spellings(name: str) -> list[str]:
-    """Return how a market may write the name: as given, with spaces, and with the variant apart."""
+    """Return how a market may write the name: as given, the variant apart or not, spaces or underscores."""
     spaced = name.replace("_", " ")
     apart = re.sub(r"(?<=\d{4})(?=D\b)", " ", spaced)
     joined = re.sub(r"(?<=\d{4}) (?=D\b)", "", spaced)
-    return list(dict.fromkeys((name, spaced, apart, joined)))
+    written = (name, spaced, apart, joined)
+    return list(dict.fromkeys((*written, *(one.replace(" ", "_") for one in written))))
 
 
 def may_be(offered: str, shown: str) -> bool:

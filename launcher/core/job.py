@@ -28,17 +28,29 @@ class Resources:
     """Names as Vast prints them ("RTX 4090", "A100 SXM4"); empty: any."""
     gpu_memory_gb: Annotated[float, Ge(0)] | Auto = 0.0
     """Per GPU. auto: what the onboard trainer is foretold to need, with a rank's share of a batch at once."""
+    nvlink: bool = False
+    """The GPUs must be connected by NVLink."""
+    cpu_cores: Annotated[int, Ge(0)] = 0
+    """CPU cores; on a shared machine those in the job's share."""
     memory_gb: Annotated[float, Ge(0)] = 0.0
     disk_gb: Annotated[float, Ge(8)] = 40.0
+    disk_mbps: Annotated[float, Ge(0)] = 0.0
+    """Minimum speed of the disk in MB/s, as the provider measured it."""
     cuda: Annotated[float, Ge(0)] = 0.0
     """The driver must support at least this CUDA version."""
     reliability: Annotated[float, Ge(0), Le(1)] = 0.95
     regions: tuple[Annotated[str, MinLen(2), MaxLen(2)], ...] = ()
     """Two-letter country codes; empty: anywhere."""
+    datacenter: bool = False
+    """Only hosts that the provider has verified as datacenters."""
+    static_ip: bool = False
+    """Only machines whose IP address does not change."""
     interruptible: bool = False
     """Bid for a machine that may be taken away."""
     down_mbps: Annotated[float, Ge(0)] = 0.0
     """Least download speed, as the host lists it; measured too, before anything is shipped."""
+    up_mbps: Annotated[float, Ge(0)] = 0.0
+    """Minimum upload speed in Mbit/s, as the host lists it."""
     down_url: Annotated[str, MinLen(1)] | None = None
     """What is downloaded to measure it; None: a file of PyPI's."""
     link_mbps: Annotated[float, Ge(0)] | None = None

@@ -65,6 +65,10 @@ class MarketReport:
     """Those that would give more to choose from, the most first."""
     quotes: tuple[Quote, ...]
     """Of what is left, the cheapest to finish first."""
+    strictest: Constraint | None = None
+    """The limit that the most offers fail, whatever else they fail; None: all pass every limit."""
+    truncated: bool = False
+    """The provider listed only the cheapest offers: there may be more."""
     avoided: int = 0
     """Offers that would fit, on hosts that failed lately."""
     beyond: int = 0

@@ -87,6 +87,7 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
     resources = replace(
         wanted,
         gpus=gpus * slots,
+        cpu_cores=wanted.cpu_cores * slots,
         memory_gb=wanted.memory_gb * slots,
         disk_gb=max(_LEAST_DISK_GB, wanted.disk_gb) * slots,
     )
@@ -121,6 +122,7 @@ def unfit(job: JobSpec, held: HeldMachineRow, now: float) -> str:
     had, wanted, offer = held.spec.resources, job.resources, held.offer
     units = units_of(wanted, held)
     share_gb = had.disk_gb * units / held.hold.slots
+    share_cores = had.cpu_cores * units / held.hold.slots
     checks = (
         (held.takes_slots, "it is being given back"),
         (held.left_s(now) >= LEAST_LEFT_S, "its lease ends soon"),
@@ -137,6 +139,15 @@ def unfit(job: JobSpec, held: HeldMachineRow, now: float) -> str:
         (_is_within(wanted.regions, had.regions), "it may be in another region"),
         (wanted.interruptible or not had.interruptible, "it may be taken away"),
         (wanted.down_mbps <= had.down_mbps, "its download speed was not asked for"),
+        (wanted.up_mbps <= had.up_mbps, "its upload speed was not asked for"),
+        (wanted.disk_mbps <= had.disk_mbps, "the speed of its disk was not asked for"),
+        (
+            wanted.cpu_cores <= share_cores + _ROUNDING,
+            f"{wanted.cpu_cores} CPU cores wanted, {share_cores:g} asked for its share",
+        ),
+        (had.nvlink or not wanted.nvlink, "NVLink was not asked for"),
+        (had.datacenter or not wanted.datacenter, "it may be outside a datacenter"),
+        (had.static_ip or not wanted.static_ip, "its IP address may change"),
     )
     return next((why for holds, why in checks if not holds), "")
 

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from launcher.core.errors import ImageError
+from launcher.image.compute_capability import lacks_code
 from launcher.shipped import configs_dir
 
 ARCHITECTURE = "amd64"
@@ -69,7 +70,8 @@ class LockedImage:
             return (
                 f"it needs a driver for CUDA {self.driver_cuda:g}, the machine's is for {machine.cuda_max:g}"
             )
-        if machine.compute_cap >= _BLACKWELL and self.cuda is not None and not self.blackwell:
+        without_blackwell = machine.compute_cap >= _BLACKWELL and not self.blackwell
+        if self.cuda is not None and (without_blackwell or lacks_code(self.driver_cuda, machine.compute_cap)):
             return f"it has no code for compute capability {machine.compute_cap / 100:g}"
         return ""
 

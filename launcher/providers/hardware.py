@@ -83,6 +83,7 @@ def of_all_nodes(spec: JobSpec) -> Resources:
     return replace(
         wanted,
         gpus=wanted.gpus * spec.nodes,
+        cpu_cores=wanted.cpu_cores * spec.nodes,
         memory_gb=wanted.memory_gb * spec.nodes,
         disk_gb=wanted.disk_gb * spec.nodes,
     )
@@ -124,6 +125,11 @@ def _checks(hardware: Hardware, wanted: Resources) -> Sequence[tuple[bool, str, 
             gpus < wanted.gpus,
             wants_gpus,
             f"--set resources.gpus={gpus}{'' if gpus else ' trains on the CPU'}",
+        ),
+        (
+            hardware.cores < wanted.cpu_cores,
+            f"{wanted.cpu_cores} CPU cores wanted, {hardware.cores} here",
+            f"--set resources.cpu_cores={hardware.cores}",
         ),
         (
             hardware.memory_gb < wanted.memory_gb,

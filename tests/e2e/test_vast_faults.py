@@ -18,6 +18,7 @@ from tests.emulators.faults import FAULTS, NETWORK
 NEVER_MET = {
     "start_refused": "no machine that was stopped is started again",
     "exited_lag": "no machine that was stopped is started again",
+    "cuda_alone": "no job names a CUDA version here; tests/launcher/providers/vast/test_market.py has one",
     "invalid_token": "one page holds all of our machines",
 }
 TOO_SLOW = {"ssh_silent": "the time limits of an SSH connection cannot be hurried"}
@@ -189,6 +190,8 @@ CASES = (
     Case("search_quota", (Cause.PROVIDER,), ()),
     Case("no_offers", (Cause.NO_OFFER,), (), times=99),
     Case("filters_ignored"),
+    Case("search_capped", times=99),
+    Case("names_underscored", times=99),
 )
 
 
@@ -218,6 +221,8 @@ LIKE_OTHERS = {
     "port_null": "ports_list",
     "port_empty": "ports_list",
     "rows_in_object": "row_in_list",
+    "search_capped": "filters_ignored",
+    "names_underscored": "filters_ignored",
 }
 """They take the same road as another fault: these, and further cases of a fault, are left to `make slow`."""
 

@@ -43,6 +43,11 @@ class Machine:
     reliability: float = 0.9971
     verification: str = "verified"
     datacenter: bool = True
+    static_ip: bool = True
+    disk_bw: float = 2890.0
+    """MB/s."""
+    cpu_arch: str = "amd64"
+    gpu_arch: str = "nvidia"
     geolocation: str = "Texas, US"
     direct_ports: int = 249
     days: float = 60.0
@@ -155,6 +160,8 @@ def _synthetic(machine_id: int, model: GpuModel, chance: random.Random) -> Machi
         reliability=round(chance.uniform(0.93, 0.9995), 4),
         verification=chance.choice(("verified", "verified", "verified", "unverified", "deverified")),
         datacenter=chance.random() < 0.4,
+        static_ip=machine_id % 3 > 0,
+        disk_bw=400.0 + 500.0 * (machine_id % 7),
         geolocation=chance.choice(_PLACES),
         direct_ports=chance.choice((0, 20, 249, 499)),
         days=round(chance.uniform(0.5, 120), 2),

@@ -13,8 +13,8 @@ from tests.emulators.machines import DAY_S, Machine
 from tests.emulators.offer_rows import offer_row
 from tests.emulators.query import matches, sort_key
 
-PAGE = 64
-"""No search answers with more offers than this."""
+DEFAULT_LIMIT = 64
+"""How many offers a search answers with that names no limit."""
 REISSUE_S = 300.0
 """How long an offer keeps its id."""
 _GRACE_S = 60.0
@@ -68,9 +68,18 @@ class Market:
         self._holdings: dict[int, Holding] = {}
 
     def search(
-        self, query: Mapping[str, Any], *, rented: frozenset[int], filtering: bool = True
+        self,
+        query: Mapping[str, Any],
+        *,
+        rented: frozenset[int],
+        filtering: bool = True,
+        capped: bool = False,
+        underscores: bool = False,
     ) -> list[dict[str, Any]]:
-        """Rows of the offers that fit, in order. `rented` are the machines on which we have an instance."""
+        """Rows of the offers that fit, in order. `rented` are the machines on which we have an instance.
+
+        `capped`: a limit above the default is ignored. `underscores`: names of GPUs have no spaces.
+        """
         kind = query.get("type") or "on-demand"
         storage_gb = float(query.get("allocated_storage") or 5.0)
         rows = [
@@ -78,12 +87,15 @@ class Market:
             for machine in self.machines.values()
             for ask in self._asks_of(machine, kind)
         ]
+        if underscores:
+            rows = [{**row, "gpu_name": row["gpu_name"].replace(" ", "_")} for row in rows]
         if filtering:
             filters = _filters(query)
             rows = [row for row in rows if matches(_searchable(row), filters)]
         for column, direction in reversed(query.get("order") or [["score", "desc"]]):
             rows.sort(key=sort_key(column, reverse=direction == "desc"), reverse=direction == "desc")
-        return rows[: min(int(query.get("limit") or PAGE), PAGE)]
+        limit = int(query.get("limit") or DEFAULT_LIMIT)
+        return rows[: min(limit, DEFAULT_LIMIT) if capped else limit]
 
     def ask(self, ask_id: int) -> Ask | None:
         """The offer of that id, for as long as the id lasts."""

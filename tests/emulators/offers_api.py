@@ -83,8 +83,16 @@ def _offers(world: World, query: Mapping[str, Any]) -> list[dict[str, Any]]:
     if world.faults.take("no_offers"):
         return []
     rented = world.instances.rented_machines()
-    filtering = world.faults.take("filters_ignored") is None
-    return world.market.search(query, rented=rented, filtering=filtering)
+    found = world.market.search(
+        query,
+        rented=rented,
+        filtering=world.faults.take("filters_ignored") is None,
+        capped=world.faults.take("search_capped") is not None,
+        underscores=world.faults.take("names_underscored") is not None,
+    )
+    if "cuda_max_good" in query and "compute_cap" not in query and world.faults.take("cuda_alone"):
+        return [row for row in found if row["gpu_name"].split()[0] not in ("H100", "H200")]
+    return found
 
 
 def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:

@@ -45,10 +45,36 @@ def test_a_filter_finds_what_vast_would(vast: VastEmulator, query: dict, finds: 
     assert bool(offers(vast, **query)) is finds
 
 
-def test_no_search_answers_with_more_than_64_offers() -> None:
+def test_a_search_answers_with_64_offers_or_as_many_as_its_limit_says() -> None:
     with VastEmulator(synthetic_machines(200), rate_limits=False) as vast:
-        assert len(offers(vast, limit=500)) == 64
+        assert len(offers(vast)) == 64
         assert len(offers(vast, limit=3)) == 3
+        assert len(offers(vast, limit=500)) == 495
+        vast.faults.add("search_capped")
+        assert len(offers(vast, limit=500)) == 64
+
+
+def test_hopper_is_found_by_cuda_only_together_with_its_compute_capability() -> None:
+    with VastEmulator(synthetic_machines(40), rate_limits=False) as vast:
+        vast.faults.add("cuda_alone", times=2)
+        asked = {"cuda_max_good": {"gte": 12.0}, "gpu_name": {"in": ["H100 SXM"]}}
+        assert offers(vast, **asked) == []
+        assert offers(vast, **asked, compute_cap={"gte": 350})
+
+
+def test_names_may_be_written_and_read_with_underscores(vast: VastEmulator) -> None:
+    for name, finds in (("RTX 4090", False), ("RTX_4090", True)):
+        vast.faults.add("names_underscored")
+        found = offers(vast, gpu_name={"eq": name})
+        assert bool(found) is finds
+        assert {row["gpu_name"] for row in found} <= {"RTX_4090"}
+
+
+def test_offers_of_clusters_are_those_with_a_number() -> None:
+    machines = [Machine(id=1), Machine(id=2, cluster_id=0), Machine(id=3, cluster_id=7)]
+    with VastEmulator(machines, rate_limits=False) as vast:
+        found = offers(vast, cluster_id={"neq": None})
+        assert {row["machine_id"] for row in found} == {2, 3}
 
 
 def test_three_ways_to_search_find_the_same(vast: VastEmulator) -> None:

@@ -103,7 +103,7 @@ def _share(spec: JobSpec, partition: Partition) -> NodeShare | None:
     """The job's part of a node; None: its GPUs are too few, or others."""
     wanted = spec.resources
     if not wanted.gpus:
-        cores = min(partition.cores, max(1, spec.ranks_per_node))
+        cores = min(partition.cores, max(1, spec.ranks_per_node, wanted.cpu_cores))
         part = cores / max(1, partition.cores)
         return NodeShare(partition=partition.name, cores=cores, memory_mb=_memory_mb(partition, wanted, part))
     for gpus in partition.gpus:
@@ -111,7 +111,10 @@ def _share(spec: JobSpec, partition: Partition) -> NodeShare | None:
             part = wanted.gpus / gpus.count
             return NodeShare(
                 partition=partition.name,
-                cores=min(partition.cores, max(spec.ranks_per_node, math.floor(partition.cores * part), 1)),
+                cores=min(
+                    partition.cores,
+                    max(spec.ranks_per_node, wanted.cpu_cores, math.floor(partition.cores * part), 1),
+                ),
                 memory_mb=_memory_mb(partition, wanted, part),
                 gpus=wanted.gpus,
                 kind=gpus.kind or _ANY,
@@ -139,6 +142,8 @@ def _lack(spec: JobSpec, partition: Partition, share: NodeShare | None) -> str:
         return f"{wanted.memory_gb:g} GB of memory wanted, {partition.memory_mb / 1000:.0f} on a node"
     if partition.cores < spec.ranks_per_node:
         return f"{spec.ranks_per_node} ranks wanted, {partition.cores} cores on a node"
+    if partition.cores < wanted.cpu_cores:
+        return f"{wanted.cpu_cores} CPU cores wanted, {partition.cores} on a node"
     if partition.nodes < spec.nodes:
         return f"{spec.nodes} nodes wanted, {partition.nodes} there"
     return ""

@@ -52,7 +52,7 @@ def _asked(api: VastApi) -> dict[str, Callable[[], object]]:
     """A harmless call of each category that has one. What writes cannot be tried."""
 
     def search() -> object:
-        return api.search({}, kind="on-demand", disk_gb=8.0, order="dph_total asc")
+        return api.search({}, kind="on-demand", disk_gb=8.0, order="dph_total asc", limit=1)
 
     return {"instance_read": api.instances, "misc": search}
 

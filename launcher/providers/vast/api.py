@@ -128,15 +128,17 @@ class VastApi:
     def asked_at(self, moment: float) -> None:
         self._of_thread.asked_at = moment
 
-    def search(self, query: Mapping[str, Any], *, kind: str, disk_gb: float, order: str) -> list[Any]:
-        """Return offers, at most one page of them.
+    def search(
+        self, query: Mapping[str, Any], *, kind: str, disk_gb: float, order: str, limit: int | None = None
+    ) -> list[Any]:
+        """Return offers, at most one page of them: no page leads to the next.
 
-        `order`: a column and its direction, as `dph_total asc`.
+        `order`: a column and its direction, as `dph_total asc`. `limit`: None is Vast's own, 64.
         """
 
         def search() -> Any:
             return self._sdk().search_offers(
-                query=dict(query), type=kind, order=order, storage=disk_gb, no_default=True
+                query=dict(query), type=kind, order=order, limit=limit, storage=disk_gb, no_default=True
             )
 
         return self._repeat("search", search, list_of)

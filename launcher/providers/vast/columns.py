@@ -9,6 +9,7 @@ WHAT_A_ROW_RAISES = (LookupError, TypeError, ValueError, AttributeError, Arithme
 LARGEST = 1e12
 LONGEST_LABEL = 256
 _MAX_CHARACTERS = 4000
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _MIN_DRIVER = 100.0
 """No driver with CUDA 12 or newer has a lower number, no CUDA a higher one."""
 
@@ -71,6 +72,24 @@ def cuda(value: Any) -> float:
     return found if 0 < found < _MIN_DRIVER else 0.0
 
 
+def flag(value: Any) -> bool:
+    """Read true or false; false where there is neither. Raises ValueError."""
+    if value not in (True, False, None):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return bool(value)
+
+
+def gpu_name(value: Any) -> str:
+    """Read a GPU's name in Vast's usual spelling, with spaces."""
+    return text(value).replace("_", " ")
+
+
+def cpu_architecture(value: Any) -> str:
+    """Read a CPU's architecture as images name it; that of nearly all machines where there is none."""
+    found = text(value).lower() or "amd64"
+    return _ARCHITECTURES.get(found, found)
+
+
 def ssh_port(ports: Any) -> int:
     """Return the port of the host that leads to the container's sshd; 0 while there is none.
 
@@ -95,6 +114,11 @@ def port(value: Any) -> int:
 def whole(value: Any) -> int:
     """Read a whole number; 0 where there is none. Raises ValueError."""
     return int(number(value))
+
+
+def whole_or_unknown(value: Any) -> int | None:
+    """Read a whole number; None where there is none. Raises ValueError."""
+    return None if value is None else whole(value)
 
 
 def end_of_text(value: Any) -> str:

@@ -12,8 +12,8 @@ from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.workload import is_too_small, least_gb
 from launcher.image.lock import Lock
-from launcher.providers.vast.images import image_for
-from launcher.providers.vast.offers import START_S, offer_of
+from launcher.providers.vast.images import image_needs, runs_image
+from launcher.providers.vast.offers import MIN_DIRECT_PORTS, START_S, offer_of
 from launcher.providers.vast.rows import OfferRow
 from trainer.contract.workload import Workloads
 
@@ -28,6 +28,8 @@ class HardLimit:
     name: str
     text: str
     passes: Callable[[OfferRow], bool]
+    is_option: bool = True
+    """A job file may relax it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +42,14 @@ class Funnel:
     left: tuple[OfferRow, ...]
     relaxed: tuple[tuple[HardLimit, int], ...]
     """How many would be left without that constraint alone, where that is more; the most first."""
+    strictest: tuple[HardLimit, int] | None = None
+    """The constraint that the most offers fail, whatever else they fail, and how many; None: all pass."""
     unreadable: int = 0
+    truncated: bool = False
+    """Vast listed only the cheapest offers: there may be more."""
 
     def __str__(self) -> str:
-        parts = [f"{self.offers} offers"]
+        parts = [f"the {self.offers} cheapest offers" if self.truncated else f"{self.offers} offers"]
         parts += [f"{count} fail {constraint.name} ({constraint.text})" for constraint, count in self.removed]
         parts += [f"{self.unreadable} cannot be read"] if self.unreadable else []
         line = ", ".join([*parts, f"{len(self.left)} left"])
@@ -52,9 +58,18 @@ class Funnel:
 
 
 def funnel(
-    rows: Sequence[Any], spec: JobSpec, lock: Lock, now: float, workloads: Workloads | None = None
+    rows: Sequence[Any],
+    spec: JobSpec,
+    lock: Lock,
+    now: float,
+    workloads: Workloads | None = None,
+    *,
+    truncated: bool = False,
 ) -> Funnel:
-    """Return what is left of the rows, and what each constraint removed. `workloads`: what was foretold."""
+    """Return what is left of the rows, and what each constraint removed.
+
+    `workloads`: what was foretold. `truncated`: these are the cheapest rows of more.
+    """
     read = [row for row in map(OfferRow.of, rows) if row is not None]
     constraints = (*_constraints(spec, lock, now), *_room(spec, workloads))
     failed = [[constraint for constraint in constraints if not constraint.passes(row)] for row in read]
@@ -62,12 +77,19 @@ def funnel(
     first = Counter(faults[0] for faults in failed if faults)
     # An offer that fails by one constraint alone is what relaxing that one would bring.
     alone = Counter(faults[0] for faults in failed if len(faults) == 1)
+    failing = Counter(fault for faults in failed for fault in faults)
     return Funnel(
         offers=len(rows),
         removed=tuple((constraint, first[constraint]) for constraint in constraints if constraint in first),
         left=left,
-        relaxed=tuple((constraint, len(left) + gained) for constraint, gained in alone.most_common()),
+        relaxed=tuple(
+            (constraint, len(left) + gained)
+            for constraint, gained in alone.most_common()
+            if constraint.is_option
+        ),
+        strictest=next(iter(failing.most_common(1)), None),
         unreadable=len(rows) - len(read),
+        truncated=truncated,
     )
 
 
@@ -88,11 +110,20 @@ def _machine(spec: JobSpec, lock: Lock) -> Iterator[HardLimit]:
     yield HardLimit(
         "gpu_memory_gb", f"{memory_gb:g} GB", lambda row: has_memory(row.gpu_memory_gb, memory_gb)
     )
+    yield HardLimit("nvlink", "NVLink", lambda row: row.nvlink_gbps > 0 or not wanted.nvlink)
+    yield HardLimit("cpu_cores", f"{wanted.cpu_cores} cores", lambda row: row.cpu_cores >= wanted.cpu_cores)
     yield HardLimit("memory_gb", f"{wanted.memory_gb:g} GB", lambda row: row.memory_gb >= wanted.memory_gb)
     yield HardLimit("disk_gb", f"{wanted.disk_gb:g} GB", lambda row: row.disk_gb >= wanted.disk_gb)
+    yield HardLimit("disk_mbps", f"{wanted.disk_mbps:g} MB/s", lambda row: row.disk_mbps >= wanted.disk_mbps)
     yield HardLimit("cuda", f"{wanted.cuda:g}", lambda row: row.cuda >= wanted.cuda)
-    needs = f"ours need {lock.needs}"
-    yield HardLimit("image", needs, lambda row: bool(spec.image or image_for(row, spec, lock)))
+    # Whether a machine is as offered is read from nvidia-smi.
+    yield HardLimit(
+        "gpu_arch",
+        "NVIDIA",
+        lambda row: wanted.gpus == 0 or row.gpu_arch in ("nvidia", ""),
+        is_option=False,
+    )
+    yield HardLimit("image", image_needs(spec, lock), lambda row: runs_image(row, spec, lock))
 
 
 def _room(spec: JobSpec, workloads: Workloads | None) -> Iterator[HardLimit]:
@@ -105,12 +136,25 @@ def _room(spec: JobSpec, workloads: Workloads | None) -> Iterator[HardLimit]:
 
 
 def _place(spec: JobSpec) -> Iterator[HardLimit]:
-    speed = spec.resources.down_mbps
-    yield HardLimit("down_mbps", f"{speed:g} Mbit/s", lambda row: row.down_mbps >= speed)
+    down, up = spec.resources.down_mbps, spec.resources.up_mbps
+    yield HardLimit("down_mbps", f"{down:g} Mbit/s", lambda row: row.down_mbps >= down)
+    yield HardLimit("up_mbps", f"{up:g} Mbit/s", lambda row: row.up_mbps >= up)
     least, regions = spec.resources.reliability, tuple(region.upper() for region in spec.resources.regions)
     yield HardLimit("reliability", f"{least:g}", lambda row: row.reliability >= least)
     yield HardLimit("regions", _any_of(regions), lambda row: not regions or row.country in regions)
-    yield HardLimit("verification", "verified and free", lambda row: row.verified and row.rentable)
+    yield HardLimit(
+        "datacenter", "hosts of datacenters", lambda row: row.datacenter or not spec.resources.datacenter
+    )
+    yield HardLimit("static_ip", "a fixed address", lambda row: row.static_ip or not spec.resources.static_ip)
+    yield HardLimit(
+        "verification", "verified and free", lambda row: row.verified and row.rentable, is_option=False
+    )
+    yield HardLimit(
+        "direct_ports",
+        f"{MIN_DIRECT_PORTS} for SSH",
+        lambda row: row.direct_ports is None or row.direct_ports >= MIN_DIRECT_PORTS,
+        is_option=False,
+    )
 
 
 def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:

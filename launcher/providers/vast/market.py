@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -16,7 +16,7 @@ from launcher.decisions.market_report import Constraint, MarketReport, Quote, Re
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock
 from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.funnel import NODES, funnel
+from launcher.providers.vast.funnel import NODES, Funnel, HardLimit, funnel
 from launcher.providers.vast.offers import all_spellings, query, verified_and_free
 from launcher.providers.vast.overlays import WHY_ONE_NODE
 from launcher.providers.vast.ranking import ranked, shuffled
@@ -24,8 +24,10 @@ from launcher.providers.vast.rows import OfferRow
 
 _MOST_WORK_PER_DOLLAR = "dlperf_per_dphtotal-"
 _CHEAPEST = "dph_total"
-_PAGE = 64
-"""Vast gives no more offers at once, whatever is asked for."""
+_MAX_OFFERS = 1000
+"""Asked for at once."""
+_DEFAULT_OFFERS = 64
+"""Given without a limit; ASAP, a third-party client, was given no more with one either (2026-09)."""
 _PAGES = 4
 _WAY = "interruptible"
 
@@ -42,8 +44,8 @@ def fitting(
     if best:
         return [one.offer for one in shuffled(best, chance)]
     # Nothing fits, or Vast reads a filter in another way than we do: the whole market knows.
-    rows = _market(api, spec)
-    seen = funnel(rows, spec, lock, now, known.workloads)
+    rows, truncated = _market(api, spec)
+    seen = funnel(rows, spec, lock, now, known.workloads, truncated=truncated)
     found = [one.offer for one in ranked(seen.left, spec, lock, known)]
     if found:
         return found
@@ -55,19 +57,30 @@ def fitting(
         raise NoOfferError(
             f"nothing on Vast fits {spec.nodes} nodes: {seen}: {WHY_ONE_NODE}", hint=instead_of_nodes(spec)
         )
-    relax = " or ".join(constraint.name for constraint, _ in seen.relaxed[:2]) or "resources:"
-    raise NoOfferError(f"nothing on Vast fits the job: {seen}", hint=f"relax {relax} in the job file")
+    raise NoOfferError(f"nothing on Vast fits the job: {seen}", hint=_remedy(seen))
+
+
+def _remedy(seen: Funnel) -> str:
+    """Which limits of the job to relax; where several hold each offer off, the one that most of them fail."""
+    if seen.relaxed:
+        return f"relax {' or '.join(constraint.name for constraint, _ in seen.relaxed[:2])} in the job file"
+    if seen.strictest is None:
+        return "relax resources: in the job file"
+    limit, count = seen.strictest
+    share = f"{count} of {seen.offers} offers fail {limit.name} ({limit.text})"
+    return f"relax several of resources: in the job file; {share}"
 
 
 def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, now: float) -> MarketReport:
     """Return what the job's limits leave of the market, and what each offer would cost to finish."""
     best = _best(api, spec)
-    rows = {_key(row): row for row in [*_market(api, spec), *best] if isinstance(row, dict)}
-    seen = funnel(list(rows.values()), spec, lock, now, known.workloads)
+    cheapest, truncated = _market(api, spec)
+    rows = {_key(row): row for row in [*cheapest, *best] if isinstance(row, dict)}
+    seen = funnel(list(rows.values()), spec, lock, now, known.workloads, truncated=truncated)
     # As in `fitting`, so that an offer has the same estimate in both.
     pool = funnel(best, spec, lock, now, known.workloads).left or seen.left
     estimates = ranked(pool, spec, lock, known)
-    removed = [Constraint(name=limit.name, text=limit.text, removed=count) for limit, count in seen.removed]
+    removed = [_constraint(limit, count) for limit, count in seen.removed]
     if dearer := len(pool) - len(estimates):
         removed.append(
             Constraint(name=_WAY, text="costs less the other way: by a bid or not", removed=dearer)
@@ -76,6 +89,8 @@ def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, 
         offers=seen.offers,
         unreadable=seen.unreadable,
         constraints=tuple(removed),
+        truncated=truncated,
+        strictest=_constraint(*seen.strictest) if seen.strictest else None,
         relaxations=tuple(Relaxation(name=h.name, left=count) for h, count in seen.relaxed),
         quotes=tuple(Quote(offer=one.offer, terms=one.terms, instead=one.instead_text) for one in estimates),
         beyond=len(seen.left) - len(pool),
@@ -93,27 +108,43 @@ def _kinds(spec: JobSpec) -> tuple[bool, ...]:
     return (True, False) if spec.resources.interruptible else (False,)
 
 
-def _market(api: VastApi, spec: JobSpec) -> list[Any]:
-    """The cheapest offers, up to 256 of each kind, whatever the job's limits."""
+def _constraint(limit: HardLimit, removed: int) -> Constraint:
+    return Constraint(name=limit.name, text=limit.text, removed=removed)
+
+
+def _market(api: VastApi, spec: JobSpec) -> tuple[list[Any], bool]:
+    """The cheapest offers of each kind, whatever the job's limits, and whether there may be more."""
     names = all_spellings(spec.resources.gpu_names)
     by_name = {"gpu_name": {"in": names}} if names else {}
-    rows = [row for bid in _kinds(spec) for row in _cheapest(api, spec, by_name, bid=bid)]
-    if rows or not names:
-        return rows
-    return [row for bid in _kinds(spec) for row in _cheapest(api, spec, {}, bid=bid)]
+    rows, truncated = _cheapest(api, spec, by_name)
+    return (rows, truncated) if rows or not names else _cheapest(api, spec, {})
 
 
-def _cheapest(api: VastApi, spec: JobSpec, more: Mapping[str, Any], *, bid: bool) -> list[Any]:
+def _cheapest(api: VastApi, spec: JobSpec, more: Mapping[str, Any]) -> tuple[list[Any], bool]:
+    pages = [_cheapest_of(api, spec, more, bid=bid) for bid in _kinds(spec)]
+    return [row for rows, _ in pages for row in rows], any(truncated for _, truncated in pages)
+
+
+def _cheapest_of(
+    api: VastApi, spec: JobSpec, more: Mapping[str, Any], *, bid: bool
+) -> tuple[list[Any], bool]:
+    """Search by price. Vast has no pages of offers: where there may be more, dearer ones are searched for."""
     filters: dict[str, Any] = {**verified_and_free(), **more}
     rows: dict[Any, Any] = {}
     for _ in range(_PAGES):
         page = _search(api, spec, filters, _CHEAPEST, bid=bid)
-        rows |= {_key(row): row for row in page if isinstance(row, dict)}
+        found = {_key(row): row for row in page if isinstance(row, dict)}
         prices = [row.usd_per_hour for row in map(OfferRow.of, page) if row is not None]
-        if len(page) < _PAGE or not prices:
-            break
+        is_last = not _may_lack_some(page) or not prices or found.keys() <= rows.keys()
+        rows |= found
+        if is_last:
+            return list(rows.values()), _may_lack_some(page)
         filters["dph_total"] = {"gte": max(prices)}
-    return list(rows.values())
+    return list(rows.values()), True
+
+
+def _may_lack_some(page: Sequence[Any]) -> bool:
+    return len(page) >= _MAX_OFFERS or len(page) == _DEFAULT_OFFERS
 
 
 def _order(spec: JobSpec) -> str:
@@ -127,7 +158,11 @@ def _key(row: Mapping[str, Any]) -> tuple[str, bool]:
 
 def _search(api: VastApi, spec: JobSpec, filters: Mapping[str, Any], order: str, *, bid: bool) -> list[Any]:
     rows = api.search(
-        filters, kind="bid" if bid else "on-demand", disk_gb=spec.resources.disk_gb, order=order
+        filters,
+        kind="bid" if bid else "on-demand",
+        disk_gb=spec.resources.disk_gb,
+        order=order,
+        limit=_MAX_OFFERS,
     )
     # The column of Vast's may be absent; what was asked for is known.
     return [{**row, "is_bid": bid} if isinstance(row, dict) else row for row in rows]

@@ -7,13 +7,18 @@ from typing import Any
 
 from launcher.core import Offer
 from launcher.core.gpus import min_usable_gb, spellings
-from launcher.core.job import JobSpec
+from launcher.core.job import JobSpec, Resources
 from launcher.image.lock import Lock
 from launcher.providers.vast.images import image_for
 from launcher.providers.vast.rows import OfferRow
 
 START_S = 3600.0
 """A machine must be ours for this much longer than the job may take: renting and loading come first."""
+MIN_DIRECT_PORTS = 1
+"""For SSH. Without one only Vast's proxy leads to a machine, and some proxies refuse for all of its life."""
+_MIN_COMPUTE_CAP = 350
+"""Sent with `cuda_max_good`, which alone found no H100 and no H200 (gpuhunt #142, 2025). No CUDA since 11 has
+code for older GPUs."""
 _BID_MARGIN = 1.2
 """What we bid, as a multiple of the lowest bid that wins now."""
 _LEAST_MARGIN = 1.05
@@ -31,25 +36,43 @@ def query(spec: JobSpec, *, bid: bool) -> dict[str, dict[str, Any]]:
         "num_gpus": {"eq": max(1, wanted.gpus)},
         "disk_space": {"gte": wanted.disk_gb},
         "reliability": {"gte": wanted.reliability},
+        "direct_port_count": {"gte": MIN_DIRECT_PORTS},
     }
     # With a limit on money the lease may end sooner, and a shorter contract may do: the funnel knows.
     if spec.limits.usd is None:
         filters["duration"] = {"gte": spec.limits.hours * 3600 + START_S}
     if spec.nodes > 1:
-        filters["cluster_id"] = {"gte": 0}
+        filters["cluster_id"] = {"neq": None}
     if wanted.gpu_names:
         filters["gpu_name"] = {"in": all_spellings(wanted.gpu_names)}
     if wanted.least_gpu_gb:
         filters["gpu_ram"] = {"gte": min_usable_gb(wanted.least_gpu_gb) * 1000}
     if wanted.cuda:
         filters["cuda_max_good"] = {"gte": wanted.cuda}
-    if wanted.down_mbps:
-        filters["inet_down"] = {"gte": wanted.down_mbps}
+        filters["compute_cap"] = {"gte": _MIN_COMPUTE_CAP}
     if wanted.regions:
         filters["geolocation"] = {"in": [region.upper() for region in wanted.regions]}
     if spec.limits.usd_per_hour is not None:
         column = "min_bid" if bid else "dph_total"
         filters[column] = {"lte": spec.limits.usd_per_hour}
+    return filters | _optional(wanted)
+
+
+def _optional(wanted: Resources) -> dict[str, dict[str, Any]]:
+    """Filters for what a job may ask for besides."""
+    at_least = {
+        "inet_down": wanted.down_mbps,
+        "inet_up": wanted.up_mbps,
+        "disk_bw": wanted.disk_mbps,
+        "cpu_cores_effective": wanted.cpu_cores,
+    }
+    filters: dict[str, dict[str, Any]] = {name: {"gte": least} for name, least in at_least.items() if least}
+    if wanted.nvlink:
+        filters["bw_nvlink"] = {"gt": 0}
+    if wanted.datacenter:
+        filters["datacenter"] = {"eq": True}
+    if wanted.static_ip:
+        filters["static_ip"] = {"eq": True}
     return filters
 
 

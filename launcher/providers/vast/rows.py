@@ -11,15 +11,23 @@ from launcher.core import Charge, ExtraRates
 from launcher.providers.vast.columns import (
     LONGEST_LABEL,
     WHAT_A_ROW_RAISES,
+    Columns,
+    cpu_architecture,
     cuda,
+    flag,
+    gpu_name,
     id_text,
     number,
     price,
     text,
+    whole,
+    whole_or_unknown,
 )
 from launcher.providers.vast.refusals import silent
 
 _MOST_USD = 1e9
+_DATACENTER = 1
+"""As `hosting_type`; 0 is a private host."""
 _STORAGE, _TRAFFIC = ("disk",), ("bwd", "bwu")
 """The kinds of a charge's items that are for its disk, and for bytes in and out."""
 
@@ -34,11 +42,19 @@ class OfferRow:
     gpus: int
     gpu_memory_gb: float
     memory_gb: float
-    """This offer's share of the machine's."""
+    """This offer's share of the machine's; 0: unknown."""
+    cpu_cores: float
+    """This offer's share of the machine's; 0: unknown."""
     disk_gb: float
+    disk_mbps: float
+    """MB/s, as Vast measured it; 0: unknown."""
     cuda: float
     """The newest CUDA that the driver supports."""
     compute_cap: int
+    gpu_arch: str
+    """`nvidia` or `amd`; empty: unknown."""
+    nvlink_gbps: float
+    """GB/s between its GPUs; 0: they have no NVLink."""
     reliability: float
     country: str
     """Two letters, or empty."""
@@ -55,6 +71,12 @@ class OfferRow:
     """It was found among offers for bids: its price is the lowest bid that wins now."""
     extras: ExtraRates
     down_mbps: float
+    up_mbps: float
+    datacenter: bool
+    """Vast has verified its host as a datacenter."""
+    static_ip: bool
+    direct_ports: int | None
+    """Ports of the host that can lead to the container; None: unknown."""
     dlperf: float
     cluster: str
     """The physical cluster that the machine belongs to; empty: none."""
@@ -76,30 +98,39 @@ class OfferRow:
     def _read(cls, row: Mapping[str, Any]) -> OfferRow:
         place = text(row.get("geolocation"))
         country = place.rpartition(",")[2].strip()
+        columns = Columns(row)
         return cls(
             id=str(int(row.get("ask_contract_id") or row["id"])),
             machine_id=str(int(row["machine_id"])),
-            gpu_name=text(row["gpu_name"]),
+            gpu_name=gpu_name(row["gpu_name"]),
             gpus=int(number(row["num_gpus"])),
             gpu_memory_gb=number(row["gpu_ram"]) / 1000,
             # `cpu_ram` is of the whole machine, in MB; `gpu_frac` is the share that comes with the GPUs.
-            memory_gb=number(row["cpu_ram"]) * number(row.get("gpu_frac") or 1.0) / 1000,
+            memory_gb=columns.read("cpu_ram", number) * (columns.read("gpu_frac", number) or 1.0) / 1000,
+            cpu_cores=columns.read("cpu_cores_effective", number),
             disk_gb=number(row["disk_space"]),
-            cuda=cuda(row.get("cuda_max_good")),
-            compute_cap=int(number(row.get("compute_cap"))),
-            reliability=number(row.get("reliability") or row.get("reliability2")),
+            disk_mbps=columns.read("disk_bw", number),
+            cuda=columns.read("cuda_max_good", cuda),
+            compute_cap=columns.read("compute_cap", whole),
+            gpu_arch=columns.read("gpu_arch", text).lower(),
+            nvlink_gbps=columns.read("bw_nvlink", number),
+            reliability=columns.read("reliability", number) or columns.read("reliability2", number),
             country=country if len(country) == 2 else "",
             place=place,
             verified=row.get("verification") == "verified",
             rentable=row.get("rentable") is not False and row.get("rented") is not True,
-            cpu_arch=str(row.get("cpu_arch") or "amd64"),
+            cpu_arch=columns.read("cpu_arch", cpu_architecture),
             end_date=number(row.get("end_date")),
             usd_per_hour=price(row["dph_total"]),
             min_bid_usd=number(row.get("min_bid")),
             is_bid=row.get("is_bid") is not False,
             extras=_extras(row),
-            down_mbps=number(row.get("inet_down")),
-            dlperf=number(row.get("dlperf")),
+            down_mbps=columns.read("inet_down", number),
+            up_mbps=columns.read("inet_up", number),
+            datacenter=columns.read("hosting_type", number) == _DATACENTER,
+            static_ip=columns.read("static_ip", flag),
+            direct_ports=columns.read("direct_port_count", whole_or_unknown),
+            dlperf=columns.read("dlperf", number),
             cluster=id_text(row.get("cluster_id")),
         )
 

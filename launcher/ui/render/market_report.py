@@ -31,7 +31,8 @@ def market_report_text(market_report: MarketReport, spec: JobSpec) -> str:
 
 
 def _funnel(market_report: MarketReport) -> str:
-    rows = [(str(market_report.offers), "offers on the market", "")]
+    more = "the cheapest ones; more may exist" if market_report.truncated else ""
+    rows = [(str(market_report.offers), "offers on the market", more)]
     rows += [
         (f"-{constraint.removed}", f"fail {constraint.name}", short(constraint.text, 48))
         for constraint in market_report.constraints
@@ -50,6 +51,10 @@ def _funnel(market_report: MarketReport) -> str:
     rows += [(str(len(market_report.quotes)), "left", "")]
     lines = table(rows[0], rows[1:], right=(0,))
     gains = [f"{one.name} to get {one.left}" for one in market_report.relaxations[:_MOST_RELAXATIONS]]
+    strictest = market_report.strictest
+    if strictest is not None:
+        share = f"{strictest.removed} of {market_report.offers} offers"
+        lines += f"\n{share} fail {strictest.name}, more than any other limit"
     return f"{lines}\nrelax {' or '.join(gains)}" if gains else lines
 
 

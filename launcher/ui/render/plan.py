@@ -20,6 +20,7 @@ from launcher.decisions.estimates import (
 from launcher.decisions.policy import worst_case_usd
 from launcher.decisions.speed_history import kind_of, kind_text
 from launcher.decisions.workload import chosen, largest_that_fits, needed_gb
+from launcher.image.requirements import ImageRequirements
 from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.fit import windows_text
 from launcher.ui.render.left_out import left_out_lines
@@ -100,6 +101,8 @@ def _image(spec: JobSpec, offer: Offer) -> str:
         return ""
     if spec.image is not None:
         chosen = "the job's own" if not spec.image_unpinned else "set by the job; not pinned by a digest"
+        if offer.cuda and not ImageRequirements.of(spec.image).cuda:
+            chosen += "; its name does not say which CUDA version it needs"
     else:
         chosen = "vastrun's image for this machine"
     lacking = "has all packages" if offer.image_whole else "missing packages are installed at boot"

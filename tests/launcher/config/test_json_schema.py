@@ -65,7 +65,7 @@ def test_every_example_is_accepted_and_names_the_schema_in_its_first_line(path: 
     assert accepts(Draft7Validator(JOB), plain(parse(text, path.name)))
 
 
-@pytest.mark.parametrize("name", ["command", "empty", "names", "values"])
+@pytest.mark.parametrize("name", ["command", "empty", "machine", "names", "values"])
 def test_a_broken_file_is_refused_by_both(name: str) -> None:
     path = next(path for path in BROKEN if path.stem == name)
     assert not accepts(Draft7Validator(JOB), plain(parse(path.read_text(encoding="utf-8"), path.name)))

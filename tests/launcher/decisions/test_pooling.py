@@ -138,6 +138,12 @@ def test_a_share_of_three_times_a_size_is_that_size() -> None:
         ({"reliability": 0.99}, "it was chosen with less reliability"),
         ({"regions": ("US",)}, "it may be in another region"),
         ({"down_mbps": 100}, "its download speed was not asked for"),
+        ({"up_mbps": 100}, "its upload speed was not asked for"),
+        ({"disk_mbps": 500}, "the speed of its disk was not asked for"),
+        ({"cpu_cores": 8}, "8 CPU cores wanted, 0 asked for its share"),
+        ({"gpus": 2, "nvlink": True}, "NVLink was not asked for"),
+        ({"datacenter": True}, "it may be outside a datacenter"),
+        ({"static_ip": True}, "its IP address may change"),
         ({"memory_gb": 999}, "999 GB of memory wanted, it has 128"),
     ],
 )

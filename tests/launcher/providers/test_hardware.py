@@ -40,6 +40,8 @@ STATION = Hardware(
         Resources(gpus=2, gpu_names=("RTX 4090", "A100 SXM4")),
         Resources(gpus=0, memory_gb=64, disk_gb=500, cuda=13.0),
         Resources(gpus=1, cuda=12.4, regions=("DE",), reliability=1.0),
+        Resources(gpus=0, cpu_cores=16),
+        Resources(gpus=2, nvlink=True, datacenter=True, static_ip=True, disk_mbps=9e9, up_mbps=9e9),
     ],
 )
 def test_a_computer_that_has_all_lacks_nothing(wanted: Resources) -> None:
@@ -53,6 +55,7 @@ def test_a_computer_that_has_all_lacks_nothing(wanted: Resources) -> None:
         (Resources(gpus=2, gpu_names=("RTX 4090",)), "2 GPUs of RTX 4090 wanted, 1 here", "resources.gpus=1"),
         (Resources(gpus=2, gpu_memory_gb=40), "2 GPUs with 40 GB wanted, 1 here", "resources.gpus=1"),
         (Resources(gpus=1, gpu_names=("H100",)), "1 GPU of H100 wanted, none here", "resources.gpus=0"),
+        (Resources(gpus=0, cpu_cores=17), "17 CPU cores wanted, 16 here", "resources.cpu_cores=16"),
         (Resources(gpus=0, memory_gb=65), "65 GB of memory wanted, 64 here", "resources.memory_gb=64"),
         (Resources(gpus=0, disk_gb=501), "501 GB of disk wanted, 500 free here", "resources.disk_gb=500"),
         (

@@ -79,7 +79,7 @@ class Afterwards:
 
     def _search_clusters(self) -> None:
         before = len(self.tape.exchanges)
-        self.vast.api.once("search", partial(_search, filters={"cluster_id": {"gte": 0}}))
+        self.vast.api.once("search", partial(_search, filters={"cluster_id": {"neq": None}}))
         heard = self.tape.exchanges[before:]
         rows = heard[-1].fields.get("offers") if heard and heard[-1].status == 200 else None
         if isinstance(rows, list):

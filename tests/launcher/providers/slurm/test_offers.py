@@ -73,6 +73,7 @@ def test_only_the_partitions_of_the_settings_are_offered(partitions: list[Partit
         (job(16), "16 GPUs wanted, 8 x a100 on a node"),
         (job(1, hours=100.0, gpu_names=("K80",)), "1 GPU of K80 wanted"),
         (job(2, hours=100.0, memory_gb=1000.0), "1000 GB of memory wanted, 512 on a node"),
+        (job(2, hours=100.0, cpu_cores=999), "999 CPU cores wanted, 64 on a node"),
         (job(hours=30.0), "30 h wanted, 24 h allowed"),
         (job(1), "its nodes are down or drained"),
         (job(1), "8 GB of disk wanted, 1 free on the shared disk"),

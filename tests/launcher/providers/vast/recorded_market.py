@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _FILE = Path(__file__).parent / "recordings" / "market-2026-08-17.csv"
-_TEXTS = ("gpu_name", "geolocation", "static_ip")
+_TEXTS = ("gpu_name", "geolocation")
 
 
 def recorded_offers(*, bid: bool = False) -> list[dict[str, Any]]:
@@ -21,11 +21,14 @@ def recorded_offers(*, bid: bool = False) -> list[dict[str, Any]]:
 
 def _row(values: dict[str, str], *, bid: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
-        name: value if name in _TEXTS else float(value) if value else None for name, value in values.items()
+        name: value if name in _TEXTS else float(value) if value else None
+        for name, value in values.items()
+        if name != "static_ip"
     }
     price = row["min_bid"] if bid else row["dph_total"]
     return row | {
         "machine_id": row["id"],
+        "static_ip": values["static_ip"] == "True",
         "reliability": row["reliability2"],
         "verification": "verified",
         "dph_base": price,

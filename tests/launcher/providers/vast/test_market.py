@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from launcher.core.errors import NoOfferError, ProviderError
 from launcher.providers.vast import VastProvider
+from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
-from tests.launcher.providers.vast.rentals import job
+from tests.launcher.providers.vast.rentals import job, open_market
 
 
 def test_what_vast_does_not_filter_is_filtered_here(vast: VastEmulator, provider: VastProvider) -> None:
@@ -20,6 +26,112 @@ def test_a_job_that_nothing_fits_is_told_what_each_limit_took(provider: VastProv
     with pytest.raises(NoOfferError, match=r"\d+ offers.*fail gpu_memory_gb \(9999 GB\).*0 left") as caught:
         provider.search(job(gpu_memory_gb=9999))
     assert "relax" in caught.value.hint
+
+
+def many(count: int) -> list[Machine]:
+    """Machines with one GPU, the dearest of which alone is in Norway."""
+    places = {count - 1: "Oslo, NO"}
+    return [
+        Machine(id=41000 + n, gpu_usd=0.3 + n * 0.001, geolocation=places.get(n, "Texas, US"))
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("capped", [False, True])
+def test_the_dearest_of_many_offers_is_found(tmp_path: Path, capped: bool) -> None:
+    with VastEmulator(many(200), rate_limits=False) as vast:
+        vast.faults.add("filters_ignored", times=99)
+        if capped:
+            vast.faults.add("search_capped", times=99)
+        spec = job(regions=("NO",))
+        # Vast applies no filter, so that each search of a capped market begins with the cheapest offers anew.
+        if capped:
+            with pytest.raises(NoOfferError, match=r"the 64 cheapest offers.* 64 fail regions \(NO\)"):
+                open_market(vast, tmp_path).search(spec)
+            vast.faults.clear()
+            vast.faults.add("search_capped", times=99)
+        assert [offer.host for offer in open_market(vast, tmp_path).search(spec)] == ["41199"]
+
+
+def test_a_market_that_is_listed_64_offers_at_a_time_is_read_by_price(tmp_path: Path) -> None:
+    with VastEmulator(many(200), rate_limits=False) as vast:
+        vast.faults.add("search_capped", times=99)
+        seen = open_market(vast, tmp_path).market_report(job())
+        assert (seen.offers, seen.truncated) == (200, False)
+    with VastEmulator(many(400), rate_limits=False) as vast:
+        vast.faults.add("search_capped", times=99)
+        seen = open_market(vast, tmp_path).market_report(job())
+        assert (seen.offers, seen.truncated) == (253, True)
+
+
+def test_a_market_of_many_offers_is_read_in_one_search(tmp_path: Path) -> None:
+    with VastEmulator(many(400), rate_limits=False) as vast:
+        seen = open_market(vast, tmp_path).market_report(job())
+        assert (seen.offers, seen.truncated, len(seen.quotes)) == (400, False, 400)
+
+
+def test_hopper_is_found_by_a_job_that_names_a_cuda_version(tmp_path: Path) -> None:
+    with VastEmulator([Machine(id=1, gpu_name="H100 SXM", compute_cap=900)], rate_limits=False) as vast:
+        vast.faults.add("cuda_alone", times=99)
+        assert open_market(vast, tmp_path).search(job(cuda=12.8, gpu_names=("H100 SXM",)))
+        assert vast.faults.struck == []
+
+
+@pytest.mark.parametrize("name", ["RTX 4090", "RTX_4090"])
+@pytest.mark.parametrize("underscored", [False, True])
+def test_a_gpu_is_found_by_its_name_with_and_without_underscores(
+    vast: VastEmulator, provider: VastProvider, name: str, underscored: bool
+) -> None:
+    if underscored:
+        vast.faults.add("names_underscored", times=99)
+    assert {offer.gpu_name for offer in provider.search(job(gpu_names=(name,)))} == {"RTX 4090"}
+
+
+def test_a_machine_without_a_port_for_ssh_is_not_offered(tmp_path: Path) -> None:
+    with VastEmulator([Machine(id=1, direct_ports=0), Machine(id=2)], rate_limits=False) as vast:
+        provider = open_market(vast, tmp_path)
+        assert [offer.host for offer in provider.search(job())] == ["2"]
+        removed = {limit.name: limit.removed for limit in provider.market_report(job()).constraints}
+        assert removed == {"direct_ports": 1}
+
+
+WORSE: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "nvlink": ({"nvlink_bw": 300.0}, {"nvlink": True}),
+    "cpu_cores": ({"cpu_cores": 200}, {"cpu_cores": 96}),
+    "disk_mbps": ({"disk_bw": 9000.0}, {"disk_mbps": 5000.0}),
+    "up_mbps": ({"inet_up": 5000.0}, {"up_mbps": 2000.0}),
+    "datacenter": ({"datacenter": True}, {"datacenter": True}),
+    "static_ip": ({"static_ip": True}, {"static_ip": True}),
+}
+"""What the better of two machines has, and what a job asks for that only that one meets."""
+
+
+@pytest.mark.parametrize("option", WORSE)
+@pytest.mark.parametrize("ignored", [False, True])
+def test_each_option_of_the_machine_is_filtered_by_vast_and_here(
+    tmp_path: Path, option: str, ignored: bool
+) -> None:
+    changes, wanted = WORSE[option]
+    worse = Machine(id=1, gpus=2, datacenter=False, static_ip=False)
+    with VastEmulator([worse, replace(worse, id=2, **changes)], rate_limits=False) as vast:
+        provider, spec = open_market(vast, tmp_path), job(gpus=2, **wanted)
+        if ignored:
+            vast.faults.add("filters_ignored", times=99)
+        assert [offer.host for offer in provider.search(spec)] == ["2"]
+        seen = provider.market_report(spec)
+        assert option in {limit.name for limit in seen.constraints}
+        assert option in {relaxation.name for relaxation in seen.relaxations}
+
+
+def test_where_several_limits_hold_off_each_offer_the_one_that_most_fail_is_named(tmp_path: Path) -> None:
+    machines = [Machine(id=n, datacenter=False, static_ip=n > 1) for n in (1, 2, 3)]
+    with VastEmulator(machines, rate_limits=False) as vast:
+        spec = job(datacenter=True, reliability=1.0, static_ip=True)
+        with pytest.raises(NoOfferError) as caught:
+            open_market(vast, tmp_path).search(spec)
+    assert caught.value.hint == (
+        "relax several of resources: in the job file; 3 of 3 offers fail reliability (1)"
+    )
 
 
 def test_an_empty_market_is_no_offer(vast: VastEmulator, provider: VastProvider) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,6 +38,17 @@ def job(*, limits: Limits | None = None, image: str | None = None, **resources: 
         (job(), {"verification": "verified"}, {"verification": "unverified"}),
         (job(), {"rentable": True}, {"rentable": False}),
         (job(), {"rented": False}, {"rented": True}),
+        (job(gpus=2, nvlink=True), {"bw_nvlink": 300.0}, {"bw_nvlink": 0.0}),
+        (job(cpu_cores=8), {"cpu_cores_effective": 8.0}, {"cpu_cores_effective": 7.5, "cpu_cores": 64}),
+        (job(disk_mbps=1000), {"disk_bw": 1000.0}, {"disk_bw": 999.0}),
+        (job(up_mbps=100), {"inet_up": 100.0}, {"inet_up": 99.9}),
+        (job(datacenter=True), {"hosting_type": 1}, {"hosting_type": 0}),
+        (job(static_ip=True), {"static_ip": True}, {"static_ip": False}),
+        (job(datacenter=True), {"hosting_type": 1}, {"hosting_type": None}),
+        (job(disk_mbps=1), {"disk_bw": 1.0}, {"disk_bw": None}),
+        (job(), {"direct_port_count": 1}, {"direct_port_count": 0}),
+        (job(), {"direct_port_count": None}, {"direct_port_count": -1}),
+        (job(image="x"), {"gpu_arch": None}, {"gpu_arch": "amd"}),
         (job(limits=Limits(usd_per_hour=0.41)), {"dph_total": 0.41}, {"dph_total": 0.42}),
         (job(limits=Limits(hours=24)), {"end_date": NOW + 2 * DAY_S}, {"end_date": NOW + DAY_S}),
     ],
@@ -84,12 +96,124 @@ def test_the_query_asks_for_every_limit_in_vast_s_own_units() -> None:
     spec = job(limits=limits, gpus=2, gpu_names=("H100 SXM",), gpu_memory_gb=80, cuda=12.8, regions=("de",))
     asked = query(spec, bid=False)
     assert asked["num_gpus"] == {"eq": 2}
-    assert asked["gpu_name"] == {"in": ["H100 SXM"]}
+    assert asked["gpu_name"] == {"in": ["H100 SXM", "H100_SXM"]}
     assert asked["gpu_ram"] == {"gte": 76_000}
     assert asked["cuda_max_good"] == {"gte": 12.8}
+    assert "gte" in asked["compute_cap"]
+    assert asked["direct_port_count"] == {"gte": 1}
+    assert "cluster_id" not in asked
     assert asked["geolocation"] == {"in": ["DE"]}
     assert asked["duration"] == {"gte": 11 * 3600}
     assert asked["dph_total"] == {"lte": 0.5}
+
+
+def test_what_a_job_asks_for_besides_is_asked_for_in_vast_s_own_columns() -> None:
+    spec = job(gpus=2, nvlink=True, cpu_cores=16, disk_mbps=500, up_mbps=100, datacenter=True, static_ip=True)
+    assert (
+        query(spec, bid=False).items()
+        >= {
+            "bw_nvlink": {"gt": 0},
+            "cpu_cores_effective": {"gte": 16},
+            "disk_bw": {"gte": 500},
+            "inet_up": {"gte": 100},
+            "datacenter": {"eq": True},
+            "static_ip": {"eq": True},
+        }.items()
+    )
+
+
+def test_nothing_is_asked_for_that_the_job_does_not_need() -> None:
+    expected = {"verified", "external", "rentable", "rented", "num_gpus", "disk_space", "reliability"}
+    assert query(job(), bid=False).keys() == expected | {"direct_port_count", "duration"}
+
+
+def test_several_nodes_ask_for_offers_of_a_cluster() -> None:
+    spec = replace(job(), nodes=2)
+    assert query(spec, bid=False)["cluster_id"] == {"neq": None}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("direct_port_count", "many"),
+        ("cpu_ram", None),
+        ("gpu_frac", "half"),
+        ("reliability", {}),
+        ("dlperf", "high"),
+        ("bw_nvlink", {}),
+        ("cpu_cores_effective", [8]),
+        ("disk_bw", "fast"),
+        ("inet_up", float("nan")),
+        ("hosting_type", "home"),
+        ("static_ip", "maybe"),
+        ("gpu_arch", None),
+        ("cpu_arch", 1e300),
+    ],
+)
+def test_an_odd_value_of_an_optional_column_hides_no_offer(column: str, value: object) -> None:
+    assert OfferRow.of(offer(**{column: value})) is not None
+
+
+def test_an_odd_value_of_a_column_does_not_meet_a_limit_on_it() -> None:
+    row = offer(bw_nvlink="fast", static_ip="true", num_gpus=2)
+    assert not funnel([row], job(gpus=2, nvlink=True), LOCK, NOW).left
+    assert not funnel([row], job(gpus=2, static_ip=True), LOCK, NOW).left
+
+
+PINNED = f"@sha256:{64 * 'a'}"
+
+
+@pytest.mark.parametrize(
+    ("image", "changes", "runs"),
+    [
+        ("me/mine" + PINNED, {"cuda_max_good": 11.0, "compute_cap": 1200}, True),
+        ("me/mine:cuda12.8" + PINNED, {"cuda_max_good": 12.8, "compute_cap": 1200}, True),
+        ("me/mine:cuda12.8" + PINNED, {"cuda_max_good": 12.4}, False),
+        ("me/mine:cuda12.8" + PINNED, {"cuda_max_good": None}, True),
+        ("me/mine:cu124" + PINNED, {"cuda_max_good": 13.0, "compute_cap": 1200}, False),
+        ("me/mine:cu124" + PINNED, {"cuda_max_good": 13.0, "compute_cap": None}, True),
+        ("me/mine:cu124" + PINNED, {"cuda_max_good": 580.2}, True),
+        ("me/mine:cu130" + PINNED, {"cuda_max_good": 13.0, "compute_cap": 700}, False),
+        ("me/mine" + PINNED, {"cpu_arch": "arm64"}, False),
+        ("me/mine:1-arm64" + PINNED, {"cpu_arch": "aarch64"}, True),
+        ("me/mine:1-arm64" + PINNED, {"cpu_arch": "amd64"}, False),
+        ("me/mine" + PINNED, {"cpu_arch": None}, True),
+        (LOCK.images["cu126"].reference, {"cuda_max_good": 12.4}, False),
+    ],
+)
+def test_a_job_s_own_image_is_rented_with_where_it_is_not_known_to_fail(
+    image: str, changes: dict[str, Any], runs: bool
+) -> None:
+    assert bool(funnel([offer(**changes)], job(image=image), LOCK, NOW).left) is runs
+
+
+def test_who_asks_for_gpus_of_another_architecture_has_an_image_for_it() -> None:
+    row = offer(gpu_name="GH200 SXM", cpu_arch="arm64", compute_cap=900)
+    assert funnel([row], job(image="me/mine" + PINNED, gpu_names=("GH200_SXM",)), LOCK, NOW).left
+
+
+def test_a_gpu_s_name_with_underscores_is_the_same_gpu() -> None:
+    seen = funnel([offer(gpu_name="RTX_4090")], job(gpu_names=("RTX 4090",)), LOCK, NOW)
+    assert [row.gpu_name for row in seen.left] == ["RTX 4090"]
+
+
+def test_the_funnel_does_not_advise_to_relax_what_no_job_file_has() -> None:
+    rows = [offer(), offer(direct_port_count=0), offer(verification="unverified"), offer(gpu_arch="amd")]
+    seen = funnel(rows, job(image="x"), LOCK, NOW)
+    assert [limit.name for limit, _ in seen.removed] == ["gpu_arch", "verification", "direct_ports"]
+    assert seen.relaxed == ()
+
+
+def test_the_funnel_names_the_limit_that_most_offers_fail() -> None:
+    rows = [offer(num_gpus=1, static_ip=False), offer(num_gpus=2, static_ip=False), offer(num_gpus=2)]
+    seen = funnel(rows, job(gpus=1, static_ip=True), LOCK, NOW)
+    assert seen.strictest is not None
+    assert (seen.strictest[0].name, seen.strictest[1]) == ("static_ip", 3)
+
+
+def test_the_funnel_says_when_it_saw_the_cheapest_offers_alone() -> None:
+    seen = funnel([offer(num_gpus=4)], job(), LOCK, NOW, truncated=True)
+    assert str(seen).startswith("the 1 cheapest offers, 1 fail gpus (1 GPU), 0 left")
 
 
 def test_a_bid_is_above_the_floor_by_a_margin() -> None:
