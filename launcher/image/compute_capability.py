@@ -13,5 +13,5 @@ def lacks_code(cuda: float, compute_cap: int) -> bool:
     """Tell whether programs of that CUDA version have no code for such a GPU. 0, unknown: they have."""
     if cuda <= 0 or compute_cap <= 0:
         return False
-    first = next((version for least, version in _FIRST_CUDA if compute_cap >= least), 0.0)
-    return cuda < first or any(cuda >= version and compute_cap < least for version, least in _DROPPED)
+    first = next((version for min_cap, version in _FIRST_CUDA if compute_cap >= min_cap), 0.0)
+    return cuda < first or any(cuda >= version and compute_cap < min_cap for version, min_cap in _DROPPED)

@@ -1,4 +1,4 @@
-"""Requirements of a user's own image, as far as its name or the lock tells them. No registry is asked."""
+"""Requirements of a job's own image, read from its name or from the lock. No registry is asked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ARCHITECTURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRequirements:
-    """What is known of an image; a machine is rejected for what is known alone."""
+    """Known requirements of an image; no machine is rejected for unknown ones."""
 
     cuda: float = 0.0
     """CUDA version that its programs are built with; 0: unknown."""

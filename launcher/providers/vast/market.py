@@ -27,7 +27,7 @@ _CHEAPEST = "dph_total"
 _MAX_OFFERS = 1000
 """Asked for at once."""
 _DEFAULT_OFFERS = 64
-"""Given without a limit; ASAP, a third-party client, was given no more with one either (2026-09)."""
+"""Page size without a limit; ASAP, a third-party client, saw it with a higher limit, too (2026-09)."""
 _PAGES = 4
 _WAY = "interruptible"
 
@@ -61,14 +61,14 @@ def fitting(
 
 
 def _remedy(seen: Funnel) -> str:
-    """Which limits of the job to relax; where several hold each offer off, the one that most of them fail."""
+    """Name the limits to relax; where no single one helps, the limit that most offers fail."""
     if seen.relaxed:
         return f"relax {' or '.join(constraint.name for constraint, _ in seen.relaxed[:2])} in the job file"
     if seen.strictest is None:
         return "relax resources: in the job file"
     limit, count = seen.strictest
     share = f"{count} of {seen.offers} offers fail {limit.name} ({limit.text})"
-    return f"relax several of resources: in the job file; {share}"
+    return f"relax several limits in the job file; {share}"
 
 
 def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, now: float) -> MarketReport:

@@ -58,20 +58,22 @@ def query(spec: JobSpec, *, bid: bool) -> dict[str, dict[str, Any]]:
     return filters | _optional(wanted)
 
 
-def _optional(wanted: Resources) -> dict[str, dict[str, Any]]:
+def _optional(resources: Resources) -> dict[str, dict[str, Any]]:
     """Filters for what a job may ask for besides."""
-    at_least = {
-        "inet_down": wanted.down_mbps,
-        "inet_up": wanted.up_mbps,
-        "disk_bw": wanted.disk_mbps,
-        "cpu_cores_effective": wanted.cpu_cores,
+    minimums = {
+        "inet_down": resources.down_mbps,
+        "inet_up": resources.up_mbps,
+        "disk_bw": resources.disk_mbps,
+        "cpu_cores_effective": resources.cpu_cores,
     }
-    filters: dict[str, dict[str, Any]] = {name: {"gte": least} for name, least in at_least.items() if least}
-    if wanted.nvlink:
+    filters: dict[str, dict[str, Any]] = {
+        name: {"gte": minimum} for name, minimum in minimums.items() if minimum
+    }
+    if resources.nvlink:
         filters["bw_nvlink"] = {"gt": 0}
-    if wanted.datacenter:
+    if resources.datacenter:
         filters["datacenter"] = {"eq": True}
-    if wanted.static_ip:
+    if resources.static_ip:
         filters["static_ip"] = {"eq": True}
     return filters
 

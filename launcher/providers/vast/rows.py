@@ -27,7 +27,7 @@ from launcher.providers.vast.refusals import silent
 
 _MOST_USD = 1e9
 _DATACENTER = 1
-"""As `hosting_type`; 0 is a private host."""
+"""Value of `hosting_type` for a datacenter; 0 is a private host."""
 _STORAGE, _TRAFFIC = ("disk",), ("bwd", "bwu")
 """The kinds of a charge's items that are for its disk, and for bytes in and out."""
 

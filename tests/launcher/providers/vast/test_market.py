@@ -129,9 +129,7 @@ def test_where_several_limits_hold_off_each_offer_the_one_that_most_fail_is_name
         spec = job(datacenter=True, reliability=1.0, static_ip=True)
         with pytest.raises(NoOfferError) as caught:
             open_market(vast, tmp_path).search(spec)
-    assert caught.value.hint == (
-        "relax several of resources: in the job file; 3 of 3 offers fail reliability (1)"
-    )
+    assert caught.value.hint == ("relax several limits in the job file; 3 of 3 offers fail reliability (1)")
 
 
 def test_an_empty_market_is_no_offer(vast: VastEmulator, provider: VastProvider) -> None:
