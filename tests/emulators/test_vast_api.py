@@ -149,6 +149,8 @@ def test_every_fault_strikes(still: VastEmulator, fault: str) -> None:
     if FAULTS[fault][0] == NETWORK:
         make_overlay(still)
         body["env"] = {f"-n {OVERLAY}": "1"}
+    if fault == "cuda_alone":
+        offers(still, cuda_max_good={"gte": 12.0})
     live_through(still, **body)
     if FAULTS[fault][0] == NETWORK:
         ask(still, "DELETE", "/api/v0/overlay/", {"overlay_name": OVERLAY})
