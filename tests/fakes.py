@@ -32,6 +32,7 @@ from launcher.decisions import offer_check
 from launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation, Term
 from launcher.ports import Abilities, Clock, Remote
 from tests.fake_profiles import answer_profile
+from tests.fake_volumes import FakeVolumes
 from tests.fakebox import FakeBox, Loading, Training
 from trainer.contract import layout
 
@@ -107,6 +108,7 @@ class FakeProvider:
         self.most_at_once = self.rentals = 0
         self.unlisted: set[str] = set()
         """Machines that its list does not show; each is there, and is charged."""
+        self.disks = FakeVolumes(clock)
         self.forgotten: set[str] = set()
         """Runs whose keys were thrown away."""
         self._boxes: dict[str, FakeBox] = {}
@@ -114,7 +116,13 @@ class FakeProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(bills=self if self.bills else None, keys=self, market=self, replaces_nodes=True)
+        return Abilities(
+            bills=self if self.bills else None,
+            keys=self,
+            market=self,
+            volumes=self.disks,
+            replaces_nodes=True,
+        )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         return [
@@ -162,6 +170,7 @@ class FakeProvider:
         )
         if order.nodes:
             instance = replace(instance, rendezvous=f"10.0.0.{instance.id}:29400")
+        self.disks.rented(order, instance)
         loading = self.loading.get(order.offer.host, Loading())
         self.machine_of[order.label] = instance.id
         self._boxes[instance.id] = FakeBox(instance, order, self.training, self.clock, loading=loading)
@@ -268,6 +277,7 @@ class FakeProvider:
     def _end(self, instance_id: str, at: float) -> None:
         box = self._boxes.pop(instance_id, None)
         if box is not None:
+            self.disks.gone(instance_id)
             self.bill_usd += self._owed(box, at)
 
 

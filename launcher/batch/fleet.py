@@ -223,7 +223,7 @@ class Fleet:
 
     def _hold(self, job: JobSpec, waiting: Waiting, left: int, measured_s: Sequence[float]) -> int:
         """Begin to hold a machine; return how many such points it takes at once. 0: it would not pay."""
-        if not self._may_hold or self._has_no_offer or job.nodes != 1:
+        if not self._may_hold or self._has_no_offer or job.nodes != 1 or job.volume is not None:
             return 0
         spec = self._batch.spec
         shapes = self._market.shapes(self._batch.provider, job, left, measured_s, packs=spec.pack == "auto")

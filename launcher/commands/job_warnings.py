@@ -43,6 +43,12 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             "or env: {WANDB_MODE: offline} to record without one"
         )
     yield from _lightning_warnings(spec)
+    if spec.volume is not None and not free:
+        yield (
+            f"volume {spec.volume.name} is charged on top of limits.usd, up to "
+            f"${spec.volume.max_usd_per_month:.2f} a month, until `vastrun reap --volume {spec.volume.name}` "
+            "deletes it"
+        )
     if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
         yield (
             f"resources.gpus is 0, but this provider rents machines with GPUs only: {offers[0].gpus} x "

@@ -17,6 +17,7 @@ from trainer.contract.config_checks import faults_of
 from trainer.contract.job import LEFT_BEHIND, NAMES_OUTPUTS
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_VOLUME_NAME = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 NAME_EXPECTED = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
 """Of the name of a job or a batch."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -58,6 +59,7 @@ def clashes(spec: JobSpec) -> Iterator[Clash]:
         _environment,
         _globs,
         _own_checkpoints,
+        _volume,
         _notify,
         _urls,
     ):
@@ -262,6 +264,17 @@ def _own_checkpoints(spec: JobSpec) -> Iterator[Clash]:
         yield Clash(path, text)
     if any("**" in part and part != "**" for part in parts.parts):
         yield Clash(path, f"expected ** between slashes only, got {files!r}")
+
+
+def _volume(spec: JobSpec) -> Iterator[Clash]:
+    if spec.volume is None:
+        return
+    name = spec.volume.name
+    if not _VOLUME_NAME.fullmatch(name):
+        yield Clash(("volume", "name"), f"expected up to 40 letters, digits or '_', got {name!r}")
+    if spec.nodes > 1:
+        text = f"is attached to one machine at a time, got nodes: {spec.nodes}"
+        yield Clash(("volume",), text, (("nodes",),))
 
 
 def _notify(spec: JobSpec) -> Iterator[Clash]:

@@ -41,6 +41,14 @@ from launcher.core.runs import (
     UserRequest,
 )
 from launcher.core.verdict import Cause, Evidence, Judgement, Proof, StepEnd, Verdict
+from launcher.core.volumes import (
+    ListedVolume,
+    Volume,
+    VolumeOffer,
+    VolumeOrder,
+    ledger_of_volume,
+    volume_label,
+)
 
 __all__ = [
     "LABEL_PREFIX",
@@ -69,6 +77,7 @@ __all__ = [
     "Lease",
     "LeftOutFile",
     "LeftOutFiles",
+    "ListedVolume",
     "LocalProgram",
     "MachineEnd",
     "MeasuredRun",
@@ -86,7 +95,12 @@ __all__ = [
     "StepEnd",
     "UserRequest",
     "Verdict",
+    "Volume",
+    "VolumeOffer",
+    "VolumeOrder",
     "label_of",
     "ledger_in",
+    "ledger_of_volume",
     "run_id_in",
+    "volume_label",
 ]

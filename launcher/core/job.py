@@ -142,6 +142,23 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DataVolume:
+    """A disk on a rented machine that keeps `$VASTRUN_DATA` for later runs there."""
+
+    name: Annotated[str, MinLen(1), MaxLen(40)]
+    """Jobs that name the same volume share it."""
+    gb: Annotated[int, Ge(1), Le(10_000)]
+    """Its size, which cannot change later."""
+    usd_per_month: Positive | None = None
+    """Create it only where it costs at most this; None: $0.30 a GB."""
+
+    @property
+    def max_usd_per_month(self) -> float:
+        """Return the limit on its price."""
+        return self.gb * 0.3 if self.usd_per_month is None else self.usd_per_month
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hold:
     """A machine that takes the slots of other runs, instead of a job of its own. No job file has it."""
 
@@ -189,6 +206,8 @@ class JobSpec:
     restarts: Mapping[RestartCause, Annotated[int, Ge(0), Le(20)]] | None = None
     """How often the box starts the ranks again by itself, by cause; None: `trainer/contract/job.py`."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    volume: DataVolume | None = None
+    """Keeps the data of a rented machine for later runs; None: they go with the machine."""
     notify: tuple[NotifyUrl, ...] = ()
     """Told of the end, of a failure, and when half, 80 % and all of `limits.usd` is spent."""
     nccl_debug: Literal["VERSION", "WARN", "INFO", "TRACE"] = "WARN"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from launcher.core.verdict import Cause
+from launcher.core.volumes import VolumeOrder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +160,8 @@ class RentalOrder:
     """What the job's limits let it cost there."""
     nodes: tuple[str, ...] = ()
     """The labels of all machines of the run, by node, of which this is one; empty: it has no other."""
+    volume: VolumeOrder | None = None
+    """None: its data are on its own disk."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from launcher.config import read_job
-from launcher.core import Instance, Meter, Offer, Phase, Rental, RentalOrder, bills
+from launcher.core import Instance, Meter, Offer, Phase, Rental, RentalOrder, VolumeOrder, bills
 from launcher.core.errors import (
     BusyError,
     NoOfferError,
+    ProviderError,
     UncertainError,
     UnreachableError,
     UsageError,
@@ -23,6 +24,13 @@ from launcher.decisions.gang import instead_of_nodes, network_of, sharing_a_netw
 from launcher.decisions.host_history import HOSTS_CAUSES, avoided
 from launcher.decisions.job_shape import shape_of
 from launcher.flow.context import RunContext
+from launcher.flow.volumes import (
+    cancel_order,
+    must_have_volumes,
+    order_volume,
+    prefer_volume,
+    tell_without,
+)
 from launcher.ports import Ledger, Provider
 
 
@@ -53,6 +61,7 @@ def choose(
             f"image: {spec.image} has no digest: what it names may change, and this run costs money",
             hint="image: NAME@sha256:… (`docker pull` prints it), or image_unpinned: true",
         )
+    must_have_volumes(spec, provider)
     # What the job file alone shows to be wrong is refused before: Vast limits how often a key searches.
     must_be_ahead(spec, now, least_s=0.0 if provider.free else policy.START_S)
     found = provider.search(spec)
@@ -109,6 +118,7 @@ def choose_for(context: RunContext) -> list[Offer]:
     others = context.gang.others()
     network = network_of(context.run, others)
     offers = choose(context.spec, provider, avoid, now=now, done=done, network=network)
+    offers = prefer_volume(context, offers)
     # What another node has comes last: a market has each machine once, this computer may be had again.
     held = {other.offer.id for other in others if other.offer and other.phase is not Phase.ENDED}
     taken = held | _ordered_by_others(context)
@@ -156,9 +166,10 @@ def rent_anew(context: RunContext) -> Instance:
         if offer is None:
             break
         tried.add(offer.id)
+        volume = order_volume(context, offer)
         _note_order(context, offer)
         try:
-            return _rent(context, offer)
+            return _rent_with(context, offer, volume)
         except NoOfferError as error:
             context.was_refused = True
             if error.ended:
@@ -181,9 +192,30 @@ def rent_anew(context: RunContext) -> Instance:
     )
 
 
-def _rent(context: RunContext, offer: Offer) -> Instance:
+def _rent_with(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Instance:
+    """Rent the offer, without its volume where the order with it is refused."""
     try:
-        return context.services.provider.rent(_order(context, offer))
+        return _rent(context, offer, volume)
+    except (NoOfferError, ProviderError) as error:
+        if volume is None or _may_have_rented(error):
+            raise
+        cancel_order(context, volume)
+        reason = f"the order with it was refused: {error}"
+    machine = _rent(context, offer, None)
+    tell_without(context, reason)
+    return machine
+
+
+def _may_have_rented(error: NoOfferError | ProviderError) -> bool:
+    """Whether a machine, or a volume, may have come of an order in spite of the error."""
+    if isinstance(error, NoOfferError):
+        return bool(error.ended)
+    return isinstance(error, UncertainError | UnreachableError)
+
+
+def _rent(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Instance:
+    try:
+        return context.services.provider.rent(_order(context, offer, volume))
     finally:
         context.last_order_at = context.now()
 
@@ -231,7 +263,7 @@ def _note_order(context: RunContext, offer: Offer) -> None:
     context.was_refused = False
 
 
-def _order(context: RunContext, offer: Offer) -> RentalOrder:
+def _order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> RentalOrder:
     lease = policy.lease_of(context.spec, offer)
     env = policy.lease_env(lease) | {
         "VASTRUN_LABEL": context.run.label,
@@ -248,4 +280,5 @@ def _order(context: RunContext, offer: Offer) -> RentalOrder:
         env=env,
         at_most_usd=policy.worst_case_usd(context.spec, offer) / context.spec.nodes,
         nodes=context.gang.labels,
+        volume=volume,
     )

@@ -193,6 +193,17 @@ def _lists(db: SqlExecutor) -> None:
     db.execute("CREATE INDEX open_runs_by_leader ON runs (leader, created_at) WHERE phase <> 'ended'")
 
 
+def _volumes(db: SqlExecutor) -> None:
+    """Keep data volumes, which outlive the runs that create them."""
+    db.execute(
+        "CREATE TABLE volumes ("
+        " provider TEXT NOT NULL, name TEXT NOT NULL, label TEXT NOT NULL, volume_id TEXT NOT NULL,"
+        " host TEXT NOT NULL, gb REAL NOT NULL, usd_per_hour REAL NOT NULL, created_at REAL NOT NULL,"
+        " used_at REAL NOT NULL, run_id TEXT NOT NULL, deleted_at REAL,"
+        " PRIMARY KEY (provider, name, created_at))"
+    )
+
+
 MIGRATIONS: Sequence[Migration] = (
     _first_tables,
     _phase_of_failure,
@@ -207,6 +218,7 @@ MIGRATIONS: Sequence[Migration] = (
     _team,
     _charged,
     _lists,
+    _volumes,
 )
 
 

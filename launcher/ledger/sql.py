@@ -15,6 +15,7 @@ from launcher.ledger.batches import SqlBatches, sum_of
 from launcher.ledger.database import Database, retried
 from launcher.ledger.migrations import MIGRATIONS, migrate
 from launcher.ledger.rows import COLUMNS, measured_of, row_of, run_of, storable
+from launcher.ledger.volumes import SqlVolumes
 
 _INSERT = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"
 _UPDATE = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in COLUMNS)} WHERE id = :id"
@@ -63,6 +64,7 @@ class SqlLedger:
         self._prepare()
         self.id = self._identity()
         self._batches = SqlBatches(db, is_driving=self._is_driving, held=_held, arrive=arrive, now=now)
+        self._volumes = SqlVolumes(db, self.use_of)
 
     @property
     def database(self) -> Database:
@@ -72,6 +74,10 @@ class SqlLedger:
     @property
     def batches(self) -> SqlBatches:
         return self._batches
+
+    @property
+    def volumes(self) -> SqlVolumes:
+        return self._volumes
 
     def close(self) -> None:
         """Close the database."""
@@ -93,8 +99,10 @@ class SqlLedger:
         with self._db.reading():
             open_runs = self.runs(open_only=True, batch=budget.batch or None, members=True)
             ended_usd = sum_of(self._db, budget, ended_only=True)
+            volumes = () if budget.batch else self._volumes.all()
         now = self._now()
         spent_usd = sum((cost_usd(run, now) for run in open_runs), 0.0)
+        ended_usd += sum(volume.cost_usd(now, budget.since) for volume in volumes)
         held = sum((held_usd(run, now) for run in open_runs), 0.0)
         return BudgetUse(budget=budget, spent_usd=ended_usd + spent_usd, reserved_usd=held - spent_usd)
 

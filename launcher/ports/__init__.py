@@ -25,12 +25,14 @@ from launcher.ports.abilities import HasAccount as HasAccount
 from launcher.ports.abilities import HasBills as HasBills
 from launcher.ports.abilities import HasMarketReport as HasMarketReport
 from launcher.ports.abilities import HasNetworks as HasNetworks
+from launcher.ports.abilities import HasVolumes as HasVolumes
 from launcher.ports.abilities import KeepsKeys as KeepsKeys
 from launcher.ports.abilities import ListsByRun as ListsByRun
 from launcher.ports.abilities import TellsEnds as TellsEnds
 from launcher.ports.abilities import TellsIdentity as TellsIdentity
 from launcher.ports.ledger import Batches as Batches
 from launcher.ports.ledger import Ledger as Ledger
+from launcher.ports.ledger import VolumeRecords as VolumeRecords
 from launcher.ports.remotes import ChecksExchange as ChecksExchange
 from launcher.ports.remotes import ChecksIdentity as ChecksIdentity
 from launcher.ports.remotes import CountsNoise as CountsNoise

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from launcher.core import AccountStatus, Charge, Identity, Instance, MachineEnd, Run, RunNetwork
+from launcher.core import (
+    AccountStatus,
+    Charge,
+    Identity,
+    Instance,
+    ListedVolume,
+    MachineEnd,
+    Run,
+    RunNetwork,
+    VolumeOffer,
+)
 from launcher.ports.remotes import Remote
 
 if TYPE_CHECKING:
@@ -96,6 +106,31 @@ class HasNetworks(Protocol):
         ...
 
 
+class HasVolumes(Protocol):
+    """A provider with data volumes, which are created with a machine and outlive it."""
+
+    def volumes(self) -> Sequence[ListedVolume]:
+        """List every volume whose label is one of vastrun's.
+
+        Raises AuthError, ProviderError when it cannot be told: a volume that is not seen may exist.
+        """
+        ...
+
+    def volume_offer(self, host: str, gb: int) -> VolumeOffer | None:
+        """Return the cheapest room for a volume of that size on that machine; None: it has none.
+
+        Raises AuthError, ProviderError.
+        """
+        ...
+
+    def delete_volume(self, volume_id: str) -> None:
+        """Ask until the provider agreed to delete the volume and all data on it, or has none.
+
+        Raises AuthError, ProviderError.
+        """
+        ...
+
+
 class ListsByRun(Protocol):
     """A provider whose machines lie on several others, of which one may be out of reach."""
 
@@ -132,6 +167,8 @@ class Abilities:
     ends: TellsEnds | None = None
     networks: HasNetworks | None = None
     """None: the machines of a run reach each other without."""
+    volumes: HasVolumes | None = None
+    """None: it keeps no data beyond a machine's end."""
     replaces_nodes: bool = False
     """It rents a machine for a node of a run whose other nodes train already."""
     why_one_node: str = ""

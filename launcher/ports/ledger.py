@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from launcher.core import Cause, Driver, Event, MeasuredRun, Run, UserRequest
+from launcher.core import Cause, Driver, Event, MeasuredRun, Run, UserRequest, Volume
 from launcher.core.batch import Batch, BatchPoint, Budget, BudgetUse
 
 
@@ -18,6 +18,11 @@ class Ledger(Protocol):
     @property
     def batches(self) -> Batches:
         """The batches that its runs belong to."""
+        ...
+
+    @property
+    def volumes(self) -> VolumeRecords:
+        """The data volumes that its runs created."""
         ...
 
     def add(self, run: Run, budgets: Sequence[Budget] = (), members: Sequence[Run] = ()) -> None:
@@ -186,4 +191,28 @@ class Batches(Protocol):
 
     def held_usd(self, name: str) -> float:
         """Return the dollars that its runs hold of its budget: reserved while they are open, then spent."""
+        ...
+
+
+class VolumeRecords(Protocol):
+    """Data volumes, durable. Raises StorageError when it cannot write."""
+
+    def all(self, *, existing: bool = False) -> Sequence[Volume]:
+        """List every volume, newest first; `existing`: without those that are gone."""
+        ...
+
+    def find(self, provider: str, name: str) -> Volume | None:
+        """Return the volume of that name that exists or was ordered; None: there is none."""
+        ...
+
+    def add(self, volume: Volume, budgets: Sequence[Budget], usd: float) -> bool:
+        """Write a volume that is about to be ordered. False: one of its name is there, nothing is written.
+
+        `usd`: what it may cost during the run that orders it. Raises BudgetError, and nothing is written,
+        where one of the budgets has no room for that.
+        """
+        ...
+
+    def save(self, volume: Volume) -> None:
+        """Write what is known of the volume by now."""
         ...

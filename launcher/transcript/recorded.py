@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import Any, cast
 
 from launcher.config import read_job
-from launcher.core import Completed, Event, Identity, Instance, Offer, Progress, RentalOrder, Run, UserRequest
+from launcher.core import (
+    Completed,
+    Event,
+    Identity,
+    Instance,
+    ListedVolume,
+    Offer,
+    Progress,
+    RentalOrder,
+    Run,
+    UserRequest,
+    VolumeOffer,
+)
 from launcher.core.job import JobSpec
 from launcher.flow.services import Services
 from launcher.ports import (
@@ -18,6 +30,7 @@ from launcher.ports import (
     CountsNoise,
     HasAccount,
     HasNetworks,
+    HasVolumes,
     Interruptible,
     KeepsKeys,
     Ledger,
@@ -95,6 +108,7 @@ class RecordedProvider(_Through):
             account=able.account and cast("HasAccount", _RecordedAccount(able.account, recorder)),
             keys=able.keys and cast("KeepsKeys", _RecordedKeys(able.keys, recorder)),
             networks=able.networks and cast("HasNetworks", _RecordedNetworks(able.networks, recorder)),
+            volumes=able.volumes and cast("HasVolumes", _RecordedVolumes(able.volumes, recorder)),
             by_run=able.by_run and cast("ListsByRun", _RecordedByRun(able.by_run, recorder)),
         )
 
@@ -109,6 +123,7 @@ class RecordedProvider(_Through):
             "label": order.label,
             "image": order.image,
             "at_most_usd": order.at_most_usd,
+            **({} if order.volume is None else {"volume": order.volume}),
         }
         said = Said(about=about, answer=lambda machine: machine)
         machine: Instance = self._recorder.call("provider.rent", said, lambda: self._real.rent(order))
@@ -159,6 +174,19 @@ class _RecordedNetworks(_Through):
     def remove_network(self, label: str) -> None:
         said = Said(about={"label": label})
         self._recorder.call("networks.remove_network", said, lambda: self._real.remove_network(label))
+
+
+class _RecordedVolumes(_Through):
+    def volumes(self) -> Sequence[ListedVolume]:
+        said = Said(about={}, answer=list)
+        return self._recorder.call("volumes.volumes", said, lambda: self._real.volumes())
+
+    def volume_offer(self, host: str, gb: int) -> VolumeOffer | None:
+        said = Said(about={"host": host, "gb": gb}, answer=lambda offer: offer)
+        found: VolumeOffer | None = self._recorder.call(
+            "volumes.volume_offer", said, lambda: self._real.volume_offer(host, gb)
+        )
+        return found
 
 
 class _RecordedByRun(_Through):

@@ -173,7 +173,14 @@ class FaultyProvider(Faulty):
     def abilities(self) -> Abilities:
         real: Abilities = self._real.abilities
         networks: Any = real.networks and Faulty(real.networks, "networks", self._plan)
-        return replace(real, bills=real.bills and self, market=real.market and self, networks=networks)
+        volumes: Any = real.volumes and Faulty(real.volumes, "volumes", self._plan)
+        return replace(
+            real,
+            bills=real.bills and self,
+            market=real.market and self,
+            networks=networks,
+            volumes=volumes,
+        )
 
     def connect(self, instance: Instance) -> Any:
         remote = self._plan.call("provider.connect", lambda: self._real.connect(instance))

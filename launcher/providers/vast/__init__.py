@@ -40,6 +40,7 @@ from launcher.providers.vast.latest import Latest
 from launcher.providers.vast.limits import LIMITS, FileBook, Limiter
 from launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
 from launcher.providers.vast.stops import OFFLINE_S, offline_error, stop_error
+from launcher.providers.vast.volumes import Volumes
 from launcher.ssh.connection import Login
 from launcher.ssh.hosts import KnownHosts
 from launcher.ssh.keys import KeyRing
@@ -89,6 +90,7 @@ class VastProvider:
         book = book or FileBook(state / "vast-calls.json", elapsed or clock.now)
         self._api = VastApi(account, Limiter(book, clock.sleep), clock)
         self._overlays = Overlays(self._api, clock)
+        self._volumes = Volumes(self._api)
         self._keys = KeyRing(state / "keys", secrets)
         self._logged = LoggedKeys(lambda machine: self._api.log(machine, "SHA256:"), clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
@@ -118,6 +120,7 @@ class VastProvider:
             market=self,
             rents_every_s=LIMITS["create"].seconds,
             networks=self._overlays,
+            volumes=self._volumes,
             replaces_nodes=True,
             why_one_node=WHY_ONE_NODE,
         )

@@ -267,6 +267,10 @@ class VastApi:
         """Ask for the network's end, and for that of every instance on it. Asked once, as above."""
         self._ask_once("overlay", lambda: self._sdk().delete_overlay(name))
 
+    def repeat(self, endpoint: str, call: Callable[[VastAI], Any], kind: Callable[[Any], _T]) -> _T:
+        """Return the answer to any call that is safe to repeat, as `kind` makes it."""
+        return self._repeat(endpoint, lambda: call(self._sdk()), kind)
+
     def log(self, instance_id: str, containing: str) -> str:
         """Return the lines of the container's log with that text. Asked for once: it takes its time."""
 

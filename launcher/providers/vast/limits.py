@@ -41,6 +41,7 @@ LIMITS: Mapping[str, Limit] = {
     "logs": Limit(1, 1.0),
     "charges": Limit(1, 1.0),
     "overlay": Limit(1, 1.0),
+    "volumes": Limit(1, 5.5),
 }
 """As Vast documents them for each endpoint; it names none for the account, the logs and overlays."""
 

@@ -23,6 +23,7 @@ from launcher.providers.vast.api import VastApi
 from launcher.providers.vast.instance_row import InstanceRow
 from launcher.providers.vast.overlays import flag_of
 from launcher.providers.vast.refusals import Answer, error_of
+from launcher.providers.vast.volumes import volume_info
 
 _RUNTYPE = "ssh_direc ssh_proxy"
 _LOOKS = 5
@@ -63,6 +64,7 @@ def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:
         "price": order.offer.bid_usd_per_hour,
         # Else a lost race makes a stopped machine, which costs its disk for ever.
         "cancel_unavail": True,
+        **volume_info(order.volume),
     }
 
 

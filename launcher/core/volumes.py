@@ -1,0 +1,97 @@
+"""Volumes: data disks of a provider that outlive machines, as the ledger and the provider know them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+_LABEL = re.compile(r"vastrun_([0-9a-f]{8})_([A-Za-z0-9_]{1,40})", re.ASCII)
+HOURS_A_MONTH = 720.0
+"""Hours in a month of a provider's storage prices."""
+
+
+def volume_label(ledger: str, name: str) -> str:
+    """Return what the provider calls the volume of that name and ledger."""
+    return f"vastrun_{ledger}_{name}"
+
+
+def ledger_of_volume(label: str) -> str | None:
+    """Return the id of the ledger that a volume's label names; None: the volume is not vastrun's."""
+    found = _LABEL.fullmatch(label)
+    return found[1] if found else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedVolume:
+    """A volume as its provider lists it."""
+
+    id: str
+    label: str
+    host: str
+    """Empty: not said."""
+    gb: float
+    """0: not said."""
+    in_use: bool
+    """A machine has it, or had it until a moment ago."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A volume as the ledger has it, from the order that creates it until it is confirmed gone."""
+
+    provider: str
+    name: str
+    """As in the job file. At most one volume of that name exists at a time."""
+    label: str
+    """What the provider calls it."""
+    volume_id: str = ""
+    """The provider's id; empty: it was ordered and has not been listed yet."""
+    host: str
+    """The machine that its disk is in."""
+    gb: float
+    usd_per_hour: float
+    """Charged until it is deleted, whether a machine uses it or not."""
+    created_at: float
+    used_at: float
+    """When a run last ordered a machine with it. Epoch seconds, like all times here."""
+    run_id: str
+    """The run that did."""
+    deleted_at: float | None = None
+    """When it was gone; None: it exists, as far as is known."""
+
+    @property
+    def usd_per_month(self) -> float:
+        """Return its price in 30 days."""
+        return self.usd_per_hour * HOURS_A_MONTH
+
+    def listed_as(self, listed: ListedVolume) -> Volume:
+        """Return the volume with what the provider lists of it: it exists."""
+        host, gb = listed.host or self.host, listed.gb or self.gb
+        return replace(self, volume_id=listed.id, host=host, gb=gb, deleted_at=None)
+
+    def cost_usd(self, now: float, since: float | None = None) -> float:
+        """Return what it cost until now, or from `since` until now."""
+        begin = self.created_at if since is None else max(self.created_at, since)
+        end = now if self.deleted_at is None else self.deleted_at
+        return max(0.0, end - begin) / 3600 * self.usd_per_hour
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeOffer:
+    """Room for a volume on a machine."""
+
+    id: str
+    host: str
+    usd_per_gb_month: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeOrder:
+    """What of a rental's order concerns its volume."""
+
+    label: str
+    gb: int
+    volume_id: str = ""
+    """The volume to attach; empty: one is created."""
+    offer_id: str = ""
+    """The volume offer to create it from; empty: one is attached."""

@@ -1,0 +1,162 @@
+"""The data volume of a run: created by the first run, attached by later ones, never a reason to fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from launcher.core import ListedVolume, Offer, Volume, VolumeOrder, volume_label
+from launcher.core.errors import AuthError, BudgetError, NoOfferError, ProviderError, UsageError
+from launcher.core.job import DataVolume, JobSpec
+from launcher.core.volumes import HOURS_A_MONTH
+from launcher.decisions.volume_host import prefer_host
+from launcher.flow.context import RunContext
+from launcher.ports import HasVolumes, Provider
+
+_LOOK_AGAIN_S = 6.0
+"""Seconds between two lists that must both lack a volume before it counts as gone."""
+
+
+def must_have_volumes(spec: JobSpec, provider: Provider) -> None:
+    """Raise UsageError where the job asks for a volume and the provider has none."""
+    if spec.volume is not None and provider.abilities.volumes is None:
+        raise UsageError(
+            f"volume: {provider.name} has no data volumes; vast has",
+            hint="--set volume=null, or --provider vast",
+        )
+
+
+def prefer_volume(context: RunContext, offers: list[Offer]) -> list[Offer]:
+    """Put the machine that has the run's volume first where it is worth its price."""
+    if context.spec.volume is None:
+        return offers
+    known = context.services.ledger.volumes.find(context.run.provider, context.spec.volume.name)
+    return offers if known is None else prefer_host(offers, known.host, known.gb)
+
+
+def order_volume(context: RunContext, offer: Offer) -> VolumeOrder | None:
+    """Return what to order with the offer; None: the run keeps its data on the machine's own disk.
+
+    The row of a new volume is written before the order, so that a launcher that is killed in between leaves
+    no volume that the ledger does not know.
+    """
+    wanted, able = context.spec.volume, context.services.provider.abilities.volumes
+    if wanted is None or able is None:
+        return None
+    try:
+        return _VolumeSearch(context, wanted, able, offer).order()
+    except BudgetError as error:
+        tell_without(context, f"its price does not fit the budget: {error}")
+    except (_NoVolumeError, AuthError, NoOfferError, ProviderError) as error:
+        tell_without(context, str(error))
+    return None
+
+
+def cancel_order(context: RunContext, order: VolumeOrder) -> None:
+    """Note that the provider refused the order with that volume: what was to be created does not exist.
+
+    Should it exist all the same, its label is found in the provider's list.
+    """
+    wanted, records = context.spec.volume, context.services.ledger.volumes
+    known = None if wanted is None else records.find(context.run.provider, wanted.name)
+    if not order.volume_id and known is not None and not known.volume_id:
+        records.save(replace(known, deleted_at=known.created_at))
+
+
+def tell_without(context: RunContext, reason: str) -> None:
+    """Tell the user that the run goes on without its volume, and why."""
+    name = "" if context.spec.volume is None else context.spec.volume.name
+    context.tell(f"without volume {name}, on the machine's own disk: {reason}")
+
+
+class _NoVolumeError(Exception):
+    """The run cannot have its volume with this offer. The text says why."""
+
+
+class _VolumeSearch:
+    """The search of one run for its volume, for one offer."""
+
+    def __init__(self, context: RunContext, wanted: DataVolume, able: HasVolumes, offer: Offer) -> None:
+        self._context, self._wanted, self._able, self._offer = context, wanted, able, offer
+        self._records = context.services.ledger.volumes
+        self._label = volume_label(context.services.ledger.id, wanted.name)
+
+    def order(self) -> VolumeOrder:
+        known = self._records.find(self._context.run.provider, self._wanted.name)
+        listed = self._listed()
+        if listed is None and known is not None:
+            self._must_not_be_new(known)
+            self._context.services.clock.sleep(_LOOK_AGAIN_S)
+            listed = self._listed()
+            if listed is None:
+                self._note_gone(known)
+        return self._created() if listed is None else self._attached(known, listed)
+
+    def _listed(self) -> ListedVolume | None:
+        """Return the volume of that label; of several, the one that is used, or the oldest."""
+        found = [one for one in self._able.volumes() if one.label == self._label]
+        return min(found, key=lambda one: (not one.in_use, len(one.id), one.id), default=None)
+
+    def _must_not_be_new(self, known: Volume) -> None:
+        """Raise where it was ordered so lately that the list may not have it yet."""
+        if known.volume_id:
+            return
+        services = self._context.services
+        is_late = self._context.now() - known.created_at < services.provider.list_lag_s
+        others = {run.id for run in services.ledger.runs(open_only=True, members=True)} - {
+            self._context.run.id
+        }
+        if is_late or known.run_id in others:
+            raise _NoVolumeError(f"{known.run_id} ordered it, and the provider does not list it yet")
+
+    def _note_gone(self, known: Volume) -> None:
+        self._records.save(replace(known, deleted_at=self._context.now()))
+        if known.volume_id:
+            self._context.tell(f"volume {known.name} is gone: the provider does not list it any more")
+
+    def _attached(self, known: Volume | None, listed: ListedVolume) -> VolumeOrder:
+        # An order that was refused may have been done all the same: its row says that it is gone.
+        rows = [row for row in self._records.all() if row.label == self._label]
+        if known is None and not rows:
+            raise _NoVolumeError(f"volume {listed.id} has its label and is not in this ledger")
+        known = (known or rows[0]).listed_as(listed)
+        self._records.save(known)
+        if known.host != self._offer.host:
+            raise _NoVolumeError(f"it is on machine {known.host}, and this run rents {self._offer.host}")
+        if listed.in_use:
+            raise _NoVolumeError("another machine uses it, or did until a moment ago")
+        if known.gb != self._wanted.gb:
+            sizes = f"it has {known.gb:.0f} GB, and the job asks for {self._wanted.gb}"
+            self._context.tell(f"volume {known.name}: {sizes}; the size of a volume cannot change")
+        self._records.save(replace(known, used_at=self._context.now(), run_id=self._context.run.id))
+        self._context.tell(f"volume {known.name} is attached: it has what earlier runs kept in $VASTRUN_DATA")
+        return VolumeOrder(label=self._label, gb=self._wanted.gb, volume_id=listed.id)
+
+    def _created(self) -> VolumeOrder:
+        context, wanted = self._context, self._wanted
+        found = self._able.volume_offer(self._offer.host, wanted.gb)
+        if found is None:
+            raise _NoVolumeError(f"machine {self._offer.host} has no room for a volume of {wanted.gb} GB")
+        usd_per_month = found.usd_per_gb_month * wanted.gb
+        if usd_per_month > wanted.max_usd_per_month:
+            limit = f"volume.usd_per_month allows ${wanted.max_usd_per_month:.2f}"
+            raise _NoVolumeError(f"it would cost ${usd_per_month:.2f} a month there, and {limit}")
+        now = context.now()
+        volume = Volume(
+            provider=context.run.provider,
+            name=wanted.name,
+            label=self._label,
+            host=self._offer.host,
+            gb=wanted.gb,
+            usd_per_hour=usd_per_month / HOURS_A_MONTH,
+            created_at=now,
+            used_at=now,
+            run_id=context.run.id,
+        )
+        usd = volume.usd_per_hour * context.spec.limits.hours
+        if not self._records.add(volume, context.services.budgets(now), usd):
+            raise _NoVolumeError("another run is creating it")
+        context.tell(
+            f"volume {wanted.name} is created on machine {self._offer.host}: ${usd_per_month:.2f} a month "
+            f"until `vastrun reap --volume {wanted.name}` deletes it"
+        )
+        return VolumeOrder(label=self._label, gb=wanted.gb, offer_id=found.id)
