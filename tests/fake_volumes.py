@@ -38,6 +38,8 @@ class FakeVolumes:
         """What is answered to who lists them."""
         self.refuses: VastrunError | None = None
         """What an order with a volume is answered."""
+        self.keeps_deleted = False
+        """It agrees to delete them, and goes on listing them."""
         self.unlisted = False
         """The list is late: it has none of them."""
         self._ids = itertools.count(701)
@@ -56,7 +58,8 @@ class FakeVolumes:
         volume = self.there.get(volume_id)
         if volume is not None and self._row(volume).in_use:
             raise ProviderError("the volume is in use")
-        self.there.pop(volume_id, None)
+        if not self.keeps_deleted:
+            self.there.pop(volume_id, None)
         self.deleted.append(volume_id)
 
     def rented(self, order: RentalOrder, machine: Instance) -> None:

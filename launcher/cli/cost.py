@@ -18,6 +18,7 @@ from launcher.ui.render.costs import costs_table
 from launcher.ui.render.documents import costs_document, reconciliation_document, report_document
 from launcher.ui.render.reconciling import reconciliation_text
 from launcher.ui.render.spending import report_csv, report_text
+from launcher.ui.render.volumes import volume_costs_text
 from launcher.wiring import Wiring
 
 
@@ -94,7 +95,10 @@ def _list(wiring: Wiring, run_name: str | None, *, billed: bool, as_json: bool) 
     rows = [row_of(ledger, the_run(wiring, run_name), now)] if run_name else all_rows(ledger, now)
     if billed:
         rows = with_bills(rows, wiring.provider, now)
-    show(costs_document(rows, now), costs_table(rows, now, billed=billed, width=width()), as_json=as_json)
+    volumes = [] if run_name else ledger.volumes.all()
+    table = costs_table(rows, now, billed=billed, width=width())
+    text = "\n\n".join(filter(None, (table, volume_costs_text(volumes, now))))
+    show(costs_document(rows, volumes, now), text, as_json=as_json)
 
 
 def _must_agree(*, billed: bool, as_json: bool, as_csv: bool) -> None:

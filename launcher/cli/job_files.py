@@ -92,5 +92,7 @@ def warn(spec: JobSpec, market: Provider, offers: Sequence[Offer]) -> None:
     """Print what about a job is valid and probably not meant so."""
     from launcher.commands.job_warnings import job_warnings
 
-    for text in job_warnings(spec, offers, free=market.free, local=market.name == DEFAULT_PROVIDER):
+    for text in job_warnings(
+        spec, offers, free=market.free, local=market.name == DEFAULT_PROVIDER, provider=market.name
+    ):
         say(f"warning: {text}", err=True)

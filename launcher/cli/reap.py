@@ -10,12 +10,15 @@ from launcher.cli.options import confirm, json_option, provider_anyway_option, y
 from launcher.cli.output import say, show
 from launcher.commands.orphans import leftover_networks, of_ledger, orphans
 from launcher.commands.reaping import reap, remove_networks
+from launcher.commands.volumes import VolumeState, delete_volumes, named_volumes, volume_states
 from launcher.core import RunNetwork
 from launcher.core.errors import AuthError, ProviderError
 from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
+from launcher.flow.services import Services
 from launcher.ports import Provider
 from launcher.ui.render.documents import orphans_document
 from launcher.ui.render.orphans import orphans_text, warning_text
+from launcher.ui.render.volumes import volume_states_text
 from launcher.wiring import Wiring
 
 
@@ -28,18 +31,33 @@ from launcher.wiring import Wiring
     metavar="ID",
     help="End the machines of that ledger, another computer's, instead; `unknown`: those of no known ledger.",
 )
+@click.option(
+    "--volume",
+    "volumes",
+    metavar="NAME",
+    multiple=True,
+    help="Delete this data volume and all data on it, instead; may be given several times.",
+)
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, provider: str, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
+    ctx: click.Context,
+    provider: str,
+    yes: bool,
+    dry_run: bool,
+    from_ledger: str | None,
+    volumes: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """List the machines of ours that no open run claims, and end them once confirmed.
 
     Those of another computer with the same account are listed, and are ended only with --from-ledger. A
     network that was made for a run of several nodes is removed with its machines. Then earlier runs are
-    settled, as by `vastrun cost reconcile`.
+    settled, as by `vastrun cost reconcile`. Data volumes are listed, and are deleted only with --volume.
     """
     wiring: Wiring = ctx.obj
+    if volumes:
+        ctx.exit(_delete_volumes(wiring, provider, volumes, yes=yes, dry_run=dry_run, as_json=as_json))
     code = _reap(wiring, provider, yes=yes, dry_run=dry_run, from_ledger=from_ledger, as_json=as_json)
     if not dry_run:
         wiring.settle(provider)
@@ -58,9 +76,12 @@ def _reap(
     found = orphans(wiring.ledger(), market, wiring.now(), warn=_warn)
     chosen = of_ledger(found, from_ledger)
     networks = _networks(wiring, market) if from_ledger is None else []
-    text = orphans_text(found, networks, wiring.now())
+    services = wiring.services_for(provider, wiring.now())
+    volumes = _volumes(wiring, services)
+    now = wiring.now()
+    text = "\n\n".join(filter(None, (orphans_text(found, networks, now), volume_states_text(volumes, now))))
     if dry_run or not (chosen or networks):
-        show(orphans_document(found, networks, []), text, as_json=as_json)
+        show(orphans_document(found, networks, [], volumes, now), text, as_json=as_json)
         return 0
     say(text, err=True)
     if from_ledger is not None:
@@ -70,11 +91,10 @@ def _reap(
     confirm(
         f"end {_all_of('machine', ids)}{' and ' if ids and names else ''}{_all_of('network', names)}", yes=yes
     )
-    services = wiring.services_for(provider, wiring.now())
     gone = [*reap(chosen, services), *remove_networks(networks, services)]
     left = [one for one in (*ids, *names) if one not in gone]
     show(
-        orphans_document(found, networks, gone),
+        orphans_document(found, networks, gone, volumes, now),
         "\n".join(f"{one} destroyed" for one in gone),
         as_json=as_json,
     )
@@ -92,6 +112,35 @@ def _networks(wiring: Wiring, market: Provider) -> list[RunNetwork]:
     except (AuthError, ProviderError) as error:
         say(f"note: networks of runs cannot be listed: {error}", err=True)
         return []
+
+
+def _volumes(wiring: Wiring, services: Services) -> list[VolumeState]:
+    """Those of this ledger; a key that may not list them ends machines all the same."""
+    try:
+        return volume_states(wiring.ledger(), services.provider, services.clock)
+    except (AuthError, ProviderError) as error:
+        say(f"note: data volumes cannot be listed: {error}", err=True)
+        return []
+
+
+def _delete_volumes(
+    wiring: Wiring, provider: str, names: Sequence[str], *, yes: bool, dry_run: bool, as_json: bool
+) -> int:
+    """Delete those volumes once confirmed, and return the exit code."""
+    services, ledger = wiring.services_for(provider, wiring.now()), wiring.ledger()
+    chosen = named_volumes(volume_states(ledger, services.provider, services.clock), names, provider)
+    now = wiring.now()
+    text = volume_states_text(chosen, now)
+    if dry_run:
+        show(orphans_document([], [], [], chosen, now), text, as_json=as_json)
+        return 0
+    say(text, err=True)
+    shown = _all_of("data volume", [state.volume.name for state in chosen])
+    confirm(f"delete {shown} and all data on {'it' if len(chosen) == 1 else 'them'}", yes=yes)
+    gone = delete_volumes(chosen, ledger, services.provider, services.clock, _warn)
+    lines = "\n".join(f"volume {name} deleted" for name in gone)
+    show(orphans_document([], [], gone, chosen, now), lines, as_json=as_json)
+    return 0 if len(gone) == len(chosen) else EXIT_TEARDOWN_NOT_CONFIRMED
 
 
 def _all_of(word: str, names: Sequence[str]) -> str:

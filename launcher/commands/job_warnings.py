@@ -26,10 +26,12 @@ _WANDB_NAMES = frozenset({"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"})
 _MAX_PROGRAM_BYTES = 2_000_000
 
 
-def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: bool) -> Iterator[str]:
+def job_warnings(
+    spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: bool, provider: str
+) -> Iterator[str]:
     """Yield the warnings about a job. `offers`: what would be rented, best first; `free`: at no cost.
 
-    `local`: on this computer, where a program finds the user's own logins.
+    `local`: on this computer, where a program finds the user's own logins. `provider`: its name.
     """
     launcher = nested_launcher(spec)
     if launcher is not None:
@@ -43,11 +45,11 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             "or env: {WANDB_MODE: offline} to record without one"
         )
     yield from _lightning_warnings(spec)
-    if spec.volume is not None and not free:
+    if spec.volume is not None:
+        delete = f"vastrun reap --provider {provider} --volume {spec.volume.name}"
         yield (
             f"volume {spec.volume.name} is charged on top of limits.usd, up to "
-            f"${spec.volume.max_usd_per_month:.2f} a month, until `vastrun reap --volume {spec.volume.name}` "
-            "deletes it"
+            f"${spec.volume.max_usd_per_month:.2f} a month, until `{delete}`"
         )
     if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
         yield (

@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass, replace
 
 _LABEL = re.compile(r"vastrun_([0-9a-f]{8})_([A-Za-z0-9_]{1,40})", re.ASCII)
+MISSING_S = 600.0
+"""Seconds between two lists that must both lack a volume before it counts as gone: a list may be late, and a
+second volume would cost money."""
 HOURS_A_MONTH = 720.0
 """Hours in a month of a provider's storage prices."""
 
@@ -56,6 +59,8 @@ class Volume:
     """When a run last ordered a machine with it. Epoch seconds, like all times here."""
     run_id: str
     """The run that did."""
+    missing_at: float | None = None
+    """When the provider's list was first seen to lack it; None: it did not, the last time."""
     deleted_at: float | None = None
     """When it was gone; None: it exists, as far as is known."""
 
@@ -67,7 +72,12 @@ class Volume:
     def listed_as(self, listed: ListedVolume) -> Volume:
         """Return the volume with what the provider lists of it: it exists."""
         host, gb = listed.host or self.host, listed.gb or self.gb
-        return replace(self, volume_id=listed.id, host=host, gb=gb, deleted_at=None)
+        return replace(self, volume_id=listed.id, host=host, gb=gb, missing_at=None, deleted_at=None)
+
+    def not_listed(self, now: float) -> Volume:
+        """Return the volume after a list without it: gone once lists have lacked it for MISSING_S."""
+        since = now if self.missing_at is None else self.missing_at
+        return replace(self, missing_at=since, deleted_at=now if now - since >= MISSING_S else None)
 
     def cost_usd(self, now: float, since: float | None = None) -> float:
         """Return what it cost until now, or from `since` until now."""

@@ -12,9 +12,6 @@ from launcher.decisions.volume_host import prefer_host
 from launcher.flow.context import RunContext
 from launcher.ports import HasVolumes, Provider
 
-_LOOK_AGAIN_S = 6.0
-"""Seconds between two lists that must both lack a volume before it counts as gone."""
-
 
 def must_have_volumes(spec: JobSpec, provider: Provider) -> None:
     """Raise UsageError where the job asks for a volume and the provider has none."""
@@ -83,35 +80,24 @@ class _VolumeSearch:
     def order(self) -> VolumeOrder:
         known = self._records.find(self._context.run.provider, self._wanted.name)
         listed = self._listed()
-        if listed is None and known is not None:
-            self._must_not_be_new(known)
-            self._context.services.clock.sleep(_LOOK_AGAIN_S)
-            listed = self._listed()
-            if listed is None:
-                self._note_gone(known)
-        return self._created() if listed is None else self._attached(known, listed)
+        if listed is not None:
+            return self._attached(known, listed)
+        if known is not None:
+            self._must_be_gone(known)
+        return self._created()
 
     def _listed(self) -> ListedVolume | None:
         """Return the volume of that label; of several, the one that is used, or the oldest."""
         found = [one for one in self._able.volumes() if one.label == self._label]
         return min(found, key=lambda one: (not one.in_use, len(one.id), one.id), default=None)
 
-    def _must_not_be_new(self, known: Volume) -> None:
-        """Raise where it was ordered so lately that the list may not have it yet."""
-        if known.volume_id:
-            return
-        services = self._context.services
-        is_late = self._context.now() - known.created_at < services.provider.list_lag_s
-        others = {run.id for run in services.ledger.runs(open_only=True, members=True)} - {
-            self._context.run.id
-        }
-        if is_late or known.run_id in others:
-            raise _NoVolumeError(f"{known.run_id} ordered it, and the provider does not list it yet")
-
-    def _note_gone(self, known: Volume) -> None:
-        self._records.save(replace(known, deleted_at=self._context.now()))
-        if known.volume_id:
-            self._context.tell(f"volume {known.name} is gone: the provider does not list it any more")
+    def _must_be_gone(self, known: Volume) -> None:
+        """Raise where it may still exist: the list is late, or it was only just ordered."""
+        known = known.not_listed(self._context.now())
+        self._records.save(known)
+        if known.deleted_at is None:
+            raise _NoVolumeError("the provider does not list it now; a list may be late")
+        self._context.tell(f"volume {known.name} is gone: the provider does not list it any more")
 
     def _attached(self, known: Volume | None, listed: ListedVolume) -> VolumeOrder:
         # An order that was refused may have been done all the same: its row says that it is gone.
@@ -157,6 +143,6 @@ class _VolumeSearch:
             raise _NoVolumeError("another run is creating it")
         context.tell(
             f"volume {wanted.name} is created on machine {self._offer.host}: ${usd_per_month:.2f} a month "
-            f"until `vastrun reap --volume {wanted.name}` deletes it"
+            f"until `vastrun reap --provider {context.run.provider} --volume {wanted.name}`"
         )
         return VolumeOrder(label=self._label, gb=wanted.gb, offer_id=found.id)

@@ -199,7 +199,7 @@ def _volumes(db: SqlExecutor) -> None:
         "CREATE TABLE volumes ("
         " provider TEXT NOT NULL, name TEXT NOT NULL, label TEXT NOT NULL, volume_id TEXT NOT NULL,"
         " host TEXT NOT NULL, gb REAL NOT NULL, usd_per_hour REAL NOT NULL, created_at REAL NOT NULL,"
-        " used_at REAL NOT NULL, run_id TEXT NOT NULL, deleted_at REAL,"
+        " used_at REAL NOT NULL, run_id TEXT NOT NULL, missing_at REAL, deleted_at REAL,"
         " PRIMARY KEY (provider, name, created_at))"
     )
 

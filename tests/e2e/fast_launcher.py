@@ -83,9 +83,10 @@ class Lateness:
         self.worst_s = 0.0
         self.answer_s = 0.0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> None:
+        self._over.clear()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
@@ -175,10 +176,10 @@ class FastLauncher:
 
         self.screen.cues[cue] = note
 
-    def launch(self, spec: JobSpec) -> list[Run]:
-        """The job, driven to its end: all its runs, the last one first."""
+    def launch(self, spec: JobSpec, *, folder: str = "out") -> list[Run]:
+        """The job, driven to its end: all runs so far, the last one first."""
         attempts = Attempts(services_for=self._services, new_id=self._new_id)
-        out = str(self._folder / "out")
+        out = str(self._folder / folder)
         with self.lateness:
             attempts.pursue(attempts.start(spec, provider="vast", run_id=self._new_id(), out_dir=out))
         return list(self.ledger.runs())

@@ -32,6 +32,7 @@ SPACING_S: Mapping[str, float] = {
     "show_secrets": 5.0,
     "write_secret": 3.0,
     "list_volumes": 5.5,
+    "create_volume": 5.5,
     "search_templates": 3.0,
     "list_overlays": 1.0,
 }

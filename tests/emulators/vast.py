@@ -35,6 +35,7 @@ from tests.emulators.overlays import Overlays
 from tests.emulators.process_box import ProcessBox
 from tests.emulators.server import Server
 from tests.emulators.sshd import Sshd
+from tests.emulators.volumes import Volumes
 from tests.emulators.world import Settings, World
 
 if TYPE_CHECKING:
@@ -144,6 +145,11 @@ class VastEmulator:
         return self._world.instances
 
     @property
+    def volumes(self) -> Volumes:
+        """Those of the account."""
+        return self._world.volumes
+
+    @property
     def overlays(self) -> Overlays:
         """Networks of one's own."""
         return self._world.overlays
@@ -176,7 +182,7 @@ class VastEmulator:
         """It is so much later, and all that was due has happened."""
         with self.lock:
             self.clock.advance(seconds)
-            self.instances.settle()
+            self._world.settle()
 
     def cut_network(self, seconds: float) -> None:
         """The user is off line for so long: neither API nor boxes answer, but boxes reach the API."""
@@ -206,7 +212,7 @@ class VastEmulator:
     def _tick(self) -> None:
         while not self._closing.wait(_TICK_S):
             with self.lock:
-                self.instances.settle()
+                self._world.settle()
 
 
 def _docker_host(image: str | None) -> DockerHost | None:

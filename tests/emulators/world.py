@@ -25,6 +25,7 @@ from tests.emulators.machines import Machine
 from tests.emulators.market import Market
 from tests.emulators.overlays import Overlays
 from tests.emulators.templates import Templates
+from tests.emulators.volumes import Volumes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,7 @@ class World:
         self.overlays = Overlays(settings.subnet)
         self.templates = Templates(self.account.user_id)
         self.containers = Containers(self.account, self.faults, self.behaviour, folder, url, make_box)
+        self.volumes = Volumes(clock, self.account, self.faults, folder)
         self.instances = Fleet(
             clock=clock,
             market=self.market,
@@ -89,6 +91,7 @@ class World:
             faults=self.faults,
             containers=self.containers,
             behaviour=self.behaviour,
+            volumes=self.volumes,
             pace=settings.pace,
             honours_queue=settings.honours_queue,
         )
@@ -97,6 +100,11 @@ class World:
         self._miscounts_until = 0.0
         self._last_list: list[dict[str, Any]] = []
         self._results: dict[str, Result] = {}
+
+    def settle(self) -> None:
+        """Everything that was due until now has happened, and is billed."""
+        self.instances.settle()
+        self.volumes.settle({instance.id for instance in self.instances})
 
     def cut(self, seconds: float) -> None:
         """Nobody outside reaches the API or a box for so long; boxes reach the API."""

@@ -7,19 +7,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from launcher.core import Offer, Run, RunNetwork
+from launcher.core import Offer, Run, RunNetwork, Volume
 from launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
 from launcher.decisions.advice import advice_for
 from launcher.decisions.estimates import basis_text, expected_usd, finishing_usd
 from launcher.decisions.host_history import HostRecord
 from launcher.decisions.policy import worst_case_usd
 from launcher.decisions.shares import counted_in_total
+from launcher.ui.render.volumes import state_document, volume_document
 
 if TYPE_CHECKING:
     from launcher.commands.accounting import CostReport, Reconciliation
     from launcher.commands.orphans import Orphan
     from launcher.commands.planning import LaunchPlan
     from launcher.commands.queries import Explanation, RunDetail, RunEnding, RunRow
+    from launcher.commands.volumes import VolumeState
     from launcher.core.job import JobSpec
     from launcher.decisions.grouping import Group
     from launcher.decisions.market_report import MarketReport
@@ -94,7 +96,7 @@ def explanation_document(explanation: Explanation) -> Document:
     }
 
 
-def costs_document(rows: Sequence[RunRow], now: float) -> Document:
+def costs_document(rows: Sequence[RunRow], volumes: Sequence[Volume], now: float) -> Document:
     """Describe what runs cost for `cost --json`, in dollars."""
     counted = counted_in_total([row.run for row in rows])
     return {
@@ -120,6 +122,7 @@ def costs_document(rows: Sequence[RunRow], now: float) -> Document:
             for row in rows
         ],
         "usd": sum(row.usd for row in rows if row.run.id in counted),
+        "volumes": [volume_document(volume, now) for volume in volumes],
     }
 
 
@@ -199,9 +202,13 @@ def market_report_document(report: MarketReport, spec: JobSpec) -> Document:
 
 
 def orphans_document(
-    orphans: Sequence[Orphan], networks: Sequence[RunNetwork], destroyed: Sequence[str]
+    orphans: Sequence[Orphan],
+    networks: Sequence[RunNetwork],
+    destroyed: Sequence[str],
+    volumes: Sequence[VolumeState],
+    now: float,
 ) -> Document:
-    """Describe machines and networks that no open run claims for `reap --json`."""
+    """Describe machines and networks that no open run claims, and data volumes, for `reap --json`."""
     machines = [
         {
             **asdict(orphan.instance),
@@ -212,7 +219,12 @@ def orphans_document(
         for orphan in orphans
     ]
     names = [network.name for network in networks]
-    return {"machines": machines, "destroyed": list(destroyed), "networks": names}
+    return {
+        "machines": machines,
+        "destroyed": list(destroyed),
+        "networks": names,
+        "volumes": [state_document(state, now) for state in volumes],
+    }
 
 
 FORMER_KEYS = {"activity": "phase", "starts": "attempts"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.commands.accounting import StrangeCharge
 from launcher.commands.orphans import Owner
 from launcher.commands.queries import UsdSource
-from launcher.core import Cost, Instance, Lease, LeftOutFiles, Offer
+from launcher.core import Cost, Instance, Lease, LeftOutFiles, Offer, Volume
 from launcher.core.job import JobSpec
 from launcher.decisions.grouping import Group, GroupBy, Scored
 from launcher.decisions.host_history import HostRecord
@@ -99,12 +99,23 @@ class RunCost(JsonShape, of=Cost):
     """False: it took a share of a machine whose own run is counted."""
 
 
+class VolumeCost(JsonShape, of=Volume):
+    """A data volume and what it costs."""
+
+    usd_per_month: float
+    """In 30 days."""
+    usd: float
+    """So far, or in total."""
+
+
 class Costs(JsonShape):
     """What runs cost."""
 
     runs: list[RunCost]
     usd: float
     """Of all that are counted."""
+    volumes: list[VolumeCost]
+    """Data volumes, also those that were deleted; none where one run is asked for. No part of `usd`."""
 
 
 class CostGroup(JsonShape, of=Group, without=["cost", "scored"]):
@@ -181,11 +192,22 @@ class OrphanMachine(JsonShape, of=Instance):
     """The ledger that its label names."""
 
 
+class ShownVolume(VolumeCost, of=Volume):
+    """A data volume as its provider lists it."""
+
+    in_use: bool
+    """A machine has it, or had it until a moment ago."""
+    unused: bool
+    """No run has used it for 7 days."""
+
+
 class Orphans(JsonShape):
     """Machines that no open run claims."""
 
     machines: list[OrphanMachine]
     destroyed: list[str]
-    """The ids of those that were ended, and the names of networks that were removed."""
+    """The ids of those that were ended, the names of networks and volumes that were removed."""
     networks: list[str]
     """Networks that were made for runs, of which none is open."""
+    volumes: list[ShownVolume]
+    """Data volumes of this ledger that exist; with --volume, those that it names."""

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launcher.core import Cause, Phase, Run, Verdict, bills
 from launcher.core.errors import HeldError, StorageError
+from launcher.core.job import DataVolume
 from launcher.decisions import policy
+from tests.jobs import train_job
 from tests.launcher.faults import KILL_IN, PAUSES, Fault, Killed, Moment, check_first_call, check_later_calls
 from tests.launcher.slow_world import long_job, slow_world
 from tests.launcher.stop_world import (
@@ -42,6 +45,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "provider.machine": PROVIDER_TROUBLES,
     "provider.connect": (*PROVIDER_TROUBLES, "gone"),
     "provider.destroy": PROVIDER_TROUBLES,
+    "volumes.volumes": PROVIDER_TROUBLES,
+    "volumes.volume_offer": PROVIDER_TROUBLES,
     "remote.run": REMOTE_TROUBLES,
     "remote.put": REMOTE_TROUBLES,
     "remote.write": REMOTE_TROUBLES,
@@ -61,6 +66,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "ledger.hold": ("no space", "killed"),
 }
 
+VOLUME = DataVolume(name="pdebench", gb=200)
 CALLS = 6
 """The first calls of each verb, or all that a whole run makes, where they are fewer."""
 
@@ -120,11 +126,13 @@ def check_nothing_leaked_and_nothing_lied(world: World, run: Run | None) -> None
 def strikes(fault: Fault, folder: Path) -> bool:
     """Whether a whole run makes that call; with the fault in it nothing leaks and nothing lies."""
     folder.mkdir()
-    world = World(folder)
+    wants_volume = fault.verb.startswith("volumes.") or fault.verb == "provider.rent"
+    world = World(folder, spec=replace(train_job(), volume=VOLUME) if wants_volume else None)
     world.expect(fault)
 
     run = drive_to_the_end(world)
 
+    assert world.market.disks.created <= min(1, len(world.ledger.volumes.all()))
     check_nothing_leaked_and_nothing_lied(world, run)
     if fault.trouble == "killed" and run is not None:
         assert run.cause is None, f"{fault}: {run.cause} {run.detail}"

@@ -109,10 +109,12 @@ def test_the_machine_of_the_volume_comes_first_where_it_costs_less_than_the_down
     assert next_run(world, "wise-otter-4b2c").host == "host-2"
 
 
-def test_a_volume_that_is_gone_is_created_again(world: World) -> None:
+def test_a_volume_that_lists_lack_for_long_is_gone_and_created_again(world: World) -> None:
     world.launch()
-    next_run(world, "wise-otter-4b2c")
     world.market.disks.there.clear()
+    assert next_run(world, "wise-otter-4b2c").cause is None
+    assert "the provider does not list it now" in told(world, "wise-otter-4b2c")
+    assert world.market.disks.created == 1
     assert next_run(world, "bold-finch-77aa").cause is None
     assert "volume pdebench is gone" in told(world, "bold-finch-77aa")
     assert world.market.disks.created == 2
@@ -166,12 +168,11 @@ def test_a_launcher_killed_at_its_order_leaves_a_volume_that_the_ledger_knows(wo
 def test_a_list_that_is_late_makes_no_second_volume(world: World) -> None:
     world.launch()
     world.market.disks.unlisted = True
-    second = next_run(world, "wise-otter-4b2c")
-    assert second.cause is None
+    assert next_run(world, "wise-otter-4b2c").cause is None
     world.market.disks.unlisted = False
     assert next_run(world, "bold-finch-77aa").cause is None
-    rows = world.ledger.volumes.all(existing=True)
-    assert {row.volume_id for row in rows} <= set(world.market.disks.there)
+    assert "volume pdebench is attached" in told(world, "bold-finch-77aa")
+    assert the_volume(world).missing_at is None and world.market.disks.created == 1
 
 
 def test_an_order_done_in_spite_of_its_refusal_is_taken_into_the_ledger(world: World) -> None:

@@ -1,0 +1,83 @@
+"""Data volumes in text and as documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from launcher.core import Volume
+from launcher.ui.render.amounts import duration, usd, usd_sum
+from launcher.ui.render.table import table
+
+if TYPE_CHECKING:
+    from launcher.commands.volumes import VolumeState
+
+
+def volume_document(volume: Volume, now: float) -> Mapping[str, Any]:
+    """Describe a volume for `--json`."""
+    return {**asdict(volume), "usd_per_month": volume.usd_per_month, "usd": volume.cost_usd(now)}
+
+
+def state_document(state: VolumeState, now: float) -> Mapping[str, Any]:
+    """Describe a volume as its provider lists it for `reap --json`."""
+    return {
+        **volume_document(state.volume, now),
+        "in_use": state.in_use,
+        "unused": state.is_unused(now),
+    }
+
+
+def volume_states_text(states: Sequence[VolumeState], now: float) -> str:
+    """Show the volumes that exist, and how to delete those that no run has used for long."""
+    if not states:
+        return ""
+    cells = [
+        (
+            state.volume.name,
+            state.volume.host,
+            f"{state.volume.gb:.0f}",
+            usd(state.volume.usd_per_month),
+            usd_sum([state.volume.cost_usd(now)]),
+            duration(now - state.volume.used_at),
+            _state(state, now),
+        )
+        for state in states
+    ]
+    header = ("VOLUME", "MACHINE", "GB", "$/MONTH", "COST", "LAST USED", "STATE")
+    lines = [
+        "data volumes, charged until they are deleted:",
+        table(header, cells, right=(2, 3, 4, 5)),
+        *(
+            f"no run used {state.volume.name} for {duration(now - state.volume.used_at)}; "
+            f"`vastrun reap --provider {state.volume.provider} --volume {state.volume.name}` deletes it and "
+            "its data"
+            for state in states
+            if state.is_unused(now)
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _state(state: VolumeState, now: float) -> str:
+    if state.listed is None:
+        return "not listed"
+    return "in use" if state.in_use else "unused" if state.is_unused(now) else "kept"
+
+
+def volume_costs_text(volumes: Sequence[Volume], now: float) -> str:
+    """Show what each volume has cost, with the total."""
+    if not volumes:
+        return ""
+    costs = [volume.cost_usd(now) for volume in volumes]
+    cells = [
+        (
+            volume.name,
+            f"{volume.gb:.0f}",
+            usd(volume.usd_per_month),
+            usd_sum([cost]) + ("" if volume.deleted_at is not None else " so far"),
+        )
+        for volume, cost in zip(volumes, costs, strict=True)
+    ]
+    cells.append(("total", "", "", usd_sum(costs)))
+    return table(("VOLUME", "GB", "$/MONTH", "COST"), cells, right=(1, 2, 3))
