@@ -199,6 +199,10 @@ def _rent_with(context: RunContext, offer: Offer, volume: VolumeOrder | None) ->
     except (NoOfferError, ProviderError) as error:
         if volume is None or _may_have_rented(error):
             raise
+        # An offer that is gone was not rented. Of any other refusal that is less sure: never rent twice.
+        found = None if isinstance(error, NoOfferError) else look_for_it(context)
+        if found is not None:
+            return found
         cancel_order(context, volume)
         reason = f"the order with it was refused: {error}"
     machine = _rent(context, offer, None)
