@@ -53,8 +53,8 @@ CASES = (
     Case("bad_gateway_done", first=True, endpoint="create"),
     Case("server_error", first=True, endpoint="list_volumes"),
     Case("no_such_ask", NOTHING, told="the order with it was refused"),
-    Case("create_denied_done", NOTHING, told="without volume shared"),
-    Case("create_denied_done", NOTHING, first=True, told="volume shared is attached"),
+    Case("create_denied_done", told="volume shared is attached"),
+    Case("create_denied_done", first=True, told="volume shared is attached"),
 )
 
 

@@ -41,7 +41,7 @@ def test_a_run_of_before_the_meter_is_charged_all_of_its_time(path: Path) -> Non
             "runs_by_leader",
         ):
             db.execute(f"DROP INDEX {index}")
-        for table in ("points", "batches"):
+        for table in ("points", "batches", "volumes"):
             db.execute(f"DROP TABLE {table}")
         for column in (
             "charged",
