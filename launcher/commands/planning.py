@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launcher.commands.settings import refusals_of
 from launcher.core import (
@@ -11,6 +11,7 @@ from launcher.core import (
     LeftOutFiles,
     Offer,
     Run,
+    Volume,
 )
 from launcher.core.batch import Budget
 from launcher.core.errors import BudgetError, UsageError
@@ -22,7 +23,7 @@ from launcher.decisions.deadlines import (
     moment_text,
     must_be_ahead,
 )
-from launcher.decisions.estimates import enough_for
+from launcher.decisions.estimates import enough_for, usd
 from launcher.decisions.host_history import HOSTS_CAUSES, avoided
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.policy import (
@@ -33,8 +34,10 @@ from launcher.decisions.policy import (
     within_deadline,
     worst_case_usd,
 )
+from launcher.decisions.volume_host import download_usd
 from launcher.flow.drive import is_paid_for
 from launcher.flow.renting import choose, steps_before
+from launcher.flow.volumes import prefer_volume, volume_of
 from launcher.ports import Ledger, Provider
 from trainer.contract.workload import Workloads
 
@@ -68,6 +71,8 @@ class LaunchPlan:
     """When it should be done there; None: it has no deadline, or nobody knows."""
     foretold: Foretold = Foretold()
     """What a step takes of a rank."""
+    volume: Volume | None = None
+    """The job's data volume, as the ledger has it; None: it has none yet, or asks for none."""
     left_out: LeftOutFiles | None = None
     """Files that would not be downloaded, by a rehearsal of the job; None: there was none."""
 
@@ -87,7 +92,8 @@ def plan_of(
     asked, spec = spec, within_deadline(spec, now)
     done = steps_before(spec, None if parent is None else parent.id, ledger)
     avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
-    offers = choose(spec, provider, avoid, now=now, done=done)
+    volume = volume_of(spec, provider.name, ledger)
+    offers = prefer_volume(spec, choose(spec, provider, avoid, now=now, done=done), volume)
     return LaunchPlan(
         spec=spec,
         provider=provider.name,
@@ -95,6 +101,7 @@ def plan_of(
         worst_case_usd=worst_case_usd(spec, offers[0]),
         lease=lease_of(spec, offers[0]),
         refusals=refusals_of(ledger, budgets, 0.0 if is_paid_for(provider) else reservation_usd(spec)),
+        volume=volume,
         time_limit="limits.hours" if spec is asked else "limits.deadline",
         deadline=deadline_text(spec, offers[0], now, done),
         expected_end_at=expected_end(spec, offers[0], now, done) if spec.limits.deadline else None,
@@ -120,7 +127,22 @@ def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: flo
     enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in market_report.quotes])}
     market_report = market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
     if spec.limits.deadline is None:
-        return market_report
+        return _volume_first(market_report, spec, volume_of(spec, provider.name, ledger))
     ahead = [offer.id for offer in first_in_time(spec, [quote.offer for quote in market_report.quotes], now)]
     by = f"expected to finish by {moment_text(spec, deadline_of(spec) or now)}"
     return market_report.limited_to(ahead, "limits.deadline", by).in_order(ahead)
+
+
+def _volume_first(report: MarketReport, spec: JobSpec, volume: Volume | None) -> MarketReport:
+    """Return the market in the order in which a run would try it, which prefers its volume's machine."""
+    offers = [quote.offer for quote in report.quotes]
+    preferred = prefer_volume(spec, offers, volume)
+    if volume is None or not offers or preferred[0] is offers[0]:
+        return report
+    first, *others = report.in_order([offer.id for offer in preferred]).quotes
+    text = (
+        f"It comes first for its volume {volume.name}: to download {volume.gb:.0f} GB again on the next one "
+        f"would cost {usd(download_usd(offers[0], volume.gb))}."
+    )
+    instead = " ".join(filter(None, (first.instead, text)))
+    return replace(report, quotes=(replace(first, instead=instead), *others))

@@ -30,6 +30,7 @@ from launcher.flow.volumes import (
     order_volume,
     prefer_volume,
     tell_without,
+    volume_of,
 )
 from launcher.ports import Ledger, Provider
 
@@ -118,7 +119,8 @@ def choose_for(context: RunContext) -> list[Offer]:
     others = context.gang.others()
     network = network_of(context.run, others)
     offers = choose(context.spec, provider, avoid, now=now, done=done, network=network)
-    offers = prefer_volume(context, offers)
+    volume = volume_of(context.spec, provider.name, ledger)
+    offers = prefer_volume(context.spec, offers, volume)
     # What another node has comes last: a market has each machine once, this computer may be had again.
     held = {other.offer.id for other in others if other.offer and other.phase is not Phase.ENDED}
     taken = held | _ordered_by_others(context)

@@ -10,7 +10,7 @@ from launcher.core.job import DataVolume, JobSpec
 from launcher.core.volumes import HOURS_A_MONTH
 from launcher.decisions.volume_host import prefer_host
 from launcher.flow.context import RunContext
-from launcher.ports import HasVolumes, Provider
+from launcher.ports import HasVolumes, Ledger, Provider
 
 
 def must_have_volumes(spec: JobSpec, provider: Provider) -> None:
@@ -22,12 +22,19 @@ def must_have_volumes(spec: JobSpec, provider: Provider) -> None:
         )
 
 
-def prefer_volume(context: RunContext, offers: list[Offer]) -> list[Offer]:
-    """Put the machine that has the run's volume first where it is worth its price."""
-    if context.spec.volume is None:
+def volume_of(spec: JobSpec, provider: str, ledger: Ledger) -> Volume | None:
+    """Return the job's volume as the ledger has it; None: it has none yet, or asks for none."""
+    return None if spec.volume is None else ledger.volumes.find(provider, spec.volume.name)
+
+
+def prefer_volume(spec: JobSpec, offers: list[Offer], volume: Volume | None) -> list[Offer]:
+    """Put the machine that has the volume first where it is worth its price.
+
+    With a deadline the order stays: what is done in time comes first.
+    """
+    if volume is None or spec.limits.deadline is not None:
         return offers
-    known = context.services.ledger.volumes.find(context.run.provider, context.spec.volume.name)
-    return offers if known is None else prefer_host(offers, known.host, known.gb)
+    return prefer_host(offers, volume.host, volume.gb)
 
 
 def order_volume(context: RunContext, offer: Offer) -> VolumeOrder | None:

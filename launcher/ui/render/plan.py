@@ -52,6 +52,7 @@ def _request(plan: LaunchPlan) -> str:
             ("needs", _needs(plan)),
             ("image", _image(spec, plan.offers[0])),
             ("disk", f"{spec.resources.disk_gb:g} GB"),
+            ("volume", _volume(plan)),
             ("ranks", str(spec.world_size)),
             ("trains", _program(spec)),
             ("code", _code(spec)),
@@ -63,6 +64,18 @@ def _request(plan: LaunchPlan) -> str:
             ("refused", "\n".join(map(refusal_text, plan.refusals))),
         ]
     )
+
+
+def _volume(plan: LaunchPlan) -> str:
+    """Show where the job's data volume is, or what it may cost once it is created."""
+    wanted, known = plan.spec.volume, plan.volume
+    if wanted is None:
+        return ""
+    if known is None:
+        most = usd(wanted.max_usd_per_month)
+        return f"{wanted.name}, {wanted.gb} GB: created on that machine for at most {most} a month"
+    where = "that machine" if known.host == plan.offers[0].host else f"machine {known.host}, not used here"
+    return f"{known.name}, {known.gb:.0f} GB: on {where}, {usd(known.usd_per_month)} a month"
 
 
 def _left_out(plan: LaunchPlan) -> str:

@@ -27,6 +27,19 @@ def test_launch_warns_that_a_volume_is_charged_on(terminal: Terminal) -> None:
     assert "until `vastrun reap --provider fake --volume pdebench`" in plan.output
 
 
+def test_plan_says_where_the_volume_is_and_why_its_machine_comes_first(terminal: Terminal) -> None:
+    plan = ("plan", str(terminal.job), *VOLUME)
+    assert "created on that machine for at most $60.00 a month" in terminal.type(*plan).stdout
+    terminal.market.taken.add("offer-1")
+    assert terminal.launch(*VOLUME).exit_code == 0
+    terminal.market.taken.clear()
+    assert "pdebench, 200 GB: on that machine, $20.00 a month" in terminal.type(*plan).stdout
+    first, second, *_ = terminal.document(*plan)["offers"]
+    assert (first["host"], second["host"]) == ("host-2", "host-1")
+    explained = terminal.type(*plan, "--explain").stdout
+    assert "It comes first for its volume pdebench: to download 200 GB again on the next one" in explained
+
+
 def test_reap_lists_volumes_and_leaves_them_alone(kept: Terminal) -> None:
     done = kept.type("reap", "-y")
     assert done.exit_code == 0

@@ -24,6 +24,7 @@ from launcher.core.errors import (
 from launcher.core.job import DataVolume, JobSpec
 from launcher.flow.drive import begin, drive
 from launcher.flow.renting import choose
+from launcher.flow.volumes import prefer_volume
 from launcher.ports import Abilities
 from launcher.transcript.recorded import recorded
 from tests.fakes import FakeProvider
@@ -107,6 +108,17 @@ def test_the_machine_of_the_volume_comes_first_where_it_costs_less_than_the_down
     assert world.launch().host == "host-2"
     world.market.taken.clear()
     assert next_run(world, "wise-otter-4b2c").host == "host-2"
+
+
+def test_a_deadline_comes_before_the_machine_of_the_volume(world: World) -> None:
+    world.market.taken.add("offer-1")
+    world.launch()
+    volume = the_volume(world)
+    offers = list(world.market.search(world.spec))
+    late = replace(world.spec, limits=replace(world.spec.limits, deadline="2027-02-01T00:00:00+00:00"))
+    assert prefer_volume(world.spec, offers, volume)[0].host == "host-2"
+    assert prefer_volume(late, offers, volume) == offers
+    assert prefer_volume(world.spec, offers, None) == offers
 
 
 def test_a_volume_that_lists_lack_for_long_is_gone_and_created_again(world: World) -> None:
