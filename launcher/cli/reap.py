@@ -115,7 +115,7 @@ def _networks(wiring: Wiring, market: Provider) -> list[RunNetwork]:
 
 
 def _volumes(wiring: Wiring, services: Services) -> list[VolumeState]:
-    """Those of this ledger; a key that may not list them ends machines all the same."""
+    """Return the volumes of this ledger; none, after a note, for a key that may not list them."""
     try:
         return volume_states(wiring.ledger(), services.provider, services.clock)
     except (AuthError, ProviderError) as error:

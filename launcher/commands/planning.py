@@ -139,10 +139,10 @@ def _volume_first(report: MarketReport, spec: JobSpec, volume: Volume | None) ->
     preferred = prefer_volume(spec, offers, volume)
     if volume is None or not offers or preferred[0] is offers[0]:
         return report
-    first, *others = report.in_order([offer.id for offer in preferred]).quotes
+    first, *rest = report.in_order([offer.id for offer in preferred]).quotes
     text = (
         f"It comes first for its volume {volume.name}: to download {volume.gb:.0f} GB again on the next one "
         f"would cost {usd(download_usd(offers[0], volume.gb))}."
     )
     instead = " ".join(filter(None, (first.instead, text)))
-    return replace(report, quotes=(replace(first, instead=instead), *others))
+    return replace(report, quotes=(replace(first, instead=instead), *rest))

@@ -22,7 +22,7 @@ class VolumeState:
 
     volume: Volume
     listed: ListedVolume | None
-    """None: the provider does not list it now."""
+    """Its row in the provider's list; None: it is not in the list."""
 
     @property
     def in_use(self) -> bool:
@@ -121,9 +121,9 @@ def _states(known: Sequence[Volume], able: HasVolumes) -> list[VolumeState]:
         if volume.label in states:
             continue
         found = [one for one in listed if one.label == volume.label]
-        ours = next((one for one in found if one.id == volume.volume_id), found[0] if found else None)
-        if ours is not None:
-            states[volume.label] = VolumeState(volume=volume.listed_as(ours), listed=ours)
+        match = next((one for one in found if one.id == volume.volume_id), found[0] if found else None)
+        if match is not None:
+            states[volume.label] = VolumeState(volume=volume.listed_as(match), listed=match)
         elif volume.deleted_at is None:
             states[volume.label] = VolumeState(volume=volume, listed=None)
     return list(states.values())

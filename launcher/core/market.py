@@ -161,7 +161,7 @@ class RentalOrder:
     nodes: tuple[str, ...] = ()
     """The labels of all machines of the run, by node, of which this is one; empty: it has no other."""
     volume: VolumeOrder | None = None
-    """None: its data are on its own disk."""
+    """Data volume to attach or create; None: the data are on the machine's own disk."""
 
 
 @dataclass(frozen=True, kw_only=True)

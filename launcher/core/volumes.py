@@ -44,11 +44,11 @@ class Volume:
 
     provider: str
     name: str
-    """As in the job file. At most one volume of that name exists at a time."""
+    """Name in the job file. At most one volume of that name exists at a time."""
     label: str
-    """What the provider calls it."""
+    """Name at the provider."""
     volume_id: str = ""
-    """The provider's id; empty: it was ordered and has not been listed yet."""
+    """Id at the provider; empty: it was ordered and has not been listed yet."""
     host: str
     """The machine that its disk is in."""
     gb: float
@@ -56,13 +56,13 @@ class Volume:
     """Charged until it is deleted, whether a machine uses it or not."""
     created_at: float
     used_at: float
-    """When a run last ordered a machine with it. Epoch seconds, like all times here."""
+    """Time at which a run last ordered a machine with it, in epoch seconds like all times here."""
     run_id: str
     """The run that did."""
     missing_at: float | None = None
-    """When the provider's list was first seen to lack it; None: it did not, the last time."""
+    """Time of the first list without it; None: the last list had it."""
     deleted_at: float | None = None
-    """When it was gone; None: it exists, as far as is known."""
+    """Time from which it is known to be gone; None: it exists."""
 
     @property
     def usd_per_month(self) -> float:
@@ -97,7 +97,7 @@ class VolumeOffer:
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeOrder:
-    """What of a rental's order concerns its volume."""
+    """A volume to attach to a rented machine, or to create with it."""
 
     label: str
     gb: int

@@ -29,7 +29,7 @@ from launcher.flow.volumes import (
     must_have_volumes,
     order_volume,
     prefer_volume,
-    tell_without,
+    report_no_volume,
     volume_of,
 )
 from launcher.ports import Ledger, Provider
@@ -208,12 +208,12 @@ def _rent_with(context: RunContext, offer: Offer, volume: VolumeOrder | None) ->
         cancel_order(context, volume)
         reason = f"the order with it was refused: {error}"
     machine = _rent(context, offer, None)
-    tell_without(context, reason)
+    report_no_volume(context, reason)
     return machine
 
 
 def _may_have_rented(error: NoOfferError | ProviderError) -> bool:
-    """Whether a machine, or a volume, may have come of an order in spite of the error."""
+    """Return whether the order may have created a machine, or a volume, in spite of the error."""
     if isinstance(error, NoOfferError):
         return bool(error.ended)
     return isinstance(error, UncertainError | UnreachableError)

@@ -43,15 +43,15 @@ def order_volume(context: RunContext, offer: Offer) -> VolumeOrder | None:
     The row of a new volume is written before the order, so that a launcher that is killed in between leaves
     no volume that the ledger does not know.
     """
-    wanted, able = context.spec.volume, context.services.provider.abilities.volumes
-    if wanted is None or able is None:
+    request, able = context.spec.volume, context.services.provider.abilities.volumes
+    if request is None or able is None:
         return None
     try:
-        return _VolumeSearch(context, wanted, able, offer).order()
+        return _VolumeSearch(context, request, able, offer).order()
     except BudgetError as error:
-        tell_without(context, f"its price does not fit the budget: {error}")
+        report_no_volume(context, f"its price does not fit the budget: {error}")
     except (_NoVolumeError, AuthError, NoOfferError, ProviderError) as error:
-        tell_without(context, str(error))
+        report_no_volume(context, str(error))
     return None
 
 
@@ -60,14 +60,14 @@ def cancel_order(context: RunContext, order: VolumeOrder) -> None:
 
     Should it exist all the same, its label is found in the provider's list.
     """
-    wanted, records = context.spec.volume, context.services.ledger.volumes
-    known = None if wanted is None else records.find(context.run.provider, wanted.name)
+    request, records = context.spec.volume, context.services.ledger.volumes
+    known = None if request is None else records.find(context.run.provider, request.name)
     if not order.volume_id and known is not None and not known.volume_id:
         records.save(replace(known, deleted_at=known.created_at))
 
 
-def tell_without(context: RunContext, reason: str) -> None:
-    """Tell the user that the run goes on without its volume, and why."""
+def report_no_volume(context: RunContext, reason: str) -> None:
+    """Report that the run continues without its volume, and why."""
     name = "" if context.spec.volume is None else context.spec.volume.name
     context.tell(f"without volume {name}, on the machine's own disk: {reason}")
 
@@ -79,13 +79,13 @@ class _NoVolumeError(Exception):
 class _VolumeSearch:
     """The search of one run for its volume, for one offer."""
 
-    def __init__(self, context: RunContext, wanted: DataVolume, able: HasVolumes, offer: Offer) -> None:
-        self._context, self._wanted, self._able, self._offer = context, wanted, able, offer
+    def __init__(self, context: RunContext, request: DataVolume, able: HasVolumes, offer: Offer) -> None:
+        self._context, self._request, self._able, self._offer = context, request, able, offer
         self._records = context.services.ledger.volumes
-        self._label = volume_label(context.services.ledger.id, wanted.name)
+        self._label = volume_label(context.services.ledger.id, request.name)
 
     def order(self) -> VolumeOrder:
-        known = self._records.find(self._context.run.provider, self._wanted.name)
+        known = self._records.find(self._context.run.provider, self._request.name)
         listed = self._listed()
         if listed is not None:
             return self._attached(known, listed)
@@ -94,7 +94,7 @@ class _VolumeSearch:
         return self._created()
 
     def _listed(self) -> ListedVolume | None:
-        """Return the volume of that label; of several, the one that is used, or the oldest."""
+        """Return the volume of that label: one in use before others, then the oldest."""
         found = [one for one in self._able.volumes() if one.label == self._label]
         return min(found, key=lambda one: (not one.in_use, len(one.id), one.id), default=None)
 
@@ -117,29 +117,29 @@ class _VolumeSearch:
             raise _NoVolumeError(f"it is on machine {known.host}, and this run rents {self._offer.host}")
         if listed.in_use:
             raise _NoVolumeError("another machine uses it, or did until a moment ago")
-        if known.gb != self._wanted.gb:
-            sizes = f"it has {known.gb:.0f} GB, and the job asks for {self._wanted.gb}"
+        if known.gb != self._request.gb:
+            sizes = f"it has {known.gb:.0f} GB, and the job asks for {self._request.gb}"
             self._context.tell(f"volume {known.name}: {sizes}; the size of a volume cannot change")
         self._records.save(replace(known, used_at=self._context.now(), run_id=self._context.run.id))
         self._context.tell(f"volume {known.name} is attached: it has what earlier runs kept in $VASTRUN_DATA")
-        return VolumeOrder(label=self._label, gb=self._wanted.gb, volume_id=listed.id)
+        return VolumeOrder(label=self._label, gb=self._request.gb, volume_id=listed.id)
 
     def _created(self) -> VolumeOrder:
-        context, wanted = self._context, self._wanted
-        found = self._able.volume_offer(self._offer.host, wanted.gb)
+        context, request = self._context, self._request
+        found = self._able.volume_offer(self._offer.host, request.gb)
         if found is None:
-            raise _NoVolumeError(f"machine {self._offer.host} has no room for a volume of {wanted.gb} GB")
-        usd_per_month = found.usd_per_gb_month * wanted.gb
-        if usd_per_month > wanted.max_usd_per_month:
-            limit = f"volume.usd_per_month allows ${wanted.max_usd_per_month:.2f}"
+            raise _NoVolumeError(f"machine {self._offer.host} has no room for a volume of {request.gb} GB")
+        usd_per_month = found.usd_per_gb_month * request.gb
+        if usd_per_month > request.max_usd_per_month:
+            limit = f"volume.usd_per_month allows ${request.max_usd_per_month:.2f}"
             raise _NoVolumeError(f"it would cost ${usd_per_month:.2f} a month there, and {limit}")
         now = context.now()
         volume = Volume(
             provider=context.run.provider,
-            name=wanted.name,
+            name=request.name,
             label=self._label,
             host=self._offer.host,
-            gb=wanted.gb,
+            gb=request.gb,
             usd_per_hour=usd_per_month / HOURS_A_MONTH,
             created_at=now,
             used_at=now,
@@ -149,7 +149,7 @@ class _VolumeSearch:
         if not self._records.add(volume, context.services.budgets(now), usd):
             raise _NoVolumeError("another run is creating it")
         context.tell(
-            f"volume {wanted.name} is created on machine {self._offer.host}: ${usd_per_month:.2f} a month "
-            f"until `vastrun reap --provider {context.run.provider} --volume {wanted.name}`"
+            f"volume {request.name} is created on machine {self._offer.host}: ${usd_per_month:.2f} a month "
+            f"until `vastrun reap --provider {context.run.provider} --volume {request.name}`"
         )
-        return VolumeOrder(label=self._label, gb=wanted.gb, offer_id=found.id)
+        return VolumeOrder(label=self._label, gb=request.gb, offer_id=found.id)

@@ -30,7 +30,7 @@ class SqlVolumes:
 
     @property
     def database(self) -> Database:
-        """What it is kept in."""
+        """Return the database of the ledger."""
         return self._db
 
     @retried

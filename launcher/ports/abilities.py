@@ -168,7 +168,7 @@ class Abilities:
     networks: HasNetworks | None = None
     """None: the machines of a run reach each other without."""
     volumes: HasVolumes | None = None
-    """None: it keeps no data beyond a machine's end."""
+    """Its data volumes; None where it has none."""
     replaces_nodes: bool = False
     """It rents a machine for a node of a run whose other nodes train already."""
     why_one_node: str = ""

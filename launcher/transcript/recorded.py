@@ -178,13 +178,13 @@ class _RecordedNetworks(_Through):
 
 class _RecordedVolumes(_Through):
     def volumes(self) -> Sequence[ListedVolume]:
-        said = Said(about={}, answer=list)
-        return self._recorder.call("volumes.volumes", said, lambda: self._real.volumes())
+        call_log = Said(about={}, answer=list)
+        return self._recorder.call("volumes.volumes", call_log, lambda: self._real.volumes())
 
     def volume_offer(self, host: str, gb: int) -> VolumeOffer | None:
-        said = Said(about={"host": host, "gb": gb}, answer=lambda offer: offer)
+        call_log = Said(about={"host": host, "gb": gb}, answer=lambda offer: offer)
         found: VolumeOffer | None = self._recorder.call(
-            "volumes.volume_offer", said, lambda: self._real.volume_offer(host, gb)
+            "volumes.volume_offer", call_log, lambda: self._real.volume_offer(host, gb)
         )
         return found
 

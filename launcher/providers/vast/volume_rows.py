@@ -35,7 +35,7 @@ class VolumeRow:
 
     @classmethod
     def of(cls, row: Any) -> VolumeRow:
-        """Read a row. Raises UnreachableError where it cannot be told which volume it is: it may be ours."""
+        """Read a row. Raises UnreachableError without a readable id, label or machine: it may be ours."""
         volume_id = id_of(row)
         if volume_id is None:
             raise silent("the row of a volume cannot be read")
@@ -80,7 +80,7 @@ class VolumeOfferRow:
 
 
 def _label(value: Any) -> str:
-    """Read a label. Raises ValueError for what is no text: whose volume it is cannot be told."""
+    """Read a label. Raises ValueError for anything but a text: whose volume it is, is unknown."""
     if not isinstance(value, str | None):
         raise ValueError("a label that is no text")
     return text(value)[:LONGEST_LABEL]

@@ -88,8 +88,8 @@ class Volumes:
         except GoneError:
             return
         if answer.get("success") is False:
-            said = answer.get("msg") or answer.get("error")
-            raise ProviderError(f"Vast does not delete volume {volume_id}: {said}")
+            reason = answer.get("msg") or answer.get("error")
+            raise ProviderError(f"Vast does not delete volume {volume_id}: {reason}")
 
 
 def _list(sdk: VastAI) -> Any:

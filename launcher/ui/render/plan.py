@@ -67,13 +67,13 @@ def _request(plan: LaunchPlan) -> str:
 
 
 def _volume(plan: LaunchPlan) -> str:
-    """Show where the job's data volume is, or what it may cost once it is created."""
-    wanted, known = plan.spec.volume, plan.volume
-    if wanted is None:
+    """Show the machine and the price of the job's data volume, or the limit on its price."""
+    request, known = plan.spec.volume, plan.volume
+    if request is None:
         return ""
     if known is None:
-        most = usd(wanted.max_usd_per_month)
-        return f"{wanted.name}, {wanted.gb} GB: created on that machine for at most {most} a month"
+        max_usd = usd(request.max_usd_per_month)
+        return f"{request.name}, {request.gb} GB: created on that machine for at most {max_usd} a month"
     where = "that machine" if known.host == plan.offers[0].host else f"machine {known.host}, not used here"
     return f"{known.name}, {known.gb:.0f} GB: on {where}, {usd(known.usd_per_month)} a month"
 

@@ -103,9 +103,9 @@ class VolumeCost(JsonShape, of=Volume):
     """A data volume and what it costs."""
 
     usd_per_month: float
-    """In 30 days."""
+    """Price of 30 days."""
     usd: float
-    """So far, or in total."""
+    """Cost until now, or until it was deleted."""
 
 
 class Costs(JsonShape):
