@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The lease: gives this instance back by itself, whatever becomes of the launcher.
-# In: VASTRUN_BOX, VASTRUN_INSTANCE, VASTRUN_PROVIDER, LEASE_*; on Vast also CONTAINER_ID and CONTAINER_API_KEY.
+# In: VASTRUN_BOX, VASTRUN_INSTANCE, VASTRUN_PROVIDER, LEASE_*; on Vast also CONTAINER_ID, CONTAINER_API_KEY and
+#     VASTRUN_SSH_KEY, the launcher's public key without its type.
 #     LEASE_AGE_S, where somebody knows: since when it was armed. Else lease.state says so, after a restart.
 # Out: lease.state, lease.log; in the end, no instance.
 # `lease.sh` arms it in the background, once; `lease.sh end INSTANCE BOX` ends that instance now.
@@ -52,14 +53,23 @@ print(u.urlopen(u.Request(sys.argv[2], None, {"Authorization": "Bearer " + os.en
 method=sys.argv[1]), None, 15).read())' "$1" "$url"
 } 2>/dev/null
 
-# The key works when this instance's own row comes back.
-prove() { [[ $(vast GET) == *'"instances":'*'{'* ]]; }
-
 # Vast has agreed before the instance is gone: asked again until this process is ended with it.
 end_instance() {
   if [[ ${VASTRUN_PROVIDER-} == vast ]]; then vast DELETE; return 1; fi
   kill_all "$VASTRUN_INSTANCE"
   cd / && chmod -R u+rwX "$VASTRUN_BOX"; rm -rf "$VASTRUN_BOX"
+}
+
+# The launcher's key is in the home's authorized_keys, and sshd takes it from there. Some images and hosts leave the file,
+# at once or hours later, to other users or writable for them: then sshd refuses it. No link is followed.
+let_in() {
+  local file=.ssh/authorized_keys key="ssh-ed25519 ${VASTRUN_SSH_KEY-}"
+  cd .. && [[ ${VASTRUN_SSH_KEY-} && ! -L .ssh && ! -L $file ]] || return
+  umask 77
+  mkdir -p .ssh
+  grep -qs "^$key" $file || printf '\n%s\n' "$key" >>$file
+  chown -h "$EUID" . .ssh $file
+  chmod go-w . .ssh $file
 }
 
 tell() {
@@ -77,11 +87,14 @@ bury_run() {
 }
 
 watch() {
-  local age limit=$LEASE_LIFE_S reason=$LEASE_LIFE_CAUSE over='' home='' state=proving
+  local age limit=$LEASE_LIFE_S reason=$LEASE_LIFE_CAUSE over='' home='' state=proving pid=
   [[ ${VASTRUN_PROVIDER-} == vast ]] || state=armed
   tell
   while tick; age=$((now - start)); ((age < limit)) && [[ -d $VASTRUN_BOX ]]; do
-    [[ $state == armed ]] || ((age % 3)) || { prove && state=armed && tell; }
+    # In the background, one at a time: a disk that hangs must not keep the lease from ending the box.
+    ((pid && age % 10)) || kill -0 "$pid" || { let_in 9>&- & pid=$!; } 2>/dev/null
+    # The instance's key works when its own row comes back.
+    [[ $state == armed ]] || ((age % 3)) || [[ $(vast GET) != *'"instances":'*'{'* ]] || { state=armed; tell; }
     [[ -e run.lock ]] || ((age < LEASE_SHIP_S)) || shorten "$age" "nothing started in $LEASE_SHIP_S s"
     [[ -e stop ]] || ((age < LEASE_LIFE_S - LEASE_GRACE_S)) || { echo "$LEASE_LIFE_CAUSE" >.stop; ln .stop stop; }
     [[ -e run.lock ]] && flock -ns run.lock [ ! -e run/exit ] && bury_run

@@ -55,6 +55,9 @@ class FakeOutputStore:
     def check(self, run: Run) -> None:
         pass
 
+    def save_start_script(self, run: Run, text: str) -> None:
+        self.home["onstart.sh"] = text.encode()
+
     def pump(self, run: Run, remote: Remote) -> str:
         new = remote.read(layout.LOG, offset=len(self.log)).decode()
         self.log += new

@@ -167,6 +167,15 @@ class NoBoxError(UnreachableError):
     """The machine answers, and has no box: its onstart script did not run, or has not yet."""
 
 
+class KeyNotAttachedError(UnreachableError):
+    """The machine rejects the run's SSH key, and the provider refused to attach it.
+
+    An account or API problem, whatever the machine.
+    """
+
+    cause = Cause.PROVIDER
+
+
 class HostKeyError(UnreachableError):
     """Who answers shows another SSH host key than the box's. Nothing was sent there."""
 

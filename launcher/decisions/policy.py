@@ -25,6 +25,11 @@ ANSWER_S = 300.0
 """Longest wait for a box that runs, as its provider says, to answer."""
 MISTRUST_S = 40.0
 """Longest wait for a box that shows another host key than its log names: it may make its keys late."""
+KEY_S = 30.0
+"""Longest wait for a box that rejects the run's SSH key, which its provider refused to attach.
+
+Its start script, seen to begin 16 s late, adds the key, too.
+"""
 ONSTART_S = 120.0
 """Longest wait for the box of a machine that answers: its onstart script was seen to begin 16 s late."""
 LEASE_PROOF_S = 60.0

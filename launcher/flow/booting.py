@@ -6,14 +6,21 @@ import math
 from dataclasses import dataclass
 
 from launcher.core import Cause, Instance
-from launcher.core.errors import GoneError, HostKeyError, NoBoxError, UnreachableError
+from launcher.core.errors import (
+    GoneError,
+    HostKeyError,
+    KeyNotAttachedError,
+    NoBoxError,
+    ProviderError,
+    UnreachableError,
+)
 from launcher.core.phases import Result
 from launcher.decisions import download_check, offer_check, policy
 from launcher.flow.context import RunContext
 from launcher.flow.lease_end import lost_end
 from launcher.flow.phase_end import PhaseEnd
 from launcher.flow.together import join_network
-from launcher.gate.box_status import lease_of
+from launcher.gate.box_status import NO_LEASE, lease_of, missing_programs
 from launcher.gate.reading import small_file
 from launcher.ports import ChecksIdentity
 from trainer.contract import layout
@@ -44,6 +51,9 @@ class BootTimeouts:
     mistrusted_since: float | None = None
     mistrust: str = ""
     """Why who answers is not believed to be the machine."""
+    rejected_since: float | None = None
+    """It answers and does not accept the run's key, which its provider refused to attach."""
+    rejection: str = ""
     queued_since: float | None = None
     """It waits for its turn."""
     queued_for: str = ""
@@ -98,7 +108,7 @@ class BootTimeouts:
     def answers(self, lease: str, now: float) -> None:
         """Note that the box answered, with its lease in that state."""
         self.lease, self.running_since, self.queued_since, self.blind = lease, None, None, False
-        self.mistrusted_since = self.boxless_since = None
+        self.mistrusted_since = self.boxless_since = self.rejected_since = None
         self.answers_since = self.answers_since or now
 
     def boxless(self, now: float) -> None:
@@ -109,6 +119,12 @@ class BootTimeouts:
         """Note that something answers that is not the machine, or not yet."""
         self.mistrust, self.blind = str(error), False
         self.mistrusted_since = self.mistrusted_since or now
+
+    def rejects(self, error: KeyNotAttachedError, now: float) -> str:
+        """Note that the machine rejects the run's key. Returns what to tell, once."""
+        news = "" if self.rejected_since else str(error)
+        self.rejection, self.rejected_since = str(error), self.rejected_since or now
+        return news
 
     def unseen(self, why: str, now: float) -> str:
         """Note that nobody could look: only the longest limit goes on.
@@ -130,6 +146,7 @@ class BootTimeouts:
             (self.queued_since, policy.QUEUE_S, f"its turn did not come ({self.queued_for})"),
             (self.answers_since, policy.LEASE_PROOF_S, f"the lease is not armed but {self.lease}"),
             (self.boxless_since, policy.ONSTART_S, "it answers, but its onstart script did not run"),
+            (self.rejected_since, policy.KEY_S, self.rejection),
             (self.mistrusted_since, policy.MISTRUST_S, self.mistrust),
             (self.running_since, policy.ANSWER_S, "it runs but does not answer"),
             (self.moved_at, policy.STILL_S, f"it makes no progress ({self.progress})"),
@@ -154,24 +171,33 @@ def boot(context: RunContext) -> PhaseEnd:
             if lease == "armed":
                 _note_time(context, timeouts)
                 return _accepted(context)
+            if lease == NO_LEASE and (end := _not_started(context)) is not None:
+                return end
             timeouts.answers(lease, context.now())
         except (UnreachableError, GoneError) as error:
             context.hang_up()
             if isinstance(error, GoneError) and context.is_gone():
                 return lost_end(context, "while it booted")
-            # Why it does not answer decides how long that may go on: see `late`.
-            if isinstance(error, HostKeyError):
-                timeouts.mistrusts(error, context.now())
-            elif isinstance(error, NoBoxError):
-                timeouts.boxless(context.now())
-            elif error.cause is Cause.PROVIDER:
-                if news := timeouts.unseen(str(error), context.now()):
-                    context.tell(news)
-            else:
-                _tell_progress(context, timeouts)
+            _note_silence(context, timeouts, error)
         timeouts.watched = True
         context.wait(_pause_s(timeouts, context.now()))
     return PhaseEnd(result=Result.FAILED, cause=_cause_of(timeouts), detail=late)
+
+
+def _note_silence(context: RunContext, timeouts: BootTimeouts, error: ProviderError) -> None:
+    """Note why the machine does not answer, which decides how long that may go on: see `late`."""
+    if isinstance(error, HostKeyError):
+        timeouts.mistrusts(error, context.now())
+    elif isinstance(error, KeyNotAttachedError):
+        if news := timeouts.rejects(error, context.now()):
+            context.tell(news)
+    elif isinstance(error, NoBoxError):
+        timeouts.boxless(context.now())
+    elif error.cause is Cause.PROVIDER:
+        if news := timeouts.unseen(str(error), context.now()):
+            context.tell(news)
+    else:
+        _tell_progress(context, timeouts)
 
 
 def _pause_s(timeouts: BootTimeouts, now: float) -> float:
@@ -183,7 +209,7 @@ def _pause_s(timeouts: BootTimeouts, now: float) -> float:
 
 def _cause_of(timeouts: BootTimeouts) -> Cause:
     """A host is not blamed for a provider that could not be asked about it, or that has given none."""
-    if timeouts.blind:
+    if timeouts.blind or timeouts.rejected_since is not None:
         return Cause.PROVIDER
     return Cause.HOST if timeouts.queued_since is None else Cause.NO_OFFER
 
@@ -261,6 +287,15 @@ def _tell_progress(context: RunContext, timeouts: BootTimeouts) -> None:
             timeouts.told_queued_for = machine.note
     elif news := timeouts.silent(machine, now):
         context.tell(news)
+
+
+def _not_started(context: RunContext) -> PhaseEnd | None:
+    """Return the end of a run whose image lacks what its start needs. No other machine would do better."""
+    missing = missing_programs(small_file(context.remote(), layout.ONSTART_ERRORS))
+    if not missing:
+        return None
+    detail = f"the image lacks {', '.join(missing)}, which the lease needs to start"
+    return PhaseEnd(result=Result.FAILED, cause=Cause.SETUP, detail=detail)
 
 
 def _lease_state(context: RunContext) -> str:

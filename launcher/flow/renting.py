@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 
 from launcher.config import read_job
 from launcher.core import Instance, Meter, Offer, Phase, Rental, RentalOrder, VolumeOrder, bills
@@ -10,6 +11,7 @@ from launcher.core.errors import (
     BusyError,
     NoOfferError,
     ProviderError,
+    StorageError,
     UncertainError,
     UnreachableError,
     UsageError,
@@ -220,8 +222,12 @@ def _may_have_rented(error: NoOfferError | ProviderError) -> bool:
 
 
 def _rent(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Instance:
+    order, provider = _order(context, offer, volume), context.services.provider
+    if (described := provider.abilities.start_script) is not None:
+        with suppress(StorageError):
+            context.services.output_store.save_start_script(context.run, described.start_script(order))
     try:
-        return context.services.provider.rent(_order(context, offer, volume))
+        return provider.rent(order)
     finally:
         context.last_order_at = context.now()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
@@ -12,6 +13,12 @@ from trainer.contract.outcome import ExitCode, Moment, Name, RankNumber, Seconds
 from trainer.contract.records import AtMost, Between, Formerly, RecordError, Text, read_json
 
 Lease = Literal["armed", "proving", "ending", "dead", "none"]
+
+NO_LEASE = "not there"
+NEEDED_TO_START = ("bash", "base64", "gzip", "flock", "mv")
+"""Programs without which a container's start arms no lease."""
+_NOT_FOUND = re.compile(r"\b(\w{1,20}): (?:command )?not found", re.ASCII)
+"""As bash, dash and busybox say it."""
 
 _Bytes = Annotated[int, Between(0, 2**53)]
 
@@ -78,8 +85,14 @@ def lease_of(state_file: bytes) -> str:
     facts: dict[str, Any] = dict(
         line.split("=", 1) for line in state_file.decode("utf-8", "replace").split("\n") if "=" in line
     )
-    state = facts.get("state", "not there")
-    return state if state in get_args(Lease) else "not there"
+    state = facts.get("state", NO_LEASE)
+    return state if state in get_args(Lease) else NO_LEASE
+
+
+def missing_programs(errors: bytes) -> list[str]:
+    """Read which programs the shell did not find when the box was started, from `onstart.err`."""
+    found = _NOT_FOUND.findall(errors.decode("utf-8", "replace"))
+    return [name for name in NEEDED_TO_START if name in found]
 
 
 def _rank_status(rank: _Rank) -> RankStatus:

@@ -26,6 +26,7 @@ class Allowance:
 SMALL_FILES: Mapping[str, int] = {
     layout.EXIT: 64,
     layout.LEASE_STATE: 4 << 10,
+    layout.ONSTART_ERRORS: 1 << 16,
     f"{layout.CHECKPOINTS}/latest.json": 4 << 10,
     layout.STEPS: 1 << 18,
     layout.LEASE_LOG: 1 << 20,

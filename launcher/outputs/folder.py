@@ -20,6 +20,8 @@ OWN, DETAILS = "outputs", "details"
 """Folders here: the user's own files, and everything that only a search for a fault needs."""
 TRANSCRIPT = "transcript.jsonl"
 """Beside them: what launchers asked and decided. Nothing of a box comes to lie at its place."""
+START_SCRIPT = "onstart.sh"
+"""Beside them: what the machine was sent to run at each start, unpacked; not a box's file either."""
 _FILES: Mapping[str, str] = {
     layout.LOG: "log.txt",
     layout.METRICS: "metrics.jsonl",
@@ -80,6 +82,11 @@ class Outputs:
     def transcript(self) -> Path:
         """What its launchers asked, heard and decided; also of runs before that brought nothing here."""
         return self.folder / TRANSCRIPT
+
+    @property
+    def start_script(self) -> Path:
+        """What the machine was sent to run at each start; missing where its provider sends nothing."""
+        return self.folder / START_SCRIPT
 
     @property
     def checkpoints(self) -> Path | None:

@@ -42,6 +42,7 @@ class Contents:
     scores: Mapping[str, float] = field(default_factory=dict)
     curves: tuple[Curve, ...] = ()
     has_transcript: bool = False
+    has_start_script: bool = False
 
 
 Index = Callable[[Run, Contents, float], Mapping[str, str]]
@@ -81,6 +82,7 @@ def contents_of(run: Run) -> Contents:
         scores=(outcome.scores if outcome else None) or {},
         curves=_curves(outputs.path(layout.METRICS)),
         has_transcript=outputs.transcript.is_file(),
+        has_start_script=outputs.start_script.is_file(),
     )
 
 

@@ -16,7 +16,7 @@ from launcher.gate.budget import ExchangeBudget
 from launcher.outputs.checkpoints import continue_copy
 from launcher.outputs.collecting import collect
 from launcher.outputs.fetching import fetch
-from launcher.outputs.folder import Outputs
+from launcher.outputs.folder import START_SCRIPT, Outputs
 from launcher.outputs.index import Index, contents_of
 from launcher.outputs.logcopy import pump
 from launcher.outputs.metricscopy import grow_metrics
@@ -59,6 +59,11 @@ class FolderStore:
             must_be_free(out, run.id)
             claim(out, run.id)
         need_space(out, 0)
+
+    def save_start_script(self, run: Run, text: str) -> None:
+        out = Path(run.out_dir)
+        with storing(out):
+            _write(out, {START_SCRIPT: text})
 
     def pump(self, run: Run, remote: Remote) -> str:
         out = Path(run.out_dir)

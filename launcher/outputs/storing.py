@@ -12,7 +12,7 @@ from pathlib import Path
 
 from launcher.core.errors import NoRoomError, StorageError, UsageError
 from launcher.gate.manifest import OWNER
-from launcher.outputs.folder import TRANSCRIPT
+from launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
 from trainer.contract.outcome import FileSum
 
 _NO_SUCH_PLACE = frozenset(
@@ -55,7 +55,7 @@ def must_be_free(out: Path, run_id: str) -> None:
 
 def _marks(out: Path) -> set[Path]:
     """What a run puts into its folder before anything comes home."""
-    return {out / OWNER, out / IGNORE, out / TRANSCRIPT}
+    return {out / OWNER, out / IGNORE, out / TRANSCRIPT, out / START_SCRIPT}
 
 
 def _has_nothing(out: Path) -> bool:

@@ -169,6 +169,10 @@ class OutputStore(Protocol):
         """
         ...
 
+    def save_start_script(self, run: Run, text: str) -> None:
+        """Keep the text that the run's machine is sent to run at each start."""
+        ...
+
     def pump(self, run: Run, remote: Remote) -> str:
         """Log text that is new since the last call, by any process; it is on disk before it is returned."""
         ...

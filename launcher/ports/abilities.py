@@ -13,6 +13,7 @@ from launcher.core import (
     Instance,
     ListedVolume,
     MachineEnd,
+    RentalOrder,
     Run,
     RunNetwork,
     VolumeOffer,
@@ -77,6 +78,14 @@ class HasBills(Protocol):
 
         Raises AuthError, ProviderError.
         """
+        ...
+
+
+class HasStartScript(Protocol):
+    """A provider whose machines run a text of ours at each start."""
+
+    def start_script(self, order: RentalOrder) -> str:
+        """Return that text as a person reads it. Holds no secret."""
         ...
 
 
@@ -171,5 +180,6 @@ class Abilities:
     """Its data volumes; None where it has none."""
     replaces_nodes: bool = False
     """It rents a machine for a node of a run whose other nodes train already."""
+    start_script: HasStartScript | None = None
     why_one_node: str = ""
     """Why a run can have no more than one machine there, or only on few hosts, where that is so."""

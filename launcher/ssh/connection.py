@@ -9,7 +9,7 @@ import secrets
 import shlex
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,10 @@ class KeyRefusedError(UnreachableError):
     """The machine answers, and does not accept our key."""
 
 
+def _ignore(_accepted: bool) -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConnectTimeouts:
     """How long a silent machine is waited for."""
@@ -52,6 +56,11 @@ class Login:
     hosts: KnownHosts
     user: str = "root"
     timeouts: ConnectTimeouts = ConnectTimeouts()
+    on_key: Callable[[bool], None] = _ignore
+    """Called with True when the machine accepts the key, with False when no address does and one rejects it.
+
+    What it raises then is the error of the connection.
+    """
 
 
 class Connection:
@@ -117,7 +126,10 @@ class Connection:
                 self.auth_failures += isinstance(error, KeyRefusedError)
             else:
                 self.address = address
+                self._login.on_key(True)
                 return transport
+        if any(isinstance(error, KeyRefusedError) for _, error in faults):
+            self._login.on_key(False)
         raise _summed_up(faults)
 
     def _dial(self, address: Address, key: PKey) -> Transport:

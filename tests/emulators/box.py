@@ -34,6 +34,10 @@ class Program:
     """The onstart text is given to /bin/sh, whatever its first line says."""
     addresses: Sequence[str] = ()
     """What `hostname -I` shows; empty: what it shows on this computer. A container has its own."""
+    keys_flaw: str = ""
+    """How the host leaves `~/.ssh`, at the start and whenever keys are written: `modes`: others may write it;
+    `owner`: it is another user's, where the box may give files away.
+    """
     session_env: Mapping[str, str] = field(default_factory=dict)
     """Seen by whoever logs in, too."""
 

@@ -26,6 +26,7 @@ _GRACE_S = 0.15
 _NEVER_RAN = 125
 """The exit code of `docker run` where the container did not start."""
 _KILLED = 137
+_STRANGER = 12345
 
 
 class ContainerBox:
@@ -46,14 +47,16 @@ class ContainerBox:
         self._exit_code: int | None = None
         self._over = True
         self._stdin: object = None
+        self._keys_flaw = ""
 
     def start(self, program: Program, keys: Sequence[str]) -> None:
         self._starts += 1
         self._exit_code, self._over = None, False
+        self._keys_flaw = program.keys_flaw
         self._calls.submit(self._start, program, tuple(keys), self._starts)
 
     def authorize(self, keys: Sequence[str]) -> None:
-        self._calls.submit(self._put, _ssh_files(keys))
+        self._calls.submit(self._put, _ssh_files(keys), self._keys_flaw)
 
     def mount(self, folder: Path, path: str) -> None:
         """A container does not see it: its data stay in it."""
@@ -99,7 +102,8 @@ class ContainerBox:
             if self._container is None:
                 self._container = self._create(program)
             if program.ssh:
-                self._put(self._files(program, keys))
+                self._put(self._files(program))
+                self._put(_ssh_files(keys), self._keys_flaw)
                 self._stdin = self._container.attach_socket(params={"stdin": 1, "stream": 1})
             self._container.start()
         except APIError as error:
@@ -145,19 +149,18 @@ class ContainerBox:
         self._notes.clear()
         self._over = True
 
-    def _files(self, program: Program, keys: Sequence[str]) -> Mapping[str, tuple[str, int]]:
+    def _files(self, program: Program) -> Mapping[str, tuple[str, int]]:
         onstart = f"#!/bin/sh\n{program.onstart}" if program.by_sh and program.onstart else program.onstart
         return {
             ".launch": (_INIT.read_text(), 0o755),
             "usr/local/bin/nvidia-smi": (nvidia_smi(self._graphics), 0o755),
             "root/onstart.sh": (onstart, 0o700),
-            **_ssh_files(keys),
             **_session_files(program),
         }
 
-    def _put(self, files: Mapping[str, tuple[str, int]]) -> None:
+    def _put(self, files: Mapping[str, tuple[str, int]], keys_flaw: str = "") -> None:
         if self._container:
-            self._container.put_archive("/", _archive(files))
+            self._container.put_archive("/", _archive(files, keys_flaw))
 
 
 def _ssh_files(keys: Sequence[str]) -> Mapping[str, tuple[str, int]]:
@@ -170,13 +173,17 @@ def _session_files(program: Program) -> Mapping[str, tuple[str, int]]:
     return {"etc/environment": (lines, 0o644)} if lines else {}
 
 
-def _archive(files: Mapping[str, tuple[str, int]]) -> bytes:
-    """Owned by root; a folder of one's own where there is none."""
+def _archive(files: Mapping[str, tuple[str, int]], keys_flaw: str) -> bytes:
+    """Owned by root, but for a flaw; a folder of one's own where there is none."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for path, (text, mode) in files.items():
             content = text.encode()
             entry = tarfile.TarInfo(path)
             entry.size, entry.mode, entry.mtime = len(content), mode, int(time.time())
+            if keys_flaw == "modes":
+                entry.mode = 0o666
+            elif keys_flaw == "owner":
+                entry.uid = entry.gid = _STRANGER
             archive.addfile(entry, io.BytesIO(content))
     return packed.getvalue()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from launcher.providers.vast.key_access import VARIABLE as KEY_VARIABLE
 from tests.emulators.account import Account
 from tests.emulators.behaviour import Behaviour
 from tests.emulators.box import Box, Graphics, Program
-from tests.emulators.faults import SSH, Faults
+from tests.emulators.faults import KEYS, SSH, Faults
 from tests.emulators.gateway import Gateway, Mood
 from tests.emulators.instance import SSH_PORT, Instance
 from tests.emulators.offer_rows import LOOPBACK
@@ -19,6 +21,8 @@ from tests.emulators.sshd import Sshd
 PROXY = "proxy"
 _NOISE = "Error: remote port forwarding failed for listen port {port}\n"
 _SLOW = 200_000.0
+_FLAWS = {"key_modes_wrong": "modes", "key_owner": "owner"}
+_WITHOUT_KEY = ("attach_denied", "attach_lost")
 _MOODS = {
     "ssh_refused": {PROXY: Mood.REFUSING, SSH_PORT: Mood.REFUSING},
     "ssh_silent": {PROXY: Mood.SILENT, SSH_PORT: Mood.SILENT},
@@ -77,7 +81,9 @@ class Containers:
         if fault and fault.name == "ssh_impostor":
             self._mislead(instance)
         denied = fault is not None and fault.name == "ssh_denied"
-        instance.box.start(self._program(instance, quirk), [] if denied else list(instance.ssh_keys.values()))
+        flaw = self._faults.first(KEYS, instance.place)
+        program = replace(self._program(instance, quirk), keys_flaw=_FLAWS[flaw.name] if flaw else "")
+        instance.box.start(program, [] if denied else list(instance.ssh_keys.values()))
         if quirk == "log_noise":
             self._make_noise(instance)
 
@@ -168,7 +174,10 @@ class Containers:
         }
         if with_key and self._behaviour.word("box.key") == "present":
             injected["CONTAINER_API_KEY"] = instance.api_key
-        return {**self._account.secrets, **instance.rental.variables, **injected}
+        ordered = dict(instance.rental.variables)
+        if any(self._faults.waiting(name, instance.place) for name in _WITHOUT_KEY):
+            ordered.pop(KEY_VARIABLE, None)
+        return {**self._account.secrets, **ordered, **injected}
 
     def _shown_id(self, instance: Instance) -> str:
         right = self._behaviour.word("box.container_id") == "the machine's id"

@@ -13,6 +13,8 @@ HARDWARE = "hardware"
 ROW = "row"
 SSH = "ssh"
 LATE = "late ssh"
+KEYS = "keys"
+ATTACH = "attach"
 RUNNING = "running"
 STATE = "state"
 DESTROY = "destroy"
@@ -87,6 +89,11 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "direct_refused": (SSH, "the direct address resets connections, the proxy works"),
     "direct_silent": (SSH, "the direct address times out, the proxy works"),
     "ssh_denied": (SSH, "no key is accepted"),
+    "key_modes_wrong": (KEYS, "whenever keys are written, others may write authorized_keys and ~/.ssh"),
+    "key_owner": (KEYS, "whenever keys are written, authorized_keys and ~/.ssh are another user's"),
+    "attach_refused": (ATTACH, "400, no key is attached to the instance"),
+    "attach_denied": (ATTACH, "403, the API key may not attach keys; nor is there a key in the environment"),
+    "attach_lost": (ATTACH, "200, and nothing is done; nor is there a key in the environment"),
     "ssh_impostor": (SSH, "somebody else's sshd answers at both addresses"),
     "outbid": (RUNNING, "somebody takes the GPU after `seconds` of running"),
     "host_offline": (RUNNING, "the host is gone, actual_status offline"),

@@ -218,7 +218,12 @@ def attach_key(world: World, call: Call) -> Reply:
     word = world.behaviour.word("key.attach")
     if not instance.runs and word != "200 success":
         raise ApiError(refused(word))
-    world.instances.attach_key(instance, key)
+    if world.faults.take("attach_refused", instance.place):
+        raise refusal(400, "invalid_args", "error 400/3510: the key cannot be attached")
+    if world.faults.take("attach_denied", instance.place):
+        raise refusal(403, "forbidden", "no permission: api.instance.attach_ssh")
+    if not world.faults.take("attach_lost", instance.place):
+        world.instances.attach_key(instance, key)
     return reply({"success": True, "msg": "SSH key added to instance."})
 
 

@@ -27,6 +27,8 @@ _SFTP_SERVERS = (
 )
 _END_S = 20.0
 _COMMAND_S = 10
+_STRANGER = 12345
+"""A user's number that nobody here has."""
 _FOLDERS = ("root/.ssh", "etc/ssh", "workspace", "bin")
 
 _SSHD_CONFIG = """\
@@ -89,10 +91,12 @@ class ProcessBox:
     _mounts: dict[str, Path] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
     _listener: socket.socket | None = None
+    _keys_flaw: str = ""
 
     def start(self, program: Program, keys: Sequence[str]) -> None:
         self._wait()
         self._furnish(program)
+        self._keys_flaw = program.keys_flaw
         self.authorize(keys)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         plan = self.root / "plan.json"
@@ -115,6 +119,8 @@ class ProcessBox:
         part.parent.mkdir(parents=True, exist_ok=True)
         part.write_text("".join(f"{key.strip()}\n" for key in keys))
         part.chmod(0o600)
+        if self._keys_flaw:
+            _spoil(part, self._keys_flaw)
         part.replace(part.with_name("authorized_keys"))
 
     def mount(self, folder: Path, path: str) -> None:
@@ -184,6 +190,8 @@ class ProcessBox:
             "command": command,
             "ends_with_command": bool(program.entrypoint),
             "ssh_server": self._ssh_server(sshd_fd) if program.ssh else [],
+            "safe_folder": ssh_servers.SAFE_FOLDER,
+            "strict": list(ssh_servers.STRICT) if ssh_servers.sshd() else [],
             "serves_one": ssh_servers.sshd() is not None,
             "sshd_fd": sshd_fd,
         }
@@ -248,6 +256,16 @@ class ProcessBox:
         if self._listener:
             self._listener.close()
             self._listener = None
+
+
+def _spoil(keys: Path, flaw: str) -> None:
+    """Without root's rights no file is given away: others may write it instead."""
+    if flaw == "owner" and os.geteuid() == 0:
+        os.chown(keys, _STRANGER, _STRANGER)
+        os.chown(keys.parent, _STRANGER, _STRANGER)
+    else:
+        keys.chmod(0o666)
+        keys.parent.chmod(0o777)
 
 
 _privilege_separation = threading.Lock()

@@ -22,6 +22,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _CLONE_NEWNS = 0x00020000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 12, 1 << 14, 1 << 18
 _OWN = ("workspace", "etc/ssh", "etc/environment")
+_HOME = "root"
 _GRACE_S = 0.15
 """A box that asks for its own end still gets the answer."""
 
@@ -32,7 +33,8 @@ def main() -> int:
         plan = json.load(file)
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    _seclude(libc, plan["root"])
+    if _seclude(libc, plan["root"], plan["safe_folder"]):
+        plan["ssh_server"] += plan["strict"]
     signal.signal(signal.SIGCHLD, lambda *_: None)
     wake, wake_writer = os.pipe()
     os.set_blocking(wake_writer, False)
@@ -64,14 +66,20 @@ def _listener(plan: Mapping[str, Any], log: int) -> socket.socket | None:
     return None
 
 
-def _seclude(libc: ctypes.CDLL, root: str) -> None:
-    """Puts the box's own folders where a container has them, if that is allowed here."""
+def _seclude(libc: ctypes.CDLL, root: str, safe_folder: str) -> bool:
+    """Puts the box's own folders where a container has them, if that is allowed here.
+
+    Whether its home lies in the safe folder as well, so that sshd can be strict about modes.
+    """
     with contextlib.suppress(OSError):
         os.makedirs("/workspace", exist_ok=True)  # noqa: PTH103
-    if libc.unshare(_CLONE_NEWNS) == 0:
-        libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
-        for name in _OWN:
-            libc.mount(f"{root}/{name}".encode(), f"/{name}".encode(), None, _MS_BIND, None)
+    if libc.unshare(_CLONE_NEWNS) != 0:
+        return False
+    libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
+    for name in _OWN:
+        libc.mount(f"{root}/{name}".encode(), f"/{name}".encode(), None, _MS_BIND, None)
+    home: int = libc.mount(f"{root}/{_HOME}".encode(), safe_folder.encode(), None, _MS_BIND, None)
+    return home == 0
 
 
 def _serve(

@@ -10,6 +10,11 @@ import sys
 from pathlib import Path
 
 _FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")
+SAFE_FOLDER = "/mnt"
+"""Where sshd sees a home: with StrictModes it takes no key from below /tmp, which others may write."""
+STRICT = ("-o", "StrictModes=yes", "-o", f"AuthorizedKeysFile={SAFE_FOLDER}/.ssh/authorized_keys")
+"""Words of its command line where a home is mounted there."""
+_STRICT_SSHD = Path(__file__).with_name("strict_sshd.py")
 _STAND_IN = Path(__file__).with_name("ssh_stand_in.py")
 
 
@@ -36,6 +41,11 @@ def may_hand_out_terminals() -> bool:
     finally:
         os.close(leader)
         os.close(terminal)
+
+
+def strictly(home: Path, command: list[str]) -> list[str]:
+    """The command of a server, with StrictModes where the home may be mounted at SAFE_FOLDER."""
+    return [sys.executable, "-I", "-S", str(_STRICT_SSHD), str(home), SAFE_FOLDER, *STRICT, "--", *command]
 
 
 def stand_in(

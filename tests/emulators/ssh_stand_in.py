@@ -84,6 +84,7 @@ class Server(paramiko.ServerInterface):
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         """Read anew each time: keys come and go while the server runs."""
         with contextlib.suppress(OSError):
+            _must_be_strict(self._settings.authorized_keys)
             known = [line.split()[:2] for line in self._settings.authorized_keys.read_text().splitlines()]
             if username == self._settings.account.pw_name and [key.get_name(), key.get_base64()] in known:
                 self._log("Accepted publickey")
@@ -139,6 +140,14 @@ class Server(paramiko.ServerInterface):
             bufsize=0,
             start_new_session=True,
         )
+
+
+def _must_be_strict(keys: Path) -> None:
+    """Raises PermissionError where the file, ~/.ssh or the home is another user's or others may write it."""
+    for path in (keys, keys.parent, keys.parent.parent):
+        status = path.stat()
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
+            raise PermissionError(f"bad ownership or modes for {path}")
 
 
 def _serve(channel: paramiko.Channel, process: subprocess.Popen[bytes]) -> None:

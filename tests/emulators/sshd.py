@@ -19,7 +19,7 @@ _CONFIG = """\
 ListenAddress 127.0.0.1
 Port {port}
 HostKey {folder}/host_key
-AuthorizedKeysFile {folder}/authorized_keys
+AuthorizedKeysFile {folder}/home/.ssh/authorized_keys
 PidFile none
 StrictModes no
 PermitRootLogin prohibit-password
@@ -46,6 +46,7 @@ class Sshd:
         self.user = ssh_servers.user()
         self.home = folder / "home"
         """Of those who log in: its `.bashrc` is read before every command."""
+        self.keys = self.home / ".ssh/authorized_keys"
         self.address = ("127.0.0.1", 0)
         self._place = socket.socket()
         """Keeps the port, also while no server listens there: nobody else comes to answer."""
@@ -53,8 +54,8 @@ class Sshd:
 
     def __enter__(self) -> Sshd:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self.home.mkdir(exist_ok=True)
-        (self._folder / "authorized_keys").touch(mode=0o600)
+        self.keys.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.keys.touch(mode=0o600)
         if not (self._folder / "host_key").exists():
             self.new_host_key()
         if not self.address[1]:
@@ -67,6 +68,14 @@ class Sshd:
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         self.stop()
         self._place.close()
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether it refuses keys that others may write; OpenSSH's needs the right to mount."""
+        if self._sshd is None:
+            return True
+        assert self._process is not None
+        return b"StrictModes=yes" in Path(f"/proc/{self._process.pid}/cmdline").read_bytes()
 
     @property
     def fingerprint(self) -> str:
@@ -86,7 +95,7 @@ class Sshd:
 
     def authorize(self, public_key: str) -> None:
         """One more key is let in."""
-        with (self._folder / "authorized_keys").open("a", encoding="ascii") as file:
+        with self.keys.open("a", encoding="ascii") as file:
             file.write(public_key.strip() + "\n")
 
     def new_host_key(self) -> None:
@@ -129,13 +138,13 @@ class Sshd:
         server = [sshd, "-f", str(config)]
         if not subprocess.run([*server, *_LENIENT, "-t"], capture_output=True).returncode:
             server += _LENIENT
-        return [*server, "-D", "-e"]
+        return ssh_servers.strictly(self.home, [*server, "-D", "-e"])
 
     def _stand_in(self, port: int) -> list[str]:
         return ssh_servers.stand_in(
             f"--port={port}",
             host_key=self._folder / "host_key",
-            authorized_keys=self._folder / "authorized_keys",
+            authorized_keys=self.keys,
             home=self.home,
             log_logins=True,
         )

@@ -146,3 +146,19 @@ def test_it_shows_the_host_key_that_it_was_given_last(server: Sshd, log_in: Open
     server.start()
     after = log_in().get_remote_server_key()
     assert (before == after, after.fingerprint) == (False, server.fingerprint)
+
+
+@pytest.mark.parametrize("loose", ["keys", "keys.parent", "home"])
+def test_a_key_that_others_may_write_is_not_accepted(
+    server: Sshd, key: Path, log_in: Open, loose: str
+) -> None:
+    if not server.is_strict:
+        pytest.skip("this computer does not allow to mount a home in a safe folder")
+    server.authorize(public(key))
+    path = {"keys": server.keys, "keys.parent": server.keys.parent, "home": server.home}[loose]
+    mode = path.stat().st_mode
+    path.chmod(0o777)
+    with pytest.raises(paramiko.AuthenticationException):
+        log_in()
+    path.chmod(mode)
+    log_in()

@@ -6,6 +6,8 @@ set -u
 
 load() { source "$BATS_TEST_DIRNAME/$1.bash"; }
 bats_require_minimum_version() { :; }
+# skip WHY: the test ends, and counts as passed.
+skip() { exit 0; }
 
 # run [!] COMMAND...: its output is $output, its exit code $status; with !, it has to fail.
 run() {

@@ -9,6 +9,7 @@ import unicodedata
 LEASE_SCRIPT = "lease.sh"
 LEASE_STATE = "lease.state"
 LEASE_LOG = "lease.log"
+ONSTART_ERRORS = "onstart.err"
 
 INBOX_BUNDLE = "inbox/bundle.tar.gz"
 INBOX_SECRETS = "inbox/secrets.env"

@@ -33,7 +33,7 @@ from launcher.providers.docker.offers import hardware_of, offers_for
 from launcher.providers.docker.rows import Container, owner_of
 from launcher.providers.hardware import of_all_nodes
 from launcher.providers.identity import LoggedKeys
-from launcher.providers.onstart import BOX
+from launcher.providers.onstart import BOX, readable_text
 from launcher.ssh.connection import Login
 from launcher.ssh.hosts import KnownHosts
 from launcher.ssh.keys import KeyRing
@@ -85,7 +85,11 @@ class DockerProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(keys=self, description=self, replaces_nodes=True)
+        return Abilities(keys=self, description=self, start_script=self, replaces_nodes=True)
+
+    def start_script(self, order: RentalOrder) -> str:
+        """Return what the container runs at each start, unpacked. Holds no secret."""
+        return readable_text(order.onstart)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return the daemon's computer; with GPUs and several nodes, a part of it for each.

@@ -20,7 +20,7 @@ from launcher.core import (
     RentalOrder,
     run_id_in,
 )
-from launcher.core.errors import GoneError, IncompleteListError, NoOfferError, ProviderError, UnreachableError
+from launcher.core.errors import GoneError, IncompleteListError, NoOfferError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.decisions.job_shape import shape_of, steps_of
 from launcher.decisions.market_report import MarketReport
@@ -30,12 +30,13 @@ from launcher.ports import Abilities, Clock, Remote
 from launcher.ports.team import CallBook, SecretStore
 from launcher.providers import ProviderContext
 from launcher.providers.identity import LoggedKeys
-from launcher.providers.onstart import BOX
+from launcher.providers.onstart import BOX, readable_text
 from launcher.providers.vast import account as accounts
 from launcher.providers.vast import boot, charges, market, renting
 from launcher.providers.vast.addresses import DirectAddresses
 from launcher.providers.vast.api import SERVER, VastAccount, VastApi
 from launcher.providers.vast.instance_row import InstanceRow, has_our_label, id_of
+from launcher.providers.vast.key_access import VARIABLE, KeyAccess
 from launcher.providers.vast.latest import Latest
 from launcher.providers.vast.limits import LIMITS, FileBook, Limiter
 from launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
@@ -96,7 +97,7 @@ class VastProvider:
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._login = account.login
         self._seed = Random().random()
-        self._opened: set[str] = set()
+        self._access = KeyAccess(self._api, clock)
         self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
         """Of each run, however often it was connected to."""
         self._offline_since: dict[str, float] = {}
@@ -122,6 +123,7 @@ class VastProvider:
             networks=self._overlays,
             volumes=self._volumes,
             replaces_nodes=True,
+            start_script=self,
             why_one_node=WHY_ONE_NODE,
         )
 
@@ -137,7 +139,15 @@ class VastProvider:
 
     def request(self, order: RentalOrder) -> dict[str, Any]:
         """Return what Vast is asked for when that is rented. Holds no secret."""
-        return renting.request(order, self._env)
+        return renting.request(order, self._variables(order.label))
+
+    def start_script(self, order: RentalOrder) -> str:
+        """Return what the machine is sent to run at each start, unpacked. Holds no secret."""
+        return readable_text(order.onstart)
+
+    def _variables(self, label: str) -> dict[str, str]:
+        """Variables of a run's machine besides its order's. Without spaces: the key's type is left out."""
+        return {**self._env, VARIABLE: self.public_key(label).split()[1]}
 
     def public_key(self, label: str) -> str:
         """Return the SSH key, as Vast is handed it, of the run that the label names."""
@@ -213,11 +223,12 @@ class VastProvider:
         offer_id = order.offer.id
         if offer_id in self._taken and self._taken[offer_id] >= self._listed.get(offer_id, -math.inf):
             raise NoOfferError("another run of this launcher took it")
+        variables = self._variables(order.label)
         self._overlays.make(order)
         if self._crowd:
             self._taken[offer_id] = math.inf
         try:
-            return renting.rent(self._api, order, self._env, self._clock, self._newest_row)
+            return renting.rent(self._api, order, variables, self._clock, self._newest_row)
         finally:
             if self._crowd:
                 self._taken[offer_id] = self._clock.now()
@@ -330,25 +341,18 @@ class VastProvider:
     def _shell(self, row: InstanceRow, run_id: str, addresses: Sequence[tuple[str, int]]) -> Remote:
         """`run_id`: whose machine it is, whatever its label is by now."""
         key = self._keys.pair(run_id)
-        self._let_in(row, key.public)
+        self._access.attach(row, key.public)
         known = KnownHosts(self._keys.known_hosts(run_id, row.id), vouch=lambda: self._logged.of(row.id))
         return SshRemote(
-            Login(addresses=addresses, key=key, hosts=known, user=self._login),
+            Login(
+                addresses=addresses,
+                key=key,
+                hosts=known,
+                user=self._login,
+                on_key=lambda accepted: self._access.note(row.id, accepted=accepted),
+            ),
             root=BOX,
             env={},
             is_gone=lambda: self._row(row.id)[0] is None,
             noise=self._noise[run_id],
         )
-
-    def _let_in(self, row: InstanceRow, public_key: str) -> None:
-        """The key was handed to Vast, once. Whether it opens the box, SSH itself tells."""
-        if row.id in self._opened:
-            return
-        try:
-            self._api.attach_key(row.id, public_key)
-        except (UnreachableError, GoneError):
-            raise
-        except ProviderError:  # another launcher of this run handed it in already
-            if row.state == "loading":
-                return
-        self._opened.add(row.id)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from launcher.commands.queries import RunRow, counted
 from launcher.core import Phase, Run
 from launcher.gate.text import one_line
-from launcher.outputs.folder import TRANSCRIPT
+from launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
 from launcher.outputs.index import Contents
 from launcher.outputs.store import REPORT
 from launcher.ui.render.amounts import duration, moment, usd
@@ -60,6 +60,8 @@ def _page(row: RunRow, contents: Contents, has_picture: bool, now: float) -> Ite
     if contents.has_transcript:
         words = f"what was asked and decided: `vastrun replay {row.run.id}`"
         yield f"| [`{TRANSCRIPT}`]({TRANSCRIPT}) | {words} |"
+    if contents.has_start_script:
+        yield f"| [`{START_SCRIPT}`]({START_SCRIPT}) | what the machine was sent to run at each start |"
     for path, words in WORDS.items():
         if path in contents.names:
             name = contents.names[path]

@@ -80,7 +80,7 @@ def test_a_machine_without_an_address_is_unreachable(machine: Machine) -> None:
 
 
 def test_a_key_that_is_not_accepted_is_told_and_counted(machine: Machine) -> None:
-    (machine.sshd.home.parent / "authorized_keys").write_text("")
+    machine.sshd.keys.write_text("")
     shell = machine.shell()
     for _ in range(2):
         with pytest.raises(KeyRefusedError, match="does not accept our key"):
