@@ -44,6 +44,11 @@ class Lie:
     """Nothing that decides on success is wrong: the run may end well."""
 
 
+def _unarmed(errors: bytes) -> Lie:
+    """A box without a lease, whose start failed with these errors."""
+    return Lie(files={layout.LEASE_STATE: b"", layout.ONSTART_ERRORS: errors}, harmless=True)
+
+
 def _outcome(**changes: Any) -> Lie:
     return Lie(files={layout.OUTCOME: json.dumps(GOOD | changes).encode()})
 
@@ -353,6 +358,9 @@ LIES: Mapping[str, Lie] = {
     # Its lease, before anything was shipped.
     "lease of no state": Lie(files={layout.LEASE_STATE: f"state={STEERING}\n".encode()}, harmless=True),
     "lease that is large": Lie(files={layout.LEASE_STATE: b"state=armed\n" * 100_000}, harmless=True),
+    "program that is steering": _unarmed(f"{STEERING}: not found\n".encode()),
+    "programs without an end": _unarmed(b"sh: 6: gzip: not found\n" * 100_000),
+    "program of any name": _unarmed(b"bash: line 6: " + b"a" * 60_000 + b": command not found\n"),
 }  # fmt: skip
 
 PLACES: Mapping[str, str] = {

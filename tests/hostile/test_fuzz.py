@@ -216,6 +216,7 @@ def lies() -> st.SearchStrategy[Lie]:
         layout.STEPS: ANYTHING | written(STEPS),
         layout.EXIT: ANYTHING,
         layout.LEASE_STATE: ANYTHING,
+        layout.ONSTART_ERRORS: ANYTHING,
         layout.LOG: ANYTHING | st.builds(lambda text: text.encode("utf-8", "replace"), ODD_TEXTS),
         layout.MANIFEST: ANYTHING | written(MANIFESTS),
         f"{layout.CHECKPOINTS}/latest.json": ANYTHING | written(LATEST),

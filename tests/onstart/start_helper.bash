@@ -25,5 +25,5 @@ onstart() {
 }
 armed() { grep -qs '^state=armed$' "$home/vastrun/lease.state"; }
 
-# use SHELL: sets shell to its path; the test is left out where the computer lacks it.
-use() { shell=$(type -P "$1") || skip "this computer lacks $1"; }
+# use SHELL: sets shell to its path; the test is left out where the computer lacks it, but not in CI.
+use() { shell=$(type -P "$1") || { [[ ! ${CI-} ]] && skip "this computer lacks $1"; }; }

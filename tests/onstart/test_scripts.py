@@ -23,8 +23,8 @@ def runner() -> list[str]:
 
 
 FILES = {path.stem: path for path in sorted(HERE.glob("*.bats"))}
-FILES_OF_VAST = ("lease_vast",)
-"""Slow ones: the end of a lease at an API that does not answer, or not as it should."""
+FILES_OF_VAST = ("lease_vast", "ssh_access", "start")
+"""Slow ones: an API that does not answer, or not as it should; what a lease does every 10 s; many shells."""
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 from launcher.core import Cause, Instance, Phase, bills
-from launcher.core.errors import HostKeyError, UnreachableError
+from launcher.core.errors import HostKeyError, KeyNotAttachedError, UnreachableError
 from launcher.decisions import policy
 from launcher.flow.booting import BootTimeouts
 from launcher.ports import Remote
-from tests.fakebox import Loading, Training
+from tests.fakebox import FakeBox, Loading, Training
 from tests.fakes import PRICE, FakeProvider
 from tests.launcher.terminal import CRASH, Market, Terminal
 from tests.launcher.world import World
+from trainer.contract import layout
 
 
 @pytest.fixture
@@ -210,3 +211,59 @@ def test_an_impostor_beside_a_cut_is_the_machine_s_fault_and_another_is_taken(
     assert terminal.launch().exit_code == 0
     good, bad = terminal.ledger.runs()
     assert (bad.host, bad.cause, good.host) == ("host-1", Cause.HOST, "host-2")
+
+
+class Unarmed(Market):
+    """Its machines' start scripts failed with these errors."""
+
+    errors = b""
+
+    def box(self, instance_id: str) -> FakeBox:
+        box = super().box(instance_id)
+        box.files |= {layout.LEASE_STATE: b"", layout.ONSTART_ERRORS: self.errors}
+        return box
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [b"onstart.sh: 6: gzip: not found\n", b"onstart.sh: line 6: gzip: command not found\n\x1b[2J"],
+    ids=["dash", "bash"],
+)
+def test_an_image_that_lacks_what_its_start_needs_ends_the_run_and_blames_no_host(
+    terminal: Terminal, errors: bytes
+) -> None:
+    terminal.market = market = Unarmed(terminal.clock, [Training()], usd_per_hour=PRICE)
+    market.errors = errors
+    end = terminal.launch()
+    (run,) = terminal.ledger.runs()
+    assert (run.cause, run.phase) == (Cause.SETUP, Phase.ENDED)
+    assert "the image lacks gzip, which the lease needs to start" in end.stderr
+    assert terminal.machines() == 0
+
+
+class Rejecting(Market):
+    """Its machines reject the key, which it refused to attach, until some seconds after the rent."""
+
+    until_s = math.inf
+
+    def connect(self, instance: Instance) -> Remote:
+        if self.clock.now() - instance.rented_at < self.until_s:
+            raise KeyNotAttachedError("Vast did not attach the key: HTTP 403")
+        return super().connect(instance)
+
+
+def test_a_key_that_the_provider_does_not_attach_is_told_at_once_and_ends_the_run(terminal: Terminal) -> None:
+    terminal.market = Rejecting(terminal.clock, [Training()], usd_per_hour=PRICE)
+    terminal.launch()
+    (run,) = terminal.ledger.runs()
+    assert (run.cause, run.phase) == (Cause.PROVIDER, Phase.ENDED)
+    assert run.detail == f"Vast did not attach the key: HTTP 403 after {policy.KEY_S:.0f} s"
+    told = [event for event in terminal.ledger.events(run.id) if event.text.startswith("Vast did not attach")]
+    assert told and told[0].at - (run.rented_at or 0.0) < 10
+    assert terminal.machines() == 0
+
+
+def test_a_machine_that_takes_the_key_from_its_environment_meanwhile_is_used(terminal: Terminal) -> None:
+    terminal.market = market = Rejecting(terminal.clock, [Training()], usd_per_hour=PRICE)
+    market.until_s = policy.KEY_S - 10
+    assert terminal.launch().exit_code == 0

@@ -37,6 +37,9 @@ def small_disk(machine: Machine) -> Iterator[Path]:
     """The box lies on a disk of 1 MB."""
     parts.require("disks")
     with disks.small_disk(machine.box, "1m") as disk:
+        # Its server has mounts of its own, as they were at its start.
+        machine.sshd.stop()
+        machine.sshd.start()
         yield disk
 
 
