@@ -121,7 +121,7 @@ class BootTimeouts:
         self.mistrusted_since = self.mistrusted_since or now
 
     def rejects(self, error: KeyNotAttachedError, now: float) -> str:
-        """Note that the machine rejects the run's key. Returns what to tell, once."""
+        """Note that the machine rejects the run's key. Returns the message the first time, then nothing."""
         news = "" if self.rejected_since else str(error)
         self.rejection, self.rejected_since = str(error), self.rejected_since or now
         return news
@@ -185,7 +185,7 @@ def boot(context: RunContext) -> PhaseEnd:
 
 
 def _note_silence(context: RunContext, timeouts: BootTimeouts, error: ProviderError) -> None:
-    """Note why the machine does not answer, which decides how long that may go on: see `late`."""
+    """Note why the machine does not answer, which decides how long it is waited for: see `late`."""
     if isinstance(error, HostKeyError):
         timeouts.mistrusts(error, context.now())
     elif isinstance(error, KeyNotAttachedError):

@@ -18,7 +18,7 @@ NO_LEASE = "not there"
 NEEDED_TO_START = ("bash", "base64", "gzip", "flock", "mv")
 """Programs without which a container's start arms no lease."""
 _NOT_FOUND = re.compile(r"\b(\w{1,20}): (?:command )?not found", re.ASCII)
-"""As bash, dash and busybox say it."""
+"""Message of bash, dash and busybox about a missing program."""
 
 _Bytes = Annotated[int, Between(0, 2**53)]
 

@@ -85,7 +85,7 @@ class Outputs:
 
     @property
     def start_script(self) -> Path:
-        """What the machine was sent to run at each start; missing where its provider sends nothing."""
+        """Return the text that the machine was sent to run at each start; missing where there is none."""
         return self.folder / START_SCRIPT
 
     @property

@@ -82,7 +82,7 @@ class HasBills(Protocol):
 
 
 class HasStartScript(Protocol):
-    """A provider whose machines run a text of ours at each start."""
+    """A provider whose machines run a script at each start."""
 
     def start_script(self, order: RentalOrder) -> str:
         """Return that text as a person reads it. Holds no secret."""

@@ -1,4 +1,4 @@
-"""What a container runs on every start: the lease, packed to fit Vast's field, under any shell."""
+"""Start script of a container: the lease, packed to fit Vast's field, under any shell."""
 
 from __future__ import annotations
 

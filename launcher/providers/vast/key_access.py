@@ -23,8 +23,8 @@ _RETRY_S, _MAX_RETRY_S = 15.0, 600.0
 
 
 @dataclass
-class _Machine:
-    """What was tried for one machine."""
+class _KeyAttempts:
+    """Attempts to attach the key to one machine."""
 
     tries: int = 0
     tried_at: float = 0.0
@@ -39,14 +39,14 @@ class KeyAccess:
 
     def __init__(self, api: VastApi, clock: Clock) -> None:
         self._api, self._clock = api, clock
-        self._machines: dict[str, _Machine] = {}
+        self._machines: dict[str, _KeyAttempts] = {}
 
     def attach(self, row: InstanceRow, public_key: str) -> None:
         """Attach the key to the machine: once, and again while the machine rejects it.
 
         Raises UnreachableError and GoneError. A refusal is kept: the machine may have the key all the same.
         """
-        machine, now = self._machines.setdefault(row.id, _Machine()), self._clock.now()
+        machine, now = self._machines.setdefault(row.id, _KeyAttempts()), self._clock.now()
         wait_s = min(_RETRY_S * 2 ** (machine.tries - 1), _MAX_RETRY_S)
         if machine.tries and not (machine.rejects and now - machine.tried_at >= wait_s):
             return
@@ -66,7 +66,7 @@ class KeyAccess:
 
         Raises KeyNotAttachedError when it does not and Vast refused to attach the key.
         """
-        machine = self._machines.setdefault(instance_id, _Machine())
+        machine = self._machines.setdefault(instance_id, _KeyAttempts())
         machine.rejects = not accepted
         if accepted:
             machine.tries = 1
