@@ -16,6 +16,10 @@ COMMAND = Path(__file__).with_name("offer_check.sh").read_text(encoding="utf-8")
 _SLACK = 0.9
 """Of what was offered: drivers and file systems keep some of the memory and of the disk."""
 _PRICE_SLACK = 1.02
+_MAX_IDLE_GB, _MAX_IDLE_SHARE = 1.1, 0.05
+"""GPU memory in use before a job starts: what the driver and a display take, the larger of the two."""
+_MAX_GPU_GB = 10_000.0
+"""No GPU has as much: a larger number was misread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +31,8 @@ class BoxHardware:
     """The container's limit, where that is lower than the machine's memory."""
     gpus: tuple[tuple[str, float], ...] = ()
     """Name and memory in GB of each."""
+    gpu_use: tuple[tuple[float, float], ...] = ()
+    """Memory in use and memory in all, in GB, of each GPU that tells both."""
     cuda: float = 0.0
     """The newest that the driver supports."""
 
@@ -41,7 +47,24 @@ def read_box(text: str) -> BoxHardware:
         disk_gb=max((_number(value) * 1024 / 1e9 for name, value in facts if name == "disk_kb"), default=0.0),
         memory_gb=min((gb for gb in memory if gb > 0), default=0.0),
         gpus=tuple((name.strip(), _number(mib) / 1000) for mib, _, name in gpus),
+        gpu_use=tuple(_use_of(value) for name, value in facts if name == "gpu_used"),
         cuda=max((_number(value) for name, value in facts if name == "cuda"), default=0.0),
+    )
+
+
+def _use_of(value: str) -> tuple[float, float]:
+    """Parse a GPU's memory in use and in all, in GB; (0, 0) where they make no sense."""
+    used, _, total = value.partition(",")
+    used_gb, total_gb = _number(used) / 1000, _number(total) / 1000
+    return (used_gb, total_gb) if 0 <= used_gb <= total_gb <= _MAX_GPU_GB else (0.0, 0.0)
+
+
+def gpus_in_use(box: BoxHardware) -> str:
+    """Name the GPUs whose memory other programs hold before the job starts; empty when none is."""
+    return ", ".join(
+        f"GPU {index}: {used:.1f} of {total:.1f} GB in use by other programs"
+        for index, (used, total) in enumerate(box.gpu_use)
+        if used > max(_MAX_IDLE_GB, total * _MAX_IDLE_SHARE)
     )
 
 

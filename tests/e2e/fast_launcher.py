@@ -37,11 +37,11 @@ WAITS = f"import time; time.sleep(60); {PRINTS}"
 _WAKE_S = 0.02
 
 
-def job(program: str, *, interruptible: bool = False, hours: float = 1.0) -> JobSpec:
+def job(program: str, *, gpus: int = 0, interruptible: bool = False, hours: float = 1.0) -> JobSpec:
     """One rank of that Python program, on any machine, for a dollar at most."""
     return JobSpec(
         name="fast",
-        resources=Resources(gpus=0, disk_gb=8.0, interruptible=interruptible),
+        resources=Resources(gpus=gpus, disk_gb=8.0, interruptible=interruptible),
         limits=Limits(hours=hours, usd=1.0),
         ranks=1,
         command=("python", "-c", program),

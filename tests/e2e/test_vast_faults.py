@@ -68,6 +68,7 @@ class Case:
     """The fault strikes when this is shown; without, at its first chance."""
     program: str = PRINTS
     interruptible: bool = False
+    gpus: int = 0
     factor: float = 5.0
     hours: float = 1.0
 
@@ -155,6 +156,7 @@ CASES = (
     Case("small_disk", HOST, (LOOKED_AT, TRAINED)),
     Case("low_memory"),
     Case("old_driver", HOST, (LOOKED_AT, TRAINED)),
+    Case("gpu_memory_used", HOST, (LOOKED_AT, TRAINED), gpus=1),
     Case("higher_price", HOST, (LOOKED_AT, TRAINED)),
     Case("malformed_row"),
     Case("no_ports"),
@@ -246,7 +248,7 @@ def test_fault(case: Case, tmp_path: Path) -> None:
     with FastLauncher(tmp_path, factor=case.factor) as launcher:
         where = {"endpoint": case.endpoint, "seconds": case.seconds, "times": case.times}
         launcher.strike(case.name, cue=case.cue, **where)
-        spec = job(case.program, interruptible=case.interruptible, hours=case.hours)
+        spec = job(case.program, gpus=case.gpus, interruptible=case.interruptible, hours=case.hours)
         runs = launcher.launch(spec)[::-1]
         story = "\n".join(map(repr, launcher.screen.events))
 

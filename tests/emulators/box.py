@@ -15,6 +15,8 @@ class Graphics:
     names: Sequence[str]
     memory_mb: int
     driver: str
+    used_mb: int = 0
+    """Memory of each GPU that other programs hold."""
     cuda: float = 0.0
     """The newest that the driver supports; 0: it does not say."""
 

@@ -72,6 +72,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "small_disk": (HARDWARE, "half of the disk that was asked for"),
     "low_memory": (HARDWARE, "half of the memory that was offered"),
     "old_driver": (HARDWARE, "driver and CUDA older than offered"),
+    "gpu_memory_used": (HARDWARE, "programs of others hold all but 1,140 MiB of its GPUs' memory"),
     "higher_price": (HARDWARE, "half as much again as offered"),
     "malformed_row": (ROW, "start_date and extra_env are null, once a reading"),
     "no_ports": (ROW, "ports is null although it runs"),

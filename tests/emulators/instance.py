@@ -102,6 +102,11 @@ class Instance:
         return [name] * (self.gpus - ("fewer_gpus" in self.flaws))
 
     @property
+    def gpu_used_mb(self) -> int:
+        """Memory of each GPU that other programs hold."""
+        return self.machine.gpu_ram_mb - 1140 if "gpu_memory_used" in self.flaws else 0
+
+    @property
     def driver(self) -> str:
         """The driver in the machine."""
         return "470.57.02" if "old_driver" in self.flaws else self.machine.driver

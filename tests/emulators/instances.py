@@ -326,6 +326,7 @@ def _graphics(instance: Instance, behaviour: Behaviour) -> Graphics:
         names=instance.gpu_names[:shown],
         memory_mb=round(instance.machine.gpu_ram_mb * behaviour.number("box.gpu_memory")),
         driver=instance.driver,
+        used_mb=instance.gpu_used_mb,
         cuda=instance.cuda + behaviour.number("box.cuda"),
     )
 

@@ -21,7 +21,7 @@ answer() {{
       name | gpu_name) line+=("${{names[index]}}") ;;
       uuid | gpu_uuid) line+=("GPU-00000000-0000-0000-0000-00000000000$index") ;;
       memory.total) line+=("{memory_mb}$unit") ;;
-      memory.used) line+=("0$unit") ;;
+      memory.used) line+=("{used_mb}$unit") ;;
       driver_version) line+=("{driver}") ;;
       *) line+=("[N/A]") ;;
     esac
@@ -47,6 +47,7 @@ def nvidia_smi(graphics: Graphics) -> str:
     return _NVIDIA_SMI.format(
         names=" ".join(map(shlex.quote, graphics.names)),
         memory_mb=graphics.memory_mb,
+        used_mb=graphics.used_mb,
         driver=graphics.driver,
         cuda=f"{graphics.cuda:.1f}" if graphics.cuda else "N/A",
     )

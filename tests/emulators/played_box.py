@@ -147,7 +147,8 @@ class PlayedBox:
     def shown_by(self, _box: FakeBox) -> str:
         """What the box's own tools print of its hardware."""
         gpus = "".join(f"gpu {self._graphics.memory_mb}, NVIDIA {name}\n" for name in self._graphics.names)
-        return f"{_HARDWARE}{gpus}cuda 13.0\n"
+        used = f"gpu_used {self._graphics.used_mb}, {self._graphics.memory_mb}\n" * len(self._graphics.names)
+        return f"{_HARDWARE}{gpus}{used}cuda 13.0\n"
 
     def downloaded_by(self, _box: FakeBox) -> str:
         """What the box prints of a download at 80 Mbit/s."""

@@ -29,6 +29,9 @@ class LyingMarket(Market):
         super().__init__(clock, [training], usd_per_hour=PRICE)
         self.lie, self.since = lie, since
 
+    def shown_by(self, box: FakeBox) -> str:
+        return super().shown_by(box) + self.lie.shown
+
     def connect(self, instance: Instance) -> Remote:
         self.box(instance.id)
         return LyingRemote(self, instance.id)

@@ -40,6 +40,8 @@ class Lie:
     """Read instead of what is on the box, or as well."""
     listed: tuple[Mapping[str, Any], ...] = ()
     """Entries of the manifest, besides the honest ones."""
+    shown: str = ""
+    """What the offer check prints besides the honest lines; told from the boot on."""
     harmless: bool = False
     """Nothing that decides on success is wrong: the run may end well."""
 
@@ -151,6 +153,11 @@ PNG = (
 _HUGE = (60_000).to_bytes(4) * 2 + b"\x08\x00\x00\x00\x00"
 
 LIES: Mapping[str, Lie] = {
+    # What the box shows of its GPUs' memory before the job is shipped.
+    "GPU memory that others hold": Lie(shown="gpu_used 23424, 24564\n"),
+    "GPU memory beyond any number": Lie(shown=f"gpu_used {10**400}, {10**401}\n", harmless=True),
+    "GPU memory below nothing": Lie(shown="gpu_used -1, nan\ngpu_used\ngpu_used ,\n", harmless=True),
+    "GPU memory that steers": Lie(shown=f"gpu_used {STEERING}\n", harmless=True),
     # What the box says of its training while it runs.
     "step beyond any number": _supervisor(step=2**63),
     "loss of four hundred digits": _supervisor(loss=10**400),

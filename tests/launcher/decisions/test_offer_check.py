@@ -9,7 +9,14 @@ import pytest
 
 from launcher.core import Instance, Offer
 from launcher.core.job import Resources
-from launcher.decisions.offer_check import COMMAND, BoxHardware, read_box, rented_otherwise, shows_otherwise
+from launcher.decisions.offer_check import (
+    COMMAND,
+    BoxHardware,
+    gpus_in_use,
+    read_box,
+    rented_otherwise,
+    shows_otherwise,
+)
 from tests.waiting import LONGEST_S
 
 OFFER = Offer(
@@ -138,6 +145,25 @@ def test_a_gpu_is_known_by_the_name_that_its_driver_gives_it(offered: str, shown
 def test_what_cannot_be_read_is_unknown(text: str) -> None:
     box = read_box(text)
     assert (box.disk_gb, box.memory_gb, box.cuda) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ("", ""),
+        ("gpu_used 0, 24564\n", ""),
+        ("gpu_used 612, 8188\n", ""),
+        ("gpu_used 3900, 81559\n", ""),
+        ("gpu_used 23424, 24564\n", "GPU 0: 23.4 of 24.6 GB in use by other programs"),
+        ("gpu_used 1, 24564\ngpu_used 1200, 16376\n", "GPU 1: 1.2 of 16.4 GB in use by other programs"),
+        ("gpu_used [N/A], 24564\n", ""),
+        ("gpu_used nan, nan\ngpu_used inf, inf\ngpu_used -9, 1e308\n", ""),
+        ("gpu_used 30000, 24564\n", ""),
+        ("gpu_used 23424\n", ""),
+    ],
+)
+def test_gpu_memory_that_others_hold_is_told_from_what_a_driver_takes(printed: str, said: str) -> None:
+    assert gpus_in_use(read_box(SHOWN + printed)) == said
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])

@@ -56,6 +56,31 @@ def test_another_machine_is_taken_when_one_never_gets_ready(
     assert terminal.machines() == 0
 
 
+class SharedGpus(Market):
+    """Programs of others hold the memory of the first machine's GPUs."""
+
+    def shown_by(self, box: FakeBox) -> str:
+        used_mib = 23424 if box.instance.host == "host-1" else 400
+        return super().shown_by(box) + f"gpu_used {used_mib}, 24564\n" * box.gpus
+
+
+def test_a_machine_whose_gpus_others_use_is_left_before_anything_is_shipped(terminal: Terminal) -> None:
+    terminal.market = SharedGpus(terminal.clock, [Training()], usd_per_hour=PRICE)
+    end = terminal.launch()
+    assert end.exit_code == 0, end.output
+    good, bad = terminal.ledger.runs()
+    assert (bad.host, bad.cause, bad.failed_in) == ("host-1", Cause.HOST, Phase.BOOT)
+    assert "GPU 1: 23.4 of 24.6 GB in use by other programs" in bad.detail
+    assert bad.detail in terminal.type("why", bad.id).stdout.replace("\n          ", " ")
+    assert (good.host, good.parent) == ("host-2", bad.id)
+
+
+def test_where_machines_cost_nothing_gpus_in_use_are_no_reason_to_refuse(terminal: Terminal) -> None:
+    terminal.market = SharedGpus(terminal.clock, [Training()], usd_per_hour=0.0)
+    assert terminal.launch().exit_code == 0
+    assert [run.host for run in terminal.ledger.runs()] == ["host-1"]
+
+
 def test_the_next_attempt_says_what_the_bad_machine_cost_and_why(terminal: Terminal) -> None:
     terminal.market.impostors = hosts(1)
     end = terminal.launch()
