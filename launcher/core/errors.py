@@ -22,6 +22,7 @@ VastrunError
     │   ├── NoBoxError    the machine answers and has no box: its onstart script did not run, or not yet
     │   └── HostKeyError  something else answers in its place
     ├── BoxError        the box says what no honest box says, or too much of it
+    ├── UnexplainedError  the machine does not start, and its provider does not say why
     ├── EndedError      the provider has ended the machine, and nothing of the run is left on it
     └── GoneError       the provider says that there is no such machine
 """
@@ -182,6 +183,12 @@ class HostKeyError(UnreachableError):
 
 class BoxError(ProviderError):
     """The box says what no honest box says, or more than is taken from it: its host is to blame."""
+
+    cause = Cause.HOST
+
+
+class UnexplainedError(ProviderError):
+    """The machine does not start, and its provider does not say why: its host's log may."""
 
     cause = Cause.HOST
 

@@ -17,6 +17,10 @@ SHIP_S = 900.0
 """A box to which nothing was shipped by then ends itself."""
 BOOT_S = 2400.0
 """Longest wait for a box to answer with its lease armed: a large image takes this long on a slow host."""
+MAX_BOOT_S = 5400.0
+"""The same while layers of the image arrive: a pull of hours was seen on a host that is only slow."""
+LAYER_S = 300.0
+"""A layer that was heard of within so long is on its way."""
 QUEUE_S = 86400.0
 """Longest wait for the turn of a machine that its provider lets wait."""
 STILL_S = 900.0

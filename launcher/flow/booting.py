@@ -11,12 +11,13 @@ from launcher.core.errors import (
     HostKeyError,
     KeyNotAttachedError,
     NoBoxError,
-    ProviderError,
+    UnexplainedError,
     UnreachableError,
 )
 from launcher.core.phases import Result
-from launcher.decisions import download_check, offer_check, policy
+from launcher.decisions import download_check, image_pull, offer_check, policy
 from launcher.flow.context import RunContext
+from launcher.flow.host_log import explained
 from launcher.flow.lease_end import lost_end
 from launcher.flow.phase_end import PhaseEnd
 from launcher.flow.together import join_network
@@ -48,6 +49,10 @@ class BootTimeouts:
     """As the provider says, while it does not answer."""
     answers_since: float | None = None
     boxless_since: float | None = None
+    layer_at: float = -math.inf
+    """When a layer of its image was last seen to arrive."""
+    most_s: float = policy.MAX_BOOT_S
+    """Longest wait of all, while layers arrive."""
     mistrusted_since: float | None = None
     mistrust: str = ""
     """Why who answers is not believed to be the machine."""
@@ -94,7 +99,11 @@ class BootTimeouts:
             progress += f": {machine.note}"
         # A start that moves on is not stuck: the limit on standing still begins anew.
         if progress != self.progress:
-            self.moved_at, self.progress, self.state = now, progress, machine.state
+            self.progress, self.state = progress, machine.state
+            if not image_pull.is_retry(machine.note):
+                self.moved_at = now
+            if image_pull.is_layer(machine.note):
+                self.layer_at = now
         if machine.state != "running":
             self.running_since = None
         elif self.running_since is None:
@@ -136,7 +145,7 @@ class BootTimeouts:
         if why == self.told and now - self.told_at < _TELL_UNSEEN_S:
             return ""
         self.told, self.told_at = why, now
-        left_s = max(0.0, self.began + policy.BOOT_S - now)
+        left_s = max(0.0, self.began + self._boot_s(now) - now)
         return f"cannot check the machine: {why}; waits {left_s / 60:.0f} min more at most"
 
     def late(self, now: float) -> str:
@@ -150,7 +159,7 @@ class BootTimeouts:
             (self.mistrusted_since, policy.MISTRUST_S, self.mistrust),
             (self.running_since, policy.ANSWER_S, "it runs but does not answer"),
             (self.moved_at, policy.STILL_S, f"it makes no progress ({self.progress})"),
-            (self.began, policy.BOOT_S, f"it is not ready ({self.progress})"),
+            (self.began, self._boot_s(now), f"it is not ready ({self.progress})"),
         )
         over = (
             f"{text} after {limit:.0f} s"
@@ -159,10 +168,22 @@ class BootTimeouts:
         )
         return next(over, "")
 
+    @property
+    def is_loading(self) -> bool:
+        """True while nothing of the machine has run yet, as far as was seen."""
+        seen = (self.running_since, self.answers_since, self.boxless_since, self.mistrusted_since)
+        return all(since is None for since in seen)
+
+    def _boot_s(self, now: float) -> float:
+        """Return the longest wait for the machine: more while layers of its image arrive."""
+        return self.most_s if now - self.layer_at <= policy.LAYER_S else policy.BOOT_S
+
 
 def boot(context: RunContext) -> PhaseEnd:
     """Wait for the machine, and accept it only when it can end itself and is what was offered."""
     timeouts = BootTimeouts(began=context.now(), moved_at=context.now())
+    if not context.gang.is_alone:
+        timeouts.most_s = policy.BOOT_S  # the leases of the other nodes wait no longer
     while not (late := timeouts.late(context.now())):
         if (end := _given_up(context)) is not None:
             return end
@@ -174,18 +195,27 @@ def boot(context: RunContext) -> PhaseEnd:
             if lease == NO_LEASE and (end := _not_started(context)) is not None:
                 return end
             timeouts.answers(lease, context.now())
-        except (UnreachableError, GoneError) as error:
+        except (UnexplainedError, UnreachableError, GoneError) as error:
             context.hang_up()
-            if isinstance(error, GoneError) and context.is_gone():
-                return lost_end(context, "while it booted")
-            _note_silence(context, timeouts, error)
+            if (end := _without_answer(context, timeouts, error)) is not None:
+                return end
         timeouts.watched = True
         context.wait(_pause_s(timeouts, context.now()))
-    return PhaseEnd(result=Result.FAILED, cause=_cause_of(timeouts), detail=late)
+    end = PhaseEnd(result=Result.FAILED, cause=_cause_of(timeouts), detail=late)
+    return explained(context, end, is_guess=timeouts.is_loading) if end.cause is Cause.HOST else end
 
 
-def _note_silence(context: RunContext, timeouts: BootTimeouts, error: ProviderError) -> None:
-    """Note why the machine does not answer, which decides how long it is waited for: see `late`."""
+def _without_answer(
+    context: RunContext, timeouts: BootTimeouts, error: UnexplainedError | UnreachableError | GoneError
+) -> PhaseEnd | None:
+    """Note why the machine does not answer, which decides how long that may go on: see `late`.
+
+    Returns the end of the boot where it never will.
+    """
+    if isinstance(error, UnexplainedError):
+        return explained(context, PhaseEnd(result=Result.FAILED, cause=error.cause, detail=str(error)))
+    if isinstance(error, GoneError) and context.is_gone():
+        return lost_end(context, "while it booted")
     if isinstance(error, HostKeyError):
         timeouts.mistrusts(error, context.now())
     elif isinstance(error, KeyNotAttachedError):
@@ -198,6 +228,7 @@ def _note_silence(context: RunContext, timeouts: BootTimeouts, error: ProviderEr
             context.tell(news)
     else:
         _tell_progress(context, timeouts)
+    return None
 
 
 def _pause_s(timeouts: BootTimeouts, now: float) -> float:

@@ -29,6 +29,12 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split("\n")))
 
 
+def last_lines(text: str, count: int, chars: int) -> tuple[str, ...]:
+    """Return the last lines that hold anything, as `printable` does, at most so many and each so long."""
+    lines = (printable(line).strip()[:chars] for line in re.split(r"[\n\r]", text)[-20 * count :])
+    return tuple(line for line in lines if line)[-count:]
+
+
 def _instead(character: str) -> str:
     category = unicodedata.category(character)
     if category in ("Cc", "Cf"):

@@ -23,6 +23,7 @@ from launcher.ports.abilities import Abilities as Abilities
 from launcher.ports.abilities import DescribesItself as DescribesItself
 from launcher.ports.abilities import HasAccount as HasAccount
 from launcher.ports.abilities import HasBills as HasBills
+from launcher.ports.abilities import HasHostLog as HasHostLog
 from launcher.ports.abilities import HasMarketReport as HasMarketReport
 from launcher.ports.abilities import HasNetworks as HasNetworks
 from launcher.ports.abilities import HasVolumes as HasVolumes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from launcher.core import (
     AccountStatus,
+    Cause,
     Charge,
     Identity,
     Instance,
@@ -65,6 +66,21 @@ class KeepsKeys(Protocol):
 
     def forget(self, run_id: str) -> None:
         """Remove the key that opened the run's machine from this computer."""
+        ...
+
+
+class HasHostLog(Protocol):
+    """A provider that shows what the host of a machine wrote about its start."""
+
+    def host_log(self, instance_id: str, *, within_s: float) -> str:
+        """Return the end of the host's log: text of a stranger.
+
+        Raises UnreachableError where it is not there within that time, ProviderError.
+        """
+        ...
+
+    def cause_in(self, host_log: str) -> Cause | None:
+        """Return who is to blame for a start that such a text tells of; None: it does not say."""
         ...
 
 
@@ -166,6 +182,7 @@ class Abilities:
     account: HasAccount | None = None
     bills: HasBills | None = None
     description: DescribesItself | None = None
+    host_log: HasHostLog | None = None
     keys: KeepsKeys | None = None
     market: HasMarketReport | None = None
     rents_every_s: float = 0.0

@@ -29,6 +29,7 @@ from launcher.ports import (
     ChecksIdentity,
     CountsNoise,
     HasAccount,
+    HasHostLog,
     HasNetworks,
     HasVolumes,
     Interruptible,
@@ -106,6 +107,7 @@ class RecordedProvider(_Through):
         return replace(
             able,
             account=able.account and cast("HasAccount", _RecordedAccount(able.account, recorder)),
+            host_log=able.host_log and cast("HasHostLog", _RecordedHostLog(able.host_log, recorder)),
             keys=able.keys and cast("KeepsKeys", _RecordedKeys(able.keys, recorder)),
             networks=able.networks and cast("HasNetworks", _RecordedNetworks(able.networks, recorder)),
             volumes=able.volumes and cast("HasVolumes", _RecordedVolumes(able.volumes, recorder)),
@@ -156,6 +158,15 @@ class _RecordedAccount(_Through):
         said = Said(about={}, answer=lambda it: {"clock_ahead_s": it.clock_ahead_s})
         who: Identity = self._recorder.call("account.identity", said, lambda: self._real.identity())
         return who
+
+
+class _RecordedHostLog(_Through):
+    def host_log(self, instance_id: str, *, within_s: float) -> str:
+        said = Said(about={"id": instance_id}, answer=lambda text: {"chars": len(text)})
+        text: str = self._recorder.call(
+            "host_log.host_log", said, lambda: self._real.host_log(instance_id, within_s=within_s)
+        )
+        return text
 
 
 class _RecordedKeys(_Through):

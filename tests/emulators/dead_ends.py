@@ -14,6 +14,10 @@ class DeadEnd:
     cur: str
     intended: str
     text: str | None
+    daemon_log: str | None = None
+    """What the host's daemon logged; None: the text."""
+    log_is_late: bool = False
+    """The daemon's log is never ready."""
 
 
 DEAD_ENDS: Mapping[str, DeadEnd] = {
@@ -45,6 +49,28 @@ DEAD_ENDS: Mapping[str, DeadEnd] = {
         "error pulling image configuration: download failed after attempts=6: connection reset by peer\n",
     ),
     "gpu_error": DeadEnd("loading", "running", "running", "GPU error, unable to start instance\n"),
+    "daemon_log_image": DeadEnd(
+        "created",
+        "stopped",
+        "stopped",
+        None,
+        "Unable to find image '{image}' locally\ndocker: Error response from daemon: manifest unknown.\n",
+    ),
+    "daemon_log_host": DeadEnd(
+        "created",
+        "stopped",
+        "stopped",
+        "the instance did not start\n",
+        "nvidia-container-cli: initialization error: NVML: driver/library version mismatch\n",
+    ),
+    "daemon_log_noise": DeadEnd(
+        "created",
+        "stopped",
+        "stopped",
+        None,
+        ("\x1b[2J\x1b]0;owned\x07\u202e" + "x" * 5000 + "\r\n") * 800,
+    ),
+    "daemon_log_late": DeadEnd("created", "stopped", "stopped", None, log_is_late=True),
     "pull_no_space": DeadEnd(
         "loading",
         "running",

@@ -60,6 +60,10 @@ class Instance:
     intended: str = "running"
     next: str = "running"
     status_msg: str | None = None
+    daemon_log: str | None = None
+    """What the host's daemon logged; None: what status_msg says."""
+    log_is_late: bool = False
+    """The daemon's log is never ready."""
     running_since: float | None = None
     flaws: set[str] = field(default_factory=set)
     """Names of HARDWARE faults: how the machine differs from its offer."""

@@ -179,7 +179,7 @@ def request_logs(world: World, call: Call) -> Reply:
     """Where the container's log will be."""
     instance = world.instances.get(call.id)
     if call.body.get("daemon_logs"):
-        text = instance.status_msg or ""
+        text = instance.status_msg or "" if instance.daemon_log is None else instance.daemon_log
     else:
         text = _log(world, instance)
     lines = text.splitlines(keepends=True)
@@ -187,7 +187,8 @@ def request_logs(world: World, call: Call) -> Reply:
     if wanted:
         lines = [line for line in lines if wanted in line]
     tail = int(call.body.get("tail") or 1000)
-    return _published(world, "".join(lines[-tail:]))
+    is_late = bool(call.body.get("daemon_logs")) and instance.log_is_late
+    return _published(world, "".join(lines[-tail:]), is_late=is_late)
 
 
 def execute(world: World, call: Call) -> Reply:
@@ -294,8 +295,8 @@ def _label_counts(rows: list[dict[str, Any]]) -> dict[str, int]:
     return counts
 
 
-def _published(world: World, text: str, **more: Any) -> Reply:
-    url = world.publish(text)
+def _published(world: World, text: str, *, is_late: bool = False, **more: Any) -> Reply:
+    url = world.publish(text, is_late=is_late)
     return reply({"success": True, **more, "result_url": url, "msg": "Result will be ready soon."})
 
 

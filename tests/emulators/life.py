@@ -16,6 +16,8 @@ from tests.emulators.instance import Instance, Pace
 from tests.emulators.market import Holding, Market
 
 _LONG_S = 600.0
+_SLOW_PULL_S = 3000.0
+_SLOW_LAYERS = 30
 _PULL = (
     "a3ed95caeb02: Pulling fs layer\n",
     "6f28985ad184: Pulling fs layer\n",
@@ -195,6 +197,11 @@ class Life:
             self._strand(instance, fault.name)
             return
         slower = (fault.seconds or _LONG_S) if fault and fault.name in _SLOW else 0.0
+        if fault and fault.name == "pull_slow":
+            slower = fault.seconds or _SLOW_PULL_S
+            for layer in range(_SLOW_LAYERS):
+                text = f"{layer:012x}: Pull complete\n"
+                self._events.after(instance, slower * layer / _SLOW_LAYERS, partial(_say, text))
         quirk = fault.name if fault else None
         limited_s = slower if quirk == "registry_limit" else 0.0
         if limited_s:
@@ -208,6 +215,8 @@ class Life:
         end = DEAD_ENDS[fault]
         instance.state(end.actual, end.cur, end.intended)
         instance.status_msg = end.text and end.text.format(id=instance.id, image=instance.rental.image)
+        instance.daemon_log = end.daemon_log and end.daemon_log.format(image=instance.rental.image)
+        instance.log_is_late = end.log_is_late
         if end.cur == "stopped":
             self._market.release(instance.id)
             instance.meter.gpu_on = False

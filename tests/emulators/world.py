@@ -143,10 +143,10 @@ class World:
                 self.instances.count_download(instance, counted, delay_s)
         return Reply(body=bytes(size), content_type="application/octet-stream")
 
-    def publish(self, text: str) -> str:
+    def publish(self, text: str, *, is_late: bool = False) -> str:
         """The address where the text will be, soon, for anyone who knows it."""
         token = secrets.token_hex(16)
-        late = self.faults.take("logs_late") is not None
+        late = self.faults.take("logs_late") is not None or is_late
         wait_s = float("inf") if late else self.settings.pace.result_s
         self._results[token] = Result(text, self.clock.now() + wait_s)
         return f"{self.url}/results/{token}"

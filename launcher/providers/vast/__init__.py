@@ -13,6 +13,7 @@ from typing import Any
 
 from launcher.core import (
     AccountStatus,
+    Cause,
     Charge,
     Identity,
     Instance,
@@ -117,6 +118,7 @@ class VastProvider:
         return Abilities(
             account=self,
             bills=self,
+            host_log=self,
             keys=self,
             market=self,
             rents_every_s=LIMITS["create"].seconds,
@@ -275,6 +277,14 @@ class VastProvider:
         if not boot.may_answer(row, self._clock.now()) or not addresses:
             raise UnreachableError(f"instance {row.id} is not up: {boot.progress(row)}")
         return self._shell(row, run_id_in(instance.label), addresses)
+
+    def host_log(self, instance_id: str, *, within_s: float) -> str:
+        """Return the end of the log of the machine's host. Raises UnreachableError, ProviderError."""
+        return self._api.host_log(instance_id, within_s=within_s)
+
+    def cause_in(self, host_log: str) -> Cause | None:
+        """Return who is to blame by that log; None: it does not say."""
+        return boot.cause_in(host_log)
 
     def destroy(self, instance_id: str) -> None:
         """Ask until Vast agreed to end the instance, or has none."""

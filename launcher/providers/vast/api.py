@@ -20,6 +20,7 @@ from launcher.core.errors import (
     UsageError,
 )
 from launcher.ports import Clock
+from launcher.providers.vast.host_log import text_of
 from launcher.providers.vast.instance_row import id_of, rows_in
 from launcher.providers.vast.limits import Limiter
 from launcher.providers.vast.refusals import Answer, error_of, list_of, object_of, silent
@@ -37,7 +38,7 @@ _LONGEST_PAUSE_S = 120.0
 _PAGE = 25
 _CHARGES_PAGE = 100
 _PAGES = 400
-_LOG_LINES = "5000"
+_LOG_LINES, _HOST_LOG_LINES = "5000", "100"
 _MOST_USD = 1e9
 _T = TypeVar("_T")
 
@@ -281,6 +282,22 @@ class VastApi:
         if not isinstance(answer, str):
             raise silent("a log that is no text")
         return answer
+
+    def host_log(self, instance_id: str, *, within_s: float) -> str:
+        """Return the end of the host's own log of the instance; that the host is slow delays nobody.
+
+        Raises UnreachableError where there is none within the time.
+        """
+
+        def request() -> Any:
+            body = {"daemon_logs": "true", "tail": _HOST_LOG_LINES}
+            # The SDK's own logs() waits longer than a machine should that is to be destroyed.
+            path = f"/instances/request_logs/{int(instance_id)}/"
+            answer = self._sdk().client.put(path, json_data=body)
+            answer.raise_for_status()
+            return answer.json()
+
+        return text_of(lambda: object_of(self._ask_once("logs", request)), within_s)
 
     def _ask_once(self, endpoint: str, call: Callable[[], _T]) -> _T:
         """The answer to a call that is not repeated."""

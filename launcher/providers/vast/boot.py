@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from launcher.core import Cause
-from launcher.core.errors import ProviderError, UnreachableError
+from launcher.core.errors import ProviderError, UnexplainedError, UnreachableError
 from launcher.providers.vast.instance_row import InstanceRow
 
 _IMAGE = re.compile(
@@ -36,23 +36,27 @@ def fault(row: InstanceRow) -> ProviderError | None:
     if row.actual_status == "running":
         return None
     said = row.status_msg.replace("\n", " ")[-300:]
-    # First the image: a name that does not exist fails on any host, and must not count against this one.
-    if _IMAGE.search(row.status_msg):
+    cause = cause_in(row.status_msg)
+    if cause is Cause.USER_ERROR:
         return ProviderError(
-            f"the image cannot be pulled: {said}",
-            hint="check image: in the job file",
-            cause=Cause.USER_ERROR,
+            f"the image cannot be pulled: {said}", hint="check image: in the job file", cause=cause
         )
-    if _REGISTRY_LIMIT.search(row.status_msg):
-        return UnreachableError(
-            f"the registry limits how often images are pulled: {said}", cause=Cause.PROVIDER
-        )
-    never_scheduled = row.state == "loading" and row.is_stopped
-    if _HOST.search(row.status_msg) or never_scheduled:
-        return ProviderError(
+    if cause is Cause.PROVIDER:
+        return UnreachableError(f"the registry limits how often images are pulled: {said}", cause=cause)
+    if cause is Cause.HOST:
+        return ProviderError(f"machine {row.machine_id} does not start: {said}", cause=cause)
+    if row.state == "loading" and row.is_stopped:
+        return UnexplainedError(
             f"machine {row.machine_id} does not start: {said or 'it was never scheduled'}", cause=Cause.HOST
         )
     return None
+
+
+def cause_in(text: str) -> Cause | None:
+    """Return who is to blame for a start that such a status or host log tells of; None: it does not say."""
+    # First the image: a name that does not exist fails on any host, and must not count against this one.
+    table = ((_IMAGE, Cause.USER_ERROR), (_REGISTRY_LIMIT, Cause.PROVIDER), (_HOST, Cause.HOST))
+    return next((cause for pattern, cause in table if pattern.search(text)), None)
 
 
 def may_answer(row: InstanceRow, now: float) -> bool:

@@ -1,0 +1,69 @@
+"""A host's log, as Vast publishes it: fetched within seconds and within bounds, or not at all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from launcher.core.errors import VastrunError
+from launcher.providers.vast.refusals import silent
+
+_MAX_BYTES = 1 << 18
+_POLL_INTERVAL_S = 0.3
+_READ_TIMEOUT_S = 2.0
+
+
+def text_of(request: Callable[[], Mapping[str, Any]], within_s: float) -> str:
+    """Return the text at the `result_url` that `request` answers with.
+
+    Raises UnreachableError after `within_s` seconds. What is then still under way is abandoned: a request
+    that hangs keeps nobody from destroying the machine.
+    """
+    abandoned = threading.Event()
+    found: list[str] = []
+    failed: list[VastrunError] = []
+
+    def fetch() -> None:
+        try:
+            found.append(_published(request(), abandoned))
+        except VastrunError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=fetch, name="host log", daemon=True)
+    thread.start()
+    thread.join(within_s)
+    abandoned.set()
+    if found:
+        return found[0]
+    raise failed[0] if failed else silent(f"no log of the host within {within_s:.0f} s")
+
+
+def _published(answer: Mapping[str, Any], abandoned: threading.Event) -> str:
+    url = answer.get("result_url")
+    if not isinstance(url, str) or not url.startswith(("https://", "http://")):
+        raise silent("a log without its address")
+    while not abandoned.is_set():
+        text = _read(url, abandoned)
+        if text is not None:
+            return text
+        abandoned.wait(_POLL_INTERVAL_S)
+    raise silent("a log that came too late")
+
+
+def _read(url: str, abandoned: threading.Event) -> str | None:
+    """The first bytes of what lies there; None while nothing does."""
+    import requests
+
+    content = bytearray()
+    try:
+        with requests.get(url, timeout=_READ_TIMEOUT_S, stream=True) as response:
+            if response.status_code != 200:
+                return None
+            for part in response.iter_content(1 << 12):
+                content += part
+                if len(content) >= _MAX_BYTES or abandoned.is_set():
+                    break
+    except requests.RequestException:
+        return None
+    return content[:_MAX_BYTES].decode(errors="replace")
