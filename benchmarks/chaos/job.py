@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from benchmarks.chaos.plans import Plan
+from tests.torch_builds import STUB_TORCH
 
 LINES = 200
 LINE = re.compile(r"^\S+ rank0 (line (\d+) x*)$", re.MULTILINE)
@@ -15,7 +16,7 @@ RESULT = "42\n"
 
 _JOB = """\
 name: chaos
-resources: {{gpus: 0, interruptible: {interruptible}}}
+resources: {{gpus: {gpus}, interruptible: {interruptible}}}
 ranks: 1
 limits: {{hours: {hours}, usd: {usd}, collect_s: {collect_s}, stall_s: 60}}
 code: {{path: code}}
@@ -23,8 +24,10 @@ command: python {program}
 success: {{files: result.txt, log: "line {last} "}}
 outputs: result.txt
 """
+_STUB_TORCH = f'env: {{PYTHONPATH: "{STUB_TORCH}"}}\n'
+"""Has the emulated GPUs, which real torch does not find."""
 _RETRY = "retry: {lost: 2, preempted: 2, signal: 1, host: 1}\n"
-_BIDS = ("outbid", "bid_too_low")
+_BIDS = ("outbid", "bid_too_low", "bid_pending", "bid_never")
 """Faults that only a machine with a bid meets."""
 _CHATTER = f"""\
 import subprocess
@@ -61,14 +64,16 @@ def write_job(plan: Plan, folder: Path) -> Path:
     (code / "minutes").write_text(str(plan.minutes))
     if plan.holds_on:
         (code / "stays").touch()
+    gpus = int(plan.has_fault("gpu_memory_used"))
     text = _JOB.format(
         hours=plan.hours,
         usd=plan.limit_usd,
+        gpus=gpus,
         collect_s=plan.collect_s,
         interruptible=str(any(map(plan.has_fault, _BIDS))).lower(),
         program=PROGRAM,
         last=LINES - 1,
     )
     job = folder / "job.yaml"
-    job.write_text(text + (_RETRY if plan.retries else ""))
+    job.write_text(text + (_RETRY if plan.retries else "") + (_STUB_TORCH if gpus else ""))
     return job

@@ -28,6 +28,7 @@ from benchmarks.chaos.troubles import (
     FAULT,
     HANG_UP,
     KILL,
+    LASTING,
     LAUNCHER,
     MONEY,
     PAUSE,
@@ -46,6 +47,7 @@ _RESUME_AFTER_S = 1.0
 _RESUMES = 4
 _BILL_LAG_S = 120.0
 """The bill's last minute is there so long after it is over."""
+_ALWAYS = 1_000_000
 _AT_ONCE = (FAULT, DECEIT, MONEY)
 """Kinds that are there from the start."""
 
@@ -81,7 +83,8 @@ class ChaosLaunch:
         """Launches; and resumes, where a launcher was killed or left."""
         for trouble in self._plan.troubles:
             if trouble.kind == FAULT:
-                self._vast.faults.add(trouble.name, after=trouble.after, seconds=trouble.seconds)
+                times = _ALWAYS if trouble.name in LASTING else 1
+                self._vast.faults.add(trouble.name, after=trouble.after, seconds=trouble.seconds, times=times)
             if trouble.kind in (DECEIT, MONEY):
                 self.story.struck.add(trouble)
         job = str(write_job(self._plan, self._terminal.folder))

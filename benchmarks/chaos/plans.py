@@ -26,6 +26,7 @@ from benchmarks.chaos.troubles import (
     NETWORK_REMOVED,
     OF_REQUESTS,
     PAUSE,
+    RECORDED,
     REPRICED,
     SURVIVED,
     UNCHARGED,
@@ -136,6 +137,11 @@ def plan(
         lie = Trouble(kind=DECEIT, name=list(DECEITS)[number % len(DECEITS)])
         # While no launcher lives, nothing of ours holds a hostile box: one comes back.
         return Plan(number=number, troubles=(lie, *_bearable(troubles)[:1]), resumes=True)
+    if not docker and number % 2 == 0:
+        recorded = _recorded(chance, seed, number // 2)
+        troubles = (recorded, *troubles[:1])
+        # What never starts cannot end itself: a launcher comes back.
+        resumes = resumes or recorded.name not in GUARDED
     return Plan(number=number, troubles=troubles, resumes=resumes, retries=retries, minutes=minutes)
 
 
@@ -220,6 +226,13 @@ def fault(chance: random.Random, tame: bool) -> Trouble:
         after=chance.randrange(16) if name in OF_REQUESTS else 0,
         excuses=DEADLY.get(name, frozenset()),
     )
+
+
+def _recorded(chance: random.Random, seed: int, number: int) -> Trouble:
+    """One after the other, so that a few dozen runs meet all of them; each seed begins with another."""
+    name = RECORDED[(seed + number) % len(RECORDED)]
+    seconds = round(chance.uniform(0.5, 6.0), 1)
+    return Trouble(kind=FAULT, name=name, seconds=seconds, excuses=DEADLY.get(name, frozenset()))
 
 
 _Make = Callable[[random.Random, bool], Trouble]

@@ -27,6 +27,7 @@ DEADLY: Mapping[str, frozenset[Cause]] = {
     "no_offers": frozenset({Cause.NO_OFFER}),
     "image_not_found": frozenset({Cause.USER_ERROR}),
     "pull_denied": frozenset({Cause.USER_ERROR}),
+    "daemon_log_image": frozenset({Cause.USER_ERROR}),
     "container_exits": frozenset({Cause.LOST}),
     "contract_end": frozenset({Cause.LOST}),
     "host_offline": frozenset({Cause.LOST, Cause.TIME_LIMIT}),
@@ -35,7 +36,10 @@ DEADLY: Mapping[str, frozenset[Cause]] = {
 }
 """Faults that may end a run, and the causes that it must then name."""
 
-CERTAIN = ("insufficient_credit", "spend_rate_limit", "create_denied_done", "image_not_found", "pull_denied")
+CERTAIN = (
+    *("insufficient_credit", "spend_rate_limit", "create_denied_done"),
+    *("image_not_found", "pull_denied", "daemon_log_image"),
+)
 """Those that leave no run a success, once they have struck."""
 
 UNCHARGED = ("container_exits", "contract_end", "host_offline", "outbid", "credit_zero")
@@ -62,6 +66,18 @@ _UNGUARDED = {
 }
 GUARDED = tuple(name for name in SURVIVED if name not in _UNGUARDED)
 """Those after which the machine starts, so that its lease can end it."""
+
+RECORDED = (
+    *("ports_list", "port_null", "port_empty", "odd_columns", "listed_loading"),
+    *("row_in_list", "rows_in_object"),
+    *("bid_pending", "bid_never"),
+    *("registry_limit", "pull_unreachable", "gpu_error", "pull_slow", "gpu_memory_used"),
+    *("daemon_log_image", "daemon_log_host", "daemon_log_noise", "daemon_log_late"),
+)
+"""Faults that others recorded on the live service: every second run meets one, in turn."""
+
+LASTING = frozenset({"ports_list", "odd_columns", "listed_loading", "row_in_list", "rows_in_object"})
+"""Those of them that are there at every reading."""
 
 OF_REQUESTS = frozenset(name for name, (where, _) in FAULTS.items() if where == REQUEST)
 
