@@ -388,6 +388,15 @@ PLACES: Mapping[str, str] = {
     "digits of another script as a port": "a:\u0662\u0663\u0664",
     "steering": STEERING,
 }
+HOST_LOGS: Mapping[str, str] = {
+    # What the host of a machine that does not start wrote last.
+    "nothing": "",
+    "blank lines": " \n\r\n\t\n" * 1000,
+    "one line without an end": "x" * (1 << 20),
+    "lines without an end": "x\n" * (1 << 19),
+    "steering": f"first\n{STEERING}\n{STEERING}",
+    "zeros": "\0" * 5000,
+}
 INTERFACES: Mapping[str, str] = {
     # What a box prints of its addresses: the other nodes connect to the one on their network, to no other.
     "nothing": "",

@@ -205,7 +205,7 @@ def test_a_slow_machine_that_moves_on_gets_more_time(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_no_machine_gets_more_than_the_longest_time(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.market.loading["host-1"] = Loading(seconds=policy.BOOT_S * 2, layer_s=100.0)
+    world.market.loading["host-1"] = Loading(seconds=policy.MAX_BOOT_S * 2, layer_s=100.0)
     run = world.launch()
     assert run.cause is Cause.HOST
     assert run.detail.startswith("it is not ready (loading: layer ")

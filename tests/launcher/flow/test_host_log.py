@@ -1,0 +1,153 @@
+"""A machine that does not start is given up with what its host wrote; the first reason stays in front."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.core import Cause, Instance, Phase, Run
+from launcher.core.errors import StorageError, UnexplainedError, UnreachableError, VastrunError
+from launcher.decisions import policy
+from launcher.flow.booting import BootTimeouts
+from launcher.flow.host_log import WITHIN_S
+from launcher.ports import Abilities, Remote
+from launcher.providers.vast import boot
+from tests.fakebox import Loading, Training
+from tests.fakes import PRICE
+from tests.hostile.lies import HOST_LOGS
+from tests.launcher.terminal import Market, Terminal
+
+MANIFEST = "docker: Error response from daemon: manifest unknown."
+
+
+class LoggingMarket(Market):
+    """Its first machine does not start; its host has written something of it, or its log is out of reach."""
+
+    log: str | VastrunError = ""
+    unexplained = True
+    """The provider says so at once; without, the machine loads for ever."""
+    asked_s: tuple[float, ...] = ()
+
+    @property
+    def abilities(self) -> Abilities:
+        return replace(super().abilities, host_log=self)
+
+    def host_log(self, instance_id: str, *, within_s: float) -> str:
+        self.asked_s = (*self.asked_s, within_s)
+        if isinstance(self.log, VastrunError):
+            raise self.log
+        return self.log
+
+    def cause_in(self, host_log: str) -> Cause | None:
+        return boot.cause_in(host_log)
+
+    def connect(self, instance: Instance) -> Remote:
+        if self.unexplained and instance.host == "host-1":
+            raise UnexplainedError("it does not start")
+        return super().connect(instance)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    terminal = Terminal(tmp_path)
+    terminal.market = LoggingMarket(terminal.clock, [Training()], usd_per_hour=PRICE)
+    return terminal
+
+
+def launch(terminal: Terminal, log: str | VastrunError, *, unexplained: bool = True) -> tuple[Run, list[str]]:
+    """The first run, and what was told of its boot."""
+    market = terminal.market
+    assert isinstance(market, LoggingMarket)
+    market.log, market.unexplained = log, unexplained
+    market.loading["host-1"] = Loading(seconds=math.inf)
+    terminal.launch()
+    run = terminal.ledger.runs()[-1]
+    assert market.asked_s == (WITHIN_S,), "asked once, for a few seconds"
+    assert terminal.machines() == 0
+    return run, [event.text for event in terminal.ledger.events(run.id) if event.phase is Phase.BOOT]
+
+
+def test_an_image_that_only_the_host_s_log_names_is_not_the_host_s_fault(terminal: Terminal) -> None:
+    run, told = launch(terminal, f"starting\n{MANIFEST}\nremoving the container\n")
+    assert run.cause is Cause.USER_ERROR
+    assert run.detail == f"it does not start; its host's log says: {MANIFEST}"
+    assert f"host log: {MANIFEST}" in told
+    assert len(terminal.ledger.runs()) == 1
+    shown = " ".join(terminal.type("why", run.id).stdout.split())
+    assert f"it does not start; its host's log says: {MANIFEST}" in shown
+
+
+def test_a_boot_that_timed_out_is_explained_too(terminal: Terminal) -> None:
+    run, _ = launch(terminal, f"{MANIFEST}\n", unexplained=False)
+    assert run.cause is Cause.USER_ERROR
+    assert run.detail == (
+        f"it makes no progress (loading: layer 0: Pulling fs layer) after {policy.STILL_S:.0f} s; "
+        f"its host's log says: {MANIFEST}"
+    )
+
+
+def test_a_log_that_says_nothing_known_leaves_the_blame_where_it_was(terminal: Terminal) -> None:
+    run, _ = launch(terminal, "something new\n")
+    assert (run.cause, run.detail) == (Cause.HOST, "it does not start; its host's log says: something new")
+    assert terminal.ledger.runs()[0].cause is None, "another machine was taken"
+
+
+@pytest.mark.parametrize("error", [UnreachableError("no log within 5 s"), StorageError("no space")])
+def test_a_log_that_cannot_be_read_hides_nothing(terminal: Terminal, error: VastrunError) -> None:
+    run, told = launch(terminal, error)
+    assert (run.cause, run.detail) == (Cause.HOST, "it does not start")
+    assert any(line.startswith("its host's log cannot be read: no ") for line in told)
+
+
+@pytest.mark.parametrize("name", HOST_LOGS)
+def test_a_host_s_log_is_text_of_a_stranger(terminal: Terminal, name: str) -> None:
+    run, told = launch(terminal, HOST_LOGS[name])
+    assert run.cause is Cause.HOST
+    assert len(run.detail) < 300
+    assert sum(line.startswith("host log: ") for line in told) <= 5
+    assert all(text.isprintable() for text in (run.detail, *told))
+
+
+def test_a_machine_that_runs_and_does_not_answer_is_its_host_s_fault_whatever_the_log_says(
+    tmp_path: Path,
+) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.market = LoggingMarket(terminal.clock, [Training()], usd_per_hour=PRICE)
+    terminal.market.cut_off = True
+    terminal.market.log, terminal.market.unexplained = MANIFEST, False
+    terminal.launch()
+    assert terminal.ledger.runs()[-1].cause is Cause.HOST
+
+
+def machine(note: str) -> Instance:
+    return Instance(id="1", label="l", state="loading", usd_per_hour=1.0, rented_at=0.0, note=note)
+
+
+def test_a_pull_whose_layers_arrive_gets_more_time_and_not_for_ever() -> None:
+    timeouts = BootTimeouts(began=0.0, moved_at=0.0)
+    now = 0.0
+    while not timeouts.late(now):
+        timeouts.silent(machine(f"{now:012.0f}: Pull complete"), now)
+        now += 60.0
+    assert policy.MAX_BOOT_S < now <= policy.MAX_BOOT_S + 120.0
+
+
+def test_a_pull_that_counts_down_to_another_try_makes_no_progress() -> None:
+    timeouts = BootTimeouts(began=0.0, moved_at=0.0)
+    now = 0.0
+    while not timeouts.late(now):
+        timeouts.silent(machine(f"0d30c18b26f8: Retrying in {int(now) % 15} seconds"), now)
+        now += 1.0
+    assert policy.STILL_S < now <= policy.STILL_S + 5.0
+
+
+def test_a_start_without_news_of_layers_ends_at_the_usual_limit() -> None:
+    timeouts = BootTimeouts(began=0.0, moved_at=0.0)
+    now = 0.0
+    while not timeouts.late(now):
+        timeouts.silent(machine(f"preparing, part {now:.0f}"), now)
+        now += 60.0
+    assert policy.BOOT_S < now <= policy.BOOT_S + 120.0
