@@ -1,4 +1,4 @@
-"""How the pull of an image goes on, by the lines that Docker prints of its layers. Pure functions."""
+"""Progress of an image pull, by the lines that Docker prints for its layers. Pure functions."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class BoxHardware:
     gpus: tuple[tuple[str, float], ...] = ()
     """Name and memory in GB of each."""
     gpu_use: tuple[tuple[float, float], ...] = ()
-    """Memory in use and memory in all, in GB, of each GPU that tells both."""
+    """Memory in use and total memory of each GPU, in GB; (0, 0) where it could not be read."""
     cuda: float = 0.0
     """The newest that the driver supports."""
 
@@ -53,7 +53,7 @@ def read_box(text: str) -> BoxHardware:
 
 
 def _use_of(value: str) -> tuple[float, float]:
-    """Parse a GPU's memory in use and in all, in GB; (0, 0) where they make no sense."""
+    """Parse memory in use and total memory, in GB; (0, 0) where the values make no sense."""
     used, _, total = value.partition(",")
     used_gb, total_gb = _number(used) / 1000, _number(total) / 1000
     return (used_gb, total_gb) if 0 <= used_gb <= total_gb <= _MAX_GPU_GB else (0.0, 0.0)

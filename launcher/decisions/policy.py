@@ -18,9 +18,9 @@ SHIP_S = 900.0
 BOOT_S = 2400.0
 """Longest wait for a box to answer with its lease armed: a large image takes this long on a slow host."""
 MAX_BOOT_S = 5400.0
-"""The same while layers of the image arrive: a pull of hours was seen on a host that is only slow."""
+"""Longest wait for a box while layers of its image arrive: a pull of hours was seen on a slow host."""
 LAYER_S = 300.0
-"""A layer that was heard of within so long is on its way."""
+"""Longest silence of a pull that is in progress."""
 QUEUE_S = 86400.0
 """Longest wait for the turn of a machine that its provider lets wait."""
 STILL_S = 900.0

@@ -50,9 +50,9 @@ class BootTimeouts:
     answers_since: float | None = None
     boxless_since: float | None = None
     layer_at: float = -math.inf
-    """When a layer of its image was last seen to arrive."""
-    most_s: float = policy.MAX_BOOT_S
-    """Longest wait of all, while layers arrive."""
+    """Epoch seconds of the last progress of a layer of its image."""
+    max_boot_s: float = policy.MAX_BOOT_S
+    """Longest wait while layers arrive."""
     mistrusted_since: float | None = None
     mistrust: str = ""
     """Why who answers is not believed to be the machine."""
@@ -176,14 +176,14 @@ class BootTimeouts:
 
     def _boot_s(self, now: float) -> float:
         """Return the longest wait for the machine: more while layers of its image arrive."""
-        return self.most_s if now - self.layer_at <= policy.LAYER_S else policy.BOOT_S
+        return self.max_boot_s if now - self.layer_at <= policy.LAYER_S else policy.BOOT_S
 
 
 def boot(context: RunContext) -> PhaseEnd:
     """Wait for the machine, and accept it only when it can end itself and is what was offered."""
     timeouts = BootTimeouts(began=context.now(), moved_at=context.now())
     if not context.gang.is_alone:
-        timeouts.most_s = policy.BOOT_S  # the leases of the other nodes wait no longer
+        timeouts.max_boot_s = policy.BOOT_S  # the leases of the other nodes wait no longer
     while not (late := timeouts.late(context.now())):
         if (end := _given_up(context)) is not None:
             return end
@@ -208,7 +208,7 @@ def boot(context: RunContext) -> PhaseEnd:
 def _without_answer(
     context: RunContext, timeouts: BootTimeouts, error: UnexplainedError | UnreachableError | GoneError
 ) -> PhaseEnd | None:
-    """Note why the machine does not answer, which decides how long that may go on: see `late`.
+    """Note why the machine does not answer: `late` has a limit for each reason.
 
     Returns the end of the boot where it never will.
     """

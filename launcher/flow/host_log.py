@@ -34,6 +34,6 @@ def explained(context: RunContext, end: PhaseEnd, *, is_guess: bool = True) -> P
     for line in lines[-_SHOWN:]:
         context.tell(f"host log: {line}")
     cause = provider.cause_in("\n".join(lines))
-    telling = [line for line in lines if cause is not None and provider.cause_in(line) is cause]
-    detail = f"{end.detail}; its host's log says: {(telling or lines)[-1]}"
+    matching = [line for line in lines if cause is not None and provider.cause_in(line) is cause]
+    detail = f"{end.detail}; its host's log says: {(matching or lines)[-1]}"
     return replace(end, detail=detail, cause=(cause if is_guess else None) or end.cause)

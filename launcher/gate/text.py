@@ -30,7 +30,7 @@ def one_line(text: str) -> str:
 
 
 def last_lines(text: str, count: int, chars: int) -> tuple[str, ...]:
-    """Return the last lines that hold anything, as `printable` does, at most so many and each so long."""
+    """Return the last `count` lines that are not blank, as `printable` does, each cut to `chars`."""
     lines = (printable(line).strip()[:chars] for line in re.split(r"[\n\r]", text)[-20 * count :])
     return tuple(line for line in lines if line)[-count:]
 

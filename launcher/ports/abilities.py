@@ -80,7 +80,7 @@ class HasHostLog(Protocol):
         ...
 
     def cause_in(self, host_log: str) -> Cause | None:
-        """Return who is to blame for a start that such a text tells of; None: it does not say."""
+        """Return the cause of a failed start by such a text; None: it does not say."""
         ...
 
 

@@ -162,9 +162,9 @@ class _RecordedAccount(_Through):
 
 class _RecordedHostLog(_Through):
     def host_log(self, instance_id: str, *, within_s: float) -> str:
-        said = Said(about={"id": instance_id}, answer=lambda text: {"chars": len(text)})
+        line = Said(about={"id": instance_id}, answer=lambda text: {"chars": len(text)})
         text: str = self._recorder.call(
-            "host_log.host_log", said, lambda: self._real.host_log(instance_id, within_s=within_s)
+            "host_log.host_log", line, lambda: self._real.host_log(instance_id, within_s=within_s)
         )
         return text
 

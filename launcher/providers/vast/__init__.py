@@ -283,7 +283,7 @@ class VastProvider:
         return self._api.host_log(instance_id, within_s=within_s)
 
     def cause_in(self, host_log: str) -> Cause | None:
-        """Return who is to blame by that log; None: it does not say."""
+        """Return the cause of a failed start by that log; None: it does not say."""
         return boot.cause_in(host_log)
 
     def destroy(self, instance_id: str) -> None:

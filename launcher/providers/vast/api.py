@@ -284,9 +284,9 @@ class VastApi:
         return answer
 
     def host_log(self, instance_id: str, *, within_s: float) -> str:
-        """Return the end of the host's own log of the instance; that the host is slow delays nobody.
+        """Return the last lines that the host's daemon logged for the instance.
 
-        Raises UnreachableError where there is none within the time.
+        Raises UnreachableError when the log is not there within `within_s` seconds.
         """
 
         def request() -> Any:

@@ -53,7 +53,7 @@ def fault(row: InstanceRow) -> ProviderError | None:
 
 
 def cause_in(text: str) -> Cause | None:
-    """Return who is to blame for a start that such a status or host log tells of; None: it does not say."""
+    """Return the cause of a failed start by a status or a host log; None: it does not say."""
     # First the image: a name that does not exist fails on any host, and must not count against this one.
     table = ((_IMAGE, Cause.USER_ERROR), (_REGISTRY_LIMIT, Cause.PROVIDER), (_HOST, Cause.HOST))
     return next((cause for pattern, cause in table if pattern.search(text)), None)

@@ -39,7 +39,7 @@ class Answer:
             body = None
         if not isinstance(body, dict):
             return " ".join(self.text.split())[:300]
-        said = [str(body[key]) for key in ("error", "msg", "message") if body.get(key)]
+        said = [str(body[key]) for key in ("error", "msg", "message", "detail") if body.get(key)]
         return ": ".join(said)[:300]
 
     @property

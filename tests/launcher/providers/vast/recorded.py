@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.core import Cause
+
 Address = tuple[str, int]
 
 
@@ -22,6 +24,10 @@ class RecordedInstance:
     usd_per_hour: float = 0.0
     direct: Address | None = None
     proxy: Address | None = None
+    fault: Cause | None = None
+    """Why its start has failed."""
+    is_tried: bool = False
+    """Whether SSH is tried a minute after its start."""
 
 
 INSTANCES: Mapping[str, RecordedInstance] = {
@@ -62,6 +68,7 @@ INSTANCES: Mapping[str, RecordedInstance] = {
         is_idle=False,
         usd_per_hour=0.1436111111111111,
         proxy=("ssh7.vast.ai", 11696),
+        is_tried=True,
     ),
     # 2026-09: no sign of its container. Its author saw it charged; it is tried after a while.
     "loading, 2026-09": RecordedInstance(
@@ -128,6 +135,20 @@ INSTANCES: Mapping[str, RecordedInstance] = {
         },
         state="loading",
         is_idle=True,
+        fault=Cause.HOST,
+    ),
+    "registry unreachable, 2026-08": RecordedInstance(
+        row={
+            "id": 47474766,
+            "machine_id": 1,
+            "actual_status": "created",
+            "cur_state": "stopped",
+            "status_msg": "error pulling image configuration: download failed after attempts=6: read tcp "
+            "[2001:db8::1]:41550->[2001:db8::2]:443: read: connection reset by peer",
+        },
+        state="loading",
+        is_idle=True,
+        fault=Cause.HOST,
     ),
     "pull is retried, 2026-08": RecordedInstance(
         row={
@@ -152,6 +173,7 @@ INSTANCES: Mapping[str, RecordedInstance] = {
         },
         state="loading",
         is_idle=True,
+        fault=Cause.HOST,
     ),
     # 2026-09: it served for 57 minutes while it was listed so, and was charged.
     "serves while it loads, 2026-09": RecordedInstance(
@@ -175,6 +197,7 @@ INSTANCES: Mapping[str, RecordedInstance] = {
         usd_per_hour=0.31,
         direct=("203.0.113.7", 42831),
         proxy=("ssh7.vast.ai", 35446),
+        is_tried=True,
     ),
     # 2026-07: a bid that boots again under the same id.
     "exited, then boots": RecordedInstance(
@@ -192,6 +215,7 @@ INSTANCES: Mapping[str, RecordedInstance] = {
         state="exited",
         is_idle=False,
         usd_per_hour=0.0476,
+        is_tried=True,
     ),
     "scheduling": RecordedInstance(
         row={

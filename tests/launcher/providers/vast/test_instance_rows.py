@@ -9,7 +9,7 @@ import pytest
 
 from launcher.core import Instance
 from launcher.core.errors import IncompleteListError, UnreachableError
-from launcher.providers.vast import VastProvider
+from launcher.providers.vast import VastProvider, boot
 from launcher.providers.vast.instance_row import InstanceRow, rows_in
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.recorded import INSTANCES
@@ -38,6 +38,15 @@ def test_a_recorded_row_is_read(name: str) -> None:
     assert row.usd_per_hour == recorded.usd_per_hour
     assert (row.direct, row.proxy) == (recorded.direct, recorded.proxy)
     assert row.unreadable == ()
+    fault = boot.fault(row)
+    assert (None if fault is None else fault.cause) is recorded.fault
+    assert boot.may_answer(row, row.start_date + 60.0) is recorded.is_tried
+
+
+def test_recorded_rows_in_an_object_are_all_read() -> None:
+    answer = {"0": {"id": 1, "actual_status": "running"}, "1": {"id": 2, "actual_status": "loading"}}
+    rows = [InstanceRow.of(row) for row in rows_in(answer)]
+    assert [(row.id, row.state) for row in rows] == [("1", "running"), ("2", "loading")]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,151 @@
+"""Answers that others recorded on the live service are understood, over HTTP as Vast sends them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from launcher.core import Offer, RentalOrder
+from launcher.core.errors import ProviderError, VastrunError
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.api import VastAccount
+from launcher.providers.vast.refusals import Answer, error_of
+from launcher.providers.vast.rows import charge_of
+from tests.contract.markets import LEASE
+from tests.fakes import FakeClock
+from tests.launcher.providers.vast.recorded_answers import (
+    CHARGE,
+    CREATES,
+    HOST_OFFLINE,
+    KEY_ATTACHED,
+    REFUSALS,
+    RecordedAnswer,
+)
+from tests.launcher.providers.vast.rentals import LABEL
+
+RICH = RecordedAnswer(body={"id": 1, "credit": 100.0})
+ORDER = RentalOrder(
+    offer=Offer(
+        id="200",
+        host="39273",
+        gpu_name="RTX 5060 Ti",
+        gpus=1,
+        gpu_memory_gb=16.3,
+        disk_gb=200.0,
+        usd_per_hour=0.15,
+        description="1 x RTX 5060 Ti",
+    ),
+    label=LABEL,
+    image="pytorch/pytorch:2.13.0",
+    disk_gb=10.0,
+    onstart="true\n",
+    env=LEASE,
+    at_most_usd=0.1,
+)
+
+
+@contextmanager
+def answering(tmp_path: Path, answers: Mapping[str, RecordedAnswer]) -> Iterator[VastProvider]:
+    """A provider to whose requests a Vast answers so, by a pattern of method and path."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            asked = f"{self.command} {self.path}"
+            recorded = next(one for pattern, one in answers.items() if re.search(pattern, asked))
+            content = json.dumps(recorded.body).encode()
+            self.send_response(recorded.status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_POST = do_DELETE = answer
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing is printed."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        account = VastAccount(key="key", server=f"http://127.0.0.1:{server.server_port}")
+        yield VastProvider(account, tmp_path, clock=FakeClock(time.time()))
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def row_of(machine_id: str) -> RecordedAnswer:
+    """That machine, as its id shows it."""
+    row = {"id": int(machine_id or 0), "cur_state": "running", "dph_total": 0.15, "label": LABEL}
+    return RecordedAnswer(body={"instances": row})
+
+
+@pytest.mark.parametrize("name", CREATES)
+def test_a_recorded_create_is_a_machine_or_none(name: str, tmp_path: Path) -> None:
+    recorded, machine_id = CREATES[name]
+    answers = {
+        "GET .*/users/current": RICH,
+        "PUT .*/asks/": recorded,
+        "GET .*/instances/": row_of(machine_id),
+    }
+    with answering(tmp_path, answers) as provider:
+        if recorded.error is None:
+            assert provider.rent(ORDER).id == machine_id
+            return
+        with pytest.raises(recorded.error, match=recorded.text):
+            provider.rent(ORDER)
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_recorded_refusal_is_the_error_that_it_means(name: str) -> None:
+    recorded = REFUSALS[name]
+    answer = Answer(status=recorded.status, text=json.dumps(recorded.body), headers={})
+    error = error_of(answer)
+    assert type(error) is recorded.error
+    assert recorded.text in str(error)
+    assert answer.retry_after_s() == recorded.retry_after_s
+
+
+@pytest.mark.parametrize("name", [name for name, one in REFUSALS.items() if one.status >= 400])
+def test_a_recorded_refusal_comes_through_the_sdk(name: str, tmp_path: Path) -> None:
+    recorded = REFUSALS[name]
+    with answering(tmp_path, {"": recorded}) as provider, pytest.raises(VastrunError) as caught:
+        provider.instances()
+    assert type(caught.value) is recorded.error
+
+
+def test_a_machine_whose_host_is_offline_is_not_taken_for_destroyed(tmp_path: Path) -> None:
+    with (
+        answering(tmp_path, {"DELETE ": HOST_OFFLINE}) as provider,
+        pytest.raises(ProviderError, match=HOST_OFFLINE.text),
+    ):
+        provider.destroy("7")
+
+
+def test_a_recorded_key_is_attached(tmp_path: Path) -> None:
+    with answering(tmp_path, {"POST .*/ssh/": KEY_ATTACHED}) as provider:
+        provider.api.attach_key("7", "ssh-ed25519 AAAA")
+
+
+def test_a_recorded_charge_is_read() -> None:
+    charge = charge_of(CHARGE.row)
+    assert (charge.instance_id, charge.label, charge.until) == (
+        CHARGE.instance_id,
+        CHARGE.label,
+        CHARGE.until,
+    )
+    assert (charge.usd, charge.storage_usd, charge.traffic_usd) == (
+        CHARGE.usd,
+        CHARGE.storage_usd,
+        CHARGE.traffic_usd,
+    )
