@@ -59,8 +59,13 @@ def _use_of(value: str) -> tuple[float, float]:
     return (used_gb, total_gb) if 0 <= used_gb <= total_gb <= _MAX_GPU_GB else (0.0, 0.0)
 
 
-def gpus_in_use(box: BoxHardware) -> str:
-    """Name the GPUs whose memory other programs hold before the job starts; empty when none is."""
+def gpus_in_use(box: BoxHardware, offer: Offer) -> str:
+    """Name the GPUs whose memory other programs hold before the job starts; empty when none is.
+
+    A box that shows more GPUs than were offered shares its machine: which of them are the job's is unknown.
+    """
+    if len(box.gpu_use) > offer.gpus:
+        return ""
     return ", ".join(
         f"GPU {index}: {used:.1f} of {total:.1f} GB in use by other programs"
         for index, (used, total) in enumerate(box.gpu_use)

@@ -296,7 +296,7 @@ def _unlike_by_itself(context: RunContext) -> PhaseEnd | None:
     difference = offer_check.shows_otherwise(box, context.run.offer, wanted)
     # The other slots of a machine that is held use its GPUs, too; it was checked when it was rented.
     if not difference and wanted.gpus and context.services.provider.abilities.by_run is None:
-        difference = offer_check.gpus_in_use(box)
+        difference = offer_check.gpus_in_use(box, context.run.offer)
     if not difference and download_check.is_needed(context.spec):
         printed = remote.run(download_check.command(wanted), timeout_s=download_check.TIMEOUT_S).stdout
         difference = download_check.fault(printed, wanted)

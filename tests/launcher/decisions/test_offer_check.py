@@ -160,10 +160,11 @@ def test_what_cannot_be_read_is_unknown(text: str) -> None:
         ("gpu_used nan, nan\ngpu_used inf, inf\ngpu_used -9, 1e308\n", ""),
         ("gpu_used 30000, 24564\n", ""),
         ("gpu_used 23424\n", ""),
+        ("gpu_used 23424, 24564\n" * 3, ""),
     ],
 )
 def test_gpu_memory_that_others_hold_is_told_from_what_a_driver_takes(printed: str, said: str) -> None:
-    assert gpus_in_use(read_box(SHOWN + printed)) == said
+    assert gpus_in_use(read_box(SHOWN + printed), OFFER) == said
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
