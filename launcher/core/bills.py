@@ -101,6 +101,16 @@ def metered(run: Run, machine: Instance, now: float) -> Meter:
     return replace(meter, down_gb=down_gb, up_gb=up_gb, given_back_at=None, absent_at=None)
 
 
+def disappeared(meter: Meter, at: float) -> Meter:
+    """Return the meter of a machine that is gone although it was not asked to end.
+
+    One that was never seen to run may have run all the time: its own lease may have ended it.
+    """
+    if meter.began_at is None:
+        meter = replace(meter, idle_s=0.0, idle_at=None)
+    return replace(meter, absent_at=at)
+
+
 def _may_serve(run: Run, machine: Instance) -> bool:
     """Tell whether a machine that is listed as loading was seen to run: Vast charges it then (2026-09)."""
     return machine.state == "loading" and run.meter.began_at is not None

@@ -108,14 +108,23 @@ class NoOfferError(VastrunError):
     """Nothing on offer fits the job.
 
     `ended` is the id of a machine that a refusal left behind all the same: it was ended, and is billed.
+    `idle_s`: seconds from its order for which it was seen not to run.
     """
 
     exit_code = 8
     cause = Cause.NO_OFFER
 
-    def __init__(self, message: str, *, hint: str = "", cause: Cause | None = None, ended: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        cause: Cause | None = None,
+        ended: str = "",
+        idle_s: float = 0.0,
+    ) -> None:
         super().__init__(message, hint=hint, cause=cause)
-        self.ended = ended
+        self.ended, self.idle_s = ended, idle_s
 
 
 class BudgetError(VastrunError):

@@ -352,7 +352,7 @@ class RunContext:
             return False
         if gone:
             with suppress(StorageError):
-                self.save(meter=replace(self.run.meter, absent_at=since))
+                self.save(meter=bills.disappeared(self.run.meter, since))
         return gone
 
     def is_clear(self) -> bool:

@@ -177,7 +177,7 @@ def rent_anew(context: RunContext) -> Instance:
         except NoOfferError as error:
             context.was_refused = True
             if error.ended:
-                _note_ended(context, offer, error.ended)
+                _note_ended(context, offer, error)
             context.tell(f"offer {offer.id} was taken")
         except UncertainError:
             # Whether there is a machine is not known. If there is, it bears our label.
@@ -232,15 +232,16 @@ def _rent(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Inst
         context.last_order_at = context.now()
 
 
-def _note_ended(context: RunContext, offer: Offer, instance_id: str) -> None:
+def _note_ended(context: RunContext, offer: Offer, error: NoOfferError) -> None:
     """Its bill is known by its id. It never ran: only its disk was charged."""
     rented_at = context.run.rented_at or context.now()
+    idle_at = min(context.now(), rented_at + error.idle_s)
     rental = Rental(
-        instance_id=instance_id,
+        instance_id=error.ended,
         usd_per_hour=offer.usd_per_hour,
         rented_at=rented_at,
         released_at=context.now(),
-        meter=Meter(extras=offer.extras, idle_at=rented_at),
+        meter=Meter(extras=offer.extras, idle_s=idle_at - rented_at, idle_at=idle_at),
     )
     context.save(rentals=bills.with_rental(context.run, rental))
 

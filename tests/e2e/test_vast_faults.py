@@ -133,7 +133,7 @@ CASES = (
     Case("spend_rate_limit", (Cause.PROVIDER,), ()),
     Case("bid_too_low", paid=TWICE, interruptible=True),
     Case("bid_pending", interruptible=True, loads_s=90.0),
-    Case("bid_never", paid=TWICE, interruptible=True, loads_s=150.0, unseen_s=75.0),
+    Case("bid_never", paid=TWICE, interruptible=True, loads_s=150.0, unseen_s=15.0),
     Case("created_stopped", paid=TWICE),
     Case("stuck_loading", (Cause.HOST,), (FREE, (5, 9000)), loads_s=1500.0, factor=200.0, hours=9.0),
     Case("slow_loading", seconds=20.0),

@@ -111,19 +111,22 @@ def _is_open(answer: Mapping[str, Any]) -> bool:
 
 def _await_grant(api: VastApi, instance_id: str, clock: Clock, look: Look) -> None:
     """Return when a bid that was not granted at once is. Raises NoOfferError when it is not: it is ended."""
-    until, seen = clock.now() + _GRANT_S, "not listed"
+    ordered_at, seen, idle_s = clock.now(), "not listed", 0.0
     while True:
         with contextlib.suppress(UnreachableError):
-            row, _ = look(instance_id)
+            row, asked_at = look(instance_id)
             if row is not None and row.cur_state == "running":
                 return
+            idle_s = max(idle_s, 0.0 if row is None else asked_at - ordered_at)
             seen = "not listed" if row is None else " ".join(filter(None, (row.state, row.status_msg)))
-        if clock.now() >= until:
+        if clock.now() >= ordered_at + _GRANT_S:
             break
         clock.sleep(_GRANT_LOOK_S)
     _end(api, instance_id)
     raise NoOfferError(
-        f"Vast did not grant the bid within {_GRANT_S:.0f} s; last seen: {seen[:200]}", ended=instance_id
+        f"Vast did not grant the bid within {_GRANT_S:.0f} s; last seen: {seen[:200]}",
+        ended=instance_id,
+        idle_s=idle_s,
     )
 
 

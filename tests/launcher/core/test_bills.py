@@ -47,6 +47,28 @@ def seen(*statuses: tuple[float, Instance]) -> Run:
     return run
 
 
+def gone(run: Run, after_s: float) -> Run:
+    """The run after its machine disappeared, so many seconds after it was rented."""
+    at = RENTED + after_s
+    return replace(run, meter=bills.disappeared(run.meter, at), released_at=at)
+
+
+def test_a_machine_that_disappears_while_it_is_listed_as_loading_may_have_run_all_the_time() -> None:
+    run = seen((50, LOADS), (100, LOADS))
+    assert bills.gpu_seconds(gone(run, 110), RENTED + 200) == 110
+
+
+def test_a_machine_that_disappears_and_is_seen_to_load_again_has_cost_nothing_yet() -> None:
+    run = replace(gone(seen((50, LOADS)), 60), released_at=None)
+    again = replace(run, meter=bills.metered(run, LOADS, RENTED + 100))
+    assert bills.gpu_seconds(again, RENTED + 100) == 0
+
+
+def test_a_machine_that_ran_and_disappears_costs_what_it_ran() -> None:
+    run = seen((50, LOADS), (60, runs_for(5)))
+    assert bills.gpu_seconds(gone(run, 110), RENTED + 200) == bills.gpu_seconds(run, RENTED + 110)
+
+
 def runs_for(seconds: float | None) -> Instance:
     """A machine that runs for so long, says its provider."""
     return replace(MACHINE, up_s=seconds)
