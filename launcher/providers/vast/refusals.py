@@ -39,8 +39,8 @@ class Answer:
             body = None
         if not isinstance(body, dict):
             return " ".join(self.text.split())[:300]
-        said = [str(body[key]) for key in ("error", "msg", "message", "detail") if body.get(key)]
-        return ": ".join(said)[:300]
+        parts = [str(body[key]) for key in ("error", "msg", "message", "detail") if body.get(key)]
+        return ": ".join(parts)[:300]
 
     @property
     def transient(self) -> bool:
