@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.bundle import Bundler
 from launcher.commands.attempts import Attempts
-from launcher.core import Event, Instance, Origin, Run, UserRequest
+from launcher.core import Event, Instance, Origin, RentalOrder, Run, UserRequest
 from launcher.core.job import JobSpec, Limits, Resources, Success
 from launcher.flow.services import Services
 from launcher.guard import GuardThread
@@ -184,13 +184,25 @@ class FastLauncher:
             attempts.pursue(attempts.start(spec, provider="vast", run_id=self._new_id(), out_dir=out))
         return list(self.ledger.runs())
 
+    def rent_beside(self, spec: JobSpec, label: str) -> int:
+        """The id of a machine that somebody else rents on the account."""
+        vast = VastProvider(self._account, self._folder / "beside", clock=self._clock)
+        offer = vast.search(spec)[-1]
+        order = RentalOrder(
+            offer=offer, label=label, image="debian:12", disk_gb=8.0, onstart="", env={}, at_most_usd=0.0
+        )
+        return int(vast.rent(order).id)
+
+    @property
+    def _account(self) -> VastAccount:
+        return VastAccount(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
+
     def _new_id(self) -> str:
         return f"calm-heron-{next(self._numbers):04x}"
 
     def _services(self, provider: str, origin: Origin) -> Services:
         assert provider == VastProvider.name
-        account = VastAccount(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
-        vast = TimedVast(account, self._folder / "state", clock=self._clock)
+        vast = TimedVast(self._account, self._folder / "state", clock=self._clock)
         vast.lateness = self.lateness
         return Services(
             provider=vast,

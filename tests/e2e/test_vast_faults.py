@@ -20,6 +20,8 @@ NEVER_MET = {
     "exited_lag": "no machine that was stopped is started again",
     "cuda_alone": "no job names a CUDA version here; tests/launcher/providers/vast/test_market.py has one",
     "invalid_token": "one page holds all of our machines",
+    "create_names_other": "the account has another machine: see the test of it",
+    "refusal_names_other": "the account has another machine: see the test of it",
 }
 TOO_SLOW = {"ssh_silent": "the time limits of an SSH connection cannot be hurried"}
 
@@ -269,6 +271,22 @@ def test_fault(case: Case, tmp_path: Path) -> None:
     causes = [run.cause for run in runs]
     assert causes[: len(case.causes)] == list(case.causes), story
     assert runs[-1].exit_code() == EXIT_CODES[causes[-1]]
+
+
+@pytest.mark.parametrize("label", ["theirs", "vastrun-other-run-0001"])
+@pytest.mark.parametrize("fault", ["create_names_other", "refusal_names_other"])
+@pytest.mark.slow
+def test_another_machine_of_the_account_outlives_a_run_whose_order_is_answered_with_its_id(
+    fault: str, label: str, tmp_path: Path
+) -> None:
+    with FastLauncher(tmp_path, factor=20.0) as launcher:
+        theirs = launcher.rent_beside(job(PRINTS), label)
+        launcher.strike(fault)
+        run = launcher.launch(job(PRINTS))[0]
+        assert run.exit_code() == 0
+        assert [one.id for one in launcher.vast.instances] == [theirs]
+        assert run.instance_id != str(theirs)
+        assert str(theirs) not in [one.instance_id for one in run.rentals]
 
 
 def check_paid_time(case: Case, meters: Sequence[Meter], story: str) -> None:

@@ -50,6 +50,8 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "create_late": (CREATE, "the connection closes, and it is rented `seconds` later, 20 without"),
     "create_twice": (CREATE, "success, and once more `seconds` later, at once without"),
     "create_denied_done": (CREATE, "400, no money, yet it is rented"),
+    "create_names_other": (CREATE, "success, with the id of the account's oldest instance; it is rented"),
+    "refusal_names_other": (CREATE, "success false, with the id of the account's oldest instance"),
     "created_stopped": (CREATE, "success, but the instance is stopped: the race was lost"),
     "stuck_loading": (BOOT, "loads for ever, status_msg does not change"),
     "slow_loading": (BOOT, "loads `seconds` longer, 600 without; status_msg does not change meanwhile"),

@@ -112,8 +112,8 @@ def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
         instance = world.instances.create(ask, rental, stopped=True)
         text = f"error 400/3510: bid {rental.bid_usd} is too low, the minimum is {lowest}"
         return reply({"success": False, "error": "bid_too_low", "msg": text, "new_contract": instance.id})
-    if pending := _pending(world, ask, rental):
-        return pending
+    if odd := _misnamed(world, ask, rental) or _pending(world, ask, rental):
+        return odd
     late = world.faults.take("create_late", Place(machine_id=ask.machine.id))
     if late:
         world.instances.create_later(ask, rental, 20.0 if late.seconds is None else late.seconds)
@@ -129,6 +129,19 @@ def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
     if world.faults.take("create_denied_done", Place(machine_id=ask.machine.id)):
         raise _NO_CREDIT
     return reply({"success": True, "new_contract": instance.id, "instance_api_key": instance.api_key})
+
+
+def _misnamed(world: World, ask: Ask, rental: Rental) -> Reply | None:
+    """An answer with the id of the account's oldest instance."""
+    place, oldest = Place(machine_id=ask.machine.id), next((one.id for one in world.instances), None)
+    if oldest is None:
+        return None
+    if world.faults.take("refusal_names_other", place):
+        return reply({"success": False, "error": "bid_too_low", "new_contract": oldest})
+    if world.faults.take("create_names_other", place):
+        world.instances.create(ask, rental)
+        return reply({"success": True, "new_contract": oldest})
+    return None
 
 
 def _pending(world: World, ask: Ask, rental: Rental) -> Reply | None:

@@ -227,10 +227,11 @@ class VastProvider:
             raise NoOfferError("another run of this launcher took it")
         variables = self._variables(order.label)
         self._overlays.make(order)
+        known = self._known_ids()
         if self._crowd:
             self._taken[offer_id] = math.inf
         try:
-            return renting.rent(self._api, order, variables, self._clock, self._newest_row)
+            return renting.rent(self._api, order, variables, self._clock, self._newest_row, known=known)
         finally:
             if self._crowd:
                 self._taken[offer_id] = self._clock.now()
@@ -248,6 +249,14 @@ class VastProvider:
                 f"{len(candidates) - len(found)} rows of Vast's list of instances cannot be read", found=found
             )
         return found
+
+    def _known_ids(self) -> Collection[str] | None:
+        """Ids of all machines of the account, whoever rented them; None when they cannot be listed."""
+        try:
+            rows, _ = self._rows.get()
+        except ProviderError:
+            return None
+        return {instance_id for row in rows if (instance_id := id_of(row)) is not None}
 
     def _asked_rows(self) -> tuple[list[Any], float]:
         return self._api.instances(), self._api.asked_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,21 +33,35 @@ _GRANT_S, _GRANT_LOOK_S = 60.0, 3.0
 
 Look = Callable[[str], tuple[InstanceRow | None, float]]
 """A machine's row by its id, and when it was asked for."""
+_Seen = tuple[InstanceRow, float]
 
 
-def rent(api: VastApi, order: RentalOrder, env: Mapping[str, str], clock: Clock, look: Look) -> Instance:
-    """Rent a machine, to be checked against its offer. Raises NoOfferError, UncertainError, ProviderError."""
+def rent(
+    api: VastApi,
+    order: RentalOrder,
+    env: Mapping[str, str],
+    clock: Clock,
+    look: Look,
+    *,
+    known: Collection[str] | None,
+) -> Instance:
+    """Rent a machine, to be checked against its offer. Raises NoOfferError, UncertainError, ProviderError.
+
+    `known`: ids of the account's machines before the order; None when they could not be listed.
+    """
     now = clock.now()
     _check_credit(api, order)
     answer = api.create(order.offer.id, request(order, env))
     instance_id = str(answer.get("new_contract") or "")
+    look = _checking(look, order)
+    seen = _first_look(instance_id, known, look) if instance_id else None
     if answer.get("success") is False:
         if not (instance_id and _is_open(answer)):
             raise _refused(api, instance_id, answer)
-        _await_grant(api, instance_id, clock, look)
+        seen = _await_grant(api, instance_id, clock, look)
     if not instance_id:
         raise UncertainError("Vast confirmed the rental but did not name the machine")
-    return _looked_at(api, instance_id, order, now, look)
+    return _rented(api, instance_id, order, now, seen)
 
 
 def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:
@@ -104,19 +118,60 @@ def _check_credit(api: VastApi, order: RentalOrder) -> None:
         )
 
 
+def _checking(look: Look, order: RentalOrder) -> Look:
+    """Return a look that raises UncertainError at a machine of another label, or on another host."""
+
+    def checked(instance_id: str) -> tuple[InstanceRow | None, float]:
+        row, asked_at = look(instance_id)
+        if row is None or (row.label in ("", order.label) and row.machine_id in ("", order.offer.host)):
+            return row, asked_at
+        raise _not_ours(
+            instance_id,
+            f"its label is {row.label[:80]!r}, its machine {row.machine_id[:40]} "
+            f"instead of {order.offer.host}",
+        )
+
+    return checked
+
+
+def _first_look(instance_id: str, known: Collection[str] | None, look: Look) -> _Seen | None:
+    """Return the row of the new machine; None when it cannot be seen yet.
+
+    Raises UncertainError when the id is of another machine, which must never be destroyed. One that Vast does
+    not show yet is new, provided that the account's machines were listed before.
+    """
+    if known is not None and instance_id in known:
+        raise _not_ours(instance_id, "the account had it before")
+    seen = None
+    try:
+        row, asked_at = look(instance_id)
+        seen = None if row is None else (row, asked_at)
+    except UncertainError:
+        raise
+    except VastrunError:
+        pass  # it is new by the list
+    if known is None and (seen is None or not seen[0].label):
+        raise _not_ours(instance_id, "neither its label nor an earlier list shows whose it is")
+    return seen
+
+
+def _not_ours(instance_id: str, why: str) -> UncertainError:
+    return UncertainError(f"Vast answered the order with the id of another machine, {instance_id}: {why}")
+
+
 def _is_open(answer: Mapping[str, Any]) -> bool:
     """Tell whether the answer gives no reason: a bid was seen to be granted later (2026-07)."""
     return not (answer.get("error") or answer.get("msg"))
 
 
-def _await_grant(api: VastApi, instance_id: str, clock: Clock, look: Look) -> None:
-    """Return when a bid that was not granted at once is. Raises NoOfferError when it is not: it is ended."""
+def _await_grant(api: VastApi, instance_id: str, clock: Clock, look: Look) -> _Seen:
+    """Return the row of a bid once granted. Raises NoOfferError when it is not: its machine is ended."""
     ordered_at, seen, idle_s = clock.now(), "not listed", 0.0
     while True:
         with contextlib.suppress(UnreachableError):
             row, asked_at = look(instance_id)
             if row is not None and row.cur_state == "running":
-                return
+                return row, asked_at
             idle_s = max(idle_s, 0.0 if row is None else asked_at - ordered_at)
             seen = "not listed" if row is None else " ".join(filter(None, (row.state, row.status_msg)))
         if clock.now() >= ordered_at + _GRANT_S:
@@ -139,7 +194,7 @@ def _refused(api: VastApi, instance_id: str, answer: Mapping[str, Any]) -> Vastr
     return NoOfferError(f"the machine did not start: {error}", ended=instance_id)
 
 
-def _looked_at(api: VastApi, instance_id: str, order: RentalOrder, now: float, look: Look) -> Instance:
+def _rented(api: VastApi, instance_id: str, order: RentalOrder, now: float, seen: _Seen | None) -> Instance:
     """The rented machine as Vast lists it; ended at once where it was given to somebody else.
 
     One that cannot be looked at is taken as ordered: it is ours, whatever it is.
@@ -154,12 +209,9 @@ def _looked_at(api: VastApi, instance_id: str, order: RentalOrder, now: float, l
         idle=True,
         host=order.offer.host,
     )
-    try:
-        row, asked_at = look(instance_id)
-    except VastrunError:
+    if seen is None:
         return ordered
-    if row is None:
-        return ordered
+    row, asked_at = seen
     # `cancel_unavail` should prevent this. Where it does not, the stopped machine would bill its disk.
     if row.is_stopped:
         _end(api, instance_id)

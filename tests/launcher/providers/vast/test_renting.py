@@ -97,6 +97,57 @@ def test_without_a_clear_answer_it_asks_once_and_says_so(
     assert len(provider.instances()) == left
 
 
+@pytest.mark.parametrize("label", ["vastrun-other-run-0001", "theirs", LABEL, ""])
+@pytest.mark.parametrize("fault", ["create_names_other", "refusal_names_other"])
+@pytest.mark.parametrize("unseen", ["", "list_instances", "show_instance"])
+def test_an_answer_with_the_id_of_another_machine_leaves_that_machine_alone(
+    vast: VastEmulator, provider: VastProvider, fault: str, label: str, unseen: str
+) -> None:
+    other = provider.rent(order(provider, label=label))
+    if unseen:
+        vast.faults.add("server_error", endpoint=unseen, times=3)
+    vast.faults.add(fault)
+    with pytest.raises(UncertainError, match=f"another machine, {other.id}"):
+        provider.rent(order(provider))
+    assert str(next(iter(vast.instances)).id) == other.id
+    assert [one.label for one in vast.instances] == [
+        label,
+        *([LABEL] if fault == "create_names_other" else []),
+    ]
+
+
+@pytest.mark.parametrize("fault", ["create_names_other", "refusal_names_other"])
+@pytest.mark.parametrize("label", ["vastrun-other-run-0001", "theirs"])
+def test_another_machine_that_the_list_before_lacked_is_told_by_its_label(
+    vast: VastEmulator, provider: VastProvider, fault: str, label: str
+) -> None:
+    other = provider.rent(order(provider, label=label))
+    vast.faults.add("hidden_row", seconds=3600.0)
+    vast.faults.add(fault)
+    with pytest.raises(UncertainError, match=label):
+        provider.rent(order(provider))
+    assert str(next(iter(vast.instances)).id) == other.id
+
+
+def test_another_machine_without_a_label_is_told_by_its_host(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
+    other = provider.rent(order(provider, label=""))
+    vast.faults.add("hidden_row", seconds=3600.0)
+    vast.faults.add("refusal_names_other")
+    with pytest.raises(UncertainError, match=f"its machine {other.host} instead of"):
+        provider.rent(order(provider))
+    assert str(next(iter(vast.instances)).id) == other.id
+
+
+def test_a_machine_whose_label_is_ours_is_ours_though_the_account_could_not_be_listed(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
+    ordered = order(provider)
+    vast.faults.add("server_error", endpoint="list_instances", times=3)
+    assert provider.rent(ordered).label == LABEL
+
+
 @pytest.mark.parametrize("fault", ["too_many_requests", "too_many_requests_json", "too_many_requests_header"])
 def test_a_call_that_came_too_often_is_made_again_after_a_pause(
     vast: VastEmulator, provider: VastProvider, fault: str
