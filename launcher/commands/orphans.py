@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from launcher.core import Instance, Phase, Run, RunNetwork, ledger_in
+from launcher.core.bills import machine_ids
 from launcher.core.errors import IncompleteListError, UsageError
 from launcher.decisions.policy import ours
 from launcher.ports import Ledger, Provider
@@ -55,11 +56,13 @@ def orphans(
     listed = {machine.id for machine in machines}
     for run in runs:
         if run.ended_at is not None and now - run.ended_at < _LATELY_S and not provider.free:
-            seen = (provider.machine(one) for one in _ids(run) if one not in listed)
+            seen = (provider.machine(one) for one in machine_ids(run) if one not in listed)
             machines += [machine for machine in seen if machine is not None]
     found = []
     for machine in machines:
-        claims = [run for run in runs if ours(run, [machine]) or machine.id in _ids(run)]
+        claims = [run for run in runs if ours(run, [machine]) or machine.id in machine_ids(run)]
+        # A provider gives no id twice: the label may say something else.
+        claims.sort(key=lambda run: machine.id not in machine_ids(run))
         if not any(run.phase is not Phase.ENDED for run in claims):
             owner = Owner.THIS if claims or not provider.shared else _stranger(machine, ledger)
             found.append(Orphan(instance=machine, run=claims[0] if claims else None, owner=owner))
@@ -127,11 +130,6 @@ def owner_text(orphan: Orphan) -> str:
             return f"another computer's (ledger {orphan.ledger})"
         case Owner.UNKNOWN:
             return "owner unknown, may be another computer's"
-
-
-def _ids(run: Run) -> set[str]:
-    noted = {run.instance_id, *(rental.instance_id for rental in run.rentals)}
-    return {one for one in noted if one is not None}
 
 
 def _stranger(machine: Instance, ledger: Ledger) -> Owner:

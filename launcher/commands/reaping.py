@@ -25,6 +25,7 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
     Raises ProviderError, StorageError.
     """
     ended_at: dict[str, float] = {}
+    costs = {one.instance.id for one in orphans if not _was_destroyed(one, services.provider)}
     for orphan in orphans:
         services.provider.destroy(orphan.instance.id)
         ended_at[orphan.instance.id] = services.clock.now()
@@ -41,9 +42,17 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
             break
         services.clock.sleep(_LOOK_AGAIN_S)
     for orphan in orphans:
-        if orphan.run is not None:
+        if orphan.run is not None and orphan.instance.id in costs:
             _note(orphan, orphan.run, services, ended_at[orphan.instance.id])
     return [machine_id for machine_id, count in absences.items() if count >= 2]
+
+
+def _was_destroyed(orphan: Orphan, provider: Provider) -> bool:
+    """Whether its end was noted, and only the provider's list still shows it: it costs nothing any more."""
+    run, machine_id = orphan.run, orphan.instance.id
+    if run is None or bills.released_at(run, machine_id) is None:
+        return False
+    return provider.machine(machine_id) is None
 
 
 def _readable(provider: Provider) -> Sequence[Instance]:

@@ -182,6 +182,19 @@ def with_machine(run: Run, rental: Rental) -> Run:
     )
 
 
+def machine_ids(run: Run) -> frozenset[str]:
+    """Return the ids of all machines that the run had."""
+    noted = (run.instance_id, *(rental.instance_id for rental in run.rentals))
+    return frozenset(one for one in noted if one is not None)
+
+
+def released_at(run: Run, machine_id: str) -> float | None:
+    """Return when that machine of the run ended; None: it is there, or is none of its."""
+    if machine_id == run.instance_id:
+        return run.released_at
+    return next((one.released_at for one in run.rentals if one.instance_id == machine_id), None)
+
+
 def rental_of(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Rental:
     """Return the further machine after this look at it, with what was known of it before."""
     known = next((one for one in run.rentals if one.instance_id == machine.id), None)

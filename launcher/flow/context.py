@@ -15,6 +15,7 @@ from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.gang import priced_together, total_usd
 from launcher.flow.gang import Gang
+from launcher.flow.ghosts import GhostRows, is_absent
 from launcher.flow.guarded import GuardedRemote
 from launcher.flow.machines import machines_of
 from launcher.flow.notifications import Notifications
@@ -57,6 +58,8 @@ class RunContext:
         """What was asked of the run in the ledger, and when that was read."""
         self._told_of_room_in: Phase | None = None
         self._reported_unreadable: set[str] = set()
+        self._ghosts = GhostRows(services)
+        self._reported_ghosts: set[str] = set()
         self._held_at = 0.0
         self.gang = Gang(run, spec.nodes, services.ledger, self.now, least=spec.least_nodes)
         self._notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
@@ -238,7 +241,7 @@ class RunContext:
         Raises ProviderError when it cannot be told.
         """
         asked_at = self.now()
-        found = machines_of(self.run, self.services.provider)
+        found = [one for one in machines_of(self.run, self.services.provider) if not self._is_ghost(one)]
         own = self._own(found)
         self._report_unreadable(own)
         # A disk that is full must not keep a machine from its end: the next row has it.
@@ -249,6 +252,15 @@ class RunContext:
             if machine not in own:
                 self._end_other(machine, asked_at)
         return found
+
+    def _is_ghost(self, machine: Instance) -> bool:
+        """Whether the row is of no machine of the run: that is told once, and left to `vastrun reap`."""
+        why = self._ghosts.reason(machine, self.run)
+        if why and machine.id not in self._reported_ghosts:
+            self._reported_ghosts.add(machine.id)
+            with suppress(StorageError):
+                self.tell(f"the provider lists machine {machine.id} for this run, ignored: {why}")
+        return bool(why)
 
     def _report_unreadable(self, own: Sequence[Instance]) -> None:
         new = {name for machine in own for name in machine.unreadable} - self._reported_unreadable
@@ -265,7 +277,7 @@ class RunContext:
     def _own(self, found: Sequence[Instance]) -> Sequence[Instance]:
         """None or one of them: the one that was noted, else the first."""
         if self.run.instance_id is None:
-            return found[:1]
+            return [machine for machine in found if machine.id not in bills.machine_ids(self.run)][:1]
         return [machine for machine in found if machine.id == self.run.instance_id]
 
     def _end_other(self, machine: Instance, asked_at: float) -> None:
@@ -275,6 +287,8 @@ class RunContext:
         with suppress(VastrunError):  # one that stays is seen again
             self.services.provider.destroy(machine.id)
             rental = replace(rental, released_at=self.now())
+            if is_absent(self.services, machine.id):
+                rental = replace(rental, meter=replace(rental.meter, absent_at=self.now()))
         with suppress(StorageError):
             self.save(rentals=bills.with_rental(self.run, rental))
             if is_new:
@@ -289,7 +303,7 @@ class RunContext:
         up time it tells, would be charged too little.
         """
         meter = self.run.meter
-        if meter.given_back_at is not None and self._is_no_more(machine):
+        if meter.given_back_at is not None and is_absent(self.services, machine.id):
             if meter.absent_at is None:  # it ended by now; from here on the list is late
                 self.save(meter=replace(meter, given_back_at=self.now(), absent_at=self.now()))
             return
@@ -311,13 +325,6 @@ class RunContext:
             machine = self.services.provider.machine(self.run.instance_id)
             if machine is not None:
                 self.meter(machine, asked_at)
-
-    def _is_no_more(self, machine: Instance) -> bool:
-        """By its id, which is asked for besides where the list still has it. Unable to tell is not gone."""
-        try:
-            return self.services.provider.machine(machine.id) is None
-        except ProviderError:
-            return False
 
     def remote(self) -> GuardedRemote:
         """Open a shell on this run's machine, once. Raises UnreachableError, GoneError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -18,6 +19,9 @@ class TwiceMarket(Market):
 
     later_s = 0.0
     deaf_to_2 = False
+    again_listed = False
+    """The list goes on showing the second one after its end."""
+    second: Instance | None = None
 
     def rent(self, order: RentalOrder) -> Instance:
         machine = super().rent(order)
@@ -28,13 +32,21 @@ class TwiceMarket(Market):
     def instances(self) -> list[Instance]:
         if self.again and self.clock.now() >= self.again[0]:
             (_, order), self.again = self.again, None
-            super().rent(order)
-        return list(super().instances())
+            self.second = super().rent(order)
+        listed = list(super().instances())
+        if self.again_listed and "2" in self.ends and self.second is not None:
+            listed.append(self.second)
+        return listed
 
     def destroy(self, instance_id: str) -> None:
         if instance_id == "2" and self.deaf_to_2:
             raise ProviderError("HTTP 500")
+        self.ends.append(instance_id)
         super().destroy(instance_id)
+
+    def __init__(self, *arguments: Any, **names: Any) -> None:
+        super().__init__(*arguments, **names)
+        self.ends: list[str] = []
 
     again: tuple[float, RentalOrder] | None = None
 
@@ -135,6 +147,86 @@ def test_one_that_is_made_after_the_end_is_reaped_and_paid_for(terminal: Termina
     assert [rental.instance_id for rental in run.rentals] == ["2"]
     assert terminal.document("cost")["usd"] == pytest.approx(terminal.market.bill_usd, rel=0.1)
     assert terminal.document("cost")["usd"] > before_usd
+
+
+class GhostMarket(Market):
+    """Lists a machine again after its end, with the label of a later run; by its id it is as it is."""
+
+    ghost: str | None = None
+    by_id = False
+
+    def __init__(self, *arguments: Any, **names: Any) -> None:
+        super().__init__(*arguments, **names)
+        self.destroyed: list[str] = []
+
+    def rent(self, order: RentalOrder) -> Instance:
+        machine = super().rent(order)
+        self.rows[machine.id] = self.newest = machine
+        return machine
+
+    def instances(self) -> list[Instance]:
+        listed = list(super().instances())
+        if self.ghost and self.newest and all(one.id != self.ghost for one in listed):
+            listed.insert(0, replace(self.rows[self.ghost], label=self.newest.label))
+        return listed
+
+    def machine(self, instance_id: str) -> Instance | None:
+        ghost = self.rows[instance_id] if instance_id == self.ghost and self.by_id else None
+        return super().machine(instance_id) or ghost
+
+    def destroy(self, instance_id: str) -> None:
+        self.destroyed.append(instance_id)
+        super().destroy(instance_id)
+
+    rows: ClassVar[dict[str, Instance]] = {}
+    newest: Instance | None = None
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_row_with_the_id_of_an_earlier_run_is_reported_and_neither_used_nor_charged(
+    terminal: Terminal, by_id: bool
+) -> None:
+    terminal.market = market = GhostMarket(terminal.clock, [Training(seconds=300)] * 2, usd_per_hour=3.6)
+    assert terminal.launch().exit_code == 0
+    market.ghost, market.by_id, ends = "1", by_id, len(market.destroyed)
+
+    assert terminal.launch().exit_code == 0
+
+    run, earlier = terminal.ledger.runs()
+    assert (market.rented, run.instance_id, run.rentals) == (0, "2", ())
+    assert "1" not in market.destroyed[ends:]
+    told = [event.text for event in terminal.ledger.events(run.id) if "ignored" in event.text]
+    assert told == [f"the provider lists machine 1 for this run, ignored: it was run {earlier.id}'s"]
+    assert market.bill_usd <= terminal.document("cost")["usd"] <= market.bill_usd * 1.1 + 0.01
+
+
+def test_a_further_machine_that_only_the_list_shows_after_its_end_is_charged_until_its_end(
+    terminal: Terminal,
+) -> None:
+    twice(terminal).again_listed = True
+
+    assert terminal.launch().exit_code == 0
+
+    run = terminal.ledger.runs()[0]
+    assert twice(terminal).ends == ["2", "1"]
+    told = [event.text for event in terminal.ledger.events(run.id) if "ignored" in event.text]
+    assert told == [
+        "the provider lists machine 2 for this run, ignored: it was destroyed, and is not there by its id"
+    ]
+    check(terminal)
+
+
+def test_a_ghost_is_not_charged_by_reap_however_often(terminal: Terminal) -> None:
+    terminal.market = market = GhostMarket(terminal.clock, [Training(seconds=300)], usd_per_hour=3.6)
+    assert terminal.launch().exit_code == 0
+    usd = terminal.document("cost")["usd"]
+    market.ghost = "1"
+
+    for _ in range(2):
+        terminal.clock.sleep(600)
+        assert terminal.type("reap", "-y").exit_code == 11
+
+    assert terminal.document("cost")["usd"] == usd
 
 
 class RefusingMarket(Market):
