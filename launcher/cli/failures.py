@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -88,6 +89,14 @@ def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     spent = usd(total_usd(machines, ctx.obj.now()))
     log = Outputs(run).log
     lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
+    if isinstance(error, OutOfReachError):
+        from launcher.commands.queries import counted, left_to_lease  # when a command fails
+        from launcher.ui.render.summary import lease_line
+
+        now = ctx.obj.now()
+        row = counted(run, machines[1:], now)
+        row = replace(row, lease=left_to_lease(ctx.obj.ledger(), row.machines, now))
+        lines += [f"lease: {lease_line(row, now)}"] if row.lease is not None else []
     if isinstance(error, StorageError | OutOfReachError) and run.instance_id and run.phase is not Phase.ENDED:
         lines.append(f"then:  vastrun resume {run.id}   (the machine keeps running, limited by its lease)")
     return lines

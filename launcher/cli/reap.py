@@ -9,6 +9,7 @@ import click
 from launcher.cli.options import confirm, json_option, provider_anyway_option, yes_option
 from launcher.cli.output import say, show
 from launcher.commands.orphans import leftover_networks, of_ledger, orphans
+from launcher.commands.queries import RunRow, rows_of
 from launcher.commands.reaping import reap, remove_networks
 from launcher.commands.volumes import VolumeState, delete_volumes, named_volumes, volume_states
 from launcher.core import RunNetwork
@@ -18,6 +19,7 @@ from launcher.flow.services import Services
 from launcher.ports import Provider
 from launcher.ui.render.documents import orphans_document
 from launcher.ui.render.orphans import orphans_text, warning_text
+from launcher.ui.render.summary import left_text
 from launcher.ui.render.volumes import volume_states_text
 from launcher.wiring import Wiring
 
@@ -73,15 +75,23 @@ def _reap(
 ) -> int:
     """End them, and return the exit code."""
     market = wiring.provider(provider)
-    found = orphans(wiring.ledger(), market, wiring.now(), warn=_warn)
+    leases = _left_to_leases(wiring, market.name)
+    try:
+        found = orphans(wiring.ledger(), market, wiring.now(), warn=_warn)
+    except (AuthError, ProviderError):
+        for row in leases:
+            say(left_text(row, wiring.now()), err=True)
+        raise
     chosen = of_ledger(found, from_ledger)
     networks = _networks(wiring, market) if from_ledger is None else []
     services = wiring.services_for(provider, wiring.now())
     volumes = _volumes(wiring, services)
     now = wiring.now()
-    text = "\n\n".join(filter(None, (orphans_text(found, networks, now), volume_states_text(volumes, now))))
+    text = "\n\n".join(
+        filter(None, (orphans_text(found, networks, leases, now), volume_states_text(volumes, now)))
+    )
     if dry_run or not (chosen or networks):
-        show(orphans_document(found, networks, [], volumes, now), text, as_json=as_json)
+        show(orphans_document(found, networks, leases, [], volumes, now), text, as_json=as_json)
         return 0
     say(text, err=True)
     if from_ledger is not None:
@@ -94,7 +104,7 @@ def _reap(
     gone = [*reap(chosen, services), *remove_networks(networks, services)]
     left = [one for one in (*ids, *names) if one not in gone]
     show(
-        orphans_document(found, networks, gone, volumes, now),
+        orphans_document(found, networks, leases, gone, volumes, now),
         "\n".join(f"{one} destroyed" for one in gone),
         as_json=as_json,
     )
@@ -103,6 +113,13 @@ def _reap(
         say(f"error: still there: {', '.join(left)}\ntry:   {again}", err=True)
     # A network costs nothing: that one is left is no machine that may be paid for.
     return EXIT_TEARDOWN_NOT_CONFIRMED if set(left) & set(ids) else 0
+
+
+def _left_to_leases(wiring: Wiring, provider: str) -> list[RunRow]:
+    """Open runs there whose machines are left to their leases."""
+    ledger = wiring.ledger()
+    runs = [run for run in ledger.runs(open_only=True, members=True) if run.provider == provider]
+    return [row for row in rows_of(ledger, runs, wiring.now()) if row.lease is not None]
 
 
 def _networks(wiring: Wiring, market: Provider) -> list[RunNetwork]:
@@ -132,14 +149,14 @@ def _delete_volumes(
     now = wiring.now()
     text = volume_states_text(chosen, now)
     if dry_run:
-        show(orphans_document([], [], [], chosen, now), text, as_json=as_json)
+        show(orphans_document([], [], [], [], chosen, now), text, as_json=as_json)
         return 0
     say(text, err=True)
     shown = _all_of("data volume", [state.volume.name for state in chosen])
     confirm(f"delete {shown} and all data on {'it' if len(chosen) == 1 else 'them'}", yes=yes)
     gone = delete_volumes(chosen, ledger, services.provider, services.clock, _warn)
     lines = "\n".join(f"volume {name} deleted" for name in gone)
-    show(orphans_document([], [], gone, chosen, now), lines, as_json=as_json)
+    show(orphans_document([], [], [], gone, chosen, now), lines, as_json=as_json)
     return 0 if len(gone) == len(chosen) else EXIT_TEARDOWN_NOT_CONFIRMED
 
 

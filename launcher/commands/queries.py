@@ -27,6 +27,7 @@ from launcher.core import (
 from launcher.core.bills import cost_of, cost_usd
 from launcher.core.errors import ProviderError
 from launcher.decisions.gang import joint_diary, machines_now
+from launcher.decisions.lease_left import LeaseLeft, is_left, lease_left, together
 from launcher.decisions.policy import (
     download_left_s,
     lease_ends_at,
@@ -72,6 +73,8 @@ class RunRow:
     """Its further nodes: their costs are part of its own."""
     download_left_s: float | None = None
     """Seconds left to download the outputs of a training that has ended and that no launcher drives."""
+    lease: LeaseLeft | None = None
+    """What their leases leave its machines, where the provider refused the key of its last launcher."""
 
     @property
     def usd(self) -> float:
@@ -162,7 +165,19 @@ def _row(ledger: Ledger, run: Run, nodes: Sequence[Run], now: float) -> RunRow:
     row = counted(run, nodes, now)
     if run.phase is Phase.ENDED:
         return row
-    return replace(row, driver=ledger.driver(run.id), request=ledger.user_request(run.id))
+    driver = ledger.driver(run.id)
+    lease = left_to_lease(ledger, row.machines, now) if driver is None else None
+    return replace(row, driver=driver, request=ledger.user_request(run.id), lease=lease)
+
+
+def left_to_lease(ledger: Ledger, machines: Sequence[Run], now: float) -> LeaseLeft | None:
+    """Return what their leases leave those machines of a run that the key did not reach; None: all are."""
+    left = []
+    for run in machines:
+        lease = lease_left(run, _spec_of(run), now)
+        if lease is not None and is_left(ledger.events(run.id)):
+            left.append(lease)
+    return together(left)
 
 
 def counted(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
@@ -201,7 +216,9 @@ def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
         row = counted(run, _by_node(nodes[run.id]), now)
         if run.phase is not Phase.ENDED:
             request = requests.get(run.id, UserRequest.NONE)
-            row = replace(row, driver=drivers.get(run.id), request=request)
+            driver = drivers.get(run.id)
+            lease = left_to_lease(ledger, row.machines, now) if driver is None else None
+            row = replace(row, driver=driver, request=request, lease=lease)
         rows.append(row)
     return rows
 

@@ -289,6 +289,7 @@ def _meter_moved(meter: Meter, by_s: float) -> Meter:
     return replace(
         meter,
         began_at=_moved(meter.began_at, by_s),
+        armed_at=_moved(meter.armed_at, by_s),
         idle_at=_moved(meter.idle_at, by_s),
         given_back_at=_moved(meter.given_back_at, by_s),
         absent_at=_moved(meter.absent_at, by_s),

@@ -28,6 +28,8 @@ class Meter:
     extras: ExtraRates = field(default_factory=ExtraRates)
     began_at: float | None = None
     """When it began to run; None: it was not seen to run."""
+    armed_at: float | None = None
+    """When its lease was first seen to be armed; None: it was not seen."""
     idle_s: float = 0.0
     """So long its GPUs were not charged, as far as it was seen."""
     idle_at: float | None = None
@@ -201,7 +203,7 @@ class Event:
     usd: float = 0.0
     """Spent so far."""
     told: str = ""
-    """The notification that the user was sent then, or PRUNING; empty in any other line."""
+    """The notification that the user was sent then, PRUNING or LEFT_TO_LEASE; empty in any other line."""
 
 
 PRUNING = "pruning"

@@ -9,6 +9,7 @@ from enum import StrEnum
 from launcher.core import Cause, Event, Phase, Run, Verdict
 from launcher.core.batch import Batch
 from launcher.core.verdict import VERDICT_OF
+from launcher.decisions.lease_left import LeaseLeft
 from launcher.decisions.policy import DESTROY_TRIES
 from launcher.decisions.schedule import BatchProgress
 
@@ -26,6 +27,8 @@ class NotificationKind(StrEnum):
     """Its machine was taken away or vanished."""
     NOT_DESTROYED = "not_destroyed"
     """Its machine may still cost money."""
+    OUT_OF_REACH = "out_of_reach"
+    """The provider refuses the key: its machine runs until its lease ends it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,8 @@ class Notification:
     usd: float
     """Spent so far."""
     limit_usd: float | None
+    lease: LeaseLeft | None = None
+    """Of OUT_OF_REACH: what its lease leaves its machine."""
 
 
 class BatchNotificationKind(StrEnum):

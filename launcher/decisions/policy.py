@@ -50,6 +50,8 @@ DEAD_S = 30.0
 """A box whose run died gets this long for its lease to say so."""
 LIMIT_SLACK_S = 120.0
 """How long after its lease's end a box may still be seen before the launcher acts itself."""
+LEASE_DELAY_S = 3.0
+"""Seconds from a lease's end to its machine's: the lease looks at its clock once a second, then asks."""
 LATE_S = 300.0
 """A launcher that finds a run past its limits brings home for so long what is there."""
 HOLD_S = 600.0
@@ -284,14 +286,20 @@ def ours(run: Run, instances: Sequence[Instance]) -> list[Instance]:
     return sorted(found, key=lambda i: i.id != run.instance_id)
 
 
-def released_at(run: Run, lease_life_s: float, looked_at: float) -> float:
-    """Return when a machine that is gone stopped costing: as its end was agreed to, else by its lease."""
+def released_at(run: Run, lease_life_s: float, looked_at: float, seen_at: float = 0.0) -> float:
+    """Return when a machine that is gone stopped costing: as its end was agreed to, else by its lease.
+
+    `seen_at`: when it was last seen to be there.
+    """
     meter = run.meter
     if meter.given_back_at is not None or run.rented_at is None:
         return meter.given_back_at or looked_at
     # Nobody was told of its end: it was charged until it was missed, but its lease let it live no longer.
-    armed_at = meter.began_at or run.rented_at + BOOT_S
-    return min(meter.absent_at or looked_at, armed_at + lease_life_s + LIMIT_SLACK_S)
+    if meter.armed_at is not None:
+        ended_at = meter.armed_at + lease_life_s + LEASE_DELAY_S
+    else:
+        ended_at = (meter.began_at or run.rented_at + BOOT_S) + lease_life_s + LIMIT_SLACK_S
+    return min(meter.absent_at or looked_at, max(ended_at, seen_at))
 
 
 def lease_ends_at(run: Run, lease: Lease) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launcher.core import Cause, Instance
 from launcher.core.errors import (
@@ -191,6 +191,7 @@ def boot(context: RunContext) -> PhaseEnd:
             lease = _lease_state(context)
             if lease == "armed":
                 _note_time(context, timeouts)
+                _note_armed(context)
                 return _accepted(context)
             if lease == NO_LEASE and (end := _not_started(context)) is not None:
                 return end
@@ -262,6 +263,13 @@ def _note_time(context: RunContext, timeouts: BootTimeouts) -> None:
     """How long the machine took is known only to whoever saw it become ready."""
     if timeouts.watched and context.run.rented_at is not None:
         context.save(boot_s=max(0.0, context.now() - context.run.rented_at))
+
+
+def _note_armed(context: RunContext) -> None:
+    """Its lease counts from then at the latest, by our own clock."""
+    meter = context.run.meter
+    if meter.armed_at is None:
+        context.save(meter=replace(meter, armed_at=context.now()))
 
 
 def unlike_its_offer(context: RunContext, machine: Instance) -> PhaseEnd | None:

@@ -14,6 +14,7 @@ from launcher.core.job import JobSpec
 from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.gang import priced_together, total_usd
+from launcher.decisions.lease_left import LEFT_TO_LEASE, is_left, lease_left
 from launcher.flow.gang import Gang
 from launcher.flow.ghosts import GhostRows, is_absent
 from launcher.flow.guarded import GuardedRemote
@@ -47,6 +48,8 @@ class RunContext:
         self.last_order_at = services.clock.now()
         """When a machine that is not known was asked for at the latest. An order may have waited long for its
         turn since the row noted it; one of a launcher that died may have had it until this one came."""
+        self.seen_at = 0.0
+        """When this launcher last saw the run's machine at the provider."""
         self.is_identified = False
         """The key was seen to be of the run's account."""
         self._remote: GuardedRemote | None = None
@@ -81,6 +84,17 @@ class RunContext:
         self.hold()
         self.services.ledger.save(self.run, who=self.services.who)
         self._notifications.tell(self.run, self.spent_usd)
+
+    def note_out_of_reach(self, error: VastrunError) -> None:
+        """Tell the user that the run's machine is left to its lease, which alone can end it now."""
+        lease = lease_left(self.run, self.spec, self.now())
+        if lease is None:
+            return
+        with suppress(StorageError):
+            event = self.mention(f"{error}; machine {self.run.instance_id} is left to its lease")
+            if not is_left(self.services.ledger.events(self.run.id)):
+                self.services.ledger.tell(replace(event, told=LEFT_TO_LEASE))
+        self._notifications.tell_out_of_reach(self.run, self.spent_usd(self.now()), lease)
 
     def hold(self) -> None:
         """Note that this launcher drives the run for a while longer. Raises HeldError.
@@ -307,7 +321,7 @@ class RunContext:
             if meter.absent_at is None:  # it ended by now; from here on the list is late
                 self.save(meter=replace(meter, given_back_at=self.now(), absent_at=self.now()))
             return
-        asked_at = machine.asked_at or asked_at
+        asked_at = self.seen_at = machine.asked_at or asked_at
         run = bills.seen(self.run, machine, asked_at, self.now())
         if run == self.run:
             return

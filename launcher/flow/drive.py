@@ -146,6 +146,9 @@ def drive(run: Run, spec: JobSpec, services: Services) -> Run:
         context.run = replace(services.ledger.get(run.id), destroy_tries=0)
         with services.guard(context.look_at_limits):
             _drive_on(context)
+    except OutOfReachError as error:
+        context.note_out_of_reach(error)
+        raise
     finally:
         context.hang_up()
         services.ledger.release(run.id, services.who)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from launcher.core import Run
 from launcher.core.errors import StorageError
 from launcher.core.job import JobSpec
+from launcher.decisions.lease_left import LeaseLeft
 from launcher.decisions.notifications import (
     Notification,
     NotificationKind,
@@ -36,11 +37,22 @@ class Notifications:
         told = self._told_before(run)
         usd = spent_usd(now)
         for kind in notifications_due(run, limit_usd, usd, told):
-            told.add(kind)
-            notification = Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd)
-            self._notifier.send(notification, self._spec)
-            with suppress(StorageError):
-                self._ledger.tell(memo_of(notification))
+            self._send(Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd))
+
+    def tell_out_of_reach(self, run: Run, usd: float, lease: LeaseLeft) -> None:
+        """Tell the user that the run's machine is left to its lease."""
+        kind = NotificationKind.OUT_OF_REACH
+        if self._notifier is None or not self._notifier.wanted(self._spec) or kind in self._told_before(run):
+            return
+        now, limit_usd = self._clock.now(), self._spec.limits.usd
+        self._send(Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd, lease=lease))
+
+    def _send(self, notification: Notification) -> None:
+        assert self._notifier is not None
+        self._told_before(notification.run).add(notification.kind)
+        self._notifier.send(notification, self._spec)
+        with suppress(StorageError):
+            self._ledger.tell(memo_of(notification))
 
     def _told_before(self, run: Run) -> set[NotificationKind]:
         if self._told is None:

@@ -200,7 +200,7 @@ def _note_gone(context: RunContext, machine: Instance | None, looked_at: float) 
         context.save(rented_at=None)
     elif context.run.offer is not None:
         life_s = policy.lease_of(context.spec, context.run.offer).life_s
-        context.save(released_at=policy.released_at(context.run, life_s, looked_at))
+        context.save(released_at=policy.released_at(context.run, life_s, looked_at, context.seen_at))
     context.tell("machine destroyed (confirmed twice)" if machine else "no machine exists (confirmed twice)")
 
 

@@ -27,6 +27,7 @@ _URGENT = (
     NotificationKind.LOST,
     NotificationKind.BUDGET_100,
     NotificationKind.NOT_DESTROYED,
+    NotificationKind.OUT_OF_REACH,
     BatchNotificationKind.BUDGET_100,
 )
 

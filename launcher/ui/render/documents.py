@@ -204,6 +204,7 @@ def market_report_document(report: MarketReport, spec: JobSpec) -> Document:
 def orphans_document(
     orphans: Sequence[Orphan],
     networks: Sequence[RunNetwork],
+    left: Sequence[RunRow],
     destroyed: Sequence[str],
     volumes: Sequence[VolumeState],
     now: float,
@@ -219,10 +220,12 @@ def orphans_document(
         for orphan in orphans
     ]
     names = [network.name for network in networks]
+    runs = [_run(row) for row in left]
     return {
         "machines": machines,
         "destroyed": list(destroyed),
         "networks": names,
+        "left": runs,
         "volumes": [state_document(state, now) for state in volumes],
     }
 
@@ -289,6 +292,7 @@ def _run(row: RunRow) -> dict[str, Any]:
         "usd_source": row.usd_source,
         "driver": driver,
         "download_left_s": row.download_left_s,
+        "lease": None if row.lease is None else asdict(row.lease),
         "nodes": [_node(one) for one in (row.machines if row.nodes else ())],
     }
 

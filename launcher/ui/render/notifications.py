@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from launcher.commands.queries import RunRow
+from launcher.core import Cost
 from launcher.decisions.notifications import (
     BUDGET_SHARES,
     BatchNotification,
@@ -14,7 +16,7 @@ from launcher.decisions.notifications import (
 )
 from launcher.ui.render.amounts import usd
 from launcher.ui.render.batch import progress_line
-from launcher.ui.render.summary import cause_line
+from launcher.ui.render.summary import cause_line, lease_line
 
 Document = Mapping[str, Any]
 
@@ -39,6 +41,8 @@ def title(notification: AnyNotification) -> str:
         return f"{run.id}: {share:.0%} of its money is spent"
     if notification.kind is NotificationKind.NOT_DESTROYED:
         return f"{run.id}: its machine may still be rented"
+    if notification.kind is NotificationKind.OUT_OF_REACH:
+        return f"{run.id}: the provider refuses the key; its machine is left to its lease"
     return f"{run.id}: {run.verdict}"
 
 
@@ -51,7 +55,10 @@ def body(notification: AnyNotification) -> str:
     lines = [f"job {run.job} on {run.provider}: {usd(notification.usd)}{limit} spent"]
     if why := cause_line(run):
         lines.append(why)
-    if notification.kind is NotificationKind.NOT_DESTROYED:
+    if notification.lease is not None:
+        row = RunRow(run=run, cost=Cost(), lease=notification.lease)
+        lines.append(f"its lease {lease_line(row, notification.at)}")
+    if notification.kind in (NotificationKind.NOT_DESTROYED, NotificationKind.OUT_OF_REACH):
         return "\n".join([*lines, f"try: vastrun resume {run.id}"])
     if notification.kind in BUDGET_SHARES:
         return "\n".join([*lines, f"step {run.step} of {run.steps}" if run.steps else f"phase {run.phase}"])
@@ -86,6 +93,7 @@ def notification_document(notification: AnyNotification) -> Document:
         "steps": run.steps,
         "usd": round(notification.usd, 6),
         "limit_usd": notification.limit_usd,
+        "lease_ends_at": notification.lease.ends_at if notification.lease else None,
         "outputs": run.out_dir,
         "text": f"{title(notification)}\n{body(notification)}",
     }

@@ -9,14 +9,19 @@ from launcher.commands.queries import RunRow
 from launcher.core import Cost, RunNetwork
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.summary import state_of
+from launcher.ui.render.summary import left_text, state_of
 from launcher.ui.render.table import short, table
 
 _NONE = "every machine that vastrun rented belongs to an open run"
 
 
-def orphans_text(orphans: Sequence[Orphan], networks: Sequence[RunNetwork], now: float) -> str:
-    """Show a table of this computer's, then one of each other owner's, with how to end them."""
+def orphans_text(
+    orphans: Sequence[Orphan], networks: Sequence[RunNetwork], left: Sequence[RunRow], now: float
+) -> str:
+    """Show a table of this computer's, then one of each other owner's, with how to end them.
+
+    `left`: open runs whose machines are left to their leases.
+    """
     mine = [orphan for orphan in orphans if orphan.owner is Owner.THIS]
     parts = [_table(mine, now) if mine else _NONE]
     if networks:
@@ -25,6 +30,7 @@ def orphans_text(orphans: Sequence[Orphan], networks: Sequence[RunNetwork], now:
         option = f"vastrun reap --from-ledger {theirs[0].ledger or UNKNOWN_LEDGER}"
         rule = f"a run may be training there; only `{option}` ends it"
         parts.append(f"{owner}:\n{_table(theirs, now)}\n{rule}")
+    parts += [left_text(row, now) for row in left]
     return "\n\n".join(parts)
 
 

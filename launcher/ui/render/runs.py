@@ -10,7 +10,7 @@ from launcher.core import BoxStatus, Event, Phase, Progress, RankStatus, Run
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import duration, moment, rough, usd
 from launcher.ui.render.point_values import fitted, value_forms
-from launcher.ui.render.summary import on_machines, state_of
+from launcher.ui.render.summary import lease_line, left_text, on_machines, state_of
 from launcher.ui.render.table import facts, short, table
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
@@ -57,7 +57,8 @@ def runs_table(
     following = f"vastrun attach {open_runs[0].run.id}" if open_runs else f"vastrun why {rows[0].run.id}"
     rest = f"{more:,} more that have ended: vastrun status --all\n" if more else ""
     waiting = "".join(f"{row.run.id}: {state_of(row)}\n" for row in rows if row.download_left_s is not None)
-    return f"{listed}\n\n{rest}{waiting}{following}"
+    left = "".join(f"{left_text(row, now)}\n" for row in rows if row.lease is not None)
+    return f"{listed}\n\n{rest}{waiting}{left}{following}"
 
 
 def _state_cells(row: RunRow, now: float) -> Sequence[str]:
@@ -92,6 +93,7 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
                 ("cost", _cost(row)),
                 ("machine", "" if row.nodes else _machine(run)),
                 ("image", run.image),
+                ("lease", lease_line(row, now)),
                 ("box", _box(detail.box_status, now) or detail.note),
                 ("driver", _driver(row)),
                 ("started by", run.started_by),

@@ -60,9 +60,30 @@ def state_of(row: RunRow) -> str:
         return "not destroyed"
     if row.driver is not None:
         return row.run.phase.value
+    if row.lease is not None:
+        return f"{row.run.phase.value} (left to its lease)"
     if row.download_left_s is not None:
         return f"training ended, waiting for download, {rough(row.download_left_s)} left"
     return f"{row.run.phase.value} ({'detached' if row.run.phase is Phase.TRAIN else 'no launcher'})"
+
+
+def lease_line(row: RunRow, now: float) -> str:
+    """Say until when, and at what cost, a machine runs that the key does not reach; empty: there is none."""
+    if row.lease is None:
+        return ""
+    machines = ", ".join(one.instance_id for one in row.machines if one.instance_id and not one.released_at)
+    if row.lease.ends_at <= now:
+        return f"ended machine {machines} by {moment(row.lease.ends_at)}, unless it failed"
+    return (
+        f"ends machine {machines} at {moment(row.lease.ends_at)} at the latest, "
+        f"for at most {usd(row.lease.usd)} more"
+    )
+
+
+def left_text(row: RunRow, now: float) -> str:
+    """Say so in a line of its own, with how to end the machine."""
+    run = row.run
+    return f"{run.id}: the key was refused; its lease {lease_line(row, now)}: vastrun resume {run.id}"
 
 
 def proof_lines(proofs: Sequence[Proof]) -> str:

@@ -11,6 +11,7 @@ from launcher.decisions.grouping import Group, GroupBy, Scored
 from launcher.decisions.host_history import HostRecord
 from launcher.decisions.market_report import Constraint, MarketReport, Quote
 from launcher.decisions.reconciling import DifferenceReason
+from launcher.ui.schemas.runs import ShownRun
 from launcher.ui.schemas.shape import JsonShape
 from trainer.contract.workload import Workloads
 
@@ -211,3 +212,5 @@ class Orphans(JsonShape):
     """Networks that were made for runs, of which none is open."""
     volumes: list[ShownVolume]
     """Data volumes of this ledger that exist; with --volume, those that it names."""
+    left: list[ShownRun]
+    """Open runs whose machines are left to their leases, because the provider refused the key."""

@@ -9,6 +9,7 @@ from launcher.core import BoxStatus, Cause, Event, Judgement, LeftOutFiles, Phas
 from launcher.core import Verdict as RunVerdict
 from launcher.decisions.comparing import Difference
 from launcher.decisions.fit import Fit
+from launcher.decisions.lease_left import LeaseLeft
 from launcher.ui.render.loglines import LogLine
 from launcher.ui.schemas.shape import JsonShape
 from trainer.contract.outcome import Outcome
@@ -45,6 +46,8 @@ class ShownRun(JsonShape, of=Run, without=["spec_json", "started_by"]):
     """Who drives it now."""
     download_left_s: float | None
     """Seconds left to download its outputs: its training has ended, and no launcher drives it; else null."""
+    lease: LeaseLeft | None
+    """What their leases leave its machines, where the provider refused the key of its last launcher."""
     nodes: list[ShownNode]
     """Of a run that has several machines: all of them, by node; a node that left may have had several."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from launcher.core import Instance, Phase, Run
+from launcher.core import Instance, Meter, Phase, Run
 from launcher.core.job import Resources
-from launcher.decisions.policy import link_mbps, ours
+from launcher.decisions.policy import BOOT_S, LEASE_DELAY_S, LIMIT_SLACK_S, link_mbps, ours, released_at
 from tests.jobs import train_job
 
 RUN = Run(
@@ -34,6 +36,28 @@ def test_of_a_run_s_machines_the_one_that_was_noted_comes_first_and_none_is_forg
         machine("4", RUN.label),
     ]
     assert [found.id for found in ours(RUN, listed)] == ["2", "1", "4"]
+
+
+BOOTED = Meter(began_at=140.0, armed_at=150.0)
+ARMED = replace(RUN, rented_at=100.0, meter=BOOTED)
+
+
+@pytest.mark.parametrize(
+    ("run", "looked_at", "seen_at", "at"),
+    [
+        (ARMED, 2000.0, 0.0, 1150 + LEASE_DELAY_S),
+        (ARMED, 1149.0, 0.0, 1149.0),
+        (ARMED, 2000.0, 1200.0, 1200.0),
+        (replace(ARMED, meter=replace(BOOTED, absent_at=1100.0)), 2000.0, 0.0, 1100.0),
+        (replace(ARMED, meter=replace(BOOTED, given_back_at=1500.0)), 2000.0, 0.0, 1500.0),
+        (replace(ARMED, meter=Meter(began_at=140.0)), 2000.0, 0.0, 1140 + LIMIT_SLACK_S),
+        (replace(ARMED, meter=Meter()), 9000.0, 0.0, 100 + BOOT_S + 1000 + LIMIT_SLACK_S),
+    ],
+)
+def test_a_machine_that_is_gone_is_charged_until_its_end_or_that_of_its_lease(
+    run: Run, looked_at: float, seen_at: float, at: float
+) -> None:
+    assert released_at(run, 1000.0, looked_at, seen_at) == at
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,25 @@ def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_
     assert bills.cost_usd(run, world.clock.now()) <= world.spec.limits.usd * 1.05
 
 
+@pytest.mark.parametrize("late_s", [1.0, 4.0, 16.0, 48.0, 600.0])
+def test_a_machine_that_its_lease_ended_unseen_is_charged_until_then_by_our_own_clock(
+    late_s: float, tmp_path: Path
+) -> None:
+    spec = train_job(limits=Limits(hours=0.1, usd=3.0))
+    world = World(tmp_path, training=Training(seconds=90000), spec=spec)
+    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
+    began = world.clock.now()
+    world.launch()
+    world.user_requests.at = {}
+    world.pass_time(began + 360 + late_s - world.clock.now())
+
+    run = world.resume()
+
+    assert world.rented() == 0
+    above_s = (bills.cost_usd(run, world.clock.now()) - world.market.bill_usd) / PRICE * 3600
+    assert 0 <= above_s <= 5
+
+
 @pytest.mark.parametrize(
     ("limits", "cause", "most_usd"),
     [

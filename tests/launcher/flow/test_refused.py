@@ -9,7 +9,9 @@ import pytest
 
 from launcher.core import AccountStatus, Identity, Instance, RentalOrder
 from launcher.core.errors import AuthError, BusyError
+from launcher.decisions.lease_left import LEFT_TO_LEASE
 from launcher.ports import Abilities
+from launcher.ui.render.amounts import moment
 from tests.fakebox import Training
 from tests.fakes import FakeClock
 from tests.launcher.terminal import Market, Terminal
@@ -101,6 +103,47 @@ def test_a_key_that_does_not_reach_the_machine_is_an_error_of_the_command_and_th
     bank(terminal).account = OURS
     assert terminal.type("resume", "last").exit_code in (0, 3)
     assert terminal.market.rented == 0
+
+
+@pytest.mark.parametrize("account", ["10002", None])
+@pytest.mark.parametrize("command", [("resume", "last"), ("stop", "--now", "last")])
+def test_a_machine_that_a_key_leaves_to_its_lease_is_named_with_its_end_and_its_cost(
+    terminal: Terminal, account: str | None, command: tuple[str, ...]
+) -> None:
+    terminal.launch("--detach")
+    bank(terminal).account = account
+    failed = [terminal.type(*command) for _ in range(2)]
+
+    run = terminal.ledger.runs()[0]
+    (row,) = terminal.document("status")["runs"]
+    told = [event for event in terminal.ledger.events(run.id) if event.told == LEFT_TO_LEASE]
+    assert len(told) == 1
+    assert row["lease"]["ends_at"] == pytest.approx(run.meter.began_at + 3000, abs=1)
+    left_s = row["lease"]["ends_at"] - terminal.clock.now()
+    assert row["lease"]["usd"] == pytest.approx(left_s / 3600 * 3.6, rel=0.01)
+    said = f"ends machine 1 at {moment(row['lease']['ends_at'])} at the latest, for at most "
+    assert all(f"lease: {said}" in end.stderr for end in failed)
+    for output in (
+        terminal.type("status"),
+        terminal.type("status", "last"),
+        terminal.type("reap", "--dry-run"),
+    ):
+        assert said in output.output
+    assert f"vastrun resume {run.id}" in terminal.type("status").stdout
+    assert "train (left to its lease)" in terminal.type("status").stdout
+
+    bank(terminal).account = OURS
+    terminal.type("resume", "last")
+    assert terminal.document("status")["runs"][0]["lease"] is None
+    assert "left to its lease" not in terminal.type("status").stdout
+
+
+def test_reap_lists_machines_that_are_left_to_their_leases_by_run(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    bank(terminal).account = "10002"
+    terminal.type("resume", "last")
+    (left,) = terminal.document("reap", "--dry-run")["left"]
+    assert (left["id"], left["instance_id"]) == (terminal.ledger.runs()[0].id, "1")
 
 
 @pytest.mark.parametrize(("for_s", "code"), [(30, 0), (900, 4)])

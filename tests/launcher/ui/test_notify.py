@@ -24,6 +24,7 @@ from tests.fakebox import Training
 from tests.fakes import FakeClock
 from tests.jobs import train_job
 from tests.launcher.decisions.test_notifications import ENDED
+from tests.launcher.flow.test_refused import Bank
 from tests.launcher.terminal import CRASH, JOB, Terminal
 from tests.launcher.ui.inbox import inbox
 
@@ -207,6 +208,21 @@ def test_a_machine_that_cannot_be_ended_is_told(tmp_path: Path) -> None:
         terminal.launch()
     assert there.events[-1] == "not_destroyed"
     assert "vastrun resume" in there.letters[-1].document["text"]
+
+
+def test_a_machine_that_is_left_to_its_lease_is_told_once_with_its_end_and_its_cost(tmp_path: Path) -> None:
+    with inbox() as there:
+        terminal = notified(Terminal(tmp_path), there.url)
+        terminal.market = bank = Bank(terminal.clock, [Training(seconds=600)], usd_per_hour=3.6)
+        terminal.launch("--detach")
+        bank.account = None
+        terminal.type("resume", "last")
+        terminal.type("resume", "last")
+    assert there.events == ["out_of_reach"]
+    document = there.letters[0].document
+    assert document["lease_ends_at"] > terminal.clock.now()
+    assert "at the latest, for at most $2" in document["text"]
+    assert "vastrun resume" in document["text"]
 
 
 def test_a_plan_shows_no_url(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""Machines left to their leases: the provider refused the key, so nobody can destroy them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launcher.core import Event, Phase, Run, bills
+from launcher.core.job import JobSpec
+from launcher.decisions import policy
+
+LEFT_TO_LEASE = "left_to_lease"
+"""`Event.told` of the line of a drive that ended because the key was refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseLeft:
+    """How long a machine may run before its lease ends it."""
+
+    ends_at: float
+    """Epoch seconds, at the latest."""
+    usd: float
+    """USD from now until then, at most."""
+
+
+def is_left(events: Sequence[Event]) -> bool:
+    """Tell whether the last drive of a run, by its events, ended because the key was refused."""
+    newest = next((event for event in reversed(events) if event.told in ("", LEFT_TO_LEASE)), None)
+    return newest is not None and newest.told == LEFT_TO_LEASE
+
+
+def lease_left(run: Run, spec: JobSpec, now: float) -> LeaseLeft | None:
+    """Return what its lease leaves the run's machine; None: it has none."""
+    if run.phase is Phase.ENDED or run.offer is None or run.instance_id is None:
+        return None
+    ends_at = policy.lease_ends_at(run, policy.lease_of(spec, run.offer))
+    if ends_at is None:
+        return None
+    if run.meter.began_at is None:  # its lease counts from when it runs, and it may still load
+        ends_at += policy.BOOT_S
+    until = max(now, ends_at)
+    return LeaseLeft(ends_at=ends_at, usd=max(0.0, bills.cost_usd(run, until) - bills.cost_usd(run, now)))
+
+
+def together(left: Sequence[LeaseLeft]) -> LeaseLeft | None:
+    """Return the same of several machines; None: there is none."""
+    if not left:
+        return None
+    return LeaseLeft(ends_at=max(one.ends_at for one in left), usd=sum(one.usd for one in left))

@@ -1,0 +1,81 @@
+"""Machines left to their leases: until when they may run, and at what cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from launcher.core import Event, Meter, Offer, Phase, Run
+from launcher.core.job import Limits
+from launcher.decisions.lease_left import LEFT_TO_LEASE, is_left, lease_left
+from launcher.decisions.policy import BOOT_S
+from tests.jobs import train_job
+
+NOW = 1_800_000_000.0
+OFFER = Offer(
+    id="1",
+    host="h",
+    gpu_name="RTX 4090",
+    gpus=1,
+    gpu_memory_gb=24.0,
+    disk_gb=40.0,
+    usd_per_hour=3.6,
+    description="",
+)
+SPEC = train_job(limits=Limits(hours=1.0))
+RUN = Run(
+    id="calm-heron-3f1a",
+    job="demo",
+    spec_json="",
+    provider="vast",
+    phase=Phase.TRAIN,
+    out_dir="",
+    created_at=NOW,
+    phase_at=NOW,
+    offer=OFFER,
+    instance_id="1",
+    usd_per_hour=3.6,
+    rented_at=NOW,
+    meter=Meter(began_at=NOW + 60),
+)
+
+
+def _event(told: str) -> Event:
+    return Event(run_id=RUN.id, at=NOW, phase=Phase.TRAIN, text="", told=told)
+
+
+@pytest.mark.parametrize(
+    ("told", "left"),
+    [
+        ([], False),
+        ([""], False),
+        ([LEFT_TO_LEASE], True),
+        ([LEFT_TO_LEASE, "out_of_reach"], True),
+        ([LEFT_TO_LEASE, ""], False),
+    ],
+)
+def test_a_machine_is_left_while_no_later_drive_has_reached_it(told: list[str], left: bool) -> None:
+    assert is_left([_event(one) for one in told]) is left
+
+
+def test_it_costs_its_price_until_its_lease_ends_it() -> None:
+    left = lease_left(RUN, SPEC, NOW + 1860)
+    assert left is not None
+    assert left.ends_at == NOW + 60 + 3600
+    assert left.usd == pytest.approx(1800 / 3600 * 3.6)
+
+
+def test_the_lease_of_one_that_may_still_load_counts_from_the_latest_start() -> None:
+    left = lease_left(replace(RUN, meter=Meter()), SPEC, NOW)
+    assert left is not None and left.ends_at == NOW + BOOT_S + 3600
+
+
+def test_one_whose_lease_has_ended_costs_no_more() -> None:
+    left = lease_left(RUN, SPEC, NOW + 7200)
+    assert left is not None and left.usd == 0.0
+
+
+@pytest.mark.parametrize("change", [{"phase": Phase.ENDED}, {"instance_id": None}, {"released_at": NOW + 1}])
+def test_a_run_without_a_machine_leaves_none(change: dict[str, object]) -> None:
+    assert lease_left(replace(RUN, **change), SPEC, NOW) is None
