@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
+from launcher.transcript.encodings import hex_patterns, replace_wrapped, written_forms
+
 TEXT_CHARACTERS = 1000
 """Of one text; the middle of a longer one is left out."""
 _MEMBERS = 40
@@ -21,24 +23,34 @@ SECRET = "<secret>"
 
 
 class Mask:
-    """Replaces secrets in texts. It learns further ones."""
+    """Replaces secrets in texts, in every encoding that a program may print. It learns further ones."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._values: list[str] = []
+        self._values: set[str] = set()
+        self._forms: list[str] = []
+        self._hex: re.Pattern[str] | None = None
         self.learn(values)
 
     def learn(self, values: Iterable[str]) -> None:
         """Take these values for secrets, and each line of them."""
         lines = {line.strip() for value in values for line in (value, *value.splitlines())}
-        known = {line for line in lines if len(line) >= _LEAST_SECRET}.union(self._values)
+        new = {line for line in lines if len(line) >= _LEAST_SECRET} - self._values
+        if not new:
+            return
+        self._values |= new
+        forms = {form for value in self._values for form in written_forms(value, _LEAST_SECRET)}
         # The longest first: one may be part of another.
-        self._values = sorted(known, key=lambda value: (-len(value), value))
+        self._forms = sorted(forms, key=lambda form: (-len(form), form))
+        patterns = {pattern for value in self._values for pattern in hex_patterns(value)}
+        self._hex = re.compile("|".join(sorted(patterns, key=len, reverse=True)), re.IGNORECASE)
 
     def hide(self, text: str) -> str:
         """Return the text without the secrets in it."""
-        for value in self._values:
-            if value in text:
-                text = text.replace(value, SECRET)
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, SECRET)
+        if self._hex is not None:
+            text = self._hex.sub(SECRET, replace_wrapped(text, self._forms, SECRET))
         return _URL_LOGIN.sub(f"://{SECRET}@", text) if "@" in text else text
 
 
@@ -70,7 +82,7 @@ def plain(value: Any, mask: Mask, depth: int = 0) -> Any:
         value = vars(value)
     if isinstance(value, Mapping):
         some = list(value.items())[:_MEMBERS]
-        return {str(key)[:TEXT_CHARACTERS]: plain(each, mask, depth + 1) for key, each in some}
+        return {cut(mask.hide(str(key))): plain(each, mask, depth + 1) for key, each in some}
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return [plain(each, mask, depth + 1) for each in value[:_MEMBERS]]
     return f"<{type(value).__name__}>"
