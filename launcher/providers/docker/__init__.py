@@ -150,7 +150,7 @@ class DockerProvider:
         container = self._found(instance_id)
         if container is not None:
             self._engine.remove(container.name)
-            if network := container.labels.get(NETWORK):
+            if (network := container.labels.get(NETWORK)) and self._is_own_network(network):
                 self._engine.remove_network(network)
 
     def forget(self, run_id: str) -> None:
@@ -173,6 +173,11 @@ class DockerProvider:
             if network.name != box.network and self._clock.now() - network.created_at > _UNUSED_S:
                 self._engine.remove_network(network.name)
         self._engine.make_network(box.network, {OWNER: box.owner})
+
+    def _is_own_network(self, name: str) -> bool:
+        """Whether it was made for a run of this ledger: an image may have labels such as ours."""
+        made = self._engine.networks(f"{OWNER}={owner_of(self._state)}")
+        return any(network.name == name for network in made)
 
     def _looked_at(self, name: str) -> Instance:
         """The container that was just made, as it is listed."""

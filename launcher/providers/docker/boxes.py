@@ -12,7 +12,9 @@ from launcher.providers.onstart import onstart_text
 
 LABEL, PROVIDER, OWNER = "io.vastrun.label", "io.vastrun.provider", "io.vastrun.owner"
 NETWORK = "io.vastrun.network"
-"""Names the network that the containers of a run share, where it has several."""
+"""Names the network that the containers of a run share, where it has several; else empty.
+
+Each label of ours is always set: an image's own label of that name would be the container's."""
 CPU_ONLY = "cpu"
 """The id of an offer without GPUs; any other is the list of those that the container gets."""
 HERE, ANYWHERE = "127.0.0.1", "0.0.0.0"
@@ -66,7 +68,7 @@ def config_of(box: ContainerBox) -> dict[str, Any]:
         "command": [_INIT.read_text(encoding="utf-8"), onstart_text(order.onstart)],
         "user": "root",
         "environment": {**order.env, **injected},
-        "labels": {LABEL: order.label, PROVIDER: "docker", OWNER: box.owner, **_network_label(box)},
+        "labels": {LABEL: order.label, PROVIDER: "docker", OWNER: box.owner, NETWORK: box.network},
         "ports": [SSH_PORT],
     }
 
@@ -91,10 +93,6 @@ def limits_of(box: ContainerBox) -> dict[str, Any]:
         gpus = {"device_ids": order.offer.id.split(","), "capabilities": [["gpu"]]}
         limits |= {"device_requests": [gpus]}
     return limits
-
-
-def _network_label(box: ContainerBox) -> dict[str, str]:
-    return {NETWORK: box.network} if box.network else {}
 
 
 def _bytes(gb: float) -> int:

@@ -17,6 +17,7 @@ from launcher.core import Cause, Instance, Offer, RentalOrder
 from launcher.core.errors import NoOfferError, ProviderError, UncertainError, UnreachableError, VastrunError
 from launcher.core.job import JobSpec, Resources
 from launcher.providers.docker import DockerProvider
+from launcher.providers.docker.boxes import NETWORK
 from launcher.shipped import onstart_dir
 from tests.contract.markets import LEASE, small_job
 from tests.fakes import FakeClock
@@ -244,12 +245,44 @@ def test_the_nodes_of_a_run_share_a_network_that_goes_with_the_last_of_them(
         "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False},
         "NetworkSettings": {"Ports": {}},
     }
-    daemon.answers |= {LIST: (200, [shown]), f"GET /containers/{name}/json": (200, near)}
+    shared = {"Name": LABEL, "Created": left["Created"], "Labels": {}}
+    daemon.answers |= {
+        LIST: (200, [shown]),
+        NETWORKS: (200, [shared]),
+        f"GET /containers/{name}/json": (200, near),
+    }
     (instance,) = provider.instances()
     assert instance.rendezvous == "172.18.0.3:29400"
     daemon.answers["DELETE /networks/.*"] = (403, {"message": f"network {LABEL} has active endpoints"})
     provider.destroy(instance.id)
     assert f"DELETE /networks/{LABEL}" in [one for one, _ in daemon.asked]
+
+
+def test_a_label_of_its_image_makes_no_network_of_the_users_the_run_s(
+    daemon: FakeDaemon, provider: DockerProvider
+) -> None:
+    (offer,) = provider.search(JOB)
+    rent_refused(provider, offer)
+    made = daemon.sent(CREATE)["Labels"]
+    assert made[NETWORK] == "", "else the image's own label would be the container's"
+
+    name = f"{LABEL}.00aa"
+    labels = {**made, NETWORK: "the-users"}
+    near = {
+        "Name": f"/{name}",
+        "Config": {"Labels": labels},
+        "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False},
+        "NetworkSettings": {"Ports": {}},
+    }
+    daemon.answers |= {
+        f"GET /containers/{name}/json": (200, near),
+        NETWORKS: (200, []),
+        "DELETE /networks/.*": (204, None),
+        "DELETE /containers/.*": (204, None),
+    }
+    provider.destroy(name)
+    deleted = [one for one, _ in daemon.asked if one.startswith("DELETE")]
+    assert deleted == [f"DELETE /containers/{name}"]
 
 
 def test_each_node_gets_gpus_of_its_own(tmp_path: Path) -> None:
