@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
@@ -17,6 +15,7 @@ from urllib.request import Request, urlopen
 from launcher.core.errors import ImageError
 from launcher.core.image_ref import HUB, ImageReference
 from launcher.image.lock import ARCHITECTURE
+from launcher.image.registry_answers import RegistryAnswer
 
 Login = Callable[[str], tuple[str, str] | None]
 """The user and the password for a registry; None: it is asked as anybody."""
@@ -62,18 +61,19 @@ class Registry:
         wanted = reference.tag or reference.digest or "latest"
         kind, manifest, digest = repository.manifest(wanted)
         # The index has the digest that a pull by tag shows; what the image holds stands one level below.
-        if kind in _INDEXES or "manifests" in manifest:
+        if kind in _INDEXES or manifest.has("manifests"):
             _, manifest, _ = repository.manifest(_for_our_machines(manifest, reference))
-        config = json.loads(repository.blob(manifest["config"]["digest"]))
-        architecture = str(config.get("architecture"))
+        config_digest = manifest.within("config").digest("digest")
+        config = RegistryAnswer.of(repository.blob(config_digest), str(reference))
+        architecture = config.text("architecture") or "nothing known"
         if architecture != ARCHITECTURE:
             raise _wrong_architecture(reference, architecture)
         return PublishedImage(
             reference=ImageReference.of(f"{reference.tagged}@{digest}"),
             architecture=architecture,
-            size_mb=round(sum(layer["size"] for layer in manifest["layers"]) / 1e6),
-            config_digest=manifest["config"]["digest"],
-            labels=(config.get("config") or {}).get("Labels") or {},
+            size_mb=round(sum(layer.size("size") for layer in manifest.each("layers")) / 1e6),
+            config_digest=config_digest,
+            labels=config.within("config").within("Labels").texts(),
         )
 
 
@@ -91,13 +91,13 @@ class _Repository:
         self._reference, self._login = reference, login
         self._authorization = ""
 
-    def manifest(self, name: str) -> tuple[str, dict[str, Any], str]:
+    def manifest(self, name: str) -> tuple[str, RegistryAnswer, str]:
         """Return its media type, itself, and the digest of its bytes."""
         kind, content = self._get(f"{self._url}/manifests/{name}", accept=(*_INDEXES, *_MANIFESTS))
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
         if name.startswith("sha256:") and name != digest:
             raise ImageError(f"{self._reference}: the registry answers {name} with {digest}")
-        return kind, json.loads(content), digest
+        return kind, RegistryAnswer.of(content, str(self._reference)), digest
 
     def blob(self, digest: str) -> bytes:
         """Return a blob, as its digest says."""
@@ -129,7 +129,7 @@ class _Repository:
                 return str(answer.headers.get_content_type()), answer.read(_MOST_BYTES)
         except HTTPError:
             raise
-        except (URLError, OSError, HTTPException) as error:
+        except (URLError, OSError, HTTPException, ValueError) as error:
             why = getattr(error, "reason", None) or error
             raise ImageError(f"the registry of {self._reference} does not answer: {why}") from error
 
@@ -152,12 +152,14 @@ class _Repository:
             _, content = self._ask(f"{realm}?{query}", ("application/json",))
         except HTTPError as error:
             raise self._error(error) from error
-        answer = json.loads(content)
-        self._authorization = f"Bearer {answer.get('token') or answer.get('access_token')}"
+        self._authorization = f"Bearer {RegistryAnswer.of(content, str(self._reference)).token()}"
 
     def _may_ask(self, realm: str) -> bool:
         """True for HTTPS, and on this computer for HTTP. A registry may name anything, a file as well."""
-        parts = urlsplit(realm)
+        try:
+            parts = urlsplit(realm)
+        except ValueError:
+            return False
         if parts.scheme == "http":
             return self._url.startswith("http:") and _LOOPBACK.fullmatch(parts.netloc) is not None
         return parts.scheme == "https" and bool(parts.hostname)
@@ -172,12 +174,12 @@ class _Repository:
         return ImageError(f"the registry of {self._reference} answers HTTP {error.code}", hint="try again")
 
 
-def _for_our_machines(index: Mapping[str, Any], reference: ImageReference) -> str:
+def _for_our_machines(index: RegistryAnswer, reference: ImageReference) -> str:
     """The digest of the manifest for the machines that are rented."""
     platforms = {
-        entry.get("platform", {}).get("architecture", "?"): str(entry["digest"])
-        for entry in index["manifests"]
-        if entry.get("platform", {}).get("os") == "linux"
+        entry.within("platform").text("architecture") or "?": entry.digest("digest")
+        for entry in index.each("manifests")
+        if entry.within("platform").text("os") == "linux"
     }
     if ARCHITECTURE not in platforms:
         raise _wrong_architecture(reference, " and ".join(sorted(platforms)) or "nothing known")

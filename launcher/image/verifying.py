@@ -19,6 +19,9 @@ from launcher.shipped import trainer_dir
 if TYPE_CHECKING:
     from docker import DockerClient
 
+_TEXTS = ("torch", "cuda", "nccl", "python", "vastrun")
+"""What an image says of itself, each a text or null."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImageCheck:
@@ -66,10 +69,24 @@ def contents_of(client: DockerClient, reference: ImageReference, screen: BuildSc
             str(reference), ["-c", program], entrypoint="python3", remove=True, network_mode="none"
         )
     try:
-        found: Mapping[str, Any] = json.loads(said.decode().strip().splitlines()[-1])
-    except (ValueError, IndexError) as error:
+        return contents_in(said.decode())
+    except ValueError as error:
         raise ImageError(f"{reference} does not say what it has: {said!r}"[:600]) from error
-    return found
+
+
+def contents_in(said: str) -> Mapping[str, Any]:
+    """Return what an image says of itself in its last line. Raises ValueError where that makes no sense."""
+    try:
+        found = json.loads(said.strip().rpartition("\n")[2])
+    except RecursionError as error:
+        raise ValueError("too deep") from error
+    missing = found.get("missing") if isinstance(found, dict) else None
+    if not isinstance(missing, list) or not all(isinstance(name, str) for name in missing):
+        raise ValueError("no list of what is missing")
+    texts = {name: found.get(name) for name in _TEXTS}
+    if not all(value is None or isinstance(value, str) for value in texts.values()):
+        raise ValueError("a version that is no text")
+    return {**texts, "python": texts["python"] or "unknown", "missing": missing}
 
 
 def checks(

@@ -22,6 +22,8 @@ class FakeRegistry:
         self.asks = asks
         self.realm = ""
         """Where it sends for a token; empty: to itself."""
+        self.token = b'{"token": "t0ken"}'
+        """What who logs in is answered."""
         self.refuses = 0
         """A status to answer everything with."""
         self.things: dict[str, tuple[str, bytes]] = {}
@@ -86,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         fake_registry.asked.append((path, given))
         basic = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         if path == "/token" and given == basic and "service=shop" in query:
-            self._say(200, "application/json", b'{"token": "t0ken"}')
+            self._say(200, "application/json", fake_registry.token)
         elif path == "/token" or fake_registry.refuses:
             self._say(fake_registry.refuses or 401, "application/json", b"{}")
         elif fake_registry.asks and given != {"Basic": basic, "Bearer": "Bearer t0ken"}[fake_registry.asks]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from launcher.core.errors import ImageError
 from launcher.core.image_ref import ImageReference
 from launcher.image.registry import Registry
-from tests.launcher.image.fake_registry import PASSWORD, USER, FakeRegistry
+from tests.launcher.image.fake_registry import PASSWORD, USER, FakeRegistry, digest
 
 ANYBODY = Registry(lambda _: None)
 MEMBER = Registry(lambda _: (USER, PASSWORD))
@@ -87,6 +88,101 @@ def test_a_registry_that_is_not_there_is_told() -> None:
         gone = reference(fake_registry)
     with pytest.raises(ImageError, match="does not answer"):
         ANYBODY.look_up(gone)
+
+
+DEEP = "[" * 200_000
+ANSWERS = {
+    "no JSON": "<html>",
+    "no text": b"\xff\xfe",
+    "deep": DEEP,
+    "long number": "1" * 5000,
+    "null": "null",
+    "a list": "[]",
+    "an empty object": "{}",
+    "null fields": '{"config": null, "layers": null, "manifests": null}',
+    "other types": '{"config": [], "layers": {}}',
+    "a text for the configuration": '{"config": "x", "layers": []}',
+    "a digest that is none": '{"config": {"digest": "../../x"}, "layers": []}',
+    "a digest of another type": '{"config": {"digest": 7}, "layers": []}',
+    "manifests of other types": '{"manifests": [7, null]}',
+    "manifests without a digest": '{"manifests": [{"platform": {"os": "linux", "architecture": "amd64"}}]}',
+    "a platform of another type": '{"manifests": [{"platform": "linux", "digest": "x"}]}',
+    "too many manifests": '{"manifests": [' + "{}," * 5000 + "{}]}",
+}
+LAYERS = {
+    "no layers": {},
+    "layers of other types": {"layers": [7]},
+    "a layer without a size": {"layers": [{}]},
+    "a size that is no number": {"layers": [{"size": float("nan")}]},
+    "a size below 0": {"layers": [{"size": -1}]},
+    "a size without an end": {"layers": [{"size": 10**30}]},
+}
+CONFIGS = {name: text for name, text in ANSWERS.items() if text[:2] not in ('{"', b'{"') and text != "{}"} | {
+    "an architecture of another type": '{"architecture": ["amd64"]}',
+    "no architecture": "{}",
+    "a configuration of another type": '{"architecture": "amd64", "config": 7}',
+    "labels of another type": '{"architecture": "amd64", "config": {"Labels": "x"}}',
+}
+
+
+def _bytes(answer: str | bytes) -> bytes:
+    return answer if isinstance(answer, bytes) else answer.encode()
+
+
+@pytest.mark.parametrize("name", list(ANSWERS))
+def test_a_malformed_manifest_is_one_clear_error(fake_registry: FakeRegistry, name: str) -> None:
+    fake_registry.things["/v2/lab/vastrun/manifests/cpu-1"] = ("application/json", _bytes(ANSWERS[name]))
+    with pytest.raises(ImageError):
+        ANYBODY.look_up(reference(fake_registry))
+
+
+@pytest.mark.parametrize("name", list(LAYERS))
+def test_so_are_malformed_layers(fake_registry: FakeRegistry, name: str) -> None:
+    fake_registry.put("lab/vastrun:cpu-1")
+    path = "/v2/lab/vastrun/manifests/cpu-1"
+    kind, content = fake_registry.things[path]
+    manifest = {key: value for key, value in json.loads(content).items() if key != "layers"}
+    fake_registry.things[path] = (kind, json.dumps(manifest | LAYERS[name]).encode())
+    with pytest.raises(ImageError, match="malformed answer"):
+        ANYBODY.look_up(reference(fake_registry))
+
+
+@pytest.mark.parametrize("name", list(CONFIGS))
+def test_so_is_a_malformed_configuration(fake_registry: FakeRegistry, name: str) -> None:
+    config = _bytes(CONFIGS[name])
+    manifest = {"config": {"digest": digest(config)}, "layers": []}
+    fake_registry.things |= {
+        "/v2/lab/vastrun/manifests/cpu-1": ("application/json", json.dumps(manifest).encode()),
+        f"/v2/lab/vastrun/blobs/{digest(config)}": ("application/octet-stream", config),
+    }
+    with pytest.raises(ImageError):
+        ANYBODY.look_up(reference(fake_registry))
+
+
+@pytest.mark.parametrize(
+    "token", ["<html>", "[]", "{}", DEEP, '{"token": 7}', '{"token": "a\\nb: c"}', '{"token": "\u00e4"}']
+)
+def test_a_malformed_token_is_one_clear_error(token: str) -> None:
+    with FakeRegistry("Bearer") as fake_registry:
+        fake_registry.put("lab/vastrun:cpu-1")
+        fake_registry.token = token.encode()
+        with pytest.raises(ImageError):
+            MEMBER.look_up(reference(fake_registry))
+
+
+@pytest.mark.parametrize("realm", ["https://[", "https://\u00e4/token", "https://127.0.0.1:99999/token"])
+def test_a_place_for_a_token_that_is_no_address_is_one_clear_error(realm: str) -> None:
+    with FakeRegistry("Bearer") as fake_registry:
+        fake_registry.put("lab/vastrun:cpu-1")
+        fake_registry.realm = realm
+        with pytest.raises(ImageError):
+            MEMBER.look_up(reference(fake_registry))
+
+
+def test_labels_that_are_no_texts_are_left_out(fake_registry: FakeRegistry) -> None:
+    labels = {"io.vastrun.variant": "cpu", "odd": 7}
+    fake_registry.put("lab/vastrun:cpu-1", labels=labels)  # type: ignore[arg-type]
+    assert ANYBODY.look_up(reference(fake_registry)).labels == {"io.vastrun.variant": "cpu"}
 
 
 @pytest.mark.parametrize("index", [False, True])

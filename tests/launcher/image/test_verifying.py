@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import pytest
+
 from launcher.image.lock import Capability, shipped_lock
-from launcher.image.verifying import checks
+from launcher.image.verifying import checks, contents_in
 
 STOCK = shipped_lock().images["cu126"]
 FOUND: dict[str, Any] = {
@@ -47,3 +50,26 @@ def test_a_machine_that_cannot_run_it_says_why() -> None:
 def test_an_image_in_no_lock_is_taken_for_one_of_ours() -> None:
     rows = {row.name: row.holds for row in checks(FOUND, None, "0.1.0", None)}
     assert (rows["vastrun"], rows["missing"], rows["torch"]) == (False, False, True)
+
+
+def test_what_an_image_says_of_itself_is_its_last_line() -> None:
+    assert contents_in(f"a warning\n{json.dumps(FOUND | {'more': 1})}\n") == FOUND
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "x",
+        "[]",
+        "7",
+        "{}",
+        '{"missing": "h5py"}',
+        '{"missing": [7]}',
+        '{"missing": [], "torch": 7}',
+        "[" * 200_000,
+    ],
+)
+def test_what_makes_no_sense_is_a_value_error(said: str) -> None:
+    with pytest.raises(ValueError):
+        contents_in(said)
