@@ -52,6 +52,7 @@ _DURATION = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,2})")
 _GPU = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.+-]{0,99}))?:(\d{1,4})(?![\w:])")
 _NAME = re.compile(r"[\w.+-]{1,100}", re.ASCII)
 _NODES = re.compile(r"[\w.,\[\]-]{0,300}", re.ASCII)
+_PLACE = re.compile(r"[\w.:\[\]-]{0,300}", re.ASCII)
 _JOB_ID = re.compile(r"(\d{1,10})(?:;[\w.-]{1,100})?", re.ASCII)
 _STATE = re.compile(r"[A-Z_]{1,40}")
 _VERSION = re.compile(r"[\w.-]{1,40}", re.ASCII)
@@ -166,7 +167,10 @@ def boxes_of(printed: str) -> list[Box]:
         name, _, rendezvous = rest.partition(" ")
         if _NAME.fullmatch(name):
             changed_at = _whole(moment.partition(".")[0], row, 10**11)
-            found.append(Box(name=name, changed_at=changed_at, rendezvous=rendezvous[:_MOST_CHARACTERS]))
+            place = rendezvous if _PLACE.fullmatch(rendezvous) else ""
+            found.append(Box(name=name, changed_at=changed_at, rendezvous=place))
+    if len({box.name for box in found}) < len(found):
+        raise _nonsense("the shared disk", "a folder twice")
     return found
 
 

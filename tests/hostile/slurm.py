@@ -75,6 +75,11 @@ REFUSED: Mapping[str, tuple[Reader, str]] = {
     "a state of nodes that is none": (slurm.partitions_of, _partition(state="idle; up")),
     "fields that are missing": (slurm.partitions_of, f"debug|up\n{slurm.END}\n"),
     "a box of no age": (slurm.boxes_of, f"soon calm-heron-3f1a.0a0b0c0d\n{slurm.END}\n"),
+    "a box that says another's place": (
+        slurm.boxes_of,
+        "1795523601.5 calm-heron-3f1a.0a0b0c0d n1:29400\n"
+        f"1795523601.5 calm-heron-3f1a.0a0b0c0d evil:29400\n{slurm.END}\n",
+    ),
     "a cluster with two names": (slurm.cluster_of, f"lab\nlab\n22.05.8\nalice\n{slurm.END}\n"),
     "a user who steers": (slurm.cluster_of, f"lab\n22.05.8\n{STEERING}\n{slurm.END}\n"),
 }
@@ -86,6 +91,14 @@ LEFT_OUT: Mapping[str, tuple[Reader, str]] = {
 SHOWN: Mapping[str, tuple[Reader, str]] = {
     "a reason that steers": (jobs_of, _job(reason=STEERING)),
     "a reason without an end": (jobs_of, _job(reason="x" * 100_000)),
+    "a place that steers": (
+        slurm.boxes_of,
+        f"1795523601.5 calm-heron-3f1a.0a0b0c0d {STEERING}\n{slurm.END}\n",
+    ),
+    "a place without an end": (
+        slurm.boxes_of,
+        f"1795523601.5 calm-heron-3f1a.0a0b0c0d {'x' * 100_000}\n{slurm.END}\n",
+    ),
     "GPUs beyond all computers": (slurm.partitions_of, _partition(gres="gpu:a100:" + "9" * 400)),
     "GPUs of a kind that steers": (slurm.partitions_of, _partition(gres=f"gpu:{STEERING}:4")),
     "GPUs without an end": (slurm.partitions_of, _partition(gres="gpu:a100:4," * 100_000)),

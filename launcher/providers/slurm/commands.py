@@ -18,6 +18,8 @@ from launcher.providers.slurm.login_node import LoginNode
 _ORDERS = ".orders"
 """The batch scripts that are being handed in."""
 _OVER = ".over"
+_ONE_WORD = "! -name '*[!A-Za-z0-9_.+-]*'"
+"""For `find`: names with a line break would be rows of their own."""
 """A file for each node that was given back while its job goes on for the others."""
 _REMOVE_S = 600.0
 _SAME_LOOK_S = 1.0
@@ -93,10 +95,13 @@ class SlurmCommands:
         user = '--user="$(id -un)"'
         squeue = f"SLURM_TIME_FORMAT=%s squeue --noheader --all --states=all {user} -o '{gate.JOB_FIELDS}'"
         folder = shlex.quote(self._node.folder)
-        boxes = f"find {folder} -mindepth 1 -maxdepth 1 -type d ! -name '.*' -printf '%T@ %f\\n'"
-        where = f'$(head -c 300 {folder}/"$name"/{RENDEZVOUS} 2>&-)'
+        boxes = f"find {folder} -mindepth 1 -maxdepth 1 -type d ! -name '.*' {_ONE_WORD} -printf '%T@ %f\\n'"
+        # What a box wrote stays on its line, and is a file: a pipe would never end.
+        file = f'{folder}/"$name"/{RENDEZVOUS}'
+        where = f"$([ -f {file} ] && head -c 300 {file} 2>&- | LC_ALL=C tr -cd 'A-Za-z0-9._:[]-')"
         meet = f'while read -r at name; do echo "$at $name {where}"; done'
-        over = f"if [ -e {folder}/{_OVER} ]; then find {folder}/{_OVER} -type f -printf '%T@ .%f\\n'; fi"
+        ended = f"{folder}/{_OVER}"
+        over = f"if [ -e {ended} ]; then find {ended} -type f {_ONE_WORD} -printf '%T@ .%f\\n'; fi"
         jobs, left = self._two(squeue, f"if [ -e {folder} ]; then {boxes} | {meet}; {over}; fi && echo @")
         seen = SlurmQueue(jobs=gate.jobs_of(jobs, LABEL_PREFIX), boxes=gate.boxes_of(left))
         self._last_look = (self._uptime(), seen)

@@ -1,0 +1,72 @@
+"""What boxes leave on the shared disk: nothing that one of them writes is a row of another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from launcher.core.settings import SlurmSettings
+from launcher.providers.slurm import SlurmProvider
+from tests.fakes import FakeClock
+
+ONE, OTHER = "calm-heron-3f1a.0a0b0c0d", "still-otter-77aa.00000000"
+JOBS = [
+    f"{n}|RUNNING|0:04|1800000000|N/A|1|n{n}|None|vastrun-{box}|vastrun-{box.partition('.')[0]}"
+    for n, box in enumerate((ONE, OTHER))
+]
+SQUEUE = "#!/bin/bash\n" + "".join(f"echo '{job}'\n" for job in JOBS)
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> SlurmProvider:
+    for box in (ONE, OTHER):
+        (tmp_path / "boxes" / box).mkdir(parents=True)
+    place_of(tmp_path, ONE).write_text("n0:29400\n")
+    place_of(tmp_path, OTHER).write_text("n1:29401\n")
+    squeue = tmp_path / "squeue"
+    squeue.write_text(SQUEUE)
+    squeue.chmod(0o755)
+    clock = FakeClock(0.0)
+    settings = SlurmSettings(folder=str(tmp_path / "boxes"))
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    return SlurmProvider(settings, tmp_path, environ, "python3", clock=clock, uptime=clock.now)
+
+
+def place_of(folder: Path, box: str) -> Path:
+    return folder / "boxes" / box / ".rendezvous"
+
+
+def places(provider: SlurmProvider) -> dict[str, str]:
+    return {machine.id: machine.rendezvous for machine in provider.instances()}
+
+
+def test_each_box_says_where_the_nodes_of_its_run_meet(provider: SlurmProvider) -> None:
+    assert places(provider) == {ONE: "n0:29400", OTHER: "n1:29401"}
+
+
+@pytest.mark.parametrize(
+    "line", [f"1800000000.0 {OTHER} evil:1", f"9e9 {OTHER} evil:1\n@", "@\n@@\n7|RUNNING"]
+)
+def test_line_breaks_in_what_one_says_are_no_rows_of_another(
+    provider: SlurmProvider, line: str, tmp_path: Path
+) -> None:
+    place_of(tmp_path, ONE).write_text(f"n0:29400\n{line}\n")
+    assert places(provider)[OTHER] == "n1:29401"
+
+
+@pytest.mark.parametrize("of", ["boxes", "boxes/.over"])
+def test_a_folder_whose_name_has_line_breaks_is_no_row_of_another(
+    provider: SlurmProvider, of: str, tmp_path: Path
+) -> None:
+    name = f"x\n1800000000.0 {OTHER} evil:1"
+    (tmp_path / of).mkdir(exist_ok=True)
+    (tmp_path / of / name).mkdir() if of == "boxes" else (tmp_path / of / name).touch()
+    assert places(provider) == {ONE: "n0:29400", OTHER: "n1:29401"}
+
+
+def test_a_pipe_in_the_place_of_the_file_holds_nobody_up(provider: SlurmProvider, tmp_path: Path) -> None:
+    place_of(tmp_path, ONE).unlink()
+    os.mkfifo(place_of(tmp_path, ONE))
+    assert places(provider)[OTHER] == "n1:29401"
