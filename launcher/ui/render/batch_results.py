@@ -12,6 +12,7 @@ from launcher.core import Verdict
 from launcher.core.batch import Batch, BatchSpec
 from launcher.decisions.analysis import NOT_A_CAUSE, influences, pareto_front
 from launcher.ui.render.amounts import duration, usd, usd_sum
+from launcher.ui.render.csv_cells import csv_cell
 from launcher.ui.render.point_values import fitted, value_forms, value_text, values_text
 from launcher.ui.render.table import facts, table
 
@@ -123,7 +124,7 @@ def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]
         ]
         for row in rows
     ]
-    return [header, *lines]
+    return [[csv_cell(cell) for cell in line] for line in (header, *lines)]
 
 
 def _point(row: PointResult) -> Document:

@@ -10,10 +10,8 @@ from launcher.commands.accounting import CostReport
 from launcher.decisions.grouping import NONE, OVER_TIME, Group, GroupBy
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import usd_parts, usd_sum
+from launcher.ui.render.csv_cells import csv_cell
 from launcher.ui.render.table import table
-
-_FORMULAS = ("=", "+", "-", "@", "\t")
-"""A spreadsheet takes a cell that begins so for a formula."""
 
 
 def report_text(report: CostReport, width: int | None = None) -> str:
@@ -67,8 +65,7 @@ _CELLS: dict[str, Callable[[Group], float | None]] = {
 def _cell_of(key: str) -> str:
     if key == NONE:
         return ""
-    text = one_line(key)
-    return f"'{text}" if text.startswith(_FORMULAS) else text
+    return csv_cell(key)
 
 
 def _charged(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:
