@@ -11,17 +11,27 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-~]"
 )
 _KEPT = "\n\t"
+_NO_WIDTH = re.compile("[\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Printable by Python's word, and not to be seen: joiners, selectors of variants."""
+_BLANK = re.compile("[\u115f\u1160\u2800\u3164\uffa0\U0001d159]")
+"""The same, with a width: fillers of Hangul, an empty pattern of Braille, a note without a head."""
+_MAX_MARKS = 4
+_MARKS = re.compile(r"[^\x00-\u02ff]{5,}")
+"""Only so many characters in a row that are not Latin can hold too many marks."""
 
 
 def printable(text: str) -> str:
     """Return the text without all that would steer a terminal, or show it in another order than it is.
 
     Line breaks and tabs stay. Characters of no width and those that change the direction of writing are left
-    out, other spaces and separators become plain spaces, and what no font has becomes U+FFFD.
+    out, other spaces and blanks become plain spaces, and what no font has becomes U+FFFD. Of many marks on
+    one character the first few stay.
     """
-    if text.replace("\n", "").replace("\t", "").isprintable():
+    if not text.replace("\n", "").replace("\t", "").isprintable():
+        text = "".join(c if c.isprintable() or c in _KEPT else _instead(c) for c in _ESCAPE.sub("", text))
+    if text.isascii():
         return text
-    return "".join(c if c.isprintable() or c in _KEPT else _instead(c) for c in _ESCAPE.sub("", text))
+    return _MARKS.sub(lambda found: _few_marks(found[0]), _BLANK.sub(" ", _NO_WIDTH.sub("", text)))
 
 
 def one_line(text: str) -> str:
@@ -33,6 +43,16 @@ def last_lines(text: str, count: int, chars: int) -> tuple[str, ...]:
     """Return the last `count` lines that are not blank, as `printable` does, each cut to `chars`."""
     lines = (printable(line).strip()[:chars] for line in re.split(r"[\n\r]", text)[-20 * count :])
     return tuple(line for line in lines if line)[-count:]
+
+
+def _few_marks(text: str) -> str:
+    """The text with at most so many marks on one character: more of them cover the lines above and below."""
+    kept, marks = [], 0
+    for character in text:
+        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
+        if marks <= _MAX_MARKS:
+            kept.append(character)
+    return "".join(kept)
 
 
 def _instead(character: str) -> str:

@@ -216,3 +216,27 @@ def test_errors_of_many_kinds_are_found(text: str) -> None:
 
 def test_control_characters_are_not_printed() -> None:
     assert printable("\x1b[31mred\x1b[0m \x07bell\ttab") == "red bell\ttab"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "shown"),
+    [
+        *(
+            (c, "")
+            for c in "\u034f\u17b4\u17b5\u180b\u180e\ufe00\ufe0f\U000e0100\u200b\u2060\ufeff\U000e0001"
+        ),
+        *((c, " ") for c in "\u115f\u1160\u2800\u3164\uffa0\U0001d159\u00a0\u3000"),
+    ],
+)
+def test_characters_that_nobody_sees_are_left_out_or_become_spaces(hidden: str, shown: str) -> None:
+    assert printable(f"vast{hidden}run") == f"vast{shown}run"
+    assert printable(f"\x1b[31m{hidden}x") == f"{shown}x"
+
+
+def test_of_many_marks_on_one_character_the_first_stay() -> None:
+    marked = "a" + "\u0301\u0302\u20dd" * 100 + "b"
+    assert printable(marked) == "a\u0301\u0302\u20dd\u0301b"
+    assert (
+        printable("\u0e17\u0e35\u0e48 caf\u00e9 \u05e9\u05c1\u05b8")
+        == "\u0e17\u0e35\u0e48 caf\u00e9 \u05e9\u05c1\u05b8"
+    )
