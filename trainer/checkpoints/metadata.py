@@ -28,6 +28,11 @@ from trainer.checkpoints.contents import METADATA
 from trainer.contract.checkpoint_folder import DamagedError
 
 _MOST_BYTES = 64 << 20
+_MIN_BYTES, _BYTES_PER_BYTE = 8 << 20, 1 / 20
+"""Bytes that metadata may have whatever they describe, and besides for each byte of tensors."""
+_MIN_OPERATIONS, _OPERATIONS_PER_BYTE = 1_500_000, 1 / 100
+"""The same of the operations of the pickle. It takes about 70 for a piece of a tensor, and each may take 100
+bytes of memory: reading metadata takes 200 MB, or as much besides as the tensors do."""
 _LARGEST = 2**53
 _MOST_DIMENSIONS = 32
 _WHAT_A_PICKLE_RAISES = (
@@ -40,11 +45,13 @@ _STORAGE = "torch.distributed.checkpoint.filesystem"
 
 def read_metadata(checkpoint: Path) -> Metadata:
     """Read the checkpoint's metadata. Raises DamagedError, OSError."""
+    tensors = sum(file.lstat().st_size for file in checkpoint.iterdir() if file.name != METADATA)
+    most = min(_MOST_BYTES, int(_MIN_BYTES + tensors * _BYTES_PER_BYTE))
     with (checkpoint / METADATA).open("rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise DamagedError(f"{METADATA} in {checkpoint.name} is larger than {_MOST_BYTES} bytes")
-    unpickler = _Unpickler(BytesIO(content))
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise DamagedError(f"{METADATA} in {checkpoint.name} is larger than {most} bytes")
+    unpickler = _Unpickler(BytesIO(content), int(_MIN_OPERATIONS + tensors * _OPERATIONS_PER_BYTE))
     try:
         return _Builder(unpickler).metadata(unpickler.load())
     except _WHAT_A_PICKLE_RAISES as error:
@@ -79,12 +86,28 @@ _STAND_INS: Mapping[tuple[str, str], Callable[[], Any]] = {
 class _Unpickler(pickle._Unpickler):
     """Knows the names in `_STAND_INS` and no other.
 
-    The one that is written in Python: for one number of a pickle, that in C takes gigabytes of memory.
+    The one that is written in Python: for one number of a pickle, that in C takes gigabytes of memory. Each
+    operation begins with a read, so counting these bounds its memory and its time.
     """
 
-    def __init__(self, file: BytesIO) -> None:
+    def __init__(self, file: BytesIO, operations: int) -> None:
+        self._left = operations
         super().__init__(file)
         self._made: dict[tuple[str, str], Any] = {}
+
+    @property
+    def read(self) -> Callable[[int], bytes]:
+        return self._counted
+
+    @read.setter
+    def read(self, function: Callable[[int], bytes]) -> None:
+        self._read = function
+
+    def _counted(self, size: int) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise DamagedError(f"its {METADATA} has more parts than its tensors can have")
+        return self._read(size)
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
