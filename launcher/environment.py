@@ -85,6 +85,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         config_file=_config_file(environ),
         service=partial(_service, environ, shared.state),
         drivers=shared.state / "drivers",
+        presence=presence,
     )
 
 

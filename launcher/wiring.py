@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from launcher.commands.rehearsing import Rehearsal
     from launcher.commands.service import UserService
     from launcher.decisions.schedule import PointState
+    from launcher.ledger.presence import Presence
     from launcher.ui.list_screen import Listed
     from launcher.ui.notify import UrlNotifier
     from launcher.ui.screen import StreamScreen
@@ -114,6 +115,8 @@ class Wiring:
     """Makes the user service that serves from that folder."""
     drivers: Path | None = None
     """The folder of the records and logs of background drivers; None: none are started."""
+    presence: Presence | None = None
+    """Which launchers live on this computer, and which were killed; None: that is not known."""
     browse: Callable[[str], bool] = _browse
     """Shows the page at an address to the user; False: it cannot."""
 

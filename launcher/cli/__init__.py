@@ -110,10 +110,16 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
         from launcher.environment import wire
 
         ctx.obj = wire(os.environ)
-    if ctx.invoked_subcommand in REPLACES_DRIVERS and _has_drivers(ctx.obj.drivers):
-        from launcher.cli.background import replace_dead_drivers
+    if ctx.invoked_subcommand in REPLACES_DRIVERS:
+        presence = ctx.obj.presence
+        if presence is not None and (killed := presence.killed_for_memory()):
+            from launcher.cli.background import continue_killed
 
-        replace_dead_drivers(ctx.obj)
+            continue_killed(ctx.obj, presence, killed)
+        if _has_drivers(ctx.obj.drivers):
+            from launcher.cli.background import replace_dead_drivers
+
+            replace_dead_drivers(ctx.obj)
 
 
 def _has_drivers(folder: Path | None) -> bool:

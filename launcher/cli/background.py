@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from launcher.api.background import DriverFolder, is_driven, open_target
@@ -12,6 +13,7 @@ from launcher.config import read_job
 from launcher.core import Run
 from launcher.core.errors import HeldError, VastrunError
 from launcher.decisions.policy import lease_ends_at, lease_of, within_deadline
+from launcher.ledger.presence import KilledLauncher, Presence
 from launcher.ui.render.background import DetachedWork, detached_text
 from launcher.wiring import Wiring
 
@@ -86,6 +88,36 @@ def replace_dead_drivers(wiring: Wiring) -> None:
             say(f"try:   {target.resume_command} -d", err=True)
         else:
             _replace(wiring, target, record.pid)
+
+
+def continue_killed(wiring: Wiring, presence: Presence, killed: Sequence[KilledLauncher]) -> None:
+    """Report launchers that were killed for lack of memory; a background driver continues what each drove."""
+    ledger = wiring.ledger()
+    for launcher in killed:
+        runs = [ledger.get(run_id) for run_id in ledger.held_by(launcher.who)]
+        targets = {
+            Target("batch", run.batch) if run.batch else Target("run", run.leader or run.id) for run in runs
+        }
+        for target in sorted(targets, key=lambda target: target.name):
+            if open_target(ledger, target, wiring.now()) is None or is_driven(ledger, target):
+                continue
+            say(
+                f"the launcher of {target.name} (process {launcher.pid}) was killed, most likely by the "
+                "kernel: this computer ran out of memory",
+                err=True,
+            )
+            _continue(wiring, target)
+        presence.forget(launcher)
+
+
+def _continue(wiring: Wiring, target: Target) -> None:
+    if wiring.drivers is None:
+        say(f"try:   {target.resume_command}", err=True)
+        return
+    try:
+        say(f"it is driven in the background now: {start_driver(wiring, wiring.drivers, target)}", err=True)
+    except VastrunError as error:  # what the user asked for comes first
+        say(f"no background driver can be started: {error}\ntry:   {target.resume_command}", err=True)
 
 
 def _replace(wiring: Wiring, target: Target, pid: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -37,6 +38,16 @@ def free_gb(folder: Path) -> float | None:
         return shutil.disk_usage(folder).free / 1e9
     except OSError:
         return None
+
+
+def free_memory_mb(proc: Path = Path("/proc")) -> float | None:
+    """Return the memory available to programs of this computer, in MB; None when that is unknown."""
+    try:
+        text = (proc / "meminfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"^MemAvailable:\s+(\d{1,15}) kB$", text, re.MULTILINE | re.ASCII)
+    return int(found[1]) * 1024 / 1e6 if found else None
 
 
 def python_fault(python: str) -> str | None:

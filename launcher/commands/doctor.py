@@ -19,6 +19,11 @@ from launcher.shipped import install_command
 
 LOW_CREDIT_USD = 1.0
 _SKEW_S = 60.0
+_LAUNCHER_MB, _BUSY_LAUNCHER_MB = 100, 300
+"""MB of a launcher that watches one run, and of one while its machine sends as much as it may."""
+_LAUNCHER_NEEDS = (
+    f"a launcher takes {_LAUNCHER_MB} MB, up to {_BUSY_LAUNCHER_MB} MB while it downloads or serves a batch"
+)
 
 
 class Health(StrEnum):
@@ -50,6 +55,7 @@ class CheckedSetup:
     provider: Callable[[str], Provider]
     chosen: str
     now: Callable[[], float]
+    memory_mb: Callable[[], float | None] = computer.free_memory_mb
 
 
 def examine(setup: CheckedSetup) -> Iterator[Finding]:
@@ -58,6 +64,7 @@ def examine(setup: CheckedSetup) -> Iterator[Finding]:
     ledger, finding = _ledger(setup)
     yield finding
     yield _disk(setup.state)
+    yield _memory(setup.memory_mb())
     yield _services(setup)
     if not needs.other_system():
         yield _python(setup)
@@ -101,6 +108,17 @@ def _disk(state: Path) -> Finding:
         else "free some space: logs, checkpoints and outputs are downloaded to this computer"
     )
     return Finding(name="disk", health=health, text=text, fix=fix)
+
+
+def _memory(free_mb: float | None) -> Finding:
+    """A launcher that the kernel kills for lack of memory leaves its machines to their leases."""
+    if free_mb is None:
+        return Finding(name="memory", health=Health.SKIP, text=_LAUNCHER_NEEDS)
+    health = Health.OK if free_mb >= _BUSY_LAUNCHER_MB else Health.WARN
+    if free_mb < _LAUNCHER_MB:
+        health = Health.FAIL
+    fix = "" if health is Health.OK else "end other programs, or launch from a computer with more memory"
+    return Finding(name="memory", health=health, text=f"{free_mb:,.0f} MB free; {_LAUNCHER_NEEDS}", fix=fix)
 
 
 def _services(setup: CheckedSetup) -> Finding:

@@ -25,9 +25,9 @@ from launcher.core import (
     Verdict,
 )
 from launcher.core.bills import cost_of, cost_usd
-from launcher.core.errors import ProviderError
+from launcher.core.errors import AuthError, ProviderError
 from launcher.decisions.gang import joint_diary, machines_now
-from launcher.decisions.lease_left import LeaseLeft, is_left, lease_left, together
+from launcher.decisions.lease_left import LeaseLeft, is_left, lease_left, sum_of
 from launcher.decisions.policy import (
     download_left_s,
     lease_ends_at,
@@ -74,7 +74,7 @@ class RunRow:
     download_left_s: float | None = None
     """Seconds left to download the outputs of a training that has ended and that no launcher drives."""
     lease: LeaseLeft | None = None
-    """What their leases leave its machines, where the provider refused the key of its last launcher."""
+    """Time and cost left to its machines by their leases: the provider refused the last launcher's key."""
 
     @property
     def usd(self) -> float:
@@ -177,7 +177,7 @@ def left_to_lease(ledger: Ledger, machines: Sequence[Run], now: float) -> LeaseL
         lease = lease_left(run, _spec_of(run), now)
         if lease is not None and is_left(ledger.events(run.id)):
             left.append(lease)
-    return together(left)
+    return sum_of(left)
 
 
 def counted(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
@@ -266,7 +266,7 @@ def _detail(services: Services, run: Run, now: float) -> RunDetail:
         return RunDetail(row=row, events=events)
     try:
         box_status, news = _seen(services, run, keep_armed=row.driver is None)
-    except ProviderError as error:
+    except (ProviderError, AuthError) as error:
         return RunDetail(row=row, events=events, note=str(error))
     row = with_download(row, box_status, now)
     if news and not (events and events[-1].text == news):

@@ -48,7 +48,7 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
 
 
 def _was_destroyed(orphan: Orphan, provider: Provider) -> bool:
-    """Whether its end was noted, and only the provider's list still shows it: it costs nothing any more."""
+    """Tell whether its end was noted, and only the provider's list still has it: it costs nothing now."""
     run, machine_id = orphan.run, orphan.instance.id
     if run is None or bills.released_at(run, machine_id) is None:
         return False

@@ -29,7 +29,7 @@ class Meter:
     began_at: float | None = None
     """When it began to run; None: it was not seen to run."""
     armed_at: float | None = None
-    """When its lease was first seen to be armed; None: it was not seen."""
+    """Time at which its lease was first seen to be armed; None: it was not seen."""
     idle_s: float = 0.0
     """So long its GPUs were not charged, as far as it was seen."""
     idle_at: float | None = None

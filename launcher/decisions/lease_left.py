@@ -1,4 +1,4 @@
-"""Machines left to their leases: the provider refused the key, so nobody can destroy them. Pure."""
+"""Machines left to their leases: the provider refused the key, so it cannot destroy them now. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEFT_TO_LEASE = "left_to_lease"
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseLeft:
-    """How long a machine may run before its lease ends it."""
+    """Time and cost left to a machine before its lease ends it."""
 
     ends_at: float
     """Epoch seconds, at the latest."""
@@ -42,7 +42,7 @@ def lease_left(run: Run, spec: JobSpec, now: float) -> LeaseLeft | None:
     return LeaseLeft(ends_at=ends_at, usd=max(0.0, bills.cost_usd(run, until) - bills.cost_usd(run, now)))
 
 
-def together(left: Sequence[LeaseLeft]) -> LeaseLeft | None:
+def sum_of(left: Sequence[LeaseLeft]) -> LeaseLeft | None:
     """Return the same of several machines; None: there is none."""
     if not left:
         return None

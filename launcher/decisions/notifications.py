@@ -42,7 +42,7 @@ class Notification:
     """Spent so far."""
     limit_usd: float | None
     lease: LeaseLeft | None = None
-    """Of OUT_OF_REACH: what its lease leaves its machine."""
+    """Time and cost left to its machine, of OUT_OF_REACH alone."""
 
 
 class BatchNotificationKind(StrEnum):

@@ -49,7 +49,7 @@ class RunContext:
         """When a machine that is not known was asked for at the latest. An order may have waited long for its
         turn since the row noted it; one of a launcher that died may have had it until this one came."""
         self.seen_at = 0.0
-        """When this launcher last saw the run's machine at the provider."""
+        """Time at which this launcher last saw the run's machine at the provider."""
         self.is_identified = False
         """The key was seen to be of the run's account."""
         self._remote: GuardedRemote | None = None
@@ -94,7 +94,7 @@ class RunContext:
             event = self.mention(f"{error}; machine {self.run.instance_id} is left to its lease")
             if not is_left(self.services.ledger.events(self.run.id)):
                 self.services.ledger.tell(replace(event, told=LEFT_TO_LEASE))
-        self._notifications.tell_out_of_reach(self.run, self.spent_usd(self.now()), lease)
+        self._notifications.report_out_of_reach(self.run, self.spent_usd(self.now()), lease)
 
     def hold(self) -> None:
         """Note that this launcher drives the run for a while longer. Raises HeldError.
@@ -268,7 +268,7 @@ class RunContext:
         return found
 
     def _is_ghost(self, machine: Instance) -> bool:
-        """Whether the row is of no machine of the run: that is told once, and left to `vastrun reap`."""
+        """Tell whether the row is of no machine of the run, and report it once; `vastrun reap` may end it."""
         why = self._ghosts.reason(machine, self.run)
         if why and machine.id not in self._reported_ghosts:
             self._reported_ghosts.add(machine.id)

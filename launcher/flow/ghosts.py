@@ -33,14 +33,14 @@ class GhostRows:
         """The other run that had the machine: a provider gives no id twice. Empty: there is none."""
         if machine_id not in self._earlier_users:
             rows = self._services.ledger.runs(members=True)
-            others = (one for one in rows if one.id != run.id and one.provider == run.provider)
-            users = (one.id for one in others if machine_id in bills.machine_ids(one))
+            earlier = (one for one in rows if one.id != run.id and one.provider == run.provider)
+            users = (one.id for one in earlier if machine_id in bills.machine_ids(one))
             self._earlier_users[machine_id] = next(users, "")
         return self._earlier_users[machine_id]
 
 
 def is_absent(services: Services, machine_id: str) -> bool:
-    """Ask for the machine by its id, also where the list still has it. Unable to tell is not gone."""
+    """Ask for the machine by its id, also where the list still has it. Without an answer it is not gone."""
     try:
         return services.provider.machine(machine_id) is None
     except ProviderError:

@@ -39,7 +39,7 @@ class Notifications:
         for kind in notifications_due(run, limit_usd, usd, told):
             self._send(Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd))
 
-    def tell_out_of_reach(self, run: Run, usd: float, lease: LeaseLeft) -> None:
+    def report_out_of_reach(self, run: Run, usd: float, lease: LeaseLeft) -> None:
         """Tell the user that the run's machine is left to its lease."""
         kind = NotificationKind.OUT_OF_REACH
         if self._notifier is None or not self._notifier.wanted(self._spec) or kind in self._told_before(run):

@@ -17,7 +17,7 @@ _BLANK = re.compile("[\u115f\u1160\u2800\u3164\uffa0\U0001d159]")
 """The same, with a width: fillers of Hangul, an empty pattern of Braille, a note without a head."""
 _MAX_MARKS = 4
 _MARKS = re.compile(r"[^\x00-\u02ff]{5,}")
-"""Only so many characters in a row that are not Latin can hold too many marks."""
+"""Five characters in a row that are not Latin; four or fewer cannot exceed the limit of marks."""
 
 
 def printable(text: str) -> str:
@@ -46,13 +46,13 @@ def last_lines(text: str, count: int, chars: int) -> tuple[str, ...]:
 
 
 def _few_marks(text: str) -> str:
-    """The text with at most so many marks on one character: more of them cover the lines above and below."""
-    kept, marks = [], 0
+    """Drop further marks of a character: they would cover the lines above and below."""
+    shown, marks = [], 0
     for character in text:
         marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
         if marks <= _MAX_MARKS:
-            kept.append(character)
-    return "".join(kept)
+            shown.append(character)
+    return "".join(shown)
 
 
 def _instead(character: str) -> str:

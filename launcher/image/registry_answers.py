@@ -1,4 +1,4 @@
-"""What a registry answers, as typed values, or refused: it may be a stranger's."""
+"""Answers of a registry as typed values, or refused: it may be a stranger's."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RegistryAnswer:
         return [RegistryAnswer(value, self._about) for value in values]
 
     def texts(self) -> Mapping[str, str]:
-        """Return its fields that are texts, at most so many."""
+        """Return its fields that are texts, at most _MAX_LABELS."""
         found = [(name, value) for name, value in self._fields.items() if isinstance(value, str)]
         return {name: value[:_MAX_TEXT] for name, value in found[:_MAX_LABELS]}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 _TEXTS = ("torch", "cuda", "nccl", "python", "vastrun")
-"""What an image says of itself, each a text or null."""
+"""Fields of what an image says of itself, each a text or null."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +74,10 @@ def contents_of(client: DockerClient, reference: ImageReference, screen: BuildSc
         raise ImageError(f"{reference} does not say what it has: {said!r}"[:600]) from error
 
 
-def contents_in(said: str) -> Mapping[str, Any]:
+def contents_in(output: str) -> Mapping[str, Any]:
     """Return what an image says of itself in its last line. Raises ValueError where that makes no sense."""
     try:
-        found = json.loads(said.strip().rpartition("\n")[2])
+        found = json.loads(output.strip().rpartition("\n")[2])
     except RecursionError as error:
         raise ValueError("too deep") from error
     missing = found.get("missing") if isinstance(found, dict) else None

@@ -230,6 +230,12 @@ class SqlLedger:
         }
 
     @retried
+    def held_by(self, who: str) -> Sequence[str]:
+        with self._db.reading():
+            rows = self._db.rows(f"SELECT run_id FROM drivers WHERE who = ? AND {_IS_OPEN}", (who,))
+        return [row["run_id"] for row in rows]
+
+    @retried
     def user_requests(self) -> Mapping[str, UserRequest]:
         with self._db.reading():
             rows = self._db.rows(f"SELECT run_id, wish FROM wishes WHERE {_IS_OPEN}")

@@ -111,6 +111,10 @@ class Ledger(Protocol):
         """Return who drives what now, by the run's id."""
         ...
 
+    def held_by(self, who: str) -> Sequence[str]:
+        """Return the ids of the open runs that this launcher was the last to drive, alive or dead."""
+        ...
+
     def user_requests(self) -> Mapping[str, UserRequest]:
         """Return what was asked of the drivers of open runs, by the run's id."""
         ...

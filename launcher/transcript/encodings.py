@@ -13,14 +13,14 @@ from urllib.parse import quote, quote_plus
 
 _LINE_BREAK = re.compile(r"[\r\n]|\\[rn]")
 _LAYOUT = re.compile(r"(?:\\[rnt]|[\s\"'\\])")
-"""What is left out where a wrapped text is compared: line breaks, also as JSON has them, indents, quotes."""
+"""Characters that are left out where a wrapped text is compared: breaks of lines, indents, quotes."""
 _BETWEEN_BYTES = r"(?:[\s:,%-]|\\{1,2}x|0x)*"
 _HEX_BYTES, _MIN_HEX_BYTES = 32, 6
 """Bytes that are looked for as hex in one piece."""
 
 
-def written_forms(secret: str, least: int) -> set[str]:
-    """Return the secret as it may be written, each form with at least that many characters."""
+def written_forms(secret: str, min_length: int) -> set[str]:
+    """Return the secret as it may be written, each form with at min_length that many characters."""
     forms = {secret, repr(secret)[1:-1], shlex.quote(secret), re.sub(r"([^\w@%+=:,./-])", r"\\\1", secret)}
     forms |= {html.escape(secret), html.escape(secret, quote=False), secret.replace("/", "\\/")}
     for ascii_only in (True, False):
@@ -30,7 +30,7 @@ def written_forms(secret: str, least: int) -> set[str]:
         forms |= {escaped, _lower_percent(escaped), quote(escaped, safe="")}
     for content in {secret.encode(errors="replace"), secret.encode("utf-16-le", errors="replace")}:
         forms |= set(_base64_forms(content))
-    return {form for form in forms if len(form) >= least}
+    return {form for form in forms if len(form) >= min_length}
 
 
 def hex_patterns(secret: str) -> Iterable[str]:
@@ -48,27 +48,27 @@ def replace_wrapped(text: str, forms: Iterable[str], replacement: str) -> str:
     joined = _LAYOUT.sub("", text)
     spans: list[tuple[int, int]] = []
     for form in forms:
-        wanted, at = _LAYOUT.sub("", form), -1
-        while wanted and (at := joined.find(wanted, at + 1)) >= 0:
-            spans.append((at, at + len(wanted)))
+        searched, at = _LAYOUT.sub("", form), -1
+        while searched and (at := joined.find(searched, at + 1)) >= 0:
+            spans.append((at, at + len(searched)))
     if not spans:
         return text
-    kept = _kept_places(text)
+    places = _text_places(text)
     for start, end in _merged(spans):
-        first, last = kept[start], kept[end - 1]
+        first, last = places[start], places[end - 1]
         if _LINE_BREAK.search(text, first, last):
             text = text[:first] + replacement + text[last + 1 :]
     return text
 
 
-def _kept_places(text: str) -> list[int]:
+def _text_places(text: str) -> list[int]:
     """The places of the characters that are no layout."""
-    kept: list[int] = []
+    places: list[int] = []
     before = 0
     for found in _LAYOUT.finditer(text):
-        kept += range(before, found.start())
+        places += range(before, found.start())
         before = found.end()
-    return [*kept, *range(before, len(text))]
+    return [*places, *range(before, len(text))]
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

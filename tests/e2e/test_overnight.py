@@ -7,11 +7,14 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from launcher.ledger.memory_kills import from_text, to_text
 from tests.e2e.terminal import JOBS, VASTRUN, WITH_STUB_TORCH, Terminal
 from tests.emulators.asking import ask
 from tests.emulators.vast import VastEmulator
@@ -114,6 +117,33 @@ def test_a_driver_that_was_killed_is_replaced_by_the_next_command(terminal: Term
         assert terminal.type("status").err == ""
         left.finish()
         left.ends_well()
+
+
+def test_a_launcher_that_the_kernel_killed_for_memory_is_followed_by_a_driver(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    with night(terminal, tmp_path) as left:
+        launch = terminal.start(*left.launch)
+        eventually(lambda: [run for run in _listed(terminal) if run["phase"] == "train"], what="a training")
+        (file,) = (terminal.state / "vastrun" / "launchers").glob(f"{launch.process.pid}-*")
+        count = from_text(file.read_text())
+        if count is None:
+            pytest.skip("this kernel does not say what it killed")
+        launch.process.kill()
+        launch.process.wait()
+        # As if the kernel had killed one more process since the launcher began.
+        file.write_text(to_text(replace(count, computer=count.computer - 1, cgroup="", in_cgroup=-1)))
+        said = terminal.type("status").err
+        assert f"(process {launch.process.pid}) was killed, most likely by the kernel" in said
+        assert "it is driven in the background now: process" in said
+        assert terminal.type("status").err == ""
+        assert left.driver()
+        left.finish()
+        left.ends_well()
+
+
+def _listed(terminal: Terminal) -> Any:
+    return terminal.type("status", "--json").json()["runs"]
 
 
 def test_a_driver_that_is_told_to_end_leaves_its_run_to_the_next_one(

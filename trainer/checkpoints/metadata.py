@@ -46,11 +46,11 @@ _STORAGE = "torch.distributed.checkpoint.filesystem"
 def read_metadata(checkpoint: Path) -> Metadata:
     """Read the checkpoint's metadata. Raises DamagedError, OSError."""
     tensors = sum(file.lstat().st_size for file in checkpoint.iterdir() if file.name != METADATA)
-    most = min(_MOST_BYTES, int(_MIN_BYTES + tensors * _BYTES_PER_BYTE))
+    max_bytes = min(_MOST_BYTES, int(_MIN_BYTES + tensors * _BYTES_PER_BYTE))
     with (checkpoint / METADATA).open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise DamagedError(f"{METADATA} in {checkpoint.name} is larger than {most} bytes")
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise DamagedError(f"{METADATA} in {checkpoint.name} is larger than {max_bytes} bytes")
     unpickler = _Unpickler(BytesIO(content), int(_MIN_OPERATIONS + tensors * _OPERATIONS_PER_BYTE))
     try:
         return _Builder(unpickler).metadata(unpickler.load())

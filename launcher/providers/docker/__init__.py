@@ -175,7 +175,7 @@ class DockerProvider:
         self._engine.make_network(box.network, {OWNER: box.owner})
 
     def _is_own_network(self, name: str) -> bool:
-        """Whether it was made for a run of this ledger: an image may have labels such as ours."""
+        """Tell whether it was made for a run of this ledger: an image may have the same labels."""
         made = self._engine.networks(f"{OWNER}={owner_of(self._state)}")
         return any(network.name == name for network in made)
 

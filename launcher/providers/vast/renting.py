@@ -125,7 +125,7 @@ def _checking(look: Look, order: RentalOrder) -> Look:
         row, asked_at = look(instance_id)
         if row is None or (row.label in ("", order.label) and row.machine_id in ("", order.offer.host)):
             return row, asked_at
-        raise _not_ours(
+        raise _wrong_machine(
             instance_id,
             f"its label is {row.label[:80]!r}, its machine {row.machine_id[:40]} "
             f"instead of {order.offer.host}",
@@ -141,7 +141,7 @@ def _first_look(instance_id: str, known: Collection[str] | None, look: Look) -> 
     not show yet is new, provided that the account's machines were listed before.
     """
     if known is not None and instance_id in known:
-        raise _not_ours(instance_id, "the account had it before")
+        raise _wrong_machine(instance_id, "the account had it before")
     seen = None
     try:
         row, asked_at = look(instance_id)
@@ -151,11 +151,11 @@ def _first_look(instance_id: str, known: Collection[str] | None, look: Look) -> 
     except VastrunError:
         pass  # it is new by the list
     if known is None and (seen is None or not seen[0].label):
-        raise _not_ours(instance_id, "neither its label nor an earlier list shows whose it is")
+        raise _wrong_machine(instance_id, "neither its label nor an earlier list shows whose it is")
     return seen
 
 
-def _not_ours(instance_id: str, why: str) -> UncertainError:
+def _wrong_machine(instance_id: str, why: str) -> UncertainError:
     return UncertainError(f"Vast answered the order with the id of another machine, {instance_id}: {why}")
 
 

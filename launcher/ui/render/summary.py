@@ -81,7 +81,7 @@ def lease_line(row: RunRow, now: float) -> str:
 
 
 def left_text(row: RunRow, now: float) -> str:
-    """Say so in a line of its own, with how to end the machine."""
+    """Write the same as a line for a list of runs, with how to end the machine."""
     run = row.run
     return f"{run.id}: the key was refused; its lease {lease_line(row, now)}: vastrun resume {run.id}"
 

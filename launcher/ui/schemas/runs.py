@@ -47,7 +47,7 @@ class ShownRun(JsonShape, of=Run, without=["spec_json", "started_by"]):
     download_left_s: float | None
     """Seconds left to download its outputs: its training has ended, and no launcher drives it; else null."""
     lease: LeaseLeft | None
-    """What their leases leave its machines, where the provider refused the key of its last launcher."""
+    """Time and cost left to its machines by their leases: the provider refused the last launcher's key."""
     nodes: list[ShownNode]
     """Of a run that has several machines: all of them, by node; a node that left may have had several."""
 

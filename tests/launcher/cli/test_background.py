@@ -10,11 +10,12 @@ import pytest
 
 from launcher.api.background import DriverFolder
 from launcher.api.drivers import Target
-from launcher.cli.background import leave_run, replace_dead_drivers
+from launcher.cli.background import continue_killed, leave_run, replace_dead_drivers
 from launcher.commands.queries import row_of, with_download
 from launcher.config import read_job
 from launcher.core import BoxStatus, Driver, Run
 from launcher.core.errors import AuthError, StorageError
+from launcher.ledger.presence import KilledLauncher, Presence
 from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.terminal import Terminal
@@ -89,6 +90,54 @@ def test_a_dead_driver_of_a_run_that_another_launcher_drives_is_not_replaced(
     dead_driver(left)
     hold(left)
     replace_dead_drivers(wiring_of(left))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def killed(left: Terminal) -> KilledLauncher:
+    """The launcher of the run, which the kernel killed for lack of memory."""
+    who = "desk:4711:00c0ffee"
+    left.ledger.hold(run_of(left).id, Driver(who=who, until=left.clock.now() - 1))
+    return KilledLauncher(who=who, pid=4711)
+
+
+def presence_of(terminal: Terminal, killed: KilledLauncher) -> Presence:
+    folder = terminal.folder / "launchers"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{killed.pid}-00c0ffee.killed").touch()
+    return Presence(folder)
+
+
+def test_a_launcher_that_was_killed_for_memory_is_reported_once_with_what_continues_its_run(
+    left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    presence = presence_of(left, killed)
+    wiring = replace(left.wiring(), drivers=None)
+    continue_killed(wiring, presence, [killed])
+    run_id = run_of(left).id
+    assert capsys.readouterr().err.splitlines() == [
+        f"the launcher of {run_id} (process 4711) was killed, most likely by the kernel: "
+        "this computer ran out of memory",
+        f"try:   vastrun resume {run_id}",
+    ]
+    assert not presence.killed_for_memory()
+
+
+def test_where_no_driver_can_be_started_for_it_that_is_said(
+    left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (left.folder / "drivers").write_text("")
+    continue_killed(wiring_of(left), presence_of(left, killed), [killed])
+    said = capsys.readouterr().err
+    assert "no background driver can be started" in said
+    assert f"try:   vastrun resume {run_of(left).id}" in said
+
+
+def test_nothing_is_said_of_one_whose_run_has_ended_or_has_another_launcher(
+    left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hold(left)
+    continue_killed(wiring_of(left), presence_of(left, killed), [killed])
     assert capsys.readouterr().err == ""
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from launcher.cli import cli
-from launcher.commands.doctor import permissions_json
+from launcher.commands.computer import free_memory_mb
+from launcher.commands.doctor import CheckedSetup, Finding, examine, permissions_json
 from launcher.core import Driver, Phase
 from launcher.environment import wire
 from launcher.providers.vast import VastProvider
@@ -91,6 +92,53 @@ def test_a_sound_computer_without_an_account_is_fit_for_local(
     assert findings["slurm"]["health"] == "warn"
     assert "vastrun config set slurm.login" in findings["slurm"]["fix"]
     assert findings["high ports"]["health"] == "skip"
+
+
+@pytest.mark.parametrize(
+    ("free_mb", "health", "fix"),
+    [
+        (8000.0, "ok", ""),
+        (300.0, "ok", ""),
+        (299.0, "warn", "end other programs"),
+        (99.0, "fail", "end other"),
+    ],
+)
+def test_the_memory_that_a_launcher_needs_is_held_against_what_is_free(
+    free_mb: float, health: str, fix: str, tmp_path: Path
+) -> None:
+    finding = _memory(free_mb, tmp_path)
+    assert finding.health.value == health
+    assert finding.text == (
+        f"{free_mb:,.0f} MB free; a launcher takes 100 MB, up to 300 MB while it downloads or serves a batch"
+    )
+    assert finding.fix.startswith(fix)
+
+
+def test_where_the_system_does_not_say_what_is_free_the_need_is_stated(tmp_path: Path) -> None:
+    finding = _memory(None, tmp_path)
+    assert (finding.health.value, finding.text[:21]) == ("skip", "a launcher takes 100 ")
+
+
+def _memory(free_mb: float | None, folder: Path) -> Finding:
+    wiring = Terminal(folder).wiring()
+    setup = CheckedSetup(
+        state=folder,
+        python=sys.executable,
+        ledger=wiring.ledger,
+        provider=wiring.provider,
+        chosen="local",
+        now=wiring.now,
+        memory_mb=lambda: free_mb,
+    )
+    return next(finding for finding in examine(setup) if finding.name == "memory")
+
+
+def test_free_memory_is_what_programs_can_still_have(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:  64000000 kB\nMemFree: 1 kB\nMemAvailable:   2000000 kB\n")
+    assert free_memory_mb(tmp_path) == 2048.0
+    (tmp_path / "meminfo").write_text("MemTotal:  64000000 kB\n")
+    assert free_memory_mb(tmp_path) is None
+    assert free_memory_mb(tmp_path / "none") is None
 
 
 def test_the_chosen_provider_must_have_its_key(examined: Examined, environ: dict[str, str]) -> None:
