@@ -17,7 +17,7 @@ from launcher.core.errors import NoOfferError, VastrunError
 from launcher.core.job import JobSpec
 from launcher.decisions.download_check import PYPI_FILE
 from launcher.decisions.estimates import offer_text
-from launcher.providers.vast.conformance.observed import Thoroughness
+from launcher.providers.vast.conformance.observed_vast import Thoroughness
 from launcher.providers.vast.conformance.record import read_record, write_record
 from launcher.ui.interrupts import Interrupts
 from launcher.ui.render.conformance import conformance_document, conformance_text

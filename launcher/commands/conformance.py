@@ -14,14 +14,13 @@ from launcher.core.job import JobSpec
 from launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
 from launcher.ports import Provider
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.conformance import looking
-from launcher.providers.vast.conformance.afterwards import Afterwards
-from launcher.providers.vast.conformance.answers import number_of
-from launcher.providers.vast.conformance.assumption import Comparison, State, When, compare_all
+from launcher.providers.vast.conformance.after_run import AfterRun
+from launcher.providers.vast.conformance.assumption import Comparison, State, Value, When, compare
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from launcher.providers.vast.conformance.observed import ObservedVast, Thoroughness
+from launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
+from launcher.providers.vast.conformance.observed_vast import ObservedVast, Thoroughness
 from launcher.providers.vast.conformance.record import Counted, Record
-from launcher.providers.vast.conformance.tape import Tape, Value
+from launcher.providers.vast.conformance.recorder import Recorder
 from launcher.shipped import configs_dir
 
 JOB = "conformance.yaml"
@@ -82,33 +81,32 @@ class ConformanceRun:
     def __init__(self, provider: Provider, thorough: Thoroughness, stopping: Callable[[], bool]) -> None:
         """`stopping`: the user wants an end. Raises UsageError for a provider without assumptions."""
         self._vast = vast_of(provider)
-        self._tape = Tape()
+        self._recorder = Recorder()
         self._thorough = thorough
         self._stopping = stopping
-        self.provider = ObservedVast(self._vast, self._tape, thorough, stopping)
+        self.provider = ObservedVast(self._vast, self._recorder, thorough, stopping)
         """What the run is driven with."""
 
     def look_afterwards(self) -> None:
         """Look at what costs nothing once the run is over."""
-        Afterwards(
-            vast=self._vast, tape=self._tape, watch_s=self._thorough.watch_s, stopping=self._stopping
-        ).look()
+        watch_s = self._thorough.watch_s
+        AfterRun(vast=self._vast, recorder=self._recorder, watch_s=watch_s, stopping=self._stopping).look()
 
     def report(self, run: Run | None, began: float, now: float) -> ConformanceReport:
         """Compare what was seen with what is assumed; `run` is None where no offer fitted."""
-        seen, usual = _seen(self._tape), Record(began_at=began, ended_at=now)
+        seen, usual = seen_in(self._recorder), Record(began_at=began, ended_at=now)
         if run is None:
             return report_of(replace(usual, exit_code=EXIT_CODE_OF[Verdict.NO_OFFER], seen=seen))
         return report_of(
             Record(
                 run=run.id,
-                instance=self._tape.instance_id,
+                instance=self._recorder.instance_id,
                 machine="" if run.offer is None else run.offer.description[:200],
                 began_at=began,
                 ended_at=run.ended_at or now,
                 verdict="" if run.verdict is None else run.verdict.value,
                 exit_code=run.exit_code(),
-                counted=_counted(run, now, self._tape.stopped_s),
+                counted=_counted(run, now, self._recorder.stopped_s),
                 run_usd=cost_usd(run, now),
                 seen=seen,
             )
@@ -122,24 +120,25 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     """
     if not record.instance:
         raise UsageError(f"{record.run} rented no machine", hint="vastrun doctor --rent")
-    vast, tape = vast_of(provider), Tape()
-    tape.begin(record.instance, record.began_at)
-    vast.api.record(tape.record)
+    vast, recorder = vast_of(provider), Recorder()
+    recorder.begin(record.instance, record.began_at)
+    vast.api.record(recorder.record)
     charges = [one for one in vast.charged(record.began_at, now) if one.instance_id == record.instance]
     if not charges:
         return record
-    tape.measured.update(_charged(tape, record.counted))
+    recorder.measured |= _charged(recorder, record.counted)
     billed_usd = sum(charge.usd for charge in charges)
     expected_usd = record.counted_usd - record.counted.stopped_usd
     if expected_usd > 0:
-        tape.measured["charge.total"] = billed_usd / expected_usd
-    settled_rows = {name: value for name, value in _seen(tape).items() if _is_of_bill(name)}
-    return replace(record, billed_usd=billed_usd, seen={**record.seen, **settled_rows})
+        recorder.measured["charge.total"] = billed_usd / expected_usd
+    bill = {name: value for name, value in seen_in(recorder).items() if ASSUMPTIONS[name].when is When.SETTLE}
+    return replace(record, billed_usd=billed_usd, seen={**record.seen, **bill})
 
 
 def report_of(record: Record) -> ConformanceReport:
     """Compare all that a record has."""
-    return ConformanceReport(record=record, comparisons=compare_all(ASSUMPTIONS, record.seen))
+    rows = [compare(name, row, record.seen.get(name)) for name, row in ASSUMPTIONS.items()]
+    return ConformanceReport(record=record, comparisons=rows)
 
 
 def vast_of(provider: Provider) -> VastProvider:
@@ -147,15 +146,6 @@ def vast_of(provider: Provider) -> VastProvider:
     if not isinstance(provider, VastProvider):
         raise UsageError(f"nothing is assumed of {provider.name}", hint="vastrun doctor --rent")
     return provider
-
-
-def _seen(tape: Tape) -> dict[str, Value]:
-    seen = {name: assumption.look(tape) for name, assumption in ASSUMPTIONS.items()}
-    return {name: value for name, value in seen.items() if value is not None}
-
-
-def _is_of_bill(name: str) -> bool:
-    return ASSUMPTIONS[name].when is When.SETTLE
 
 
 def _counted(run: Run, now: float, stopped_s: float) -> Counted:
@@ -171,10 +161,10 @@ def _counted(run: Run, now: float, stopped_s: float) -> Counted:
     )
 
 
-def _charged(tape: Tape, counted: Counted) -> dict[str, Value]:
+def _charged(recorder: Recorder, counted: Counted) -> dict[str, Value]:
     """What was charged for GPUs and disk, to what is counted."""
     usd = {"gpu": 0.0, "disk": 0.0}
-    for row in looking.charges_of(tape, tape.instance_id):
+    for row in charges_of(recorder):
         items = row.get("items")
         for item in items if isinstance(items, list) else ():
             if isinstance(item, dict) and str(item.get("type")) in usd:

@@ -20,9 +20,9 @@ from launcher.core.errors import VastrunError
 from launcher.flow.services import Services
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import VastAccount
-from launcher.providers.vast.conformance import fields
-from launcher.providers.vast.conformance.observed import Thoroughness
-from launcher.providers.vast.conformance.tape import Value
+from launcher.providers.vast.conformance import assumptions as fields
+from launcher.providers.vast.conformance.assumption import Value
+from launcher.providers.vast.conformance.observed_vast import Thoroughness
 from tests.e2e.fast_launcher import FastLauncher
 from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH

@@ -21,7 +21,7 @@ from launcher.ledger.sqlite import SqliteLedger
 from launcher.outputs.store import FolderStore
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import VastAccount
-from launcher.providers.vast.conformance.tape import Value
+from launcher.providers.vast.conformance.assumption import Value
 from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH
 from tests.emulators.clock import Clock

@@ -75,6 +75,12 @@ FAULTS = (
     ("host_offline", {}),
     ("relabelled", {}),
     ("ssh_impostor", {}),
+    ("ports_list", {"times": 3}),
+    ("odd_columns", {"times": 3}),
+    ("row_in_list", {"times": 3}),
+    ("rows_in_object", {"times": 3}),
+    ("null_row", {"times": 3}),
+    ("listed_loading", {"times": 10_000}),
 )
 """Of those of a run, and of the second order: the others are in test_vast_faults.py."""
 

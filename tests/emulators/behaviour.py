@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.providers.vast.conformance.answers import type_of
+from launcher.providers.vast.conformance.assumption import Value
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from launcher.providers.vast.conformance.looking import word_of
-from launcher.providers.vast.conformance.tape import Exchange, Value
-from launcher.providers.vast.conformance.units import UNITS
+from launcher.providers.vast.conformance.observations import UNITS
+from launcher.providers.vast.conformance.recorder import Exchange, type_of
 from tests.emulators.answers import Reply, reply, text_reply
 
 _MADE: Mapping[str, Any] = {"null": None, "bool": False, "object": {}, "list": []}
@@ -33,11 +32,11 @@ class Behaviour:
 
     def word(self, name: str) -> str:
         """What it says or is."""
-        return str(self._seen.get(name, ASSUMPTIONS[name].usual))
+        return str(self._seen.get(name, ASSUMPTIONS[name].assumed.usual))
 
     def number(self, name: str) -> float:
         """How much or how long."""
-        value = self._seen.get(name, ASSUMPTIONS[name].usual)
+        value = self._seen.get(name, ASSUMPTIONS[name].assumed.usual)
         assert isinstance(value, int | float)
         return float(value)
 
@@ -85,17 +84,17 @@ def refused(word: str) -> Reply:
 
 def _word(done: Reply) -> str:
     is_json = done.content_type == "application/json"
-    return word_of(
-        Exchange(
-            method="",
-            path="",
-            asked_at=0,
-            answered_at=0,
-            status=done.status,
-            content=done.content if is_json else None,
-            is_json=is_json,
-        )
+    content = done.content if is_json else None
+    heard = Exchange(
+        method="",
+        path="",
+        asked_at=0,
+        answered_at=0,
+        status=done.status,
+        content=content,
+        is_json=is_json,
     )
+    return heard.word
 
 
 def _as(words: str, value: Any) -> Any:
@@ -117,4 +116,4 @@ def _converted(key: str, value: Any, units: Mapping[str, str]) -> Any:
     if key not in units or type_of(value) != "number":
         return value
     unit = UNITS[key].get(units[key])
-    return -1 if unit is None else value * unit.factor
+    return -1 if unit is None else value * unit[2]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.core.errors import UsageError
+from launcher.providers.vast.conformance.assumption import Value
 from launcher.providers.vast.conformance.record import read_record
-from launcher.providers.vast.conformance.tape import Value
 from tests.emulators import ssh_servers
 from tests.emulators.account import Account
 from tests.emulators.answers import Reply

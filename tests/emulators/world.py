@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.providers.vast.conformance.tape import Value
+from launcher.providers.vast.conformance.assumption import Value
 from tests.emulators.account import Account
 from tests.emulators.answers import Reply
 from tests.emulators.behaviour import Behaviour

@@ -29,7 +29,7 @@ from launcher.providers.vast.sdk import NoAnswerError, RefusedError, asked_once,
 if TYPE_CHECKING:
     from vastai import VastAI
 
-    from launcher.providers.vast.conformance.tape import Exchange
+    from launcher.providers.vast.conformance.recorder import Exchange
 
 SERVER = "https://console.vast.ai"
 _PAUSES_S = (1.0, 4.0)
@@ -373,7 +373,7 @@ class VastApi:
             if self._made is None:
                 self._made = make_sdk(self._account.key, self._account.server)
                 if self._record is not None:
-                    from launcher.providers.vast.conformance.recording import record_answers
+                    from launcher.providers.vast.conformance.recorder import record_answers
 
                     record_answers(self._made.client, self._record, self._clock.now)
             return self._made

@@ -7,9 +7,8 @@ from launcher.core import Verdict as RunVerdict
 from launcher.image.here import LocalImage
 from launcher.image.lock import LockedImage
 from launcher.image.verifying import ImageCheck
-from launcher.providers.vast.conformance.assumption import State, When
+from launcher.providers.vast.conformance.assumption import State, Value, When
 from launcher.providers.vast.conformance.record import Counted
-from launcher.providers.vast.conformance.tape import Value
 from launcher.ui.schemas.shape import JsonShape
 
 

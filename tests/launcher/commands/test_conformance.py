@@ -15,10 +15,9 @@ from launcher.commands.conformance import MOST_S, conformance_job, report_of
 from launcher.core.errors import JobFileError
 from launcher.decisions.policy import deadline_of, reservation_usd
 from launcher.environment import wire
-from launcher.providers.vast.conformance.assumption import When
+from launcher.providers.vast.conformance.assumption import Value, When
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from launcher.providers.vast.conformance.record import Record, read_record
-from launcher.providers.vast.conformance.tape import Value
 from launcher.ui.render.conformance import conformance_document, conformance_text
 from launcher.ui.render.documents import to_text
 from tests.documents import hold
@@ -26,7 +25,7 @@ from tests.emulators.vast import VastEmulator
 from tests.launcher.terminal import Terminal
 
 NOW = 1_800_000_000.0
-USUAL: Mapping[str, Value] = {name: row.usual for name, row in ASSUMPTIONS.items()}
+USUAL: Mapping[str, Value] = {name: row.assumed.usual for name, row in ASSUMPTIONS.items()}
 BY_RENT = {name: value for name, value in USUAL.items() if ASSUMPTIONS[name].when is When.RENT}
 NOT_RESTARTED = {name: value for name, value in BY_RENT.items() if not ASSUMPTIONS[name].optional}
 DEVIATES = {"key.bad": "500 internal"}

@@ -2,13 +2,112 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Protocol
 
-from launcher.providers.vast.conformance.kinds import Kind
-from launcher.providers.vast.conformance.looking import Look
-from launcher.providers.vast.conformance.tape import Value
+Value = str | float | Mapping[str, str]
+"""What was seen of one assumption: a word, a number, or a word for each of several fields."""
+_MAX_WORD, _MAX_FIELDS, _MAX_NUMBER = 80, 200, 1e12
+
+
+class Kind(Protocol):
+    """What is assumed of one thing."""
+
+    @property
+    def usual(self) -> Value:
+        """What the emulator does, unless it is told otherwise."""
+        ...
+
+    def read(self, raw: Any) -> Value:
+        """Return what a file says was seen. Raises ValueError for what no conformance run writes."""
+        ...
+
+    def agrees(self, seen: Value) -> bool:
+        """Tell whether the service does what is assumed."""
+        ...
+
+    def shown(self, seen: Value) -> str:
+        """Write what was seen; of many fields, those that deviate."""
+        ...
+
+
+class Words:
+    """One of these words, such as `404 no_such_instance`, was seen; the first is the usual one."""
+
+    def __init__(self, *allowed: str) -> None:
+        self._allowed = allowed
+        self.usual: Value = allowed[0]
+
+    def read(self, raw: Any) -> Value:
+        return _word(raw)
+
+    def agrees(self, seen: Value) -> bool:
+        return seen in self._allowed
+
+    def shown(self, seen: Value) -> str:
+        return str(seen)
+
+    def __str__(self) -> str:
+        return " or ".join(self._allowed)
+
+
+@dataclass(frozen=True)
+class Within:
+    """A number was seen from `low` to `high`."""
+
+    low: float
+    high: float
+    unit: str
+    usual: float = 0.0
+
+    def read(self, raw: Any) -> Value:
+        if isinstance(raw, bool) or not isinstance(raw, int | float) or not abs(raw) <= _MAX_NUMBER:
+            raise ValueError(f"expected a number, got {str(raw)[:_MAX_WORD]!r}")
+        return float(raw)
+
+    def agrees(self, seen: Value) -> bool:
+        return isinstance(seen, int | float) and self.low <= seen <= self.high
+
+    def shown(self, seen: Value) -> str:
+        return f"{seen:.3g} {self.unit}"
+
+    def __str__(self) -> str:
+        if math.isinf(self.high):
+            return f"at least {self.low:g} {self.unit}"
+        if self.low == self.high:
+            return f"{self.low:g} {self.unit}"
+        return f"{'at most' if self.low == 0 else f'{self.low:g} to'} {self.high:g} {self.unit}"
+
+
+class Fields:
+    """Each of these fields was seen with these words alone, `|` between them: types, or a unit."""
+
+    def __init__(self, wanted: Mapping[str, str]) -> None:
+        self.usual: Mapping[str, str] = wanted
+
+    def read(self, raw: Any) -> Value:
+        if not isinstance(raw, dict) or len(raw) > _MAX_FIELDS:
+            raise ValueError(f"expected fields, got {str(raw)[:_MAX_WORD]!r}")
+        return {_word(name): _word(word) for name, word in raw.items()}
+
+    def agrees(self, seen: Value) -> bool:
+        return isinstance(seen, Mapping) and not self._deviating(seen)
+
+    def shown(self, seen: Value) -> str:
+        if not isinstance(seen, Mapping):
+            return str(seen)
+        return ", ".join(f"{name} is {seen[name]}" for name in self._deviating(seen)) or f"{len(seen)} fields"
+
+    def __str__(self) -> str:
+        return f"{len(self.usual)} fields"
+
+    def _deviating(self, seen: Mapping[str, str]) -> list[str]:
+        """Fields that were looked at and are not as assumed; one that was not looked at says nothing."""
+        wanted = {name: set(words.split("|")) for name, words in self.usual.items() if name in seen}
+        return [name for name, words in wanted.items() if not set(seen[name].split("|")) <= words]
 
 
 class State(StrEnum):
@@ -27,19 +126,15 @@ class When(StrEnum):
     """Minutes later, when what was charged is settled."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Assumption:
     """One thing that the live service is taken to do."""
 
     text: str
     """What is assumed of, in a few words."""
     assumed: Kind
-    usual: Value
-    """What the emulator does, unless it is told otherwise."""
-    look: Look
-    """How it is seen on a tape."""
     how: str
-    """The same, in words."""
+    """How it is seen, in words."""
     rests: str
     """What of the code rests on it."""
     when: When = When.RENT
@@ -64,13 +159,13 @@ class Comparison:
 
 def compare(name: str, assumption: Assumption, seen: Value | None) -> Comparison:
     """Compare one assumption with what was seen; None: it was not."""
-    if seen is None:
-        state = State.NOT_SEEN
-    else:
+    state = State.NOT_SEEN
+    if seen is not None:
         state = State.AGREES if assumption.assumed.agrees(seen) else State.DEVIATES
     return Comparison(name=name, assumption=assumption, state=state, seen=seen)
 
 
-def compare_all(table: Mapping[str, Assumption], seen: Mapping[str, Value]) -> list[Comparison]:
-    """Compare every row of the table with what was seen, in the table's order."""
-    return [compare(name, assumption, seen.get(name)) for name, assumption in table.items()]
+def _word(raw: Any) -> str:
+    if not isinstance(raw, str) or not 0 < len(raw) <= _MAX_WORD or not raw.isprintable():
+        raise ValueError(f"expected a short word, got {str(raw)[:_MAX_WORD]!r}")
+    return raw

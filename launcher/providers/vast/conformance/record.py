@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from launcher.core.errors import StorageError, UsageError
+from launcher.providers.vast.conformance.assumption import Value
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from launcher.providers.vast.conformance.tape import Value
 
 KIND, VERSION = "vastrun conformance", 1
-_MOST_BYTES = 1 << 20
-_LONGEST_TEXT = 200
-_LARGEST = 1e12
+_MAX_BYTES = 1 << 20
+_MAX_TEXT = 200
+_MAX_NUMBER = 1e12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +77,9 @@ def read_record(path: Path) -> Record:
     """Read a file that somebody may have sent. Raises UsageError, which names the file and the key."""
     try:
         with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise ValueError(f"larger than {_MOST_BYTES} bytes")
+            content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise ValueError(f"larger than {_MAX_BYTES} bytes")
         document = json.loads(content)
         if not isinstance(document, dict) or document.get("kind") != KIND:
             raise ValueError(f'expected an object with "kind": "{KIND}"')
@@ -97,21 +96,19 @@ def read_record(path: Path) -> Record:
 def _record_of(document: Mapping[str, Any]) -> Record:
     counted = document.get("counted")
     if not isinstance(counted, dict):
-        raise ValueError(f"counted: expected an object, got {counted!r}"[:_LONGEST_TEXT])
-    exit_code = _number(document, "exit_code")
+        raise ValueError(f"counted: expected an object, got {counted!r}"[:_MAX_TEXT])
+    # A file of before has no time in which it was stopped.
+    counted = {"stopped_usd": 0.0, **counted}
     return Record(
         run=_text(document, "run"),
         instance=_text(document, "instance"),
         machine=_text(document, "machine"),
+        verdict=_text(document, "verdict"),
         began_at=_number(document, "began_at"),
         ended_at=_number(document, "ended_at"),
-        verdict=_text(document, "verdict"),
-        exit_code=int(exit_code),
-        # A file of before has no time in which it was stopped.
-        counted=Counted(
-            **{one.name: _number({"stopped_usd": 0.0, **counted}, one.name) for one in fields(Counted)}
-        ),
         run_usd=_number(document, "run_usd"),
+        exit_code=int(_number(document, "exit_code")),
+        counted=Counted(**{one.name: _number(counted, one.name) for one in fields(Counted)}),
         billed_usd=None if document.get("billed_usd") is None else _number(document, "billed_usd"),
         seen=_seen(document.get("seen")),
     )
@@ -122,26 +119,23 @@ def _seen(raw: Any) -> dict[str, Value]:
     if not isinstance(raw, dict):
         raise ValueError("seen: expected an object")
     seen: dict[str, Value] = {}
-    for name, assumption in ASSUMPTIONS.items():
-        if name in raw:
-            try:
-                seen[name] = assumption.assumed.read(raw[name])
-            except ValueError as error:
-                raise ValueError(f"seen: {name}: {error}") from error
+    for name in (name for name in ASSUMPTIONS if name in raw):
+        try:
+            seen[name] = ASSUMPTIONS[name].assumed.read(raw[name])
+        except ValueError as error:
+            raise ValueError(f"seen: {name}: {error}") from error
     return seen
 
 
 def _text(document: Mapping[str, Any], key: str) -> str:
     value = document.get(key)
-    if not isinstance(value, str) or len(value) > _LONGEST_TEXT or not (value.isprintable() or not value):
-        raise ValueError(f"{key}: expected a short text, got {str(value)[:_LONGEST_TEXT]!r}")
+    if not isinstance(value, str) or len(value) > _MAX_TEXT or not (value.isprintable() or not value):
+        raise ValueError(f"{key}: expected a short text, got {str(value)[:_MAX_TEXT]!r}")
     return value
 
 
 def _number(document: Mapping[str, Any], key: str) -> float:
     value = document.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{key}: expected a number, got {str(value)[:_LONGEST_TEXT]!r}")
-    if not math.isfinite(value) or abs(value) > _LARGEST:
-        raise ValueError(f"{key}: {value:g} is beyond any that is written")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_NUMBER:
+        raise ValueError(f"{key}: expected a number, got {str(value)[:_MAX_TEXT]!r}")
     return float(value)

@@ -6,25 +6,21 @@ asked for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from launcher.core import Instance
 from launcher.core.errors import VastrunError
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.conformance.answers import is_running, own_rows
-from launcher.providers.vast.conformance.box_facts import ask_box, lease_seconds
-from launcher.providers.vast.conformance.looking import short
-from launcher.providers.vast.conformance.noting import note
-from launcher.providers.vast.conformance.tape import Tape
+from launcher.providers.vast.conformance.box import ask_box, lease_seconds
+from launcher.providers.vast.conformance.observations import is_running, own_rows, short
+from launcher.providers.vast.conformance.recorder import Recorder
 
 _LOOK_S = 2.0
 _BEGINS_S = 20.0
 """So long after a request to reboot a row may still say that it runs."""
 _EARLIER_S = 1.0
-_ENDPOINT = "label"
-"""Whose distance is kept: a label and a state are changed by the same call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +28,7 @@ class Restarts:
     """The looks, in their order."""
 
     vast: VastProvider
-    tape: Tape
+    recorder: Recorder
     wait_s: float
     """How long each change is waited for."""
     stopped_s: float
@@ -49,16 +45,15 @@ class Restarts:
 
     def _reboot(self, instance: Instance) -> None:
         machine = int(instance.id)
-        note(self.vast, self.tape, "reboot.answer", _ENDPOINT, lambda sdk: sdk.reboot_instance(id=machine))
-        if not self._agreed("reboot.answer"):
+        if not self._agreed("reboot.answer", lambda sdk: sdk.reboot_instance(id=machine)):
             return
         since = self._now()
         self._wait(instance, runs=False, within_s=_BEGINS_S)
         if self._timed("reboot.seconds", instance, since, runs=True):
-            self.tape.measured["reboot.onstart"] = self._onstart_since(instance, since)
+            self.recorder.measured["reboot.onstart"] = self._onstart_since(instance, since)
 
     def _onstart_since(self, instance: Instance, since: float) -> str:
-        until, word = self._now() + self.wait_s, "does not run"
+        until = self._now() + self.wait_s
         while self._now() < until and self.may_go_on():
             with suppress(VastrunError):
                 remote = self.vast.connect(self.vast.machine(instance.id) or instance)
@@ -69,37 +64,29 @@ class Restarts:
                 if age_s is not None:
                     return "runs again" if age_s <= self._now() - since + _EARLIER_S else "was not ended"
             self.vast.clock.sleep(_LOOK_S)
-        return word
+        return "does not run"
 
     def _stop_and_start(self, instance: Instance) -> None:
         machine = int(instance.id)
-        note(self.vast, self.tape, "stop.answer", _ENDPOINT, lambda sdk: sdk.stop_instance(id=machine))
-        if not self._agreed("stop.answer"):
+        if not self._agreed("stop.answer", lambda sdk: sdk.stop_instance(id=machine)):
             return
-        since = self._now()
-        if not self._timed("stop.seconds", instance, since, runs=False):
+        if not self._timed("stop.seconds", instance, self._now(), runs=False):
             return
         stopped_at = self._now()
-        self.tape.measured["stop.state"] = short(self._row(instance).get("actual_status"))
+        self.recorder.measured["stop.state"] = short(self._row(instance).get("actual_status"))
         try:
             while self._now() - stopped_at < self.stopped_s and self.may_go_on():
                 self.vast.clock.sleep(_LOOK_S)
-            self._start(instance)
+            if self._agreed("start.answer", lambda sdk: sdk.start_instance(id=machine)):
+                self._timed("start.seconds", instance, self._now(), runs=True)
         finally:
-            self.tape.stopped_s = self._now() - stopped_at
-
-    def _start(self, instance: Instance) -> None:
-        machine = int(instance.id)
-        note(self.vast, self.tape, "start.answer", _ENDPOINT, lambda sdk: sdk.start_instance(id=machine))
-        since = self._now()
-        if self._agreed("start.answer"):
-            self._timed("start.seconds", instance, since, runs=True)
+            self.recorder.stopped_s = self._now() - stopped_at
 
     def _timed(self, name: str, instance: Instance, since: float, *, runs: bool) -> bool:
         """Note how long it took; where it was waited for in vain, how long that was."""
         done = self._wait(instance, runs=runs, within_s=self.wait_s)
         if done or self.may_go_on():
-            self.tape.measured[name] = self._now() - since
+            self.recorder.measured[name] = self._now() - since
         return done
 
     def _wait(self, instance: Instance, *, runs: bool, within_s: float) -> bool:
@@ -110,14 +97,15 @@ class Restarts:
             self.vast.clock.sleep(_LOOK_S)
         return True
 
-    def _row(self, instance: Instance) -> dict[str, object]:
+    def _row(self, instance: Instance) -> Mapping[str, object]:
         """Its row now. Raises GoneError, ProviderError."""
         self.vast.machine(instance.id)
-        rows = [row for _, row in own_rows(self.tape)]
-        return dict(rows[-1]) if rows else {}
+        rows = own_rows(self.recorder)
+        return rows[-1][1] if rows else {}
 
-    def _agreed(self, name: str) -> bool:
-        return str(self.tape.measured.get(name, "")).startswith("2")
+    def _agreed(self, name: str, call: Callable[..., object]) -> bool:
+        """Note what a request is answered; a label and a state are changed by the same call."""
+        return self.recorder.note(self.vast.api.once, name, "label", call).startswith("2")
 
     def _now(self) -> float:
         return self.vast.clock.now()

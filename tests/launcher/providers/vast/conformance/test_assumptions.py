@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from launcher.providers.vast.conformance.assumption import State, compare
+from launcher.providers.vast.conformance.assumption import Fields, State, Value, Within, Words, compare
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from launcher.providers.vast.conformance.kinds import Fields, Within, Words
-from launcher.providers.vast.conformance.looking import refusal_values, word_of
-from launcher.providers.vast.conformance.tape import Exchange, Tape, Value
+from launcher.providers.vast.conformance.observations import refusal_values, seen_in
+from launcher.providers.vast.conformance.recorder import Exchange, Recorder
 from tests.e2e.conformance import DEVIATIONS
 
 MACHINE = "52607650"
@@ -55,14 +54,14 @@ def exchange(method: str, path: str, content: Any, *, status: int = 200, **more:
 def test_every_row_says_what_it_is_and_what_the_emulator_does_agrees(name: str) -> None:
     row = ASSUMPTIONS[name]
     assert all((row.text, row.how, row.rests, str(row.assumed)))
-    assert compare(name, row, row.usual).state is State.AGREES
-    assert row.assumed.read(row.usual) == row.usual
+    assert compare(name, row, row.assumed.usual).state is State.AGREES
+    assert row.assumed.read(row.assumed.usual) == row.assumed.usual
 
 
 @pytest.mark.parametrize("name", ASSUMPTIONS)
 def test_what_was_not_seen_is_said_to_be_so_and_what_deviates_too(name: str) -> None:
     row = ASSUMPTIONS[name]
-    assert compare(name, row, row.look(Tape())).state is State.NOT_SEEN
+    assert compare(name, row, seen_in(Recorder()).get(name)).state is State.NOT_SEEN
     deviating = compare(name, row, DEVIATIONS[name].value)
     # How long the emulator itself takes is in seconds of this computer's.
     assert deviating.state is (State.AGREES if name == "create.seconds" else State.DEVIATES)
@@ -71,17 +70,16 @@ def test_what_was_not_seen_is_said_to_be_so_and_what_deviates_too(name: str) -> 
 
 @pytest.mark.parametrize("content", NONSENSE, ids=range(len(NONSENSE)))
 def test_no_answer_of_a_service_breaks_a_look(content: Any) -> None:
-    tape = Tape()
-    tape.begin(MACHINE, 10.0)
-    tape.rented_at = 10.0
+    recorder = Recorder()
+    recorder.begin(MACHINE, 10.0)
+    recorder.rented_at = 10.0
     for method, path in PATHS:
-        tape.record(exchange(method, path, content, date="yesterday"))
-        tape.record(exchange(method, path, content, status=0))
-    for name, row in ASSUMPTIONS.items():
-        seen = row.look(tape)
-        if seen is not None:
-            assert row.assumed.read(seen) == pytest.approx(seen, nan_ok=True), name
-            assert compare(name, row, seen).seen_text.isprintable(), name
+        recorder.record(exchange(method, path, content, date="yesterday"))
+        recorder.record(exchange(method, path, content, status=0))
+    for name, seen in seen_in(recorder).items():
+        row = ASSUMPTIONS[name]
+        assert row.assumed.read(seen) == pytest.approx(seen, nan_ok=True), name
+        assert compare(name, row, seen).seen_text.isprintable(), name
 
 
 @pytest.mark.parametrize(
@@ -99,16 +97,16 @@ def test_no_answer_of_a_service_breaks_a_look(content: Any) -> None:
     ],
 )
 def test_an_answer_is_said_in_two_words(content: Any, status: int, word: str) -> None:
-    assert word_of(exchange("GET", "/x", content, status=status)) == word
+    assert exchange("GET", "/x", content, status=status).word == word
 
 
 @pytest.mark.parametrize(
     ("kind", "raw"),
     [
-        (Words(("a",)), 7),
-        (Words(("a",)), ""),
-        (Words(("a",)), "x" * 1000),
-        (Words(("a",)), "\x1b[2J"),
+        (Words("a"), 7),
+        (Words("a"), ""),
+        (Words("a"), "x" * 1000),
+        (Words("a"), "\x1b[2J"),
         (Within(0, 1, "s"), True),
         (Within(0, 1, "s"), "1"),
         (Within(0, 1, "s"), math.nan),
@@ -142,22 +140,22 @@ def test_fields_agree_when_they_are_of_nothing_but_their_types(
 
 
 def test_a_machine_that_is_never_listed_counts_until_the_last_look_before_its_end() -> None:
-    tape = Tape()
-    tape.begin(MACHINE, 10.0)
-    tape.rented_at = 10.0
+    recorder = Recorder()
+    recorder.begin(MACHINE, 10.0)
+    recorder.rented_at = 10.0
     for at in (11.0, 50.0, 95.0):
-        tape.record(exchange("GET", "/api/v1/instances", {"instances": []}, asked_at=at, answered_at=at))
-    assert ASSUMPTIONS["new.in_list"].look(tape) == 85.0
+        recorder.record(exchange("GET", "/api/v1/instances", {"instances": []}, asked_at=at, answered_at=at))
+    assert seen_in(recorder).get("new.in_list") == 85.0
 
 
 def test_a_cut_line_says_nothing_of_how_soon_a_machine_is_shown() -> None:
-    tape = Tape()
-    tape.begin(MACHINE, 10.0)
-    tape.rented_at = 10.0
+    recorder = Recorder()
+    recorder.begin(MACHINE, 10.0)
+    recorder.rented_at = 10.0
     path = f"/api/v0/instances/{MACHINE}"
-    tape.record(exchange("GET", path, None, status=0, asked_at=11.0))
-    tape.record(exchange("GET", path, {"instances": {"id": 52607650}}, asked_at=30.0, answered_at=30.0))
-    assert ASSUMPTIONS["new.by_id"].look(tape) is None
+    recorder.record(exchange("GET", path, None, status=0, asked_at=11.0))
+    recorder.record(exchange("GET", path, {"instances": {"id": 52607650}}, asked_at=30.0, answered_at=30.0))
+    assert seen_in(recorder).get("new.by_id") is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from launcher.core import Completed, Instance
 from launcher.core.errors import BoxError
 from launcher.decisions.offer_check import BoxHardware
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from launcher.providers.vast.conformance.box_facts import (
+from launcher.providers.vast.conformance.box import (
     ask_box,
     box_values,
     downloaded_bytes,

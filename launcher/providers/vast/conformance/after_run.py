@@ -1,0 +1,144 @@
+"""What is looked at once the machine has ended: that costs nothing, and nobody waits for it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from launcher.core.errors import VastrunError
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.conformance.observations import (
+    LIST,
+    SEARCH,
+    by_id,
+    number_of,
+    refusal_values,
+)
+from launcher.providers.vast.conformance.recorder import Recorder
+from launcher.providers.vast.limits import LIMITS
+
+_EARLY_S, _MAX_PAUSE_S = 0.5, 10.0
+_NEVER = "1000000000000"
+"""No machine has such a number."""
+_BURST = LIMITS["search"]
+_ANY = {"num_gpus": {"eq": "1"}}
+_CLUSTERS = {"cluster_id": {"gte": 0}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfterRun:
+    """The looks, in their order."""
+
+    vast: VastProvider
+    recorder: Recorder
+    watch_s: float
+    """How long a machine is watched that was ended."""
+    stopping: Callable[[], bool]
+    """The user wants an end."""
+
+    def look(self) -> None:
+        """Ask each question once. Ends early when the user wants that; what cannot be asked is left out."""
+        machine, ask = self.recorder.instance_id, self._ask_for
+        looks = [lambda: ask("unknown.answer", _NEVER), self._use_bad_key, self._search_clusters]
+        looks += [self._list_overlays, self._search_often, self._list_twice]
+        if machine:
+            looks = [self._watch_absence, self._end_again, lambda: ask("gone.answer", machine), *looks]
+        for look in looks:
+            if not self.stopping():
+                with suppress(VastrunError):
+                    look()
+
+    def _watch_absence(self) -> None:
+        ends = self.recorder.calls("DELETE", by_id(self.recorder.instance_id))
+        ended_at = next((one.answered_at for one in ends if 200 <= one.status < 300), None)
+        while ended_at is not None and not self.stopping():
+            self.vast.instances()
+            self.vast.machine(self.recorder.instance_id)
+            if self.vast.clock.now() - ended_at >= self.watch_s:
+                return
+            self.vast.clock.sleep(1.0)
+
+    def _end_again(self) -> None:
+        machine = int(self.recorder.instance_id)
+        self._note("destroy.again", "destroy", lambda sdk: sdk.destroy_instance(id=machine))
+
+    def _ask_for(self, name: str, instance_id: str) -> None:
+        path, query = f"/instances/{instance_id}/", {"owner": "me"}
+        self._note(name, "show", lambda sdk: sdk.client.get(path, query_args=query))
+
+    def _use_bad_key(self) -> None:
+        other = self.vast.api.with_key(secrets.token_hex(32))
+        self.recorder.note(other.once, "key.bad", "account", lambda sdk: sdk.client.get("/users/current"))
+
+    def _search_clusters(self) -> None:
+        heard = self.recorder.ask(self.vast.api.once, "search", partial(_search, filters=_CLUSTERS))
+        rows = heard[-1].fields.get("offers") if heard and heard[-1].status == 200 else None
+        if isinstance(rows, list):
+            alone = all(
+                isinstance(row, dict) and number_of(row.get("cluster_id")) is not None for row in rows
+            )
+            found = "clusters alone" if alone else "others as well"
+            self.recorder.measured["offer.cluster"] = found if rows else "nothing"
+
+    def _list_overlays(self) -> None:
+        self._note("overlay.list", "overlay", lambda sdk: sdk.show_overlays())
+
+    def _search_often(self) -> None:
+        """Search as often within a minute as is documented, with the run's own; a refusal ends it."""
+        since = self.vast.clock.now() - _BURST.seconds
+        searches = self.recorder.calls("POST", SEARCH)
+        answered = sum(one.asked_at > since and one.status == 200 for one in searches)
+        while answered < _BURST.calls and not self.stopping():
+            heard = self.recorder.ask(self.vast.api.once, "search", _search)
+            if not heard or heard[-1].status not in (200, 429):
+                return
+            if heard[-1].status == 429:
+                break
+            answered += 1
+        self.recorder.measured["limit.searches"] = float(answered)
+
+    def _list_twice(self) -> None:
+        heard = self.recorder.ask(self.vast.api.once, "list", _list, _list, pause_s=_EARLY_S)
+        heard = [one for one in heard if one.path == LIST]
+        if len(heard) != 2 or heard[0].status != 200 or not heard[1].status:
+            return
+        self.recorder.measured["limit.list"] = heard[1].word
+        if heard[1].status == 429:
+            self.recorder.measured |= refusal_values(heard[1])
+            self._list_with_bad_key()
+            self._list_until_answered(heard[1].answered_at)
+
+    def _list_with_bad_key(self) -> None:
+        """Ask the same once with a key that is none, while this computer is refused."""
+        heard = self.recorder.ask(self.vast.api.with_key(secrets.token_hex(32)).once, "account", _list)
+        if heard and heard[-1].status:
+            self.recorder.measured["limit.bad_key"] = heard[-1].word
+
+    def _list_until_answered(self, refused_at: float) -> None:
+        """Keep the documented distance, then twice that, and so on: when is a list answered again?"""
+        pause_s = LIMITS["list"].seconds
+        self.vast.clock.sleep(max(0.0, refused_at + pause_s - self.vast.clock.now()))
+        while not self.stopping():
+            heard = self.recorder.ask(self.vast.api.once, "list", _list)
+            if not heard or heard[-1].status not in (200, 429):
+                return
+            self.recorder.measured["limit.window"] = heard[-1].asked_at - refused_at
+            if heard[-1].status == 200 or pause_s > _MAX_PAUSE_S:
+                return
+            pause_s *= 2
+            self.vast.clock.sleep(pause_s)
+
+    def _note(self, name: str, endpoint: str, call: Callable[..., object]) -> None:
+        self.recorder.note(self.vast.api.once, name, endpoint, call)
+
+
+def _search(sdk: object, filters: Mapping[str, object] = _ANY) -> object:
+    """The smallest search there is."""
+    return sdk.client.post("/bundles/", json_data={"limit": 1, **filters})  # type: ignore[attr-defined]
+
+
+def _list(sdk: object) -> object:
+    return sdk.client.get("/api/v1/instances/", query_args={"limit": 1})  # type: ignore[attr-defined]

@@ -1,0 +1,322 @@
+"""What a recorder's answers show of each assumption. Pure functions: no answer makes them raise.
+
+An observation is None where nothing was seen.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from statistics import median
+from typing import Any
+
+from launcher.gate.text import one_line
+from launcher.providers.vast.conformance.assumption import Value
+from launcher.providers.vast.conformance.assumptions import (
+    ASSUMPTIONS,
+    CHARGE,
+    CREATE,
+    INSTANCE,
+    OFFER,
+    RUNNING,
+)
+from launcher.providers.vast.conformance.recorder import Exchange, Recorder, type_of
+from launcher.providers.vast.instance_row import id_of, rows_in
+
+Row = Mapping[str, Any]
+LIST, SEARCH, CHARGES = "/api/v1/instances", "/api/v0/bundles", "/api/v0/charges"
+UNITS: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
+    "gpu_ram": {"MB": (1e3, 1e6, 1), "GB": (1, 1e3, 1e-3)},
+    "cpu_ram": {"MB": (1e3, 1e8, 1), "GB": (1, 1e3, 1e-3)},
+    "disk_space": {"GB": (1, 1e5, 1), "MB": (1e5, 1e9, 1e3)},
+    "reliability": {"fraction": (0, 1, 1), "percent": (1, 100, 100)},
+    "end_date": {"epoch s": (1e9, 1e11, 1), "epoch ms": (1e11, 1e14, 1e3)},
+    "compute_cap": {"hundreds": (300, 3000, 1), "plain": (3, 30, 1e-2)},
+    "cuda_max_good": {"plain": (5, 50, 1), "thousands": (5e3, 5e4, 1e3)},
+}
+"""The units of the market's numbers: from, to, and the factor that makes one of the first unit into it.
+
+`down` in Mbit/s or MB/s cannot be told from its size.
+"""
+_MAX_NUMBER, _MAX_ROWS, _MAX_WORD, _MAX_AHEAD_S = 1e15, 1000, 40, 366 * 86_400.0
+
+
+def seen_in(recorder: Recorder) -> dict[str, Value]:
+    """Return what was seen of each assumption."""
+    seen = {name: observe(recorder) for name, observe in _OBSERVATIONS.items()} | recorder.measured
+    return {name: value for name in ASSUMPTIONS if (value := seen.get(name)) is not None}
+
+
+def by_id(instance_id: str) -> str:
+    """Return the path of one instance."""
+    return f"/api/v0/instances/{instance_id}"
+
+
+def number_of(value: Any) -> float | None:
+    """Return the number; None for what is none, or beyond any that Vast has."""
+    return float(value) if type_of(value) == "number" and abs(value) <= _MAX_NUMBER else None
+
+
+def short(value: Any) -> str:
+    """Return a short word for what a row says, or its type."""
+    return one_line(value)[:_MAX_WORD] if isinstance(value, str) and value else type_of(value)
+
+
+def is_running(row: Row) -> bool:
+    """Tell whether the row calls the machine running."""
+    return row.get("actual_status") == "running"
+
+
+def own_rows(recorder: Recorder) -> list[tuple[Exchange, Row]]:
+    """Return the machine's rows until its end, asked for by its id."""
+    until = _ended_at(recorder) or math.inf
+    asked = (one for one in _asked_by_id(recorder) if one.asked_at < until)
+    return [(one, row) for one in asked for row in _rows_of(one, recorder.instance_id)]
+
+
+def charges_of(recorder: Recorder) -> Sequence[Row]:
+    """Return the rows of the newest answers about charges that are of the machine."""
+    pages = (page.fields.get("results") for page in recorder.calls("GET", CHARGES))
+    found = (row for rows in pages if isinstance(rows, list) for row in rows[:_MAX_ROWS])
+    source = f"instance-{recorder.instance_id}"
+    ours = [row for row in found if isinstance(row, dict) and row.get("source") == source]
+    return list({f"{row.get('start')} {row.get('type')}": row for row in ours}.values())
+
+
+def refusal_values(refused: Exchange) -> dict[str, Value]:
+    """Say how a call that came too early was refused: its text, and what its headers tell."""
+    text = str(refused.fields.get("msg", "")) if refused.is_json else refused.text
+    return {
+        "limit.retry_after": "yes" if "retry-after" in refused.limits else "no",
+        "limit.body": one_line(text[:200].partition(":")[0]).strip()[:_MAX_WORD] or "empty",
+        "limit.headers": one_line(" ".join(refused.limits))[:_MAX_WORD] or "none",
+    }
+
+
+def is_cut(recorder: Recorder, since: float, until: float) -> bool:
+    """Tell whether a question between had no answer: the time that passed then says nothing."""
+    return any(one.status == 0 and since <= one.asked_at <= until for one in recorder.exchanges)
+
+
+def loading_seconds(recorder: Recorder) -> float | None:
+    """Return how long after the order the machine was first called running."""
+    rows = [*own_rows(recorder), *_listed_rows(recorder)]
+    at, since = min((one.asked_at for one, row in rows if is_running(row)), default=None), recorder.rented_at
+    return None if at is None or since is None or is_cut(recorder, since, at) else max(0.0, at - since)
+
+
+def _created(recorder: Recorder) -> Exchange | None:
+    """Return the order that made the machine."""
+    orders = (one for one in recorder.exchanges if one.method == "PUT")
+    return next((one for one in orders if _ordered(one) and _made(one, recorder.instance_id)), None)
+
+
+def _ordered(one: Exchange) -> bool:
+    return re.fullmatch(r"/api/v0/asks/\d+", one.path) is not None
+
+
+def _made(one: Exchange, instance_id: str) -> bool:
+    return str(one.fields.get("new_contract")) == instance_id
+
+
+def _offers(recorder: Recorder, until: float = math.inf) -> list[Row]:
+    searches = (one.fields.get("offers") for one in recorder.calls("POST", SEARCH) if one.asked_at <= until)
+    return [row for rows in searches if isinstance(rows, list) for row in rows if isinstance(row, dict)]
+
+
+def _rows_of(one: Exchange, instance_id: str) -> list[Row]:
+    """Return the machine's rows, in whatever shape the answer has them."""
+    return [row for row in rows_in(one.fields.get("instances")) if id_of(row) == instance_id]
+
+
+def _asked_by_id(recorder: Recorder) -> list[Exchange]:
+    """Return answers about the machine by its id that say whether there is one."""
+    found = recorder.calls("GET", by_id(recorder.instance_id))
+    return [o for o in found if o.status in (200, 404) and o.fields and o.fields.get("error") != "auth_error"]
+
+
+def _listed_rows(recorder: Recorder) -> list[tuple[Exchange, Row]]:
+    pages = recorder.calls("GET", LIST)
+    return [(page, row) for page in pages for row in _rows_of(page, recorder.instance_id)]
+
+
+def _in_list(recorder: Recorder, label: object = None) -> Iterator[tuple[float, bool]]:
+    """Yield when the list was asked for, and whether the machine stood in it, under that label if given.
+
+    One of several pages may lack it: such a page says nothing.
+    """
+    for page in recorder.calls("GET", LIST):
+        if isinstance(page.fields.get("instances"), list | dict):
+            rows = _rows_of(page, recorder.instance_id)
+            if rows or not page.fields.get("next_token"):
+                yield page.asked_at, any(label in (None, row.get("label")) for row in rows)
+
+
+def _by_id(recorder: Recorder, *, asked: bool = False) -> list[tuple[float, bool]]:
+    """Return when it was answered by its id, or `asked` for, and whether there was a machine."""
+    found = ((o.asked_at if asked else o.answered_at, o.fields) for o in _asked_by_id(recorder))
+    return [(at, bool(fields.get("instances"))) for at, fields in found]
+
+
+def _ended_at(recorder: Recorder) -> float | None:
+    """Return when its end was agreed to."""
+    ends = recorder.calls("DELETE", by_id(recorder.instance_id))
+    return next((one.answered_at for one in ends if 200 <= one.status < 300), None)
+
+
+def _types(rows: Iterable[Row], names: Iterable[str]) -> Value | None:
+    few = list(rows)[:_MAX_ROWS]
+    found = {name: {type_of(row[name]) if name in row else "missing" for row in few} for name in names}
+    return {name: "|".join(sorted(words)) for name, words in found.items()} if few else None
+
+
+def _units(recorder: Recorder) -> Value | None:
+    """Tell in which units the offers are, by their middle values."""
+    units, rows = dict[str, str](), _offers(recorder)
+    for name, spans in UNITS.items():
+        numbers = [number for row in rows if (number := number_of(row.get(name))) is not None]
+        if numbers:
+            middle = median(numbers)
+            units[name] = next(
+                (unit for unit, (low, high, _) in spans.items() if low <= middle <= high), "other"
+            )
+    return units or None
+
+
+def _counts(recorder: Recorder) -> Value | None:
+    """Tell whether the list counts as many instances as it has rows, where it has one page."""
+    words = set()
+    for page in recorder.calls("GET", LIST):
+        rows, found = page.fields.get("instances"), number_of(page.fields.get("total_instances"))
+        if isinstance(rows, list | dict) and found is not None and not page.fields.get("next_token"):
+            words.add("as many" if found == len(rows) else "more" if found > len(rows) else "fewer")
+    return next((word for word in ("fewer", "more", "as many") if word in words), None)
+
+
+def _first_row(recorder: Recorder) -> Row | None:
+    return next((row for _, row in own_rows(recorder)), None)
+
+
+def _echoed(sent: str, shown: str) -> Callable[[Recorder], Value | None]:
+    """Tell whether the row's field `shown` is what the order said under `sent`."""
+
+    def observe(recorder: Recorder) -> Value | None:
+        created, row = _created(recorder), _first_row(recorder)
+        if created is None or row is None or not isinstance(created.sent, dict):
+            return None
+        return "echoed" if row.get(shown) == created.sent.get(sent) else "other"
+
+    return observe
+
+
+def _price_ratio(recorder: Recorder) -> Value | None:
+    """Tell how many times the price of its offer the machine costs."""
+    created, row = _created(recorder), _first_row(recorder)
+    if created is None or row is None:
+        return None
+    ask = created.path.rpartition("/")[2]
+    rows = [one for one in _offers(recorder, created.asked_at) if str(one.get("id")) == ask]
+    prices = [price for one in rows if (price := number_of(one.get("dph_total")) or 0.0) > 0]
+    paid = number_of(row.get("dph_total")) or 0.0
+    return paid / prices[-1] if prices and paid > 0 else None
+
+
+def _start_date(recorder: Recorder) -> Value | None:
+    row = _first_row(recorder)
+    started_at = None if row is None else number_of(row.get("start_date"))
+    return None if started_at is None or recorder.rented_at is None else started_at - recorder.rented_at
+
+
+def _under_its_label(recorder: Recorder) -> Value | None:
+    created = _created(recorder)
+    label = created.sent.get("label") if created is not None and isinstance(created.sent, dict) else None
+    return _first_seen(recorder, _in_list(recorder, label)) if label else None
+
+
+def _came_back(recorder: Recorder) -> Value | None:
+    """Tell whether a machine was shown again after it had been absent."""
+    ended_at = _ended_at(recorder)
+    if ended_at is None or not any(at > ended_at for at, _ in _by_id(recorder)):
+        return None
+    for looks in (_by_id(recorder), _in_list(recorder)):
+        there = [is_there for at, is_there in looks if at > ended_at]
+        if False in there and True in there[there.index(False) :]:
+            return "yes"
+    return "no"
+
+
+def _clock_ahead(recorder: Recorder) -> Value | None:
+    """Tell how many seconds this computer's clock is ahead of the service's."""
+    ahead_s = []
+    for one in recorder.exchanges:
+        try:
+            ahead_s.append(one.answered_at - parsedate_to_datetime(one.date).timestamp())
+        except (ValueError, TypeError, OverflowError, OSError):
+            continue
+    return median(sane) if (sane := [one for one in ahead_s if abs(one) < _MAX_AHEAD_S]) else None
+
+
+def _first_seen(recorder: Recorder, looks: Iterable[tuple[float, bool]]) -> float | None:
+    """Seconds from the order; one that was never seen counts until the last look before its end."""
+    since, until, listed = recorder.rented_at, _ended_at(recorder) or math.inf, list(looks)
+    if since is None:
+        return None
+    missed = [at for at, _ in listed if since < at < until]
+    seen = next((at for at, there in listed if there), missed[-1] if missed else None)
+    return None if seen is None or is_cut(recorder, since, seen) else max(0.0, seen - since)
+
+
+def _last_seen(recorder: Recorder, looks: Iterable[tuple[float, bool]]) -> float | None:
+    """Seconds from the agreed end to the last look that still had the machine; 0 where none had."""
+    ended_at = _ended_at(recorder)
+    after = [(at, there) for at, there in looks if ended_at is not None and at >= ended_at]
+    if ended_at is None or not after:
+        return None
+    last = max((at for at, there in after if there), default=ended_at)
+    return None if is_cut(recorder, ended_at, last) else last - ended_at
+
+
+def _of_order(observe: Callable[[Exchange], Value | None]) -> Callable[[Recorder], Value | None]:
+    return lambda recorder: observe(one) if (one := _created(recorder)) is not None else None
+
+
+def _own(recorder: Recorder, *, running: bool = False) -> list[Row]:
+    return [row for _, row in own_rows(recorder) if is_running(row) or not running]
+
+
+def _destroy_word(recorder: Recorder) -> Value | None:
+    ends = recorder.calls("DELETE", by_id(recorder.instance_id))
+    return next((one.word for one in ends if one.status > 0), None)
+
+
+_OBSERVATIONS: Mapping[str, Callable[[Recorder], Value | None]] = {
+    "offer.fields": lambda recorder: _types(_offers(recorder), OFFER),
+    "offer.units": _units,
+    "clock.ahead": _clock_ahead,
+    "create.answer": _of_order(lambda one: one.word),
+    "create.fields": _of_order(lambda one: _types([one.fields], CREATE)),
+    "create.seconds": _of_order(lambda one: one.answered_at - one.asked_at),
+    "create.state": lambda recorder: (
+        None if (row := _first_row(recorder)) is None else short(row.get("actual_status"))
+    ),
+    "create.label": _echoed("label", "label"),
+    "create.image": _echoed("image", "image_uuid"),
+    "create.price": _price_ratio,
+    "new.by_id": lambda recorder: _first_seen(recorder, _by_id(recorder, asked=True)),
+    "new.in_list": lambda recorder: _first_seen(recorder, _in_list(recorder)),
+    "new.by_label": _under_its_label,
+    "instance.fields": lambda recorder: _types(_own(recorder), INSTANCE),
+    "instance.running": lambda recorder: _types(_own(recorder, running=True), RUNNING),
+    "list.fields": lambda recorder: _types((row for _, row in _listed_rows(recorder)), INSTANCE),
+    "list.counts": _counts,
+    "instance.start": _start_date,
+    "loading.seconds": loading_seconds,
+    "destroy.answer": _destroy_word,
+    "gone.by_id": lambda recorder: _last_seen(recorder, _by_id(recorder)),
+    "gone.in_list": lambda recorder: _last_seen(recorder, _in_list(recorder)),
+    "gone.again": _came_back,
+    "charge.fields": lambda recorder: _types(charges_of(recorder), CHARGE),
+}
+"""How each row of the table is seen; what is not here is measured by a probe."""

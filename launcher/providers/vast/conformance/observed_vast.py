@@ -1,0 +1,289 @@
+"""ObservedVast: the provider of a conformance run. It does what `VastProvider` does, and looks on the way.
+
+What it looks for never decides on the run: a look that fails is left out. Each is bounded, and none is begun
+once the user wants the machine ended or its time is nearly over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from launcher.core import Instance, Offer, RentalOrder
+from launcher.core.errors import HostKeyError, VastrunError
+from launcher.core.job import JobSpec
+from launcher.decisions import offer_check, policy
+from launcher.gate.box_status import lease_of
+from launcher.ports import Abilities, ChecksIdentity, CountsNoise, Interruptible, Remote
+from launcher.providers.onstart import onstart_text
+from launcher.providers.vast import VastProvider
+from launcher.providers.vast.conformance import observations
+from launcher.providers.vast.conformance.box import ask_box, box_values, downloaded_bytes, hardware_values
+from launcher.providers.vast.conformance.recorder import Recorder
+from launcher.providers.vast.conformance.restarts import Restarts
+from trainer.contract import layout
+
+_GPU_S, _LOGIN_S = 60.0, 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thoroughness:
+    """How much is looked at."""
+
+    download_url: str
+    """What the box downloads; empty: nothing."""
+    download_gb: float = 1.0
+    download_s: float = 60.0
+    """At most."""
+    download_usd: float = 0.02
+    """At most."""
+    watch_s: float = 60.0
+    """How long a machine is looked for after the order, and after its end."""
+    probes_s: float = 240.0
+    """So long after the order no look at the box is begun."""
+    restarts: bool = False
+    """It is rebooted, stopped and started again when its job has ended."""
+    restarts_s: float = 420.0
+    """So long after the order nothing of that is begun."""
+    restart_s: float = 150.0
+    """How long each is waited for."""
+    stopped_s: float = 60.0
+    """How long it stays stopped."""
+
+
+class ObservedVast:
+    """`Provider` says what each verb promises."""
+
+    name = VastProvider.name
+    free = VastProvider.free
+    most_nodes = VastProvider.most_nodes
+    shared = VastProvider.shared
+    list_lag_s = VastProvider.list_lag_s
+
+    def __init__(
+        self, vast: VastProvider, recorder: Recorder, thorough: Thoroughness, stopping: Callable[[], bool]
+    ) -> None:
+        """`stopping`: the user wants the run ended."""
+        self._vast, self._recorder, self._thorough, self._stopping = vast, recorder, thorough, stopping
+        self._clock = vast.clock
+        self._order: RentalOrder | None = None
+        self._probed = ""
+        self._restarted = False
+        self.instances, self.machine = vast.instances, vast.machine
+        vast.api.record(recorder.record)
+
+    @property
+    def abilities(self) -> Abilities:
+        """As the provider's."""
+        return self._vast.abilities
+
+    def search(self, spec: JobSpec) -> Sequence[Offer]:
+        """Return offers that fit, the cheapest first: how fast they train does not matter here."""
+        return sorted(self._vast.search(spec), key=lambda offer: policy.worst_case_usd(spec, offer))
+
+    def rent(self, order: RentalOrder) -> Instance:
+        """Rent, then look how soon the machine is shown, and what a second such order is answered."""
+        machine = self._vast.rent(order)
+        self._order = order
+        made = [o for o in self._recorder.exchanges if str(o.fields.get("new_contract")) == machine.id]
+        self._recorder.begin(machine.id, made[-1].answered_at if made else self._clock.now())
+        self._look(self._await_shown, machine.id, order.label)
+        self._look(self._attach, machine)
+        self._look(self._order_again, order)
+        return machine
+
+    def connect(self, instance: Instance) -> Remote:
+        """Connect; once the box has its lease, look at the box."""
+        if instance.id != self._recorder.instance_id:  # an order without an answer made it
+            self._recorder.begin(instance.id, None)
+        remote = self._vast.connect(instance)
+        self._look(self._await_log, instance)
+        return _ObservedRemote(
+            remote,
+            lambda: self._probe(instance, remote),
+            lambda: self._recorder.measured.update({"log.host_keys": "others"}),
+        )
+
+    def destroy(self, instance_id: str) -> None:
+        """End the machine; once, before that, look at what a restart does."""
+        if self._thorough.restarts and instance_id == self._probed and not self._restarted:
+            self._restarted = True
+            self._look(self._restart, instance_id)
+        self._vast.destroy(instance_id)
+
+    def _restart(self, instance_id: str) -> None:
+        if (machine := self._vast.machine(instance_id)) is not None:
+            thorough = self._thorough
+            Restarts(
+                vast=self._vast,
+                recorder=self._recorder,
+                wait_s=thorough.restart_s,
+                stopped_s=thorough.stopped_s,
+                may_go_on=lambda: self._in_time(thorough.restarts_s),
+            ).look(machine)
+
+    def _probe(self, instance: Instance, remote: Remote) -> None:
+        if self._probed == instance.id or not self._in_time(self._thorough.probes_s):
+            return
+        self._probed = instance.id
+        looks = (self._look_into, self._measure_hardware, self._rename, self._try_addresses, self._download)
+        for look in (*looks, self._wait_for_log):
+            self._look(look, instance, remote)
+
+    def _await_shown(self, instance_id: str, label: str) -> None:
+        """Look until both its row and the list show it."""
+        until = self._clock.now() + self._thorough.watch_s
+        by_list = shown = False
+        while not (by_list and shown) and self._clock.now() < until and not self._stopping():
+            # Its label is its run's: a list that lacks it would not help who lost the order's answer.
+            by_list = by_list or any((o.id, o.label) == (instance_id, label) for o in self.instances())
+            shown = shown or self.machine(instance_id) is not None
+            if not by_list:
+                self._clock.sleep(1.0)
+
+    def _attach(self, machine: Instance) -> None:
+        key, number = self._vast.public_key(machine.label), int(machine.id)
+        self._note("key.attach", "attach key", lambda sdk: sdk.attach_ssh(instance_id=number, ssh_key=key))
+
+    def _order_again(self, order: RentalOrder) -> None:
+        """What it makes has the run's label and a lease; whoever drives the run ends it when it is seen."""
+        request, offer = self._vast.request(order), int(order.offer.id)
+        self._note("create.again", "create", lambda sdk: sdk.create_instance(id=offer, **request))
+
+    def _await_log(self, instance: Instance) -> None:
+        """Ask once whether the log names host keys by now."""
+        recorder, now = self._recorder, self._clock.now()
+        if "log.seconds" in recorder.measured or not self._vast.host_keys(instance.id):
+            return
+        loaded_s, since = observations.loading_seconds(recorder), recorder.rented_at
+        if loaded_s is not None and since is not None and not observations.is_cut(recorder, since, now):
+            recorder.measured["log.seconds"] = max(0.0, self._clock.now() - since - loaded_s)
+
+    def _wait_for_log(self, instance: Instance, _remote: Remote) -> None:
+        """A box whose log said nothing was believed on first use: how late is its log?"""
+        until, measured = self._clock.now() + self._thorough.watch_s, self._recorder.measured
+        while "log.seconds" not in measured and self._clock.now() < until and not self._stopping():
+            self._await_log(instance)
+            self._clock.sleep(2.0)
+
+    def _look_into(self, instance: Instance, remote: Remote) -> None:
+        if self._order is None:
+            return
+        sha256 = hashlib.sha256(onstart_text(self._order.onstart).encode()).hexdigest()
+        told = ask_box(remote, instance.id, self._vast.api.server)
+        log_keys = self._vast.host_keys(instance.id)
+        self._recorder.measured |= box_values(told, onstart_sha256=sha256, log_keys=log_keys)
+
+    def _measure_hardware(self, instance: Instance, remote: Remote) -> None:
+        box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_GPU_S).stdout)
+        offer = self._order.offer if self._order is not None else None
+        self._recorder.measured |= hardware_values(box, self.machine(instance.id) or instance, offer)
+
+    def _rename(self, instance: Instance, _remote: Remote) -> None:
+        """The run finds its machine by its id meanwhile."""
+        run, dot, ledger = instance.label.partition(".")
+        number, other = int(instance.id), f"{run}-renamed{dot}{ledger}"
+        try:
+            self._note("label.rename", "label", lambda sdk: sdk.label_instance(number, other))
+            self.machine(instance.id)
+            rows = [row for _, row in observations.own_rows(self._recorder)]
+            if rows:
+                shown = "the new label" if rows[-1].get("label") == other else "another"
+                self._recorder.measured["label.shown"] = shown
+        finally:
+            self._vast.api.once("label", lambda sdk: sdk.label_instance(number, instance.label))
+
+    def _try_addresses(self, instance: Instance, _remote: Remote) -> None:
+        shells = self._vast.shells(instance)
+        for way in ("direct", "proxy"):
+            self._recorder.measured[f"ssh.{way}"] = _opens(shells.get(way))
+
+    def _download(self, instance: Instance, remote: Remote) -> None:
+        """Download in the box, then ask its row until that has counted it."""
+        thorough, measured, before = self._thorough, self._recorder.measured, self.machine(instance.id)
+        if not thorough.download_url or before is None:
+            return
+        price, limit_s, max_gb = before.extras.down_usd_per_gb, thorough.download_s, thorough.download_gb
+        max_bytes = int(1e9 * (min(max_gb, thorough.download_usd / price) if price > 0 else max_gb))
+        words = (instance.id, self._vast.api.server, thorough.download_url, str(max_bytes), f"{limit_s:g}")
+        size = downloaded_bytes(ask_box(remote, *words, timeout_s=limit_s + 30))
+        began = self._clock.now()
+        while size and not self._stopping():
+            now = self.machine(instance.id)
+            counted = 1e9 * (now.down_gb - before.down_gb) if now is not None else 0.0
+            measured["download.seconds"] = waited_s = self._clock.now() - began
+            # What else came meanwhile is little beside a download: half of it is enough to be seen.
+            if counted >= 0.5 * size:
+                measured["download.billed"] = counted / size
+            if counted >= 0.9 * size or waited_s >= thorough.watch_s:
+                return
+
+    def _note(self, name: str, endpoint: str, call: Callable[..., object]) -> None:
+        self._recorder.note(self._vast.api.once, name, endpoint, call)
+
+    def _in_time(self, within_s: float) -> bool:
+        since = self._recorder.rented_at or self._clock.now()
+        return not self._stopping() and self._clock.now() - since < within_s
+
+    def _look(self, look: Callable[..., None], *arguments: object) -> None:
+        """A look that fails is no reason to end the run, which meets the same trouble itself."""
+        with suppress(VastrunError):
+            look(*arguments)
+
+
+class _ObservedRemote:
+    """`Remote` says what each verb promises; what it can do besides is as the inner one's."""
+
+    def __init__(
+        self, remote: Remote, has_lease: Callable[[], None], is_stranger: Callable[[], None]
+    ) -> None:
+        """`has_lease` is called once the lease is there; `is_stranger` when another host key is shown."""
+        self._remote = remote
+        self._has_lease: Callable[[], None] | None = has_lease
+        self._is_stranger = is_stranger
+        self.run, self.put, self.write, self.close = remote.run, remote.put, remote.write, remote.close
+
+    @property
+    def identity(self) -> str:
+        """How the machine is known."""
+        return self._remote.identity if isinstance(self._remote, ChecksIdentity) else ""
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """Lines that were not shown."""
+        return self._remote.left_out if isinstance(self._remote, CountsNoise) else {}
+
+    def heed(self, check: Callable[[], None]) -> None:
+        """Have `check` called while the machine is waited for."""
+        if isinstance(self._remote, Interruptible):
+            self._remote.heed(check)
+
+    def abort(self) -> None:
+        """Break the connection, from another thread."""
+        if isinstance(self._remote, Interruptible):
+            self._remote.abort()
+
+    def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        try:
+            content = self._remote.read(path, offset=offset, limit=limit)
+        except HostKeyError:
+            self._is_stranger()
+            raise
+        # A lease that cannot be armed is worth a look most of all.
+        if path == layout.LEASE_STATE and self._has_lease and lease_of(content) in ("armed", "proving"):
+            look, self._has_lease = self._has_lease, None
+            look()
+        return content
+
+
+def _opens(shell: Remote | None) -> str:
+    if shell is None:
+        return "no address"
+    try:
+        return "opens" if shell.run("true", timeout_s=_LOGIN_S).exit_code == 0 else "fails"
+    except VastrunError:
+        return "does not open"
+    finally:
+        shell.close()

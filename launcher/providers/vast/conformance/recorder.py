@@ -1,0 +1,150 @@
+"""Recorder: the answers of Vast's API during a run, and what was measured besides. No file has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from launcher.gate.text import one_line
+from launcher.providers.vast.conformance.assumption import Value
+
+Once = Callable[..., None]
+"""`VastApi.once`: makes calls in one turn, each once."""
+_MAX_EXCHANGES, _MAX_BYTES, _MAX_WORD = 2000, 8 << 20, 40
+_LIMIT_HEADERS = ("retry-after", "ratelimit", "x-ratelimit", "x-rate-limit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """One request and its answer. `path` has no query, and nothing of the request's headers is kept."""
+
+    method: str
+    path: str
+    asked_at: float
+    """Epoch seconds."""
+    answered_at: float
+    status: int
+    """0: there was no answer."""
+    content: Any = None
+    """The JSON of the answer; None where it has none."""
+    is_json: bool = False
+    limits: tuple[str, ...] = ()
+    """Names of its headers that tell of a limit, in lower case."""
+    text: str = ""
+    """How an answer that is no JSON begins."""
+    date: str = ""
+    """Its Date header."""
+    sent: Any = field(default=None, repr=False)
+    """The JSON of the request."""
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The answer as an object; empty where it is none."""
+        return self.content if isinstance(self.content, dict) else {}
+
+    @property
+    def word(self) -> str:
+        """What was answered, in a word or two: `404 no_such_instance`, `200 success`, `429 text`."""
+        if not self.status:
+            return "no answer"
+        return f"{self.status} {self._said() if self.is_json else 'text'}"
+
+    def _said(self) -> str:
+        if not isinstance(self.content, dict):
+            return type_of(self.content)
+        error = self.content.get("error")
+        if isinstance(error, str) and error:
+            # Vast names this one in `msg` only, now and then.
+            is_taken = "no_such_ask" in str(self.content.get("msg"))[:1000]
+            return "no_such_ask" if is_taken else one_line(error)[:_MAX_WORD]
+        if self.content.get("instances", self) is None:
+            return "instances=null"
+        success = self.content.get("success")
+        return "success" if success is True else "refused" if success is False else "object"
+
+
+@dataclass
+class Recorder:
+    """What one conformance run saw. `measured` holds what was looked at on purpose."""
+
+    exchanges: list[Exchange] = field(default_factory=list)
+    measured: dict[str, Value] = field(default_factory=dict)
+    instance_id: str = ""
+    """The machine that was rented last."""
+    stopped_s: float = 0.0
+    """For how long it did not run, because it was stopped on purpose."""
+    rented_at: float | None = None
+    """When Vast had agreed to the last rental."""
+
+    def record(self, exchange: Exchange) -> None:
+        """Keep the answer. A service that never ends a run cannot fill this computer's memory."""
+        if len(self.exchanges) < _MAX_EXCHANGES:
+            self.exchanges.append(exchange)
+
+    def begin(self, instance_id: str, at: float | None) -> None:
+        """Another machine was rented: what was measured of the one before it does not count."""
+        self.instance_id, self.rented_at, self.stopped_s = instance_id, at, 0.0
+        self.measured.clear()
+
+    def calls(self, method: str, path: str) -> Iterator[Exchange]:
+        """Yield the exchanges of that call, oldest first."""
+        return (one for one in self.exchanges if one.method == method and one.path == path)
+
+    def ask(
+        self, once: Once, endpoint: str, *calls: Callable[..., object], pause_s: float = 0.0
+    ) -> list[Exchange]:
+        """Make calls in one turn, each once, and return what was answered."""
+        before = len(self.exchanges)
+        once(endpoint, *calls, pause_s=pause_s)
+        return self.exchanges[before:]
+
+    def note(self, once: Once, name: str, endpoint: str, call: Callable[..., object]) -> str:
+        """Note what one call is answered; nothing where there was no answer, or it came too early."""
+        heard = self.ask(once, endpoint, call)
+        if not heard or heard[-1].status in (0, 429):
+            return ""
+        self.measured[name] = heard[-1].word
+        return heard[-1].word
+
+
+def record_answers(client: Any, record: Callable[[Exchange], None], now: Callable[[], float]) -> None:
+    """Have the SDK's client record each answer, and that there was none. It is the SDK's own otherwise."""
+    ask = client._request
+
+    def asked(
+        method: str, url: str, headers: Any, json_data: Any = None, timeout: float | None = None
+    ) -> Any:
+        asked_at, response = now(), None
+        try:
+            response = ask(method, url, headers, json_data, timeout)
+            return response
+        finally:
+            request = {"method": method, "path": urlsplit(url).path.rstrip("/"), "sent": json_data}
+            record(Exchange(**request, asked_at=asked_at, answered_at=now(), **_answer(response)))
+
+    client._request = asked
+
+
+def _answer(response: Any) -> dict[str, Any]:
+    """Return the fields of an exchange that its answer has."""
+    if response is None:
+        return {"status": 0}
+    found: dict[str, Any] = {"text": response.content[:200].decode(errors="replace")}
+    if len(response.content) <= _MAX_BYTES:
+        with suppress(ValueError, RecursionError):
+            found = {"content": json.loads(response.content), "is_json": True}
+    names = sorted(name.lower() for name in response.headers if name.lower().startswith(_LIMIT_HEADERS))
+    date = response.headers.get("Date", "")[:100]
+    return {**found, "status": response.status_code, "limits": tuple(names[:8]), "date": date}
+
+
+def type_of(value: Any) -> str:
+    """Name the type of a JSON value as the table of assumptions does."""
+    if value is None:
+        return "null"
+    names = {bool: "bool", int: "number", float: "number", str: "text", list: "list", dict: "object"}
+    return names.get(type(value), "other")
