@@ -24,6 +24,7 @@ _LAUNCHER_MB, _BUSY_LAUNCHER_MB = 100, 300
 _LAUNCHER_NEEDS = (
     f"a launcher takes {_LAUNCHER_MB} MB, up to {_BUSY_LAUNCHER_MB} MB while it downloads or serves a batch"
 )
+_SEND = "vastrun doctor --json >doctor.json, and attach that file to an issue"
 
 
 class Health(StrEnum):
@@ -151,6 +152,11 @@ def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator
         except VastrunError as error:
             yield _failure(name, error)
             return
+    if (searches := provider.abilities.searches) is not None:
+        for found in searches.search_findings():
+            health = {True: Health.OK, False: Health.WARN, None: Health.SKIP}[found.is_expected]
+            fix = _SEND if health is Health.WARN else ""
+            yield Finding(name=f"{name} {found.name}", health=health, text=found.text, fix=fix)
     if (described := provider.abilities.description) is not None:
         try:
             yield Finding(name=name, health=Health.OK, text=described.describe())

@@ -24,6 +24,7 @@ from launcher.core.market import (
     Offer,
     RentalOrder,
     RunNetwork,
+    SearchFinding,
 )
 from launcher.core.phases import Phase
 from launcher.core.runs import (
@@ -92,6 +93,7 @@ __all__ = [
     "RentalOrder",
     "Run",
     "RunNetwork",
+    "SearchFinding",
     "StepEnd",
     "UserRequest",
     "Verdict",

@@ -209,6 +209,16 @@ class MachineEnd:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SearchFinding:
+    """What one check of a market's search found out."""
+
+    name: str
+    text: str
+    is_expected: bool | None
+    """None: the search was not answered."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AccountStatus:
     """How an account stands with a provider that costs money."""
 

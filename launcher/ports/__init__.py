@@ -20,6 +20,7 @@ from launcher.core import (
     UserRequest,
 )
 from launcher.ports.abilities import Abilities as Abilities
+from launcher.ports.abilities import ChecksItsSearch as ChecksItsSearch
 from launcher.ports.abilities import DescribesItself as DescribesItself
 from launcher.ports.abilities import HasAccount as HasAccount
 from launcher.ports.abilities import HasBills as HasBills

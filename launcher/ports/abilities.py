@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +17,7 @@ from launcher.core import (
     RentalOrder,
     Run,
     RunNetwork,
+    SearchFinding,
     VolumeOffer,
 )
 from launcher.ports.remotes import Remote
@@ -175,6 +176,14 @@ class HasMarketReport(Protocol):
         ...
 
 
+class ChecksItsSearch(Protocol):
+    """A provider whose market can be searched in several ways, which should agree."""
+
+    def search_findings(self) -> Iterable[SearchFinding]:
+        """Search in each way, and say what was found out. Costs nothing."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Abilities:
     """What a provider can do besides the five verbs: who does it, or None where it cannot."""
@@ -198,5 +207,6 @@ class Abilities:
     replaces_nodes: bool = False
     """It rents a machine for a node of a run whose other nodes train already."""
     start_script: HasStartScript | None = None
+    searches: ChecksItsSearch | None = None
     why_one_node: str = ""
     """Why a run can have no more than one machine there, or only on few hosts, where that is so."""

@@ -206,6 +206,7 @@ CASES = (
     Case("filters_ignored"),
     Case("search_capped", times=99),
     Case("names_underscored", times=99),
+    Case("odd_offers", times=99),
 )
 
 

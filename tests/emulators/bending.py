@@ -31,7 +31,10 @@ def _searched(world: World, call: Call, done: Reply) -> Reply:
     rows = content["offers"]
     if "cluster_id" in call.body and behaviour.word("offer.cluster") == "others as well":
         rows = world.market.search({**call.body, "cluster_id": {}}, rented=frozenset())
-    rows = [behaviour.shaped("offer.fields", behaviour.in_units(row)) for row in rows]
+    rows = [
+        behaviour.shaped("offer.fields", behaviour.in_units(row)) if isinstance(row, dict) else row
+        for row in rows
+    ]
     return reply({**content, "offers": rows})
 
 

@@ -92,7 +92,16 @@ def _offers(world: World, query: Mapping[str, Any]) -> list[dict[str, Any]]:
     )
     if "cuda_max_good" in query and "compute_cap" not in query and world.faults.take("cuda_alone"):
         return [row for row in found if row["gpu_name"].split()[0] not in ("H100", "H200")]
-    return found
+    return _odd(found) if world.faults.take("odd_offers") else found
+
+
+def _odd(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The offers, none with an end, of which the last two cannot be read."""
+    spoilt = [{**row, "end_date": None} for row in rows]
+    if len(spoilt) > 2:
+        spoilt[-2].pop("gpu_ram")
+        spoilt[-1]["dph_total"] = "n/a"
+    return spoilt
 
 
 def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -19,6 +19,7 @@ from launcher.core import (
     Instance,
     Offer,
     RentalOrder,
+    SearchFinding,
     run_id_in,
 )
 from launcher.core.errors import (
@@ -47,6 +48,7 @@ from launcher.providers.vast.key_access import VARIABLE, KeyAccess
 from launcher.providers.vast.latest import Latest
 from launcher.providers.vast.limits import LIMITS, FileBook, Limiter
 from launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
+from launcher.providers.vast.search_check import search_findings
 from launcher.providers.vast.stops import OFFLINE_S, offline_error, stop_error
 from launcher.providers.vast.volumes import Volumes
 from launcher.ssh.connection import Login
@@ -132,6 +134,7 @@ class VastProvider:
             volumes=self._volumes,
             replaces_nodes=True,
             start_script=self,
+            searches=self,
             why_one_node=WHY_ONE_NODE,
         )
 
@@ -322,6 +325,10 @@ class VastProvider:
     def identity(self) -> Identity:
         """Return the account's number, and Vast's time."""
         return accounts.identity(self._api, self._clock.now)
+
+    def search_findings(self) -> Iterable[SearchFinding]:
+        """Search in several ways, and say what was found out. Costs nothing."""
+        return search_findings(self._api)
 
     def charged(self, since: float, until: float) -> Sequence[Charge]:
         """Return charges by machine; Vast settles them minutes later."""

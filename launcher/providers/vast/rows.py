@@ -95,6 +95,17 @@ class OfferRow:
             return None
 
     @classmethod
+    def fault(cls, row: Any) -> str:
+        """Say why a row cannot be read; empty where it can."""
+        try:
+            cls._read(row)
+        except KeyError as missing:
+            return f"no {missing.args[0]}"
+        except WHAT_A_ROW_RAISES as error:
+            return str(error) or type(error).__name__
+        return ""
+
+    @classmethod
     def _read(cls, row: Mapping[str, Any]) -> OfferRow:
         place = text(row.get("geolocation"))
         country = place.rpartition(",")[2].strip()

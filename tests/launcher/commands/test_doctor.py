@@ -203,6 +203,51 @@ def test_a_scoped_key_is_enough(examined: Examined, environ: dict[str, str], vas
     assert findings["vast orphans"]["health"] == "ok"
 
 
+def test_the_search_is_checked_without_renting(
+    examined: Examined, environ: dict[str, str], vast: VastEmulator
+) -> None:
+    before = len(vast.instances)
+    code, findings = examined(account(environ, vast, SCOPED), "--provider", "vast")
+    names = ("search", "offers", "search by CUDA", "search for clusters", "search by GPU name")
+    found = {name: findings[f"vast {name}"] for name in names}
+    assert code == 0
+    assert {name: one["health"] for name, one in found.items()} == dict.fromkeys(names, "ok")
+    assert "with a limit of 1,000" in found["search"]["text"]
+    assert "offers by 'RTX_" in found["search by GPU name"]["text"]
+    assert len(vast.instances) == before
+
+
+def test_offers_that_cannot_be_read_are_counted_with_the_reason(
+    examined: Examined, environ: dict[str, str], vast: VastEmulator
+) -> None:
+    vast.faults.add("odd_offers", times=9)
+    findings = examined(account(environ, vast, SCOPED), "--provider", "vast")[1]
+    vast.faults.clear()
+    assert findings["vast offers"]["health"] == "warn", findings["vast offers"]
+    assert "1 with no gpu_ram" in findings["vast offers"]["text"]
+    assert "could not convert string to float: 'n/a'" in findings["vast offers"]["text"]
+    assert "have no end_date" in findings["vast offers"]["text"]
+    assert "attach that file" in findings["vast offers"]["fix"]
+
+
+def test_a_search_by_cuda_that_needs_the_compute_capability_is_a_warning(
+    examined: Examined, environ: dict[str, str], vast: VastEmulator
+) -> None:
+    vast.faults.add("cuda_alone")
+    found = examined(account(environ, vast, SCOPED), "--provider", "vast")[1]["vast search by CUDA"]
+    assert found["health"] == "warn"
+    assert found["text"].startswith("0 offers by cuda_max_good alone")
+
+
+def test_a_search_that_is_not_answered_is_left_out(
+    examined: Examined, environ: dict[str, str], vast: VastEmulator
+) -> None:
+    narrow = {"api": {category: {} for category in NEEDED if category != "misc"}}
+    findings = examined(account(environ, vast, narrow), "--provider", "vast")[1]
+    assert findings["vast search"]["health"] == "skip"
+    assert "vast offers" not in findings
+
+
 def test_a_key_that_may_do_more_is_a_warning_that_says_what_is_enough(
     examined: Examined, environ: dict[str, str], vast: VastEmulator
 ) -> None:
