@@ -10,7 +10,7 @@ from launcher.api.runs import begin
 from launcher.cli.failures import concerns
 from launcher.cli.options import confirm
 from launcher.cli.output import say, show
-from launcher.commands.conformance import ConformanceRun, conformance_job, report_of, settled
+from launcher.commands.conformance import MAX_S, ConformanceRun, conformance_job, report_of, settled
 from launcher.commands.planning import plan_of
 from launcher.core import Run, UserRequest
 from launcher.core.errors import NoOfferError, VastrunError
@@ -20,6 +20,7 @@ from launcher.decisions.estimates import offer_text
 from launcher.providers.vast.conformance.observed_vast import Thoroughness
 from launcher.providers.vast.conformance.record import read_record, write_record
 from launcher.ui.interrupts import Interrupts
+from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.conformance import conformance_document, conformance_text
 from launcher.wiring import Wiring
 
@@ -93,7 +94,9 @@ def _agree(wiring: Wiring, spec: JobSpec, now: float, *, yes: bool) -> None:
     plan = plan_of(spec, wiring.provider(_PROVIDER), wiring.ledger(), now, wiring.budgets(now))
     if plan.refusals:
         raise plan.refusals[0]
-    confirm(f"rent {offer_text(plan.spec, plan.offers[0])}, to compare Vast with what is assumed", yes=yes)
+    offer = offer_text(plan.spec, plan.offers[0])
+    limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_S)}"
+    confirm(f"rent {offer}, after two short trials, to compare Vast with what is assumed. {limits}", yes=yes)
 
 
 def _drive(

@@ -21,12 +21,11 @@ from launcher.providers.vast.conformance.observations import charges_of, number_
 from launcher.providers.vast.conformance.observed_vast import ObservedVast, Thoroughness
 from launcher.providers.vast.conformance.record import Counted, Record
 from launcher.providers.vast.conformance.recorder import Recorder
+from launcher.providers.vast.conformance.timeline import timeline
 from launcher.shipped import configs_dir
 
 JOB = "conformance.yaml"
-_RESTARTED = "reboot.answer"
-"""The first row of those that are looked at only when the user asks for restarts."""
-MOST_S = 600.0
+MAX_S = 600.0
 """No machine is kept for longer, loading included."""
 SETTLES_S = 900.0
 """What was charged is worth a look so long after the end."""
@@ -47,13 +46,13 @@ class ConformanceReport:
     @property
     def unseen(self) -> Sequence[Comparison]:
         """The rows that were to be seen by now, and were not."""
-        settled, restarted = self.record.billed_usd is not None, _RESTARTED in self.record.seen
+        settled = self.record.billed_usd is not None
         return [
             one
             for one in self.comparisons
             if one.state is State.NOT_SEEN
             and (settled or one.assumption.when is When.RENT)
-            and (restarted or not one.assumption.optional)
+            and (not one.assumption.follows or one.assumption.follows in self.record.seen)
         ]
 
     @property
@@ -69,7 +68,7 @@ class ConformanceReport:
 def conformance_job(usd: float, gpus: int, sets: Sequence[str], now: float) -> JobSpec:
     """Return the job, with its limits. Raises JobFileError."""
     path = configs_dir() / JOB
-    deadline = datetime.fromtimestamp(now + MOST_S, UTC).isoformat(timespec="seconds")
+    deadline = datetime.fromtimestamp(now + MAX_S, UTC).isoformat(timespec="seconds")
     own = (f"limits.usd={usd!r}", f"resources.gpus={gpus}", f"limits.deadline='{deadline}'")
     text = path.read_text(encoding="utf-8")
     return load_job(text, str(path), [*own, *sets], str(path.parent), datetime.fromtimestamp(now, UTC))
@@ -109,6 +108,9 @@ class ConformanceRun:
                 counted=_counted(run, now, self._recorder.stopped_s),
                 run_usd=cost_usd(run, now),
                 seen=seen,
+                trials={one: name for one, name in self._recorder.rented.items() if name != "run"},
+                key_modes=self._recorder.key_modes,
+                timeline=tuple(timeline(self._recorder)),
             )
         )
 
@@ -123,16 +125,19 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     vast, recorder = vast_of(provider), Recorder()
     recorder.begin(record.instance, record.began_at)
     vast.api.record(recorder.record)
-    charges = [one for one in vast.charged(record.began_at, now) if one.instance_id == record.instance]
+    everything = vast.charged(record.began_at, now)
+    charges = [one for one in everything if one.instance_id == record.instance]
     if not charges:
         return record
+    trials_usd = sum(one.usd for one in everything if one.instance_id in record.trials)
     recorder.measured |= _charged(recorder, record.counted)
     billed_usd = sum(charge.usd for charge in charges)
     expected_usd = record.counted_usd - record.counted.stopped_usd
     if expected_usd > 0:
         recorder.measured["charge.total"] = billed_usd / expected_usd
     bill = {name: value for name, value in seen_in(recorder).items() if ASSUMPTIONS[name].when is When.SETTLE}
-    return replace(record, billed_usd=billed_usd, seen={**record.seen, **bill})
+    seen = {**record.seen, **bill}
+    return replace(record, billed_usd=billed_usd, trials_billed_usd=trials_usd, seen=seen)
 
 
 def report_of(record: Record) -> ConformanceReport:

@@ -108,7 +108,7 @@ class NoOfferError(VastrunError):
     """Nothing on offer fits the job.
 
     `ended` is the id of a machine that a refusal left behind all the same: it was ended, and is billed.
-    `idle_s`: seconds from its order for which it was seen not to run.
+    `idle_s`: seconds from its order for which it was seen not to run. `has_run`: its GPUs may be billed, too.
     """
 
     exit_code = 8
@@ -122,9 +122,10 @@ class NoOfferError(VastrunError):
         cause: Cause | None = None,
         ended: str = "",
         idle_s: float = 0.0,
+        has_run: bool = False,
     ) -> None:
         super().__init__(message, hint=hint, cause=cause)
-        self.ended, self.idle_s = ended, idle_s
+        self.ended, self.idle_s, self.has_run = ended, idle_s, has_run
 
 
 class BudgetError(VastrunError):

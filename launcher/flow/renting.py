@@ -178,7 +178,7 @@ def rent_anew(context: RunContext) -> Instance:
             context.was_refused = True
             if error.ended:
                 _note_ended(context, offer, error)
-            context.tell(f"offer {offer.id} was taken")
+            context.tell(str(error) if error.has_run else f"offer {offer.id} was taken")
         except UncertainError:
             # Whether there is a machine is not known. If there is, it bears our label.
             found = look_for_it(context)
@@ -233,15 +233,16 @@ def _rent(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Inst
 
 
 def _note_ended(context: RunContext, offer: Offer, error: NoOfferError) -> None:
-    """Its bill is known by its id. It never ran: only its disk was charged."""
+    """Its bill is known by its id. Where it never ran, only its disk was charged."""
     rented_at = context.run.rented_at or context.now()
     idle_at = min(context.now(), rented_at + error.idle_s)
+    idle = Meter(extras=offer.extras, idle_s=idle_at - rented_at, idle_at=idle_at)
     rental = Rental(
         instance_id=error.ended,
         usd_per_hour=offer.usd_per_hour,
         rented_at=rented_at,
         released_at=context.now(),
-        meter=Meter(extras=offer.extras, idle_s=idle_at - rented_at, idle_at=idle_at),
+        meter=Meter(extras=offer.extras) if error.has_run else idle,
     )
     context.save(rentals=bills.with_rental(context.run, rental))
 

@@ -31,7 +31,7 @@ def test_every_assumption_has_a_deviation() -> None:
 
 @pytest.mark.slow
 def test_all_agrees_with_the_emulator_as_it_is(tmp_path: Path) -> None:
-    with Examined(tmp_path, restarts=True) as examined:
+    with Examined(tmp_path, restarts=True, trials=True) as examined:
         report = examined.examine()
         assert [
             (one.name, one.seen_text) for one in report.comparisons if one.state is not State.AGREES
@@ -50,6 +50,7 @@ def test_a_deviation_is_named_and_nothing_stays_rented(name: str, tmp_path: Path
         factor=deviation.factor,
         watch_s=deviation.watch_s,
         restarts=deviation.restarts,
+        trials=deviation.trials,
     ) as examined:
         report = examined.examine()
         assert name in [one.name for one in report.deviating], _seen(report)
@@ -97,6 +98,49 @@ def test_a_fault_on_the_way_leaves_nothing_rented(
         assert report.comparisons
         assert len(examined.vast.instances) == 0
         assert examined.vast.billing.total_usd() <= USD
+
+
+TRIAL_FAULTS = (
+    ("no_answer_done", {"endpoint": "create"}),
+    ("no_such_ask", {}),
+    ("bid_never", {"after": 1}),
+    ("bid_pending", {"after": 1}),
+    ("destroy_delayed", {"seconds": 10.0}),
+    ("odd_columns", {"times": 9}),
+    ("null_row", {"times": 9}),
+)
+"""While the trials' machines are rented and ended."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "details"), TRIAL_FAULTS, ids=[one[0] for one in TRIAL_FAULTS])
+def test_a_fault_of_a_trial_leaves_nothing_rented(
+    fault: str, details: dict[str, Any], tmp_path: Path
+) -> None:
+    with Examined(tmp_path, trials=True) as examined:
+        examined.vast.faults.add(fault, **details)
+        record = examined.examine().record
+        assert fault in examined.vast.faults.struck
+        assert len(examined.vast.instances) == 0
+        bill_usd = examined.vast.billing.total_usd()
+        assert bill_usd <= USD
+        assert record.run_usd >= 0.98 * bill_usd
+
+
+@pytest.mark.slow
+def test_trials_are_recorded_and_on_the_bill_of_the_run(tmp_path: Path) -> None:
+    with Examined(tmp_path, trials=True) as examined:
+        record = examined.examine().record
+        assert sorted(record.trials.values()) == ["bid", "digest"]
+        assert record.run_usd >= 0.98 * examined.vast.billing.total_usd()
+        assert record.trials_billed_usd is not None
+        assert 0 < record.trials_billed_usd < 0.02
+        assert {(one["of"], one["by"]) for one in record.timeline} == {
+            (of, by) for of in ("digest", "bid", "run") for by in ("id", "list")
+        }
+        assert [one["actual_status"] for one in record.timeline if one["of"] == "run"][-1] == "running"
+        assert set(record.key_modes) == {"before", "after"}
+        assert record.key_modes["before"].startswith("~ ")
 
 
 @pytest.mark.slow

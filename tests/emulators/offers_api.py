@@ -113,6 +113,7 @@ def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
     if rental.cancel_unavail and world.market.is_taken(ask.id):
         raise ApiError(refused(world.behaviour.word("create.again")))
     _check_account(world)
+    _answer_as_told(world, ask, rental)
     overlays_api.join(world, ask, rental)
     volumes_api.check_volume(world, ask, rental)
     lowest = ask.machine.min_bid_usd * ask.gpus
@@ -151,6 +152,17 @@ def _misnamed(world: World, ask: Ask, rental: Rental) -> Reply | None:
         world.instances.create(ask, rental)
         return reply({"success": True, "new_contract": oldest})
     return None
+
+
+def _answer_as_told(world: World, ask: Ask, rental: Rental) -> None:
+    """How images by their digest, and bids, are answered by a Vast that is told so."""
+    word, has_digest = world.behaviour.word, "@sha256:" in rental.image
+    if has_digest and not word("digest.answer").startswith("200"):
+        raise ApiError(refused(word("digest.answer")))
+    if has_digest and word("digest.state") == "image refused":
+        world.faults.add("image_not_found", machine_id=ask.machine.id)
+    if rental.bid_usd is not None and word("bid.answer") == "200 refused":
+        world.faults.add("bid_never", machine_id=ask.machine.id)
 
 
 def _pending(world: World, ask: Ask, rental: Rental) -> Reply | None:

@@ -83,14 +83,14 @@ def _of_rows(rows: list[Any]) -> SearchFinding:
 
 def _of_cuda(alone: int, together: int) -> SearchFinding:
     text = f"{alone} offers by cuda_max_good alone, {together} by cuda_max_good and compute_cap"
-    return SearchFinding(name="search by CUDA", text=text, is_expected=alone > 0 or together == 0)
+    return SearchFinding(name="CUDA filter", text=text, is_expected=alone > 0 or together == 0)
 
 
 def _of_clusters(rows: list[Any]) -> SearchFinding:
     others = sum(row.get("cluster_id") is None for row in _objects(rows))
     text = f"{len(rows)} offers by the documented filter, cluster_id != null"
     text += f"; {others} of them are in no cluster: the filter is ignored" if others else ""
-    return SearchFinding(name="search for clusters", text=text, is_expected=others == 0)
+    return SearchFinding(name="clusters", text=text, is_expected=others == 0)
 
 
 def _of_names(api: VastApi, name: str) -> Iterator[SearchFinding]:
@@ -102,4 +102,4 @@ def _of_names(api: VastApi, name: str) -> Iterator[SearchFinding]:
             return
         counts[spelling] = len(found)
     text = ", ".join(f"{count} offers by {spelling!r}" for spelling, count in counts.items())
-    yield SearchFinding(name="search by GPU name", text=text, is_expected=any(counts.values()))
+    yield SearchFinding(name="GPU names", text=text, is_expected=any(counts.values()))

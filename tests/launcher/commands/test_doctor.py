@@ -208,12 +208,12 @@ def test_the_search_is_checked_without_renting(
 ) -> None:
     before = len(vast.instances)
     code, findings = examined(account(environ, vast, SCOPED), "--provider", "vast")
-    names = ("search", "offers", "search by CUDA", "search for clusters", "search by GPU name")
+    names = ("search", "offers", "CUDA filter", "clusters", "GPU names")
     found = {name: findings[f"vast {name}"] for name in names}
     assert code == 0
     assert {name: one["health"] for name, one in found.items()} == dict.fromkeys(names, "ok")
     assert "with a limit of 1,000" in found["search"]["text"]
-    assert "offers by 'RTX_" in found["search by GPU name"]["text"]
+    assert "offers by 'RTX_" in found["GPU names"]["text"]
     assert len(vast.instances) == before
 
 
@@ -234,7 +234,7 @@ def test_a_search_by_cuda_that_needs_the_compute_capability_is_a_warning(
     examined: Examined, environ: dict[str, str], vast: VastEmulator
 ) -> None:
     vast.faults.add("cuda_alone")
-    found = examined(account(environ, vast, SCOPED), "--provider", "vast")[1]["vast search by CUDA"]
+    found = examined(account(environ, vast, SCOPED), "--provider", "vast")[1]["vast CUDA filter"]
     assert found["health"] == "warn"
     assert found["text"].startswith("0 offers by cuda_max_good alone")
 

@@ -138,8 +138,8 @@ class Assumption:
     rests: str
     """What of the code rests on it."""
     when: When = When.RENT
-    optional: bool = False
-    """It is looked at only when the user asks for restarts."""
+    follows: str = ""
+    """The row that is seen whenever this one is looked for; empty: each run looks for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

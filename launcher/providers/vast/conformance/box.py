@@ -67,6 +67,12 @@ def box_values(
     return seen
 
 
+def key_modes(told: Mapping[str, Any]) -> str:
+    """Return owner and modes of the files of its SSH keys; empty where the box does not say."""
+    modes = told.get("key_modes")
+    return one_line(modes)[:_MAX_WORD] if isinstance(modes, str) else ""
+
+
 def lease_seconds(told: Mapping[str, Any]) -> float | None:
     """Return how old the box's lease is; None where none runs, or it does not say."""
     age_s = told.get("lease_s")

@@ -37,6 +37,7 @@ def main(instance_id: str, server: str, url: str = "", most_bytes: str = "0", mo
         "key": bool(key),
         "session_key": "CONTAINER_API_KEY" in os.environ,
         "host_keys": _host_keys(),
+        "key_modes": ", ".join(map(_mode, ("~", "~/.ssh", "~/.ssh/authorized_keys"))),
         "lease_s": _age(pid) if lease.get("CONTAINER_ID") else None,
     }
     if key:
@@ -82,6 +83,15 @@ def _shell_of_onstart(instance_id: str) -> str:
         except (OSError, ValueError, IndexError):
             continue
     return ""
+
+
+def _mode(path: str) -> str:
+    """Owner's number and modes."""
+    try:
+        found = Path(path).expanduser().stat()
+    except OSError:
+        return f"{path} absent"
+    return f"{path} {found.st_uid} {found.st_mode & 0o7777:o}"
 
 
 def _sha256(path: Path) -> str:

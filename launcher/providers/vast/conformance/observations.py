@@ -45,7 +45,11 @@ _MAX_NUMBER, _MAX_ROWS, _MAX_WORD, _MAX_AHEAD_S = 1e15, 1000, 40, 366 * 86_400.0
 
 def seen_in(recorder: Recorder) -> dict[str, Value]:
     """Return what was seen of each assumption."""
-    seen = {name: observe(recorder) for name, observe in _OBSERVATIONS.items()} | recorder.measured
+    seen = (
+        {name: observe(recorder) for name, observe in _OBSERVATIONS.items()}
+        | recorder.trials
+        | recorder.measured
+    )
     return {name: value for name in ASSUMPTIONS if (value := seen.get(name)) is not None}
 
 
@@ -83,6 +87,12 @@ def charges_of(recorder: Recorder) -> Sequence[Row]:
     source = f"instance-{recorder.instance_id}"
     ours = [row for row in found if isinstance(row, dict) and row.get("source") == source]
     return list({f"{row.get('start')} {row.get('type')}": row for row in ours}.values())
+
+
+def min_bid_of(recorder: Recorder, offer_id: str) -> float:
+    """Return the lowest bid that wins an offer, by the newest search that had it; 0 where none says so."""
+    bids = (number_of(row.get("min_bid")) for row in _offers(recorder) if str(row.get("id")) == offer_id)
+    return next((bid for bid in reversed(list(bids)) if bid), 0.0)
 
 
 def refusal_values(refused: Exchange) -> dict[str, Value]:

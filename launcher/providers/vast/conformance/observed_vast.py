@@ -20,9 +20,16 @@ from launcher.ports import Abilities, ChecksIdentity, CountsNoise, Interruptible
 from launcher.providers.onstart import onstart_text
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.conformance import observations
-from launcher.providers.vast.conformance.box import ask_box, box_values, downloaded_bytes, hardware_values
+from launcher.providers.vast.conformance.box import (
+    ask_box,
+    box_values,
+    downloaded_bytes,
+    hardware_values,
+    key_modes,
+)
 from launcher.providers.vast.conformance.recorder import Recorder
 from launcher.providers.vast.conformance.restarts import Restarts
+from launcher.providers.vast.conformance.trials import Trials
 from trainer.contract import layout
 
 _GPU_S, _LOGIN_S = 60.0, 20.0
@@ -43,6 +50,8 @@ class Thoroughness:
     """How long a machine is looked for after the order, and after its end."""
     probes_s: float = 240.0
     """So long after the order no look at the box is begun."""
+    trials: bool = True
+    """An image is ordered by its digest, and a bid, before the run's own order."""
     restarts: bool = False
     """It is rebooted, stopped and started again when its job has ended."""
     restarts_s: float = 420.0
@@ -71,6 +80,7 @@ class ObservedVast:
         self._order: RentalOrder | None = None
         self._probed = ""
         self._restarted = False
+        self._trials = Trials(vast, recorder, stopping)
         self.instances, self.machine = vast.instances, vast.machine
         vast.api.record(recorder.record)
 
@@ -81,10 +91,16 @@ class ObservedVast:
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return offers that fit, the cheapest first: how fast they train does not matter here."""
+        self._trials.limit_usd = spec.limits.usd or 0.0
         return sorted(self._vast.search(spec), key=lambda offer: policy.worst_case_usd(spec, offer))
 
     def rent(self, order: RentalOrder) -> Instance:
-        """Rent, then look how soon the machine is shown, and what a second such order is answered."""
+        """Rent, then look how soon the machine is shown, and what a second such order is answered.
+
+        Before that, the trials: each raises NoOfferError once its machine has ended.
+        """
+        if self._thorough.trials:
+            self._trials.make(order)
         machine = self._vast.rent(order)
         self._order = order
         made = [o for o in self._recorder.exchanges if str(o.fields.get("new_contract")) == machine.id]
@@ -98,6 +114,7 @@ class ObservedVast:
         """Connect; once the box has its lease, look at the box."""
         if instance.id != self._recorder.instance_id:  # an order without an answer made it
             self._recorder.begin(instance.id, None)
+        self._look(self._vast.instances)  # the list beside the row, as long as it loads
         remote = self._vast.connect(instance)
         self._look(self._await_log, instance)
         return _ObservedRemote(
@@ -128,7 +145,14 @@ class ObservedVast:
         if self._probed == instance.id or not self._in_time(self._thorough.probes_s):
             return
         self._probed = instance.id
-        looks = (self._look_into, self._measure_hardware, self._rename, self._try_addresses, self._download)
+        looks = (
+            self._look_into,
+            self._look_at_keys,
+            self._measure_hardware,
+            self._rename,
+            self._try_addresses,
+            self._download,
+        )
         for look in (*looks, self._wait_for_log):
             self._look(look, instance, remote)
 
@@ -175,6 +199,14 @@ class ObservedVast:
         told = ask_box(remote, instance.id, self._vast.api.server)
         log_keys = self._vast.host_keys(instance.id)
         self._recorder.measured |= box_values(told, onstart_sha256=sha256, log_keys=log_keys)
+
+    def _look_at_keys(self, instance: Instance, remote: Remote) -> None:
+        """Has another attachment of the run's key changed who may write its files?"""
+        key, number, server = self._vast.public_key(instance.label), int(instance.id), self._vast.api.server
+        for moment in ("before", "after"):
+            self._recorder.key_modes[moment] = key_modes(ask_box(remote, instance.id, server))
+            if moment == "before":
+                self._vast.api.once("attach key", lambda sdk: sdk.attach_ssh(instance_id=number, ssh_key=key))
 
     def _measure_hardware(self, instance: Instance, remote: Remote) -> None:
         box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_GPU_S).stdout)
@@ -227,7 +259,7 @@ class ObservedVast:
         since = self._recorder.rented_at or self._clock.now()
         return not self._stopping() and self._clock.now() - since < within_s
 
-    def _look(self, look: Callable[..., None], *arguments: object) -> None:
+    def _look(self, look: Callable[..., object], *arguments: object) -> None:
         """A look that fails is no reason to end the run, which meets the same trouble itself."""
         with suppress(VastrunError):
             look(*arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from launcher.core.errors import StorageError, UsageError
 from launcher.providers.vast.conformance.assumption import Value
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from launcher.providers.vast.conformance.timeline import MAX_SAMPLES, MAX_VALUES, Sample
 
 KIND, VERSION = "vastrun conformance", 1
 _MAX_BYTES = 1 << 20
@@ -53,6 +54,14 @@ class Record:
     """For that machine. None: nothing was settled yet."""
     seen: Mapping[str, Value] = field(default_factory=dict)
     """By assumption."""
+    trials: Mapping[str, str] = field(default_factory=dict)
+    """`digest` or `bid`, by the id of the machine that was rented for it."""
+    trials_billed_usd: float | None = None
+    """For those. None: nothing was settled yet."""
+    key_modes: Mapping[str, str] = field(default_factory=dict)
+    """Owner and modes of the box's SSH key files, before and after the key was attached again."""
+    timeline: Sequence[Sample] = ()
+    """What the machines' rows showed."""
 
     @property
     def counted_usd(self) -> float:
@@ -109,8 +118,12 @@ def _record_of(document: Mapping[str, Any]) -> Record:
         run_usd=_number(document, "run_usd"),
         exit_code=int(_number(document, "exit_code")),
         counted=Counted(**{one.name: _number(counted, one.name) for one in fields(Counted)}),
-        billed_usd=None if document.get("billed_usd") is None else _number(document, "billed_usd"),
+        billed_usd=_optional(document, "billed_usd"),
         seen=_seen(document.get("seen")),
+        trials={name: str(text) for name, text in _sample(document.get("trials", {})).items()},
+        trials_billed_usd=_optional(document, "trials_billed_usd"),
+        key_modes={name: str(text) for name, text in _sample(document.get("key_modes", {})).items()},
+        timeline=_samples(document.get("timeline", [])),
     )
 
 
@@ -127,9 +140,30 @@ def _seen(raw: Any) -> dict[str, Value]:
     return seen
 
 
+def _samples(raw: Any) -> tuple[Sample, ...]:
+    if not isinstance(raw, list) or len(raw) > MAX_SAMPLES:
+        raise ValueError("timeline: expected a list of samples")
+    return tuple(_sample(one) for one in raw)
+
+
+def _sample(raw: Any) -> dict[str, str | float]:
+    """Read an object of short texts and numbers."""
+    if not isinstance(raw, dict) or len(raw) > MAX_VALUES:
+        raise ValueError(f"expected an object, got {str(raw)[:_MAX_TEXT]!r}")
+    return {
+        name: _text(raw, name) if isinstance(value, str) else _number(raw, name)
+        for name, value in raw.items()
+        if name.isidentifier() or name.isdecimal()
+    }
+
+
+def _optional(document: Mapping[str, Any], key: str) -> float | None:
+    return None if document.get(key) is None else _number(document, key)
+
+
 def _text(document: Mapping[str, Any], key: str) -> str:
     value = document.get(key)
-    if not isinstance(value, str) or len(value) > _MAX_TEXT or not (value.isprintable() or not value):
+    if not isinstance(value, str) or len(value) > _MAX_TEXT or not value.isprintable():
         raise ValueError(f"{key}: expected a short text, got {str(value)[:_MAX_TEXT]!r}")
     return value
 

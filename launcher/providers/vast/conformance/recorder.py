@@ -75,6 +75,12 @@ class Recorder:
     measured: dict[str, Value] = field(default_factory=dict)
     instance_id: str = ""
     """The machine that was rented last."""
+    rented: dict[str, str] = field(default_factory=dict)
+    """What each machine was rented for, by its id: `digest`, `bid` or `run`."""
+    trials: dict[str, Value] = field(default_factory=dict)
+    """What came of the trials before the run's own order."""
+    key_modes: dict[str, str] = field(default_factory=dict)
+    """Owner and modes of the box's SSH key files, before and after the key was attached again."""
     stopped_s: float = 0.0
     """For how long it did not run, because it was stopped on purpose."""
     rented_at: float | None = None
@@ -89,6 +95,7 @@ class Recorder:
         """Another machine was rented: what was measured of the one before it does not count."""
         self.instance_id, self.rented_at, self.stopped_s = instance_id, at, 0.0
         self.measured.clear()
+        self.rented[instance_id] = "run"
 
     def calls(self, method: str, path: str) -> Iterator[Exchange]:
         """Yield the exchanges of that call, oldest first."""

@@ -18,6 +18,7 @@ from launcher.providers.vast.conformance.box import (
     box_values,
     downloaded_bytes,
     hardware_values,
+    key_modes,
     lease_seconds,
 )
 
@@ -83,6 +84,13 @@ def test_an_age_of_a_lease_is_a_number_of_seconds_or_nothing() -> None:
     assert lease_seconds({"lease_s": 12}) == 12.0
     assert all(lease_seconds({"lease_s": lie}) is None for lie in LIES if lie != 7)
     assert lease_seconds({}) is None
+
+
+@pytest.mark.parametrize("modes", [*LIES, "x" * 10**4, "~ 0 700\x1b[2J"])
+def test_modes_of_keys_are_a_short_line_or_nothing(modes: Any) -> None:
+    found = key_modes({"key_modes": modes})
+    assert len(found) <= 80
+    assert found.isprintable()
 
 
 def test_hardware_is_compared_as_far_as_it_was_read() -> None:
