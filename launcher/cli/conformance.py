@@ -17,7 +17,7 @@ from launcher.core.errors import NoOfferError, VastrunError
 from launcher.core.job import JobSpec
 from launcher.decisions.download_check import PYPI_FILE
 from launcher.decisions.estimates import offer_text
-from launcher.providers.vast.conformance.observed_vast import Thoroughness
+from launcher.providers.vast.conformance.observed_vast import ProbeLevel
 from launcher.providers.vast.conformance.record import read_record, write_record
 from launcher.ui.interrupts import Interrupts
 from launcher.ui.render.amounts import duration, usd
@@ -49,7 +49,7 @@ def rent(wiring: Wiring, request: ConformanceRequest) -> int:
     interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
     examination = ConformanceRun(
         wiring.provider(_PROVIDER),
-        Thoroughness(
+        ProbeLevel(
             download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s, restarts=request.restarts
         ),
         lambda: interrupts.current() is not UserRequest.NONE,

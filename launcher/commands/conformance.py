@@ -18,9 +18,9 @@ from launcher.providers.vast.conformance.after_run import AfterRun
 from launcher.providers.vast.conformance.assumption import Comparison, State, Value, When, compare
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
-from launcher.providers.vast.conformance.observed_vast import ObservedVast, Thoroughness
+from launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
 from launcher.providers.vast.conformance.record import Counted, Record
-from launcher.providers.vast.conformance.recorder import Recorder
+from launcher.providers.vast.conformance.recorder import ApiRecorder
 from launcher.providers.vast.conformance.timeline import timeline
 from launcher.shipped import configs_dir
 
@@ -77,10 +77,10 @@ def conformance_job(usd: float, gpus: int, sets: Sequence[str], now: float) -> J
 class ConformanceRun:
     """One conformance run, from before its order until its report."""
 
-    def __init__(self, provider: Provider, thorough: Thoroughness, stopping: Callable[[], bool]) -> None:
+    def __init__(self, provider: Provider, thorough: ProbeLevel, stopping: Callable[[], bool]) -> None:
         """`stopping`: the user wants an end. Raises UsageError for a provider without assumptions."""
         self._vast = vast_of(provider)
-        self._recorder = Recorder()
+        self._recorder = ApiRecorder()
         self._thorough = thorough
         self._stopping = stopping
         self.provider = ObservedVast(self._vast, self._recorder, thorough, stopping)
@@ -122,7 +122,7 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     """
     if not record.instance:
         raise UsageError(f"{record.run} rented no machine", hint="vastrun doctor --rent")
-    vast, recorder = vast_of(provider), Recorder()
+    vast, recorder = vast_of(provider), ApiRecorder()
     recorder.begin(record.instance, record.began_at)
     vast.api.record(recorder.record)
     everything = vast.charged(record.began_at, now)
@@ -166,7 +166,7 @@ def _counted(run: Run, now: float, stopped_s: float) -> Counted:
     )
 
 
-def _charged(recorder: Recorder, counted: Counted) -> dict[str, Value]:
+def _charged(recorder: ApiRecorder, counted: Counted) -> dict[str, Value]:
     """What was charged for GPUs and disk, to what is counted."""
     usd = {"gpu": 0.0, "disk": 0.0}
     for row in charges_of(recorder):

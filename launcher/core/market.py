@@ -210,12 +210,12 @@ class MachineEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchFinding:
-    """What one check of a market's search found out."""
+    """Result of one check of a market's search."""
 
     name: str
     text: str
     is_expected: bool | None
-    """None: the search was not answered."""
+    """The search finds what it should; None: it was not answered."""
 
 
 @dataclass(frozen=True, kw_only=True)

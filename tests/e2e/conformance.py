@@ -22,7 +22,7 @@ from launcher.providers.vast import VastProvider
 from launcher.providers.vast.api import VastAccount
 from launcher.providers.vast.conformance import assumptions as fields
 from launcher.providers.vast.conformance.assumption import Value
-from launcher.providers.vast.conformance.observed_vast import Thoroughness
+from launcher.providers.vast.conformance.observed_vast import ProbeLevel
 from tests.e2e.fast_launcher import FastLauncher
 from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH
@@ -156,7 +156,7 @@ class Examined(FastLauncher):
     ) -> None:
         super().__init__(folder, factor=factor, market=honest_machines(5), seen=seen)
         account = VastAccount(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
-        self._thorough = Thoroughness(
+        self._thorough = ProbeLevel(
             download_url=f"{self.vast.url}/download/2000000",
             download_gb=0.002,
             watch_s=watch_s,

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from launcher.commands.conformance import SETTLES_S, ConformanceReport
 from launcher.providers.vast.conformance.assumption import Comparison, State
+from launcher.providers.vast.conformance.record import Record
 from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.documents import Document
 from launcher.ui.render.table import facts, table
@@ -46,10 +47,18 @@ def _summary(report: ConformanceReport, path: str) -> str:
             ("machine", record.machine if record.instance else "none was rented"),
             ("ledger", usd(record.run_usd)),
             ("bill", _bill(report, path)),
+            *([("trials", _trials(record))] if record.trials else []),
             ("rows", ", ".join(f"{number} {state}" for state, number in count.items() if number)),
             ("file", f"{path}   (holds no secret; attach it to an issue)"),
         ]
     )
+
+
+def _trials(record: Record) -> str:
+    """Name the machines that were rented before, and their charge once it is settled."""
+    named = ", ".join(f"{name} {machine}" for machine, name in record.trials.items())
+    billed_usd = record.trials_billed_usd
+    return named if billed_usd is None else f"{named}: {usd(billed_usd)} charged"
 
 
 def _bill(report: ConformanceReport, path: str) -> str:

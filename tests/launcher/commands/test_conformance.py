@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -94,6 +95,13 @@ def test_the_report_names_what_deviates_and_what_rests_on_it() -> None:
     rows = {row["name"]: row for row in document["rows"]}
     assert rows["key.bad"]["state"] == "deviates"
     assert list(rows) == list(ASSUMPTIONS)
+
+
+def test_the_machines_of_the_trials_are_named_with_their_charge() -> None:
+    made = replace(record(BY_RENT), trials={"52607651": "digest", "52607652": "bid"})
+    assert "trials   digest 52607651, bid 52607652\n" in conformance_text(report_of(made), "seen.json")
+    text = conformance_text(report_of(replace(made, billed_usd=0.02, trials_billed_usd=0.001)), "seen.json")
+    assert "trials   digest 52607651, bid 52607652: $0.001 charged\n" in text
 
 
 def test_what_is_not_settled_says_how_to_settle_it() -> None:

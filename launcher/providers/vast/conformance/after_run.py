@@ -1,4 +1,4 @@
-"""What is looked at once the machine has ended: that costs nothing, and nobody waits for it."""
+"""Questions to Vast after the machine has ended, which cost nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from launcher.providers.vast.conformance.observations import (
     number_of,
     refusal_values,
 )
-from launcher.providers.vast.conformance.recorder import Recorder
+from launcher.providers.vast.conformance.recorder import ApiRecorder
 from launcher.providers.vast.limits import LIMITS
 
 _EARLY_S, _MAX_PAUSE_S = 0.5, 10.0
@@ -33,9 +33,9 @@ class AfterRun:
     """The looks, in their order."""
 
     vast: VastProvider
-    recorder: Recorder
+    recorder: ApiRecorder
     watch_s: float
-    """How long a machine is watched that was ended."""
+    """Seconds for which a machine that was ended is watched."""
     stopping: Callable[[], bool]
     """The user wants an end."""
 
@@ -117,15 +117,15 @@ class AfterRun:
         if heard and heard[-1].status:
             self.recorder.measured["limit.bad_key"] = heard[-1].word
 
-    def _list_until_answered(self, refused_at: float) -> None:
+    def _list_until_answered(self, rejected_at: float) -> None:
         """Keep the documented distance, then twice that, and so on: when is a list answered again?"""
         pause_s = LIMITS["list"].seconds
-        self.vast.clock.sleep(max(0.0, refused_at + pause_s - self.vast.clock.now()))
+        self.vast.clock.sleep(max(0.0, rejected_at + pause_s - self.vast.clock.now()))
         while not self.stopping():
             heard = self.recorder.ask(self.vast.api.once, "list", _list)
             if not heard or heard[-1].status not in (200, 429):
                 return
-            self.recorder.measured["limit.window"] = heard[-1].asked_at - refused_at
+            self.recorder.measured["limit.window"] = heard[-1].asked_at - rejected_at
             if heard[-1].status == 200 or pause_s > _MAX_PAUSE_S:
                 return
             pause_s *= 2

@@ -1,4 +1,4 @@
-"""Assumption: a row of what vastrun takes for granted, and how what was seen compares with it."""
+"""Assumption: a row of what vastrun takes for granted, and its comparison with what was seen."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 Value = str | float | Mapping[str, str]
-"""What was seen of one assumption: a word, a number, or a word for each of several fields."""
+"""An observation of one assumption: a word, a number, or a word for each of several fields."""
 _MAX_WORD, _MAX_FIELDS, _MAX_NUMBER = 80, 200, 1e12
 
 
 class Kind(Protocol):
-    """What is assumed of one thing."""
+    """The values that agree with an assumption."""
 
     @property
     def usual(self) -> Value:
-        """What the emulator does, unless it is told otherwise."""
+        """The emulator's default."""
         ...
 
     def read(self, raw: Any) -> Value:
@@ -35,7 +35,7 @@ class Kind(Protocol):
 
 
 class Words:
-    """One of these words, such as `404 no_such_instance`, was seen; the first is the usual one."""
+    """Any of these words, for example `404 no_such_instance`; the first is the usual one."""
 
     def __init__(self, *allowed: str) -> None:
         self._allowed = allowed
@@ -56,7 +56,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Within:
-    """A number was seen from `low` to `high`."""
+    """A number from `low` to `high`."""
 
     low: float
     high: float
@@ -83,10 +83,10 @@ class Within:
 
 
 class Fields:
-    """Each of these fields was seen with these words alone, `|` between them: types, or a unit."""
+    """Fields, each with these words alone, `|` between them: types, or a unit."""
 
-    def __init__(self, wanted: Mapping[str, str]) -> None:
-        self.usual: Mapping[str, str] = wanted
+    def __init__(self, expected: Mapping[str, str]) -> None:
+        self.usual: Mapping[str, str] = expected
 
     def read(self, raw: Any) -> Value:
         if not isinstance(raw, dict) or len(raw) > _MAX_FIELDS:
@@ -105,13 +105,13 @@ class Fields:
         return f"{len(self.usual)} fields"
 
     def _deviating(self, seen: Mapping[str, str]) -> list[str]:
-        """Fields that were looked at and are not as assumed; one that was not looked at says nothing."""
-        wanted = {name: set(words.split("|")) for name, words in self.usual.items() if name in seen}
-        return [name for name, words in wanted.items() if not set(seen[name].split("|")) <= words]
+        """Return the fields that differ from what is assumed; a field that was not seen does not."""
+        expected = {name: set(words.split("|")) for name, words in self.usual.items() if name in seen}
+        return [name for name, words in expected.items() if not set(seen[name].split("|")) <= words]
 
 
 class State(StrEnum):
-    """What was found out about an assumption."""
+    """Result of the comparison of an assumption."""
 
     AGREES = "agrees"
     DEVIATES = "deviates"
@@ -119,7 +119,7 @@ class State(StrEnum):
 
 
 class When(StrEnum):
-    """When it can be seen."""
+    """Time at which it can be seen."""
 
     RENT = "rent"
     SETTLE = "settle"
@@ -131,20 +131,20 @@ class Assumption:
     """One thing that the live service is taken to do."""
 
     text: str
-    """What is assumed of, in a few words."""
+    """Subject of the assumption, in a few words."""
     assumed: Kind
     how: str
-    """How it is seen, in words."""
+    """Source of the observation, in words."""
     rests: str
-    """What of the code rests on it."""
+    """Code that depends on it."""
     when: When = When.RENT
     follows: str = ""
-    """The row that is seen whenever this one is looked for; empty: each run looks for it."""
+    """Name of the row that is seen whenever this one is tried; empty: every run tries it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """An assumption beside what was seen."""
+    """An assumption and what was seen of it."""
 
     name: str
     assumption: Assumption
@@ -153,7 +153,7 @@ class Comparison:
 
     @property
     def seen_text(self) -> str:
-        """What was seen; empty where nothing was."""
+        """Text of what was seen; empty where nothing was."""
         return "" if self.seen is None else self.assumption.assumed.shown(self.seen)
 
 

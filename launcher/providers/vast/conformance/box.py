@@ -1,4 +1,4 @@
-"""What a box says of itself to `box_probe.py`, within bounds, as values of the table of assumptions."""
+"""Facts that a box reports to `box_probe.py`, within bounds, as values of the table of assumptions."""
 
 from __future__ import annotations
 
@@ -33,22 +33,24 @@ def ask_box(remote: Remote, *arguments: str, timeout_s: float = _PROBE_S) -> Map
     try:
         if len(done.stdout) > _MAX_CHARACTERS:
             raise ValueError(f"{len(done.stdout)} characters")
-        told = json.loads(done.stdout.strip().rpartition("\n")[2])
+        reply = json.loads(done.stdout.strip().rpartition("\n")[2])
     except (ValueError, RecursionError) as error:
-        raise BoxError(f"the box does not say what it is: {done.stderr.strip()[-200:]!r}") from error
-    if not isinstance(told, dict):
-        raise BoxError("the box does not say what it is")
-    return told
+        raise BoxError(f"the box did not describe itself: {done.stderr.strip()[-200:]!r}") from error
+    if not isinstance(reply, dict):
+        raise BoxError("the box did not describe itself")
+    return reply
 
 
 def box_values(
-    told: Mapping[str, Any], *, onstart_sha256: str, log_keys: Collection[str]
+    reply: Mapping[str, Any], *, onstart_sha256: str, log_keys: Collection[str]
 ) -> dict[str, Value]:
     """Return what the probe found out, as values by assumption. What makes no sense is not there."""
     seen: dict[str, Value] = {
-        f"box.{key}": words[not told[key]] for key, words in _WORDS.items() if isinstance(told.get(key), bool)
+        f"box.{key}": words[not reply[key]]
+        for key, words in _WORDS.items()
+        if isinstance(reply.get(key), bool)
     }
-    sha256, shell, keys = told.get("onstart_sha256"), told.get("shell"), told.get("host_keys")
+    sha256, shell, keys = reply.get("onstart_sha256"), reply.get("shell"), reply.get("host_keys")
     if isinstance(sha256, str):
         seen["onstart.sha256"] = (
             "as ordered" if sha256 == onstart_sha256 else "other" if sha256 else "not there"
@@ -56,7 +58,7 @@ def box_values(
     if isinstance(shell, str) and shell:
         seen["onstart.shell"] = one_line(shell)[:_MAX_WORD] or "nameless"
     for call in ("own_row", "list", "account"):
-        status = told.get(call)
+        status = reply.get(call)
         if isinstance(status, int) and status is not True and 100 <= status <= 599:
             seen[f"key.{call}"] = str(status)
     if isinstance(keys, list) and keys and all(isinstance(key, str) for key in keys[:_MAX_KEYS]):
@@ -67,15 +69,15 @@ def box_values(
     return seen
 
 
-def key_modes(told: Mapping[str, Any]) -> str:
+def key_modes(reply: Mapping[str, Any]) -> str:
     """Return owner and modes of the files of its SSH keys; empty where the box does not say."""
-    modes = told.get("key_modes")
+    modes = reply.get("key_modes")
     return one_line(modes)[:_MAX_WORD] if isinstance(modes, str) else ""
 
 
-def lease_seconds(told: Mapping[str, Any]) -> float | None:
+def lease_seconds(reply: Mapping[str, Any]) -> float | None:
     """Return how old the box's lease is; None where none runs, or it does not say."""
-    age_s = told.get("lease_s")
+    age_s = reply.get("lease_s")
     is_age = not isinstance(age_s, bool) and isinstance(age_s, int | float) and 0 <= age_s <= _MAX_LEASE_S
     return float(age_s) if is_age and age_s is not None else None
 
@@ -99,7 +101,7 @@ def hardware_values(box: BoxHardware, row: Instance, offer: Offer | None) -> dic
     return seen
 
 
-def downloaded_bytes(told: Mapping[str, Any]) -> int:
+def downloaded_bytes(reply: Mapping[str, Any]) -> int:
     """Return how much the box says that it downloaded; 0 where it does not say."""
-    size = told.get("downloaded")
+    size = reply.get("downloaded")
     return size if isinstance(size, int) and size is not True and 0 < size <= _MAX_BYTES else 0

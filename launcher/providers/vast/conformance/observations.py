@@ -1,4 +1,4 @@
-"""What a recorder's answers show of each assumption. Pure functions: no answer makes them raise.
+"""Observations of each assumption in a recorder's answers. Pure functions: no answer makes them raise.
 
 An observation is None where nothing was seen.
 """
@@ -22,7 +22,7 @@ from launcher.providers.vast.conformance.assumptions import (
     OFFER,
     RUNNING,
 )
-from launcher.providers.vast.conformance.recorder import Exchange, Recorder, type_of
+from launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange, type_of
 from launcher.providers.vast.instance_row import id_of, rows_in
 
 Row = Mapping[str, Any]
@@ -43,7 +43,7 @@ UNITS: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
 _MAX_NUMBER, _MAX_ROWS, _MAX_WORD, _MAX_AHEAD_S = 1e15, 1000, 40, 366 * 86_400.0
 
 
-def seen_in(recorder: Recorder) -> dict[str, Value]:
+def seen_in(recorder: ApiRecorder) -> dict[str, Value]:
     """Return what was seen of each assumption."""
     seen = (
         {name: observe(recorder) for name, observe in _OBSERVATIONS.items()}
@@ -73,51 +73,51 @@ def is_running(row: Row) -> bool:
     return row.get("actual_status") == "running"
 
 
-def own_rows(recorder: Recorder) -> list[tuple[Exchange, Row]]:
+def own_rows(recorder: ApiRecorder) -> list[tuple[Exchange, Row]]:
     """Return the machine's rows until its end, asked for by its id."""
     until = _ended_at(recorder) or math.inf
     asked = (one for one in _asked_by_id(recorder) if one.asked_at < until)
     return [(one, row) for one in asked for row in _rows_of(one, recorder.instance_id)]
 
 
-def charges_of(recorder: Recorder) -> Sequence[Row]:
+def charges_of(recorder: ApiRecorder) -> Sequence[Row]:
     """Return the rows of the newest answers about charges that are of the machine."""
     pages = (page.fields.get("results") for page in recorder.calls("GET", CHARGES))
     found = (row for rows in pages if isinstance(rows, list) for row in rows[:_MAX_ROWS])
     source = f"instance-{recorder.instance_id}"
-    ours = [row for row in found if isinstance(row, dict) and row.get("source") == source]
-    return list({f"{row.get('start')} {row.get('type')}": row for row in ours}.values())
+    own = [row for row in found if isinstance(row, dict) and row.get("source") == source]
+    return list({f"{row.get('start')} {row.get('type')}": row for row in own}.values())
 
 
-def min_bid_of(recorder: Recorder, offer_id: str) -> float:
+def min_bid_of(recorder: ApiRecorder, offer_id: str) -> float:
     """Return the lowest bid that wins an offer, by the newest search that had it; 0 where none says so."""
     bids = (number_of(row.get("min_bid")) for row in _offers(recorder) if str(row.get("id")) == offer_id)
     return next((bid for bid in reversed(list(bids)) if bid), 0.0)
 
 
-def refusal_values(refused: Exchange) -> dict[str, Value]:
-    """Say how a call that came too early was refused: its text, and what its headers tell."""
-    text = str(refused.fields.get("msg", "")) if refused.is_json else refused.text
+def refusal_values(rejected: Exchange) -> dict[str, Value]:
+    """Say how a call that came too early was refused: its text, and the names of its headers."""
+    text = str(rejected.fields.get("msg", "")) if rejected.is_json else rejected.text
     return {
-        "limit.retry_after": "yes" if "retry-after" in refused.limits else "no",
+        "limit.retry_after": "yes" if "retry-after" in rejected.limits else "no",
         "limit.body": one_line(text[:200].partition(":")[0]).strip()[:_MAX_WORD] or "empty",
-        "limit.headers": one_line(" ".join(refused.limits))[:_MAX_WORD] or "none",
+        "limit.headers": one_line(" ".join(rejected.limits))[:_MAX_WORD] or "none",
     }
 
 
-def is_cut(recorder: Recorder, since: float, until: float) -> bool:
+def is_cut(recorder: ApiRecorder, since: float, until: float) -> bool:
     """Tell whether a question between had no answer: the time that passed then says nothing."""
     return any(one.status == 0 and since <= one.asked_at <= until for one in recorder.exchanges)
 
 
-def loading_seconds(recorder: Recorder) -> float | None:
+def loading_seconds(recorder: ApiRecorder) -> float | None:
     """Return how long after the order the machine was first called running."""
     rows = [*own_rows(recorder), *_listed_rows(recorder)]
     at, since = min((one.asked_at for one, row in rows if is_running(row)), default=None), recorder.rented_at
     return None if at is None or since is None or is_cut(recorder, since, at) else max(0.0, at - since)
 
 
-def _created(recorder: Recorder) -> Exchange | None:
+def _created(recorder: ApiRecorder) -> Exchange | None:
     """Return the order that made the machine."""
     orders = (one for one in recorder.exchanges if one.method == "PUT")
     return next((one for one in orders if _ordered(one) and _made(one, recorder.instance_id)), None)
@@ -131,7 +131,7 @@ def _made(one: Exchange, instance_id: str) -> bool:
     return str(one.fields.get("new_contract")) == instance_id
 
 
-def _offers(recorder: Recorder, until: float = math.inf) -> list[Row]:
+def _offers(recorder: ApiRecorder, until: float = math.inf) -> list[Row]:
     searches = (one.fields.get("offers") for one in recorder.calls("POST", SEARCH) if one.asked_at <= until)
     return [row for rows in searches if isinstance(rows, list) for row in rows if isinstance(row, dict)]
 
@@ -141,18 +141,18 @@ def _rows_of(one: Exchange, instance_id: str) -> list[Row]:
     return [row for row in rows_in(one.fields.get("instances")) if id_of(row) == instance_id]
 
 
-def _asked_by_id(recorder: Recorder) -> list[Exchange]:
+def _asked_by_id(recorder: ApiRecorder) -> list[Exchange]:
     """Return answers about the machine by its id that say whether there is one."""
     found = recorder.calls("GET", by_id(recorder.instance_id))
     return [o for o in found if o.status in (200, 404) and o.fields and o.fields.get("error") != "auth_error"]
 
 
-def _listed_rows(recorder: Recorder) -> list[tuple[Exchange, Row]]:
+def _listed_rows(recorder: ApiRecorder) -> list[tuple[Exchange, Row]]:
     pages = recorder.calls("GET", LIST)
     return [(page, row) for page in pages for row in _rows_of(page, recorder.instance_id)]
 
 
-def _in_list(recorder: Recorder, label: object = None) -> Iterator[tuple[float, bool]]:
+def _in_list(recorder: ApiRecorder, label: object = None) -> Iterator[tuple[float, bool]]:
     """Yield when the list was asked for, and whether the machine stood in it, under that label if given.
 
     One of several pages may lack it: such a page says nothing.
@@ -164,13 +164,13 @@ def _in_list(recorder: Recorder, label: object = None) -> Iterator[tuple[float, 
                 yield page.asked_at, any(label in (None, row.get("label")) for row in rows)
 
 
-def _by_id(recorder: Recorder, *, asked: bool = False) -> list[tuple[float, bool]]:
+def _by_id(recorder: ApiRecorder, *, asked: bool = False) -> list[tuple[float, bool]]:
     """Return when it was answered by its id, or `asked` for, and whether there was a machine."""
     found = ((o.asked_at if asked else o.answered_at, o.fields) for o in _asked_by_id(recorder))
     return [(at, bool(fields.get("instances"))) for at, fields in found]
 
 
-def _ended_at(recorder: Recorder) -> float | None:
+def _ended_at(recorder: ApiRecorder) -> float | None:
     """Return when its end was agreed to."""
     ends = recorder.calls("DELETE", by_id(recorder.instance_id))
     return next((one.answered_at for one in ends if 200 <= one.status < 300), None)
@@ -182,7 +182,7 @@ def _types(rows: Iterable[Row], names: Iterable[str]) -> Value | None:
     return {name: "|".join(sorted(words)) for name, words in found.items()} if few else None
 
 
-def _units(recorder: Recorder) -> Value | None:
+def _units(recorder: ApiRecorder) -> Value | None:
     """Tell in which units the offers are, by their middle values."""
     units, rows = dict[str, str](), _offers(recorder)
     for name, spans in UNITS.items():
@@ -195,7 +195,7 @@ def _units(recorder: Recorder) -> Value | None:
     return units or None
 
 
-def _counts(recorder: Recorder) -> Value | None:
+def _counts(recorder: ApiRecorder) -> Value | None:
     """Tell whether the list counts as many instances as it has rows, where it has one page."""
     words = set()
     for page in recorder.calls("GET", LIST):
@@ -205,14 +205,14 @@ def _counts(recorder: Recorder) -> Value | None:
     return next((word for word in ("fewer", "more", "as many") if word in words), None)
 
 
-def _first_row(recorder: Recorder) -> Row | None:
+def _first_row(recorder: ApiRecorder) -> Row | None:
     return next((row for _, row in own_rows(recorder)), None)
 
 
-def _echoed(sent: str, shown: str) -> Callable[[Recorder], Value | None]:
+def _echoed(sent: str, shown: str) -> Callable[[ApiRecorder], Value | None]:
     """Tell whether the row's field `shown` is what the order said under `sent`."""
 
-    def observe(recorder: Recorder) -> Value | None:
+    def observe(recorder: ApiRecorder) -> Value | None:
         created, row = _created(recorder), _first_row(recorder)
         if created is None or row is None or not isinstance(created.sent, dict):
             return None
@@ -221,7 +221,7 @@ def _echoed(sent: str, shown: str) -> Callable[[Recorder], Value | None]:
     return observe
 
 
-def _price_ratio(recorder: Recorder) -> Value | None:
+def _price_ratio(recorder: ApiRecorder) -> Value | None:
     """Tell how many times the price of its offer the machine costs."""
     created, row = _created(recorder), _first_row(recorder)
     if created is None or row is None:
@@ -233,19 +233,19 @@ def _price_ratio(recorder: Recorder) -> Value | None:
     return paid / prices[-1] if prices and paid > 0 else None
 
 
-def _start_date(recorder: Recorder) -> Value | None:
+def _start_date(recorder: ApiRecorder) -> Value | None:
     row = _first_row(recorder)
     started_at = None if row is None else number_of(row.get("start_date"))
     return None if started_at is None or recorder.rented_at is None else started_at - recorder.rented_at
 
 
-def _under_its_label(recorder: Recorder) -> Value | None:
+def _under_its_label(recorder: ApiRecorder) -> Value | None:
     created = _created(recorder)
     label = created.sent.get("label") if created is not None and isinstance(created.sent, dict) else None
     return _first_seen(recorder, _in_list(recorder, label)) if label else None
 
 
-def _came_back(recorder: Recorder) -> Value | None:
+def _came_back(recorder: ApiRecorder) -> Value | None:
     """Tell whether a machine was shown again after it had been absent."""
     ended_at = _ended_at(recorder)
     if ended_at is None or not any(at > ended_at for at, _ in _by_id(recorder)):
@@ -257,7 +257,7 @@ def _came_back(recorder: Recorder) -> Value | None:
     return "no"
 
 
-def _clock_ahead(recorder: Recorder) -> Value | None:
+def _clock_ahead(recorder: ApiRecorder) -> Value | None:
     """Tell how many seconds this computer's clock is ahead of the service's."""
     ahead_s = []
     for one in recorder.exchanges:
@@ -268,7 +268,7 @@ def _clock_ahead(recorder: Recorder) -> Value | None:
     return median(sane) if (sane := [one for one in ahead_s if abs(one) < _MAX_AHEAD_S]) else None
 
 
-def _first_seen(recorder: Recorder, looks: Iterable[tuple[float, bool]]) -> float | None:
+def _first_seen(recorder: ApiRecorder, looks: Iterable[tuple[float, bool]]) -> float | None:
     """Seconds from the order; one that was never seen counts until the last look before its end."""
     since, until, listed = recorder.rented_at, _ended_at(recorder) or math.inf, list(looks)
     if since is None:
@@ -278,7 +278,7 @@ def _first_seen(recorder: Recorder, looks: Iterable[tuple[float, bool]]) -> floa
     return None if seen is None or is_cut(recorder, since, seen) else max(0.0, seen - since)
 
 
-def _last_seen(recorder: Recorder, looks: Iterable[tuple[float, bool]]) -> float | None:
+def _last_seen(recorder: ApiRecorder, looks: Iterable[tuple[float, bool]]) -> float | None:
     """Seconds from the agreed end to the last look that still had the machine; 0 where none had."""
     ended_at = _ended_at(recorder)
     after = [(at, there) for at, there in looks if ended_at is not None and at >= ended_at]
@@ -288,20 +288,20 @@ def _last_seen(recorder: Recorder, looks: Iterable[tuple[float, bool]]) -> float
     return None if is_cut(recorder, ended_at, last) else last - ended_at
 
 
-def _of_order(observe: Callable[[Exchange], Value | None]) -> Callable[[Recorder], Value | None]:
+def _of_order(observe: Callable[[Exchange], Value | None]) -> Callable[[ApiRecorder], Value | None]:
     return lambda recorder: observe(one) if (one := _created(recorder)) is not None else None
 
 
-def _own(recorder: Recorder, *, running: bool = False) -> list[Row]:
+def _own(recorder: ApiRecorder, *, running: bool = False) -> list[Row]:
     return [row for _, row in own_rows(recorder) if is_running(row) or not running]
 
 
-def _destroy_word(recorder: Recorder) -> Value | None:
+def _destroy_word(recorder: ApiRecorder) -> Value | None:
     ends = recorder.calls("DELETE", by_id(recorder.instance_id))
     return next((one.word for one in ends if one.status > 0), None)
 
 
-_OBSERVATIONS: Mapping[str, Callable[[Recorder], Value | None]] = {
+_OBSERVATIONS: Mapping[str, Callable[[ApiRecorder], Value | None]] = {
     "offer.fields": lambda recorder: _types(_offers(recorder), OFFER),
     "offer.units": _units,
     "clock.ahead": _clock_ahead,
@@ -329,4 +329,4 @@ _OBSERVATIONS: Mapping[str, Callable[[Recorder], Value | None]] = {
     "gone.again": _came_back,
     "charge.fields": lambda recorder: _types(charges_of(recorder), CHARGE),
 }
-"""How each row of the table is seen; what is not here is measured by a probe."""
+"""Observation of each row of the table; the other rows are measured by a probe."""

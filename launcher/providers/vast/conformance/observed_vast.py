@@ -27,7 +27,7 @@ from launcher.providers.vast.conformance.box import (
     hardware_values,
     key_modes,
 )
-from launcher.providers.vast.conformance.recorder import Recorder
+from launcher.providers.vast.conformance.recorder import ApiRecorder
 from launcher.providers.vast.conformance.restarts import Restarts
 from launcher.providers.vast.conformance.trials import Trials
 from trainer.contract import layout
@@ -36,30 +36,30 @@ _GPU_S, _LOGIN_S = 60.0, 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Thoroughness:
-    """How much is looked at."""
+class ProbeLevel:
+    """Extent and limits of the probes."""
 
     download_url: str
-    """What the box downloads; empty: nothing."""
+    """URL that the box downloads; empty: none."""
     download_gb: float = 1.0
     download_s: float = 60.0
     """At most."""
     download_usd: float = 0.02
     """At most."""
     watch_s: float = 60.0
-    """How long a machine is looked for after the order, and after its end."""
+    """Seconds for which a machine is looked for after the order, and after its end."""
     probes_s: float = 240.0
-    """So long after the order no look at the box is begun."""
+    """Seconds after the order at which the last look at the box begins."""
     trials: bool = True
     """An image is ordered by its digest, and a bid, before the run's own order."""
     restarts: bool = False
     """It is rebooted, stopped and started again when its job has ended."""
     restarts_s: float = 420.0
-    """So long after the order nothing of that is begun."""
+    """Seconds after the order at which the last restart begins."""
     restart_s: float = 150.0
-    """How long each is waited for."""
+    """Timeout of each, in seconds."""
     stopped_s: float = 60.0
-    """How long it stays stopped."""
+    """Seconds for which it stays stopped."""
 
 
 class ObservedVast:
@@ -72,7 +72,7 @@ class ObservedVast:
     list_lag_s = VastProvider.list_lag_s
 
     def __init__(
-        self, vast: VastProvider, recorder: Recorder, thorough: Thoroughness, stopping: Callable[[], bool]
+        self, vast: VastProvider, recorder: ApiRecorder, thorough: ProbeLevel, stopping: Callable[[], bool]
     ) -> None:
         """`stopping`: the user wants the run ended."""
         self._vast, self._recorder, self._thorough, self._stopping = vast, recorder, thorough, stopping
@@ -86,7 +86,7 @@ class ObservedVast:
 
     @property
     def abilities(self) -> Abilities:
-        """As the provider's."""
+        """The provider's abilities."""
         return self._vast.abilities
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
@@ -172,7 +172,7 @@ class ObservedVast:
         self._note("key.attach", "attach key", lambda sdk: sdk.attach_ssh(instance_id=number, ssh_key=key))
 
     def _order_again(self, order: RentalOrder) -> None:
-        """What it makes has the run's label and a lease; whoever drives the run ends it when it is seen."""
+        """Order once more. A second machine has the run's label and a lease; the run's driver ends it."""
         request, offer = self._vast.request(order), int(order.offer.id)
         self._note("create.again", "create", lambda sdk: sdk.create_instance(id=offer, **request))
 
@@ -196,9 +196,9 @@ class ObservedVast:
         if self._order is None:
             return
         sha256 = hashlib.sha256(onstart_text(self._order.onstart).encode()).hexdigest()
-        told = ask_box(remote, instance.id, self._vast.api.server)
+        reply = ask_box(remote, instance.id, self._vast.api.server)
         log_keys = self._vast.host_keys(instance.id)
-        self._recorder.measured |= box_values(told, onstart_sha256=sha256, log_keys=log_keys)
+        self._recorder.measured |= box_values(reply, onstart_sha256=sha256, log_keys=log_keys)
 
     def _look_at_keys(self, instance: Instance, remote: Remote) -> None:
         """Has another attachment of the run's key changed who may write its files?"""
@@ -279,7 +279,7 @@ class _ObservedRemote:
 
     @property
     def identity(self) -> str:
-        """How the machine is known."""
+        """Evidence of the machine's identity."""
         return self._remote.identity if isinstance(self._remote, ChecksIdentity) else ""
 
     @property

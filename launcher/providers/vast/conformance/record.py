@@ -61,7 +61,7 @@ class Record:
     key_modes: Mapping[str, str] = field(default_factory=dict)
     """Owner and modes of the box's SSH key files, before and after the key was attached again."""
     timeline: Sequence[Sample] = ()
-    """What the machines' rows showed."""
+    """States and prices that the machines' rows showed."""
 
     @property
     def counted_usd(self) -> float:

@@ -1,4 +1,4 @@
-"""Recorder: the answers of Vast's API during a run, and what was measured besides. No file has it."""
+"""ApiRecorder: the answers of Vast's API during a run, and what was measured besides. No file has it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Exchange:
     """The JSON of the answer; None where it has none."""
     is_json: bool = False
     limits: tuple[str, ...] = ()
-    """Names of its headers that tell of a limit, in lower case."""
+    """Names of its headers that are about a limit, in lower case."""
     text: str = ""
-    """How an answer that is no JSON begins."""
+    """Beginning of an answer that is not JSON."""
     date: str = ""
     """Its Date header."""
     sent: Any = field(default=None, repr=False)
@@ -48,19 +48,19 @@ class Exchange:
 
     @property
     def word(self) -> str:
-        """What was answered, in a word or two: `404 no_such_instance`, `200 success`, `429 text`."""
+        """The answer in a word or two: `404 no_such_instance`, `200 success`, `429 text`."""
         if not self.status:
             return "no answer"
-        return f"{self.status} {self._said() if self.is_json else 'text'}"
+        return f"{self.status} {self._summary() if self.is_json else 'text'}"
 
-    def _said(self) -> str:
+    def _summary(self) -> str:
         if not isinstance(self.content, dict):
             return type_of(self.content)
         error = self.content.get("error")
         if isinstance(error, str) and error:
             # Vast names this one in `msg` only, now and then.
-            is_taken = "no_such_ask" in str(self.content.get("msg"))[:1000]
-            return "no_such_ask" if is_taken else one_line(error)[:_MAX_WORD]
+            is_gone = "no_such_ask" in str(self.content.get("msg"))[:1000]
+            return "no_such_ask" if is_gone else one_line(error)[:_MAX_WORD]
         if self.content.get("instances", self) is None:
             return "instances=null"
         success = self.content.get("success")
@@ -68,23 +68,23 @@ class Exchange:
 
 
 @dataclass
-class Recorder:
-    """What one conformance run saw. `measured` holds what was looked at on purpose."""
+class ApiRecorder:
+    """All that one conformance run saw. `measured` holds the results of its probes."""
 
     exchanges: list[Exchange] = field(default_factory=list)
     measured: dict[str, Value] = field(default_factory=dict)
     instance_id: str = ""
     """The machine that was rented last."""
     rented: dict[str, str] = field(default_factory=dict)
-    """What each machine was rented for, by its id: `digest`, `bid` or `run`."""
+    """Purpose of each machine, by its id: `digest`, `bid` or `run`."""
     trials: dict[str, Value] = field(default_factory=dict)
-    """What came of the trials before the run's own order."""
+    """Results of the trials before the run's order, by assumption."""
     key_modes: dict[str, str] = field(default_factory=dict)
     """Owner and modes of the box's SSH key files, before and after the key was attached again."""
     stopped_s: float = 0.0
     """For how long it did not run, because it was stopped on purpose."""
     rented_at: float | None = None
-    """When Vast had agreed to the last rental."""
+    """Epoch seconds at which Vast had agreed to the last rental."""
 
     def record(self, exchange: Exchange) -> None:
         """Keep the answer. A service that never ends a run cannot fill this computer's memory."""

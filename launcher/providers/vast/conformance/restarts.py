@@ -15,7 +15,7 @@ from launcher.core.errors import VastrunError
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.conformance.box import ask_box, lease_seconds
 from launcher.providers.vast.conformance.observations import is_running, own_rows, short
-from launcher.providers.vast.conformance.recorder import Recorder
+from launcher.providers.vast.conformance.recorder import ApiRecorder
 
 _LOOK_S = 2.0
 _BEGINS_S = 20.0
@@ -28,7 +28,7 @@ class Restarts:
     """The looks, in their order."""
 
     vast: VastProvider
-    recorder: Recorder
+    recorder: ApiRecorder
     wait_s: float
     """How long each change is waited for."""
     stopped_s: float

@@ -8,7 +8,7 @@ from typing import Any
 
 from launcher.gate.text import one_line
 from launcher.providers.vast.conformance.observations import LIST, by_id, number_of
-from launcher.providers.vast.conformance.recorder import Recorder, type_of
+from launcher.providers.vast.conformance.recorder import ApiRecorder, type_of
 from launcher.providers.vast.instance_row import id_of, rows_in
 
 Sample = Mapping[str, str | float]
@@ -17,7 +17,7 @@ _COLUMNS = ("actual_status", "cur_state", "intended_status", "status_msg", "dph_
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{0,4}){3,}")
 
 
-def timeline(recorder: Recorder) -> list[Sample]:
+def timeline(recorder: ApiRecorder) -> list[Sample]:
     """Return a sample for each change, oldest first, in seconds after the machine's order.
 
     None holds an address or a label.

@@ -15,7 +15,7 @@ from launcher.core import Cause, RentalOrder
 from launcher.core.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
 from launcher.providers.vast import VastProvider, boot
 from launcher.providers.vast.conformance.observations import min_bid_of, short
-from launcher.providers.vast.conformance.recorder import Exchange, Recorder
+from launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
 from launcher.providers.vast.instance_row import InstanceRow
 
 MAX_TRIALS_S = 120.0
@@ -30,11 +30,11 @@ class Trials:
     """The trials, each made once, on the offers that the flow takes first: the cheapest ones."""
 
     vast: VastProvider
-    recorder: Recorder
+    recorder: ApiRecorder
     stopping: Callable[[], bool]
     """The user wants an end."""
     limit_usd: float = 0.0
-    """Of the whole run."""
+    """Limit of the whole run, in dollars."""
     _made: set[str] = field(default_factory=set)
 
     def make(self, order: RentalOrder) -> None:
@@ -47,11 +47,11 @@ class Trials:
         if self.limit_usd < order.at_most_usd + trials_usd:
             return
         bid_usd = _BID_MARGIN * min_bid_of(self.recorder, order.offer.id)
-        wanted = {
+        planned = {
             "digest": (_DIGEST_S, None) if "@sha256:" in (order.image or "") else None,
             "bid": (_BID_S, int(bid_usd * 1e4) / 1e4) if 0 < bid_usd <= order.offer.usd_per_hour else None,
         }
-        for name, trial in wanted.items():
+        for name, trial in planned.items():
             if name not in self._made and trial is not None and not self.stopping():
                 self._made.add(name)
                 self._make(name, order, *trial)

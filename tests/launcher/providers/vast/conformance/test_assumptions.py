@@ -13,7 +13,7 @@ import pytest
 from launcher.providers.vast.conformance.assumption import Fields, State, Value, Within, Words, compare
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from launcher.providers.vast.conformance.observations import refusal_values, seen_in
-from launcher.providers.vast.conformance.recorder import Exchange, Recorder
+from launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
 from tests.e2e.conformance import DEVIATIONS
 
 MACHINE = "52607650"
@@ -61,7 +61,7 @@ def test_every_row_says_what_it_is_and_what_the_emulator_does_agrees(name: str) 
 @pytest.mark.parametrize("name", ASSUMPTIONS)
 def test_what_was_not_seen_is_said_to_be_so_and_what_deviates_too(name: str) -> None:
     row = ASSUMPTIONS[name]
-    assert compare(name, row, seen_in(Recorder()).get(name)).state is State.NOT_SEEN
+    assert compare(name, row, seen_in(ApiRecorder()).get(name)).state is State.NOT_SEEN
     deviating = compare(name, row, DEVIATIONS[name].value)
     # How long the emulator itself takes is in seconds of this computer's.
     assert deviating.state is (State.AGREES if name == "create.seconds" else State.DEVIATES)
@@ -70,7 +70,7 @@ def test_what_was_not_seen_is_said_to_be_so_and_what_deviates_too(name: str) -> 
 
 @pytest.mark.parametrize("content", NONSENSE, ids=range(len(NONSENSE)))
 def test_no_answer_of_a_service_breaks_a_look(content: Any) -> None:
-    recorder = Recorder()
+    recorder = ApiRecorder()
     recorder.begin(MACHINE, 10.0)
     recorder.rented_at = 10.0
     for method, path in PATHS:
@@ -140,7 +140,7 @@ def test_fields_agree_when_they_are_of_nothing_but_their_types(
 
 
 def test_a_machine_that_is_never_listed_counts_until_the_last_look_before_its_end() -> None:
-    recorder = Recorder()
+    recorder = ApiRecorder()
     recorder.begin(MACHINE, 10.0)
     recorder.rented_at = 10.0
     for at in (11.0, 50.0, 95.0):
@@ -149,7 +149,7 @@ def test_a_machine_that_is_never_listed_counts_until_the_last_look_before_its_en
 
 
 def test_a_cut_line_says_nothing_of_how_soon_a_machine_is_shown() -> None:
-    recorder = Recorder()
+    recorder = ApiRecorder()
     recorder.begin(MACHINE, 10.0)
     recorder.rented_at = 10.0
     path = f"/api/v0/instances/{MACHINE}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.providers.vast.conformance.recorder import Exchange, Recorder
+from launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
 from launcher.providers.vast.conformance.timeline import MAX_SAMPLES, timeline
 from tests.launcher.providers.vast.conformance.test_assumptions import NONSENSE
 
@@ -15,8 +15,8 @@ MACHINE = "52607650"
 LOADING = {"id": 52607650, "actual_status": "loading", "label": "vastrun-secret", "dph_base": 0.2}
 
 
-def recorder_of(*answers: Any, by_id: bool = True) -> Recorder:
-    recorder = Recorder()
+def recorder_of(*answers: Any, by_id: bool = True) -> ApiRecorder:
+    recorder = ApiRecorder()
     recorder.begin(MACHINE, 10.0)
     path = f"/api/v0/instances/{MACHINE}" if by_id else "/api/v1/instances"
     for number, content in enumerate(answers):
