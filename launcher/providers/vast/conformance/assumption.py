@@ -6,32 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 Value = str | float | Mapping[str, str]
 """An observation of one assumption: a word, a number, or a word for each of several fields."""
 _MAX_WORD, _MAX_FIELDS, _MAX_NUMBER = 80, 200, 1e12
-
-
-class Kind(Protocol):
-    """The values that agree with an assumption."""
-
-    @property
-    def usual(self) -> Value:
-        """The emulator's default."""
-        ...
-
-    def read(self, raw: Any) -> Value:
-        """Return what a file says was seen. Raises ValueError for what no conformance run writes."""
-        ...
-
-    def agrees(self, seen: Value) -> bool:
-        """Tell whether the service does what is assumed."""
-        ...
-
-    def shown(self, seen: Value) -> str:
-        """Write what was seen; of many fields, those that deviate."""
-        ...
 
 
 class Words:
@@ -108,6 +87,14 @@ class Fields:
         """Return the fields that differ from what is assumed; a field that was not seen does not."""
         expected = {name: set(words.split("|")) for name, words in self.usual.items() if name in seen}
         return [name for name, words in expected.items() if not set(seen[name].split("|")) <= words]
+
+
+Kind = Words | Within | Fields
+"""The values that agree with an assumption.
+
+`read` reads one from a file, and raises ValueError for anything that no conformance run writes. `shown` writes
+one: of fields, those that differ. The emulator does what is `usual`.
+"""
 
 
 class State(StrEnum):
