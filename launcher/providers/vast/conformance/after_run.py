@@ -13,7 +13,7 @@ from launcher.providers.vast import VastProvider
 from launcher.providers.vast.conformance.observations import (
     LIST,
     SEARCH,
-    by_id,
+    ended_at,
     number_of,
     refusal_values,
 )
@@ -52,12 +52,11 @@ class AfterRun:
                     look()
 
     def _watch_absence(self) -> None:
-        ends = self.recorder.calls("DELETE", by_id(self.recorder.instance_id))
-        ended_at = next((one.answered_at for one in ends if 200 <= one.status < 300), None)
-        while ended_at is not None and not self.stopping():
+        since = ended_at(self.recorder)
+        while since is not None and not self.stopping():
             self.vast.instances()
             self.vast.machine(self.recorder.instance_id)
-            if self.vast.clock.now() - ended_at >= self.watch_s:
+            if self.vast.clock.now() - since >= self.watch_s:
                 return
             self.vast.clock.sleep(1.0)
 

@@ -92,8 +92,8 @@ class Fields:
 Kind = Words | Within | Fields
 """The values that agree with an assumption.
 
-`read` reads one from a file, and raises ValueError for anything that no conformance run writes. `shown` writes
-one: of fields, those that differ. The emulator does what is `usual`.
+`read` reads one from a file, and raises ValueError for anything that no conformance run writes. `shown`
+writes one: of fields, those that differ. The emulator does what is `usual`.
 """
 
 

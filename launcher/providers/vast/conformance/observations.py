@@ -13,19 +13,13 @@ from statistics import median
 from typing import Any
 
 from launcher.gate.text import one_line
+from launcher.providers.vast.conformance import assumptions as table
 from launcher.providers.vast.conformance.assumption import Value
-from launcher.providers.vast.conformance.assumptions import (
-    ASSUMPTIONS,
-    CHARGE,
-    CREATE,
-    INSTANCE,
-    OFFER,
-    RUNNING,
-)
 from launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange, type_of
 from launcher.providers.vast.instance_row import id_of, rows_in
 
 Row = Mapping[str, Any]
+_ORDER = re.compile(r"/api/v0/asks/\d+")
 LIST, SEARCH, CHARGES = "/api/v1/instances", "/api/v0/bundles", "/api/v0/charges"
 UNITS: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
     "gpu_ram": {"MB": (1e3, 1e6, 1), "GB": (1, 1e3, 1e-3)},
@@ -50,7 +44,7 @@ def seen_in(recorder: ApiRecorder) -> dict[str, Value]:
         | recorder.trials
         | recorder.measured
     )
-    return {name: value for name in ASSUMPTIONS if (value := seen.get(name)) is not None}
+    return {name: value for name in table.ASSUMPTIONS if (value := seen.get(name)) is not None}
 
 
 def by_id(instance_id: str) -> str:
@@ -75,7 +69,7 @@ def is_running(row: Row) -> bool:
 
 def own_rows(recorder: ApiRecorder) -> list[tuple[Exchange, Row]]:
     """Return the machine's rows until its end, asked for by its id."""
-    until = _ended_at(recorder) or math.inf
+    until = ended_at(recorder) or math.inf
     asked = (one for one in _asked_by_id(recorder) if one.asked_at < until)
     return [(one, row) for one in asked for row in _rows_of(one, recorder.instance_id)]
 
@@ -119,16 +113,8 @@ def loading_seconds(recorder: ApiRecorder) -> float | None:
 
 def _created(recorder: ApiRecorder) -> Exchange | None:
     """Return the order that made the machine."""
-    orders = (one for one in recorder.exchanges if one.method == "PUT")
-    return next((one for one in orders if _ordered(one) and _made(one, recorder.instance_id)), None)
-
-
-def _ordered(one: Exchange) -> bool:
-    return re.fullmatch(r"/api/v0/asks/\d+", one.path) is not None
-
-
-def _made(one: Exchange, instance_id: str) -> bool:
-    return str(one.fields.get("new_contract")) == instance_id
+    orders = (one for one in recorder.exchanges if one.method == "PUT" and _ORDER.fullmatch(one.path))
+    return next((o for o in orders if str(o.fields.get("new_contract")) == recorder.instance_id), None)
 
 
 def _offers(recorder: ApiRecorder, until: float = math.inf) -> list[Row]:
@@ -170,10 +156,13 @@ def _by_id(recorder: ApiRecorder, *, asked: bool = False) -> list[tuple[float, b
     return [(at, bool(fields.get("instances"))) for at, fields in found]
 
 
-def _ended_at(recorder: ApiRecorder) -> float | None:
+def ended_at(recorder: ApiRecorder) -> float | None:
     """Return when its end was agreed to."""
-    ends = recorder.calls("DELETE", by_id(recorder.instance_id))
-    return next((one.answered_at for one in ends if 200 <= one.status < 300), None)
+    return next((one.answered_at for one in _ends(recorder) if 200 <= one.status < 300), None)
+
+
+def _ends(recorder: ApiRecorder) -> Iterator[Exchange]:
+    return recorder.calls("DELETE", by_id(recorder.instance_id))
 
 
 def _types(rows: Iterable[Row], names: Iterable[str]) -> Value | None:
@@ -247,11 +236,11 @@ def _under_its_label(recorder: ApiRecorder) -> Value | None:
 
 def _came_back(recorder: ApiRecorder) -> Value | None:
     """Tell whether a machine was shown again after it had been absent."""
-    ended_at = _ended_at(recorder)
-    if ended_at is None or not any(at > ended_at for at, _ in _by_id(recorder)):
+    since = ended_at(recorder)
+    if since is None or not any(at > since for at, _ in _by_id(recorder)):
         return None
     for looks in (_by_id(recorder), _in_list(recorder)):
-        there = [is_there for at, is_there in looks if at > ended_at]
+        there = [is_there for at, is_there in looks if at > since]
         if False in there and True in there[there.index(False) :]:
             return "yes"
     return "no"
@@ -270,7 +259,7 @@ def _clock_ahead(recorder: ApiRecorder) -> Value | None:
 
 def _first_seen(recorder: ApiRecorder, looks: Iterable[tuple[float, bool]]) -> float | None:
     """Seconds from the order; one that was never seen counts until the last look before its end."""
-    since, until, listed = recorder.rented_at, _ended_at(recorder) or math.inf, list(looks)
+    since, until, listed = recorder.rented_at, ended_at(recorder) or math.inf, list(looks)
     if since is None:
         return None
     missed = [at for at, _ in listed if since < at < until]
@@ -280,12 +269,12 @@ def _first_seen(recorder: ApiRecorder, looks: Iterable[tuple[float, bool]]) -> f
 
 def _last_seen(recorder: ApiRecorder, looks: Iterable[tuple[float, bool]]) -> float | None:
     """Seconds from the agreed end to the last look that still had the machine; 0 where none had."""
-    ended_at = _ended_at(recorder)
-    after = [(at, there) for at, there in looks if ended_at is not None and at >= ended_at]
-    if ended_at is None or not after:
+    since = ended_at(recorder)
+    after = [(at, there) for at, there in looks if since is not None and at >= since]
+    if since is None or not after:
         return None
-    last = max((at for at, there in after if there), default=ended_at)
-    return None if is_cut(recorder, ended_at, last) else last - ended_at
+    last = max((at for at, there in after if there), default=since)
+    return None if is_cut(recorder, since, last) else last - since
 
 
 def _of_order(observe: Callable[[Exchange], Value | None]) -> Callable[[ApiRecorder], Value | None]:
@@ -296,17 +285,12 @@ def _own(recorder: ApiRecorder, *, running: bool = False) -> list[Row]:
     return [row for _, row in own_rows(recorder) if is_running(row) or not running]
 
 
-def _destroy_word(recorder: ApiRecorder) -> Value | None:
-    ends = recorder.calls("DELETE", by_id(recorder.instance_id))
-    return next((one.word for one in ends if one.status > 0), None)
-
-
 _OBSERVATIONS: Mapping[str, Callable[[ApiRecorder], Value | None]] = {
-    "offer.fields": lambda recorder: _types(_offers(recorder), OFFER),
+    "offer.fields": lambda recorder: _types(_offers(recorder), table.OFFER),
     "offer.units": _units,
     "clock.ahead": _clock_ahead,
     "create.answer": _of_order(lambda one: one.word),
-    "create.fields": _of_order(lambda one: _types([one.fields], CREATE)),
+    "create.fields": _of_order(lambda one: _types([one.fields], table.CREATE)),
     "create.seconds": _of_order(lambda one: one.answered_at - one.asked_at),
     "create.state": lambda recorder: (
         None if (row := _first_row(recorder)) is None else short(row.get("actual_status"))
@@ -317,16 +301,16 @@ _OBSERVATIONS: Mapping[str, Callable[[ApiRecorder], Value | None]] = {
     "new.by_id": lambda recorder: _first_seen(recorder, _by_id(recorder, asked=True)),
     "new.in_list": lambda recorder: _first_seen(recorder, _in_list(recorder)),
     "new.by_label": _under_its_label,
-    "instance.fields": lambda recorder: _types(_own(recorder), INSTANCE),
-    "instance.running": lambda recorder: _types(_own(recorder, running=True), RUNNING),
-    "list.fields": lambda recorder: _types((row for _, row in _listed_rows(recorder)), INSTANCE),
+    "instance.fields": lambda recorder: _types(_own(recorder), table.INSTANCE),
+    "instance.running": lambda recorder: _types(_own(recorder, running=True), table.RUNNING),
+    "list.fields": lambda recorder: _types((row for _, row in _listed_rows(recorder)), table.INSTANCE),
     "list.counts": _counts,
     "instance.start": _start_date,
     "loading.seconds": loading_seconds,
-    "destroy.answer": _destroy_word,
+    "destroy.answer": lambda recorder: next((o.word for o in _ends(recorder) if o.status > 0), None),
     "gone.by_id": lambda recorder: _last_seen(recorder, _by_id(recorder)),
     "gone.in_list": lambda recorder: _last_seen(recorder, _in_list(recorder)),
     "gone.again": _came_back,
-    "charge.fields": lambda recorder: _types(charges_of(recorder), CHARGE),
+    "charge.fields": lambda recorder: _types(charges_of(recorder), table.CHARGE),
 }
 """Observation of each row of the table; the other rows are measured by a probe."""
