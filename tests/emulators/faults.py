@@ -137,7 +137,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "no_offers": (READ, "the search finds nothing"),
     "filters_ignored": (READ, "the search does not apply filters"),
     "search_capped": (READ, "a search answers with 64 offers at most, whatever its limit says"),
-    "cuda_alone": (READ, "a search by cuda_max_good without compute_cap finds no H100 and no H200"),
+    "cuda_alone": (READ, "a search by cuda_max_good finds nothing without compute_cap"),
     "names_underscored": (READ, "a search writes and reads the names of GPUs with underscores"),
     "overlays_off": (NETWORK, "404, there are no overlays"),
     "overlay_read_denied": (NETWORK, "403, the key lacks user_read: overlays cannot be listed"),

@@ -83,6 +83,8 @@ def _offers(world: World, query: Mapping[str, Any]) -> list[dict[str, Any]]:
     if world.faults.take("no_offers"):
         return []
     rented = world.instances.rented_machines()
+    if "cuda_max_good" in query and "compute_cap" not in query and world.faults.take("cuda_alone"):
+        return []
     found = world.market.search(
         query,
         rented=rented,
@@ -90,8 +92,6 @@ def _offers(world: World, query: Mapping[str, Any]) -> list[dict[str, Any]]:
         capped=world.faults.take("search_capped") is not None,
         underscores=world.faults.take("names_underscored") is not None,
     )
-    if "cuda_max_good" in query and "compute_cap" not in query and world.faults.take("cuda_alone"):
-        return [row for row in found if row["gpu_name"].split()[0] not in ("H100", "H200")]
     return _odd(found) if world.faults.take("odd_offers") else found
 
 

@@ -25,7 +25,7 @@ _NEVER = "1000000000000"
 """No machine has such a number."""
 _BURST = LIMITS["search"]
 _ANY = {"num_gpus": {"eq": "1"}}
-_CLUSTERS = {"cluster_id": {"gte": 0}}
+_CLUSTERS = {"cluster_id": {"neq": None}}
 
 
 @dataclass(frozen=True, kw_only=True)
