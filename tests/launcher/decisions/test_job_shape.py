@@ -12,7 +12,20 @@ from launcher.config import dump_job, read_job
 from launcher.core.job import Code, JobSpec, Limits, Resources
 from launcher.decisions.job_shape import OF_TRAIN, first_look, shape_of, steps_of
 from tests.jobs import command_job, train_job
-from trainer.contract.config import DataConfig, ModelConfig, ObjectiveConfig, OptimConfig, TrainConfig
+from trainer.contract.config import (
+    ActivityLimits,
+    DataConfig,
+    DilocoConfig,
+    Fsdp2Config,
+    LoaderConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    OptimConfig,
+    ProfileConfig,
+    SamplerConfig,
+    TrainConfig,
+    WandbConfig,
+)
 
 JOB = train_job()
 PROGRAM = command_job(code=Code(path="/home/me/lab"))
@@ -96,8 +109,75 @@ def test_the_same_command_in_another_folder_is_another_program() -> None:
     assert shape_of(replace(PROGRAM, command=("python", "train.py", "--dim", "9"))) != shape_of(PROGRAM)
 
 
+OTHER_WORK: dict[str, Any] = {
+    "stage": "refine",
+    "sampler": SamplerConfig(steps=2),
+    "batch": 16,
+    "turns": 2,
+    "mixing": "proportional",
+    "temperature": 3.0,
+    "unroll": 1,
+    "augment": False,
+    "data": (DataConfig(frames=9),),
+    "model": ModelConfig(depth=2),
+    "objective": ObjectiveConfig(conservation=0.1),
+    "freeze": "codec",
+    "latents": "disk",
+    "optim": OptimConfig(name="muon"),
+    "strategy": "ddp",
+    "fsdp2": Fsdp2Config(cpu_offload=True),
+    "diloco": DilocoConfig(every=5),
+    "precision": "tf32",
+    "deterministic": True,
+    "compile": "whole",
+    "cuda_graphs": True,
+    "activation_checkpointing": "full",
+    "remainder": "drop",
+    "loader": LoaderConfig(workers=4),
+    "check_every": 7,
+    "micro_batch": 2,
+    "probe": "off",
+    "out_of_memory": "fail",
+    "ema": 0.5,
+    "evaluate_every": 50,
+    "threads": 4,
+}
+"""Every key that changes the work of a step, with a value that is not the usual one."""
+SAME_WORK: dict[str, Any] = {
+    "steps": 9,
+    "noise": 0.5,
+    "seed": 7,
+    "wandb": WandbConfig(mode="off"),
+    "tensorboard": True,
+    "plots": False,
+    "profile": ProfileConfig(),
+    "log_every": 1,
+    "checkpoint_every": 5,
+    "keep_checkpoints": 9,
+    "keep_best": False,
+    "limits": ActivityLimits(eval_s=9.0),
+}
+"""Every key that leaves it as it is."""
+
+
 def test_every_key_of_a_training_is_in_the_table() -> None:
-    assert set(OF_TRAIN) == {field.name for field in fields(TrainConfig)}
+    names = {field.name for field in fields(TrainConfig)}
+    assert set(OF_TRAIN) == names
+    assert {**OTHER_WORK, **SAME_WORK}.keys() == names
+    assert not OTHER_WORK.keys() & SAME_WORK.keys()
+
+
+@pytest.mark.parametrize("key", OTHER_WORK)
+def test_another_value_of_a_key_that_decides_the_work_makes_another_shape(key: str) -> None:
+    assert shape_of(trains(**{key: OTHER_WORK[key]})) != shape_of(
+        trains(**{key: getattr(TrainConfig(), key)})
+    )
+
+
+@pytest.mark.parametrize("key", SAME_WORK)
+def test_another_value_of_a_key_that_leaves_the_work_leaves_the_shape(key: str) -> None:
+    assert shape_of(trains(**{key: SAME_WORK[key]})) == shape_of(JOB)
+    assert first_look(JOB)(dump_job(trains(**{key: SAME_WORK[key]})))
 
 
 def test_the_last_step_is_what_the_job_says() -> None:

@@ -184,6 +184,44 @@ def test_a_slot_costs_its_share_and_no_boot() -> None:
     assert offer.gpus == 2
 
 
+@pytest.mark.parametrize(("gpus", "disk_gb"), [(1, 10.0), (2, 20.0), (3, 30.0), (8, 80.0)])
+def test_a_slot_of_several_parts_has_the_disk_of_each(gpus: int, disk_gb: float) -> None:
+    job = replace(JOB, resources=replace(JOB.resources, gpus=gpus, disk_gb=disk_gb))
+    assert unfit(job, held(), NOW) == ""
+    assert slot_offer(job, held(), hours=1.0).disk_gb == disk_gb
+
+
+def test_all_of_a_slot_s_offer_is_of_its_machine_and_its_share() -> None:
+    job = replace(JOB, resources=replace(JOB.resources, gpus=2))
+    assert slot_offer(job, held(), hours=3.0) == Offer(
+        id="held-owl-0a0a",
+        host="m1",
+        gpu_name="A100 SXM4",
+        gpus=2,
+        gpu_memory_gb=40.0,
+        disk_gb=20.0,
+        usd_per_hour=2.0,
+        description="slot on vast: 2/8 of held-owl-0a0a, 2 x A100 SXM4",
+        expected_usd=6.0,
+        image="ours@sha256:0",
+        image_whole=held().offer.image_whole,
+        cuda=12.4,
+    )
+
+
+def test_a_slot_without_a_gpu_says_so() -> None:
+    job = replace(JOB, resources=Resources(gpus=0, memory_gb=16, disk_gb=10))
+    offer = slot_offer(job, held(), hours=1.0)
+    assert (offer.gpus, offer.gpu_name, offer.gpu_memory_gb) == (0, None, 0.0)
+    assert offer.description.endswith("1/8 of held-owl-0a0a, no GPU")
+
+
+@pytest.mark.parametrize(("left_s", "why"), [(300.0, ""), (299.0, "its lease ends soon")])
+def test_a_machine_takes_slots_until_five_minutes_before_its_end(left_s: float, why: str) -> None:
+    machine = held()
+    assert unfit(JOB, machine, NOW + machine.left_s(NOW) - left_s) == why
+
+
 def test_what_open_runs_have_is_not_free() -> None:
     runs = [on_slot(1), on_slot(2, phase=Phase.DESTROY), on_slot(3, phase=Phase.ENDED)]
     assert free_units(held(), runs) == 6

@@ -16,6 +16,7 @@ from launcher.flow.booting import BootTimeouts
 from launcher.ports import Remote
 from tests.fakebox import FakeBox, Loading, Training
 from tests.fakes import PRICE, FakeProvider
+from tests.launcher.faults import KILL_IN, Fault, Killed
 from tests.launcher.terminal import CRASH, Market, Terminal
 from tests.launcher.world import World
 from trainer.contract import layout
@@ -292,3 +293,22 @@ def test_a_machine_that_takes_the_key_from_its_environment_meanwhile_is_used(ter
     terminal.market = market = Rejecting(terminal.clock, [Training()], usd_per_hour=PRICE)
     market.until_s = policy.KEY_S - 10
     assert terminal.launch().exit_code == 0
+
+
+def test_a_launcher_that_saw_its_machine_become_ready_notes_how_long_that_took(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.market.loading["host-1"] = Loading(seconds=120.0)
+    assert world.launch().boot_s == pytest.approx(120.0, abs=5.0)
+
+
+def test_a_launcher_that_finds_its_machine_ready_does_not_note_when_it_became_so(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    verb, moment = KILL_IN[Phase.BOOT]
+    world.expect(Fault(verb=verb, nth=1, moment=moment, trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+    world.expect()
+    assert world.run().phase is Phase.BOOT
+    world.pass_time(600.0)
+    run = world.resume()
+    assert (run.cause, run.boot_s) == (None, None)

@@ -47,3 +47,65 @@ def test_where_nothing_moves_the_next_step_is_always_still_to_come() -> None:
     pace = seen((0.0, 1), (10.0, 2), (20.0, 3))
     assert pace.left_s(5, 25.0) == pytest.approx(15.0)
     assert pace.left_s(5, 9000.0) == pytest.approx(10.0)
+
+
+def test_what_was_seen_counts_from_the_first_step_to_the_last() -> None:
+    pace = seen((100.0, 0), (110.0, 5), (140.0, 20), (170.0, 20))
+    assert (pace.seen_s, pace.seen_steps) == (30.0, 15)
+    assert (seen().seen_s, seen().seen_steps, seen((5.0, 0)).seen_steps) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(19.9, False), (20.0, True), (40.0, True)])
+def test_a_pace_is_known_once_steps_were_seen_for_twenty_seconds(seconds: float, known: bool) -> None:
+    pace = seen((100.0, 3), (100.0 + seconds, 43))
+    expected = pytest.approx(40 / seconds) if known else None
+    assert (pace.steps_per_s, pace.best_steps_per_s) == (expected, expected)
+
+
+def test_steps_before_the_first_that_was_seen_are_no_pace() -> None:
+    assert seen((0.0, 0), (60.0, 0)).steps_per_s is None
+    assert seen((0.0, 0), (60.0, 1), (120.0, 31)).steps_per_s == pytest.approx(0.5)
+
+
+def test_the_best_pace_is_the_faster_of_all_and_of_the_last_minutes() -> None:
+    slow = [(10.0 * n, 1 + n) for n in range(60)]
+    faster = [(600.0 + 10 * n, 61 + 5 * n) for n in range(40)]
+    sped_up, slowed_down = (
+        seen(*slow, *faster),
+        seen((0.0, 1), (100.0, 501), *((100.0 + 10 * n, 501 + n) for n in range(60))),
+    )
+    assert sped_up.best_steps_per_s == pytest.approx(0.5)
+    assert sped_up.steps_per_s == pytest.approx((61 + 5 * 39 - 1) / 990)
+    assert slowed_down.best_steps_per_s == slowed_down.steps_per_s == pytest.approx(559 / 690)
+
+
+def test_of_the_last_minutes_too_little_is_no_best_pace() -> None:
+    fast_at_last = [(0.02 * n, 1 + n) for n in range(1000)] + [
+        (20.0 + 0.001 * n, 1001 + n) for n in range(1000)
+    ]
+    pace = seen(*fast_at_last)
+    assert pace.best_steps_per_s == pace.steps_per_s == pytest.approx(1999 / 20.999)
+
+
+def test_the_last_minutes_are_three() -> None:
+    assert seen((0.0, 1), (220.0, 21), (400.0, 381)).best_steps_per_s == pytest.approx(380 / 400)
+    assert seen((0.0, 1), (219.0, 21), (400.0, 381)).best_steps_per_s == pytest.approx(360 / 181)
+
+
+def test_a_restart_at_the_same_step_goes_on_and_one_at_a_lower_begins_anew() -> None:
+    same = seen((0.0, 1), (30.0, 31), (60.0, 31))
+    assert (same.began_at, same.seen_steps) == (0.0, 30)
+    lower = seen((0.0, 1), (30.0, 31), (60.0, 30))
+    assert (lower.began_at, lower.seen_steps, lower.steps_per_s) == (60.0, 0, None)
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(4.9, None), (5.0, 45.0)])
+def test_what_is_left_is_known_after_five_seconds(seconds: float, left: float | None) -> None:
+    pace = seen((0.0, 1), (seconds, 2))
+    assert pace.left_s(11, seconds) == left
+
+
+def test_what_is_left_is_none_once_the_last_step_is_done() -> None:
+    pace = seen((0.0, 1), (10.0, 9))
+    assert pace.left_s(9, 10.0) is None
+    assert pace.left_s(10, 10.0) == pytest.approx(1.25)

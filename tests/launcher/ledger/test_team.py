@@ -149,3 +149,34 @@ def test_a_database_that_nobody_serves_is_said_at_once() -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(StorageError, match=r"the database ledger on 127\.0\.0\.1 cannot be reached: "):
         TeamLedger("postgresql://team:s3cret@127.0.0.1:1/ledger").time()
+
+
+DAY_S = 86_400.0
+
+
+def test_tidying_forgets_only_what_is_old_and_never_a_key_of_the_team(postgres: PostgresServer) -> None:
+    from launcher.ledger.postgres import PostgresDatabase
+
+    url = postgres.database()
+    ages = {
+        "team_secrets (name, sealed, at)": {
+            "'job of old-owl', ''": 30 * DAY_S + 60,
+            "'job of new-owl', ''": 30 * DAY_S - 60,
+            "'job of today', ''": 0,
+            "'key of old-owl', ''": 900 * DAY_S,
+        },
+        "transactions (token, at)": {"'old'": 3660, "'new'": 3540, "'today'": 0},
+        "launchers (who, until)": {"'old'": 3660, "'new'": 3540, "'alive'": -60},
+    }
+    with opened(url), closing(PostgresDatabase(url)) as db:
+        for table, rows in ages.items():
+            for values, age_s in rows.items():
+                when = f"EXTRACT(EPOCH FROM clock_timestamp()) - {age_s}"
+                postgres.ask(f"INSERT INTO {table} VALUES ({values}, {when})", url)
+        db.tidy()
+    secrets = postgres.ask("SELECT name FROM team_secrets ORDER BY name", url)
+    assert [name for (name,) in secrets] == ["job of new-owl", "job of today", "key of old-owl"]
+    told = {("new",), ("today",)}
+    assert told <= set(postgres.ask("SELECT token FROM transactions", url))
+    assert ("old",) not in postgres.ask("SELECT token FROM transactions", url)
+    assert set(postgres.ask("SELECT who FROM launchers", url)) == {("new",), ("alive",)}

@@ -1,0 +1,207 @@
+"""Draw mutants at random, run the tests of each, and print which of them no test noticed.
+
+Each mutant lives in a copy of the checkout. Its tests are, until one fails: those named after its module,
+those that import it, those of its folder. A test that also fails without the mutant does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import queue
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.util import cache_from_source
+from pathlib import Path
+
+from benchmarks.mutants.mutations import Mutation, mutations_of
+
+FOLDERS = (
+    "launcher/decisions",
+    "launcher/gate",
+    "launcher/flow",
+    "launcher/ledger",
+    "launcher/outputs",
+    "launcher/providers/vast",
+    "trainer/contract",
+    "trainer/supervision",
+)
+"""Where mutants are drawn unless folders are named."""
+_LEFT_OUT = ("tests/e2e/", "tests/docker/", "tests/gpu/")
+_PYTEST = (
+    "-m",
+    "pytest",
+    "-q",
+    "-x",
+    "-n",
+    "0",
+    "--tb=no",
+    "-rfE",
+    "-p",
+    "no:cacheprovider",
+    "--timeout=120",
+)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """One mutation of one module."""
+
+    folder: str
+    path: str
+    mutation: Mutation
+
+    def __str__(self) -> str:
+        old, new = (" ".join(text.split()) for text in (self.mutation.old, self.mutation.new))
+        return f"{self.path}:{self.mutation.line}: {old[:110]}  ->  {new[:110]}"
+
+
+@dataclass
+class Checkout:
+    """A copy of the checkout, in which one mutant at a time is tried."""
+
+    root: Path
+    marks: str
+    limit_s: float
+    _writes: int = 0
+    _unusable: set[str] = field(default_factory=set)
+
+    def try_out(self, mutant: Mutant) -> str:
+        """Return the test that failed; `survived` or `undecided` where none did, or not within the limit."""
+        path, tests = self.root / mutant.path, _tests_of(self.root, mutant)
+        source = path.read_bytes()
+        try:
+            while True:
+                self._write(path, mutant.mutation.apply(source))
+                failed = self._failing(tests)
+                self._write(path, source)
+                if not failed:
+                    return "undecided" if failed is None else "survived"
+                if not self._failing([failed]):
+                    return failed
+                self._unusable.add(failed)
+        finally:
+            self._write(path, source)
+
+    def _failing(self, tests: list[str]) -> str | None:
+        """Return the first test that fails; empty: all pass; None: that is not known within the limit."""
+        without = [word for test in self._unusable for word in ("--deselect", test)]
+        with subprocess.Popen(
+            [sys.executable, *_PYTEST, "-m", self.marks, *without, *tests],
+            cwd=self.root,
+            env=os.environ | {"PYTHONPATH": str(self.root)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                said, _ = process.communicate(timeout=self.limit_s)
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                # Also what a test has left running.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode in (0, 5):  # 5: none of these tests is wanted
+            return ""
+        found = _FAILED.search(said)
+        return found[1] if found else tests[0]
+
+    def _write(self, path: Path, source: bytes) -> None:
+        """Write a module, and never twice with one date: by it Python tells whether to compile again."""
+        self._writes += 1
+        path.write_bytes(source)
+        os.utime(path, (self._writes, self._writes))
+        Path(cache_from_source(str(path))).unlink(missing_ok=True)
+
+
+def _tests_of(root: Path, mutant: Mutant) -> list[str]:
+    """Return the test files that may notice a mutant, those first that should."""
+    folder = f"tests/{Path(mutant.path).parent.as_posix()}/"
+    module = mutant.path.removesuffix(".py").replace("/", ".")
+    package, _, name = module.rpartition(".")
+    imports = re.compile(
+        rf"(from|import) {re.escape(module)}\b|from {re.escape(package)} import .*\b{name}\b"
+    )
+    found = []
+    for path in (root / "tests").rglob("test_*.py"):
+        test = path.relative_to(root).as_posix()
+        is_own, is_near = test == f"{folder}test_{name}.py", test.startswith(folder)
+        knows = imports.search(path.read_text(encoding="utf-8")) is not None
+        if (is_own or is_near or knows) and not test.startswith(_LEFT_OUT):
+            found.append((not is_own, not knows, path.stat().st_size, test))
+    return [test for *_, test in sorted(found)]
+
+
+def drawn(root: Path, folders: list[str], number: int, seed: int) -> list[Mutant]:
+    """Return that many mutants of the folders: the same ones for the same seed."""
+    every = [
+        Mutant(folder=folder, path=path.relative_to(root).as_posix(), mutation=mutation)
+        for folder in folders
+        for path in sorted((root / folder).glob("*.py"))
+        for mutation in mutations_of(path.read_bytes())
+    ]
+    return random.Random(seed).sample(every, min(number, len(every)))
+
+
+def copy_checkout(root: Path, target: Path) -> None:
+    """Copy all that git tracks or would track."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (root / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, target / name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--number", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit-s", type=float, default=300.0, help="for the tests of one mutant")
+    parser.add_argument("--marks", default="not slow and not integration and not torch")
+    parser.add_argument("folders", nargs="*", default=list(FOLDERS))
+    options = parser.parse_args()
+    root = Path(__file__).resolve().parents[2]
+    counts: dict[str, Counter[str]] = {folder: Counter() for folder in options.folders}
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name, ThreadPoolExecutor(options.jobs) as pool:
+        free: queue.Queue[Checkout] = queue.Queue()
+        for number in range(options.jobs):
+            copy_checkout(root, Path(name) / str(number))
+            free.put(Checkout(Path(name) / str(number), options.marks, options.limit_s))
+
+        def tried(mutant: Mutant) -> tuple[Mutant, str]:
+            checkout = free.get()
+            try:
+                return mutant, checkout.try_out(mutant)
+            finally:
+                free.put(checkout)
+
+        for mutant, end in pool.map(tried, drawn(root, options.folders, options.number, options.seed)):
+            counts[mutant.folder][end if end in ("survived", "undecided") else "killed"] += 1
+            print(f"{end}\n    {mutant}", flush=True)
+    print(f"\n{'folder':28}{'killed':>8}{'survived':>10}{'undecided':>11}")
+    for folder, count in [*counts.items(), ("all", sum(counts.values(), Counter()))]:
+        decided = count["killed"] + count["survived"]
+        share = f"{count['killed'] / decided:.0%}" if decided else "-"
+        print(f"{folder:28}{count['killed']:8}{count['survived']:10}{count['undecided']:11}  {share:>5}")
+
+
+if __name__ == "__main__":
+    main()
