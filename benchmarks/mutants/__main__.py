@@ -50,7 +50,8 @@ _PYTEST = (
     "no:cacheprovider",
     "--timeout=120",
 )
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", re.MULTILINE)
+"""The test without the brackets of its case, which may hold spaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +88,10 @@ class Checkout:
                 self._write(path, source)
                 if not failed:
                     return "undecided" if failed is None else "survived"
-                if not self._failing([failed]):
+                if self._failing([failed]) == "":
                     return failed
+                if failed in self._unusable:
+                    return "undecided"
                 self._unusable.add(failed)
         finally:
             self._write(path, source)

@@ -90,6 +90,24 @@ def test_an_error_page_shows_that_the_line_works_and_not_how_fast(tmp_path: Path
     assert seen_by(path, Resources(down_url=f"{server}/none", down_mbps=1e9)) == ""
 
 
+@pytest.mark.parametrize(
+    ("printed", "fault"),
+    [
+        ("down 16000000 0 2.56", ""),  # all of it, at exactly half of the speed
+        ("down 16000000 0 2.57", "50 Mbit/s down instead of 100"),
+        ("down 15999999 0 2.9", ""),  # not all, and sooner than it should take
+        ("down 15999999 10 13", "43 Mbit/s down instead of 100"),
+        ("down 1000 0 2.9", ""),
+        ("down 1000 0 3", "0 Mbit/s down instead of 100"),
+        ("down 0 0 9", "it cannot download from files.pythonhosted.org"),
+        ("down 16000000 5 5", ""),
+        ("noise\ndown 16000000 10 14\nmore", "32 Mbit/s down instead of 100"),
+    ],
+)
+def test_a_line_is_judged_once_all_came_or_its_time_was_up(printed: str, fault: str) -> None:
+    assert download_check.fault(printed, Resources(down_mbps=100.0)) == fault
+
+
 @pytest.mark.parametrize("printed", ["", "down", "down x y z", "sh: syntax error"])
 def test_what_cannot_be_read_is_no_fault(printed: str) -> None:
     assert download_check.fault(printed, Resources(down_mbps=1e9)) == ""

@@ -110,6 +110,12 @@ def test_more_values_than_points_are_averaged_in_groups(number: int, size: int) 
     assert curve.points[0] == ((size - 1) / 2, (size - 1) / 2)
 
 
+@pytest.mark.parametrize("number", [2, POINTS])
+def test_of_few_lost_steps_each_is_shown(number: int) -> None:
+    (curve,) = curves_of(line(step=step, loss=math.nan) for step in reversed(range(number)))
+    assert curve.lost == tuple(range(number))
+
+
 def test_of_many_lost_steps_some_are_shown() -> None:
     (curve,) = curves_of(line(step=step, loss=math.inf) for step in range(2 * POINTS))
     assert (curve.points, curve.lost) == ((), tuple(range(0, 2 * POINTS, 2)))

@@ -11,10 +11,11 @@ from launcher.core import Instance
 from launcher.core.errors import IncompleteListError, UnreachableError
 from launcher.providers.vast import VastProvider, boot
 from launcher.providers.vast.instance_row import InstanceRow, rows_in
+from launcher.providers.vast.renting import instance_of
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.recorded import INSTANCES
 from tests.launcher.providers.vast.rentals import open_market, rent
-from tests.launcher.providers.vast.rows import instance, instance_row
+from tests.launcher.providers.vast.rows import NOW, instance, instance_row
 from tests.waiting import eventually
 
 
@@ -168,3 +169,53 @@ def test_a_machine_whose_own_row_lacks_ports_is_reached_by_those_of_the_list(
         vast.faults.add("proxy_refused", times=999)
         machine = rent(provider)
         assert eventually(lambda: answers(provider, machine), what="the machine")
+
+
+def test_an_instance_has_all_that_its_row_tells() -> None:
+    row = instance_row(
+        uptime_mins=2.5,
+        gpu_name="RTX 4090",
+        num_gpus=4,
+        gpu_frac=0.5,
+        cpu_ram=128_000,
+        disk_space=80.0,
+        cuda_max_good=12.4,
+        dph_base=0.4,
+        inet_down_cost=0.01,
+        inet_up_cost=0.02,
+        inet_down_billed=3.0,
+        inet_up_billed=4.0,
+        status_msg="pulling\nsuccess, running it\n",
+        min_bid="?",
+        end_date="soon",
+    )
+    assert instance_of(row, NOW + 7) == Instance(
+        id="52607650",
+        label="vastrun-calm-heron-3f1a",
+        state="running",
+        usd_per_hour=0.41,
+        rented_at=NOW,
+        extras=row.extras,
+        idle=False,
+        up_s=153.0,  # the most that rounds to 2.5 minutes
+        down_gb=3.0,
+        up_gb=4.0,
+        host="41234",
+        note="success, running it",
+        gpu_name="RTX 4090",
+        gpus=4,
+        memory_gb=64.0,
+        disk_gb=80.0,
+        cuda=12.4,
+        unreadable=row.unreadable,
+        asked_at=NOW + 7,
+    )
+    assert row.unreadable != ()
+    assert row.extras.storage_usd_per_hour == pytest.approx(0.01)
+    assert (row.extras.down_usd_per_gb, row.extras.up_usd_per_gb) == (0.01, 0.02)
+
+
+def test_an_instance_that_only_loads_is_idle_and_one_without_a_word_has_no_note() -> None:
+    row = instance_row(actual_status="loading", cur_state="", intended_status="", status_msg="", ports=None)
+    found = instance_of(row, NOW)
+    assert (found.state, found.idle, found.note) == ("loading", True, "")
