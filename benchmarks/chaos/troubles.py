@@ -33,6 +33,7 @@ DEADLY: Mapping[str, frozenset[Cause]] = {
     "host_offline": frozenset({Cause.LOST, Cause.TIME_LIMIT}),
     "outbid": frozenset({Cause.PREEMPTED}),
     "credit_zero": frozenset({Cause.PROVIDER}),
+    "attach_denied": frozenset({Cause.PROVIDER}),
 }
 """Faults that may end a run, and the causes that it must then name."""
 
@@ -54,6 +55,10 @@ LEFT_OUT: Mapping[str, str] = {
     "start_refused": "no machine that was stopped is started again",
     "exited_lag": "no machine that was stopped is started again",
     "cuda_alone": "no job here names a CUDA version",
+    "volume_unlisted": "no job here has a volume",
+    "volume_gone": "no job here has a volume",
+    "volume_busy": "no job here has a volume",
+    "volume_refused": "no job here has a volume",
 }
 """Faults that a run of some seconds does not meet. `tests/e2e/test_vast_faults.py` has them."""
 
@@ -73,10 +78,17 @@ RECORDED = (
     *("bid_pending", "bid_never"),
     *("registry_limit", "pull_unreachable", "gpu_error", "pull_slow", "gpu_memory_used"),
     *("daemon_log_image", "daemon_log_host", "daemon_log_noise", "daemon_log_late"),
+    *("key_modes_wrong", "key_owner", "attach_refused", "attach_denied", "attach_lost"),
+    *("search_capped", "names_underscored", "odd_offers"),
 )
 """Faults that others recorded on the live service: every second run meets one, in turn."""
 
-LASTING = frozenset({"ports_list", "odd_columns", "listed_loading", "row_in_list", "rows_in_object"})
+LASTING = frozenset(
+    {
+        *("ports_list", "odd_columns", "listed_loading", "row_in_list", "rows_in_object"),
+        *("search_capped", "names_underscored", "odd_offers"),
+    }
+)
 """Those of them that are there at every reading."""
 
 OF_REQUESTS = frozenset(name for name, (where, _) in FAULTS.items() if where == REQUEST)

@@ -83,11 +83,8 @@ def _by_place(parent: ast.AST, name: str, node: ast.expr) -> Iterator[tuple[ast.
 
 def _mutants(node: ast.expr) -> Iterator[ast.expr]:
     match node:
-        case ast.Compare(ops=ops):
-            for number, op in enumerate(ops):
-                other = copy.copy(node)
-                other.ops = [*ops[:number], _SWAPS[type(op)](), *ops[number + 1 :]]  # type: ignore[list-item]
-                yield other
+        case ast.Compare():
+            yield from _compared_otherwise(node)
         case ast.BinOp(left=left, op=op, right=right) | ast.AugAssign(target=left, op=op, value=right):
             if type(op) in _SWAPS and not (_is_sequence(left) or _is_sequence(right)):
                 yield ast.BinOp(left=left, op=_SWAPS[type(op)](), right=right)  # type: ignore[arg-type]
@@ -99,11 +96,22 @@ def _mutants(node: ast.expr) -> Iterator[ast.expr]:
             yield ast.Constant(value=not value)
         case ast.Constant(value=int(value) | float(value)):
             yield ast.Constant(value=value + 1 if isinstance(value, int) else 2 * value + (value == 0))
-        case ast.Call(func=func, args=args, keywords=keywords):
-            for number, keyword in enumerate(keywords):
-                if keyword.arg is not None:
-                    rest = [*keywords[:number], *keywords[number + 1 :]]
-                    yield ast.Call(func=func, args=args, keywords=rest)
+        case ast.Call():
+            yield from _without_keyword(node)
+
+
+def _compared_otherwise(node: ast.Compare) -> Iterator[ast.expr]:
+    for number, op in enumerate(node.ops):
+        other = copy.copy(node)
+        other.ops = [*node.ops[:number], _SWAPS[type(op)](), *node.ops[number + 1 :]]  # type: ignore[list-item]
+        yield other
+
+
+def _without_keyword(node: ast.Call) -> Iterator[ast.expr]:
+    for number, keyword in enumerate(node.keywords):
+        if keyword.arg is not None:
+            rest = [*node.keywords[:number], *node.keywords[number + 1 :]]
+            yield ast.Call(func=node.func, args=node.args, keywords=rest)
 
 
 def _is_sequence(node: ast.expr) -> bool:
