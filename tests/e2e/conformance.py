@@ -19,10 +19,10 @@ from launcher.core import Origin
 from launcher.core.errors import VastrunError
 from launcher.flow.services import Services
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import VastAccount
 from launcher.providers.vast.conformance import assumptions as fields
 from launcher.providers.vast.conformance.assumption import Value
 from launcher.providers.vast.conformance.observed_vast import ProbeLevel
+from launcher.providers.vast.credentials import VastAccount
 from tests.e2e.fast_launcher import FastLauncher
 from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH

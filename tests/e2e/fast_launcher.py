@@ -20,8 +20,8 @@ from launcher.guard import GuardThread
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.outputs.store import FolderStore
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import VastAccount
 from launcher.providers.vast.conformance.assumption import Value
+from launcher.providers.vast.credentials import VastAccount
 from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH
 from tests.emulators.clock import Clock

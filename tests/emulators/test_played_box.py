@@ -10,7 +10,7 @@ import pytest
 
 from launcher.ports import Remote
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import VastAccount
+from launcher.providers.vast.credentials import VastAccount
 from tests.contract.markets import LEASE
 from tests.emulators.clock import Clock
 from tests.emulators.faults import Faults

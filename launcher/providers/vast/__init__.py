@@ -42,7 +42,8 @@ from launcher.providers.onstart import BOX, readable_text
 from launcher.providers.vast import account as accounts
 from launcher.providers.vast import boot, charges, market, renting
 from launcher.providers.vast.addresses import DirectAddresses
-from launcher.providers.vast.api import SERVER, VastAccount, VastApi
+from launcher.providers.vast.api import VastApi
+from launcher.providers.vast.credentials import SERVER, VastAccount
 from launcher.providers.vast.instance_row import InstanceRow, has_our_label, id_of
 from launcher.providers.vast.key_access import VARIABLE, KeyAccess
 from launcher.providers.vast.latest import Latest

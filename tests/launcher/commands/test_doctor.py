@@ -20,7 +20,7 @@ from launcher.core import Driver, Phase
 from launcher.environment import wire
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import NEEDED
-from launcher.providers.vast.api import VastAccount
+from launcher.providers.vast.credentials import VastAccount
 from tests.documents import hold
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock

@@ -12,7 +12,7 @@ from launcher.core.errors import ProviderError, UnreachableError
 from launcher.core.job import JobSpec, Limits, Resources
 from launcher.decisions.policy import worst_case_usd
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import VastAccount
+from launcher.providers.vast.credentials import VastAccount
 from tests.contract.markets import LEASE
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock

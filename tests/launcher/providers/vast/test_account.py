@@ -13,7 +13,7 @@ from launcher.core.errors import AuthError, ProviderError, VastrunError
 from launcher.environment import wire
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.account import identity
-from launcher.providers.vast.api import VastAccount
+from launcher.providers.vast.credentials import VastAccount
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import rent
 

@@ -18,7 +18,7 @@ from launcher.flow.renting import choose
 from launcher.flow.services import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import VastAccount
+from launcher.providers.vast.credentials import VastAccount
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fake_outputs import FakeOutputStore, FakePacker

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from launcher.core.errors import KeyNotAttachedError
-from launcher.providers.vast.api import VastAccount, VastApi
+from launcher.providers.vast.api import VastApi
+from launcher.providers.vast.credentials import VastAccount
 from launcher.providers.vast.instance_row import InstanceRow
 from launcher.providers.vast.key_access import VARIABLE, KeyAccess
 from launcher.providers.vast.limits import FileBook, Limiter

@@ -15,7 +15,7 @@ from launcher.core import Instance
 from launcher.core.errors import NoOfferError, StorageError
 from launcher.decisions.policy import RENT_TRIES
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import VastAccount
+from launcher.providers.vast.credentials import VastAccount
 from launcher.providers.vast.limits import LIMITS, FileBook, Limiter
 from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine

@@ -21,7 +21,7 @@ from launcher.flow.drive import begin
 from launcher.flow.services import Services
 from launcher.ledger.sqlite import SqliteLedger
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import VastAccount
+from launcher.providers.vast.credentials import VastAccount
 from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator

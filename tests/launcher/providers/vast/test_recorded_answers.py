@@ -17,7 +17,7 @@ import pytest
 from launcher.core import Offer, RentalOrder
 from launcher.core.errors import ProviderError, VastrunError
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.api import VastAccount
+from launcher.providers.vast.credentials import VastAccount
 from launcher.providers.vast.refusals import Answer, error_of
 from launcher.providers.vast.rows import charge_of
 from tests.contract.markets import LEASE
