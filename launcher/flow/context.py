@@ -14,19 +14,18 @@ from launcher.core.job import JobSpec
 from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.gang import priced_together, total_usd
-from launcher.decisions.lease_left import LEFT_TO_LEASE, is_left, lease_left
 from launcher.flow.gang import Gang
 from launcher.flow.ghosts import GhostRows, is_absent
 from launcher.flow.guarded import GuardedRemote
 from launcher.flow.machines import machines_of
 from launcher.flow.notifications import Notifications
 from launcher.flow.phase_end import OverError, PhaseEnd
+from launcher.flow.progress_display import SHOWN_EACH_S, ProgressDisplay
 from launcher.flow.services import Services
 
 _LOOK_AGAIN_S = 2.0
 _LOOK_AGAIN_AT_ONCE_S = 0.2
 """Where the provider's list is never late."""
-_SHOWN_EACH_S = 1.0
 _HEARS_EACH_S = 0.1
 """Between two looks at what the user asks for in the ledger."""
 _FOR_NOTHING = (Phase.BOOT, Phase.SHIP)
@@ -55,8 +54,7 @@ class RunContext:
         self._remote: GuardedRemote | None = None
         self._connected: GuardedRemote | None = None
         """The shell that was opened last: the guard breaks its connection."""
-        self._progress_in = (run.phase, Progress())
-        self._shown = (run.phase, -math.inf)
+        self._progress = ProgressDisplay(services.screen)
         self._elsewhere = (UserRequest.NONE, -math.inf)
         """What was asked of the run in the ledger, and when that was read."""
         self._told_of_room_in: Phase | None = None
@@ -65,7 +63,7 @@ class RunContext:
         self._reported_ghosts: set[str] = set()
         self._held_at = 0.0
         self.gang = Gang(run, spec.nodes, services.ledger, self.now, least=spec.least_nodes)
-        self._notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
+        self.notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
         self.arrive()
 
     @property
@@ -83,18 +81,7 @@ class RunContext:
         self.run = replace(self.run, **changes)
         self.hold()
         self.services.ledger.save(self.run, who=self.services.who)
-        self._notifications.tell(self.run, self.spent_usd)
-
-    def note_out_of_reach(self, error: VastrunError) -> None:
-        """Tell the user that the run's machine is left to its lease, which alone can end it now."""
-        lease = lease_left(self.run, self.spec, self.now())
-        if lease is None:
-            return
-        with suppress(StorageError):
-            event = self.mention(f"{error}; machine {self.run.instance_id} is left to its lease")
-            if not is_left(self.services.ledger.events(self.run.id)):
-                self.services.ledger.tell(replace(event, told=LEFT_TO_LEASE))
-        self._notifications.report_out_of_reach(self.run, self.spent_usd(self.now()), lease)
+        self.notifications.tell(self.run, self.spent_usd)
 
     def hold(self) -> None:
         """Note that this launcher drives the run for a while longer. Raises HeldError.
@@ -214,16 +201,10 @@ class RunContext:
 
         Without `progress` it does nothing right after the last time: a box is asked many things a second.
         """
-        phase_shown, shown_at = self._shown
-        if progress is not None:
-            self._progress_in = (self.run.phase, progress)
-        elif phase_shown is self.run.phase and 0 <= self.now() - shown_at < _SHOWN_EACH_S / 2:
-            return
-        self._shown = (self.run.phase, self.now())
-        phase, progress = self._progress_in
-        known = progress if phase is self.run.phase else Progress()
-        shown = priced_together(self.run, self.gang.others())
-        self.services.screen.progress(shown, known, usd=self.spent_usd(self.now()))
+        now = self.now()
+        if self._progress.is_due(self.run.phase, progress, now):
+            shown = priced_together(self.run, self.gang.others())
+            self._progress.show(shown, progress, self.spent_usd(now), now)
 
     def spent_usd(self, now: float) -> float:
         """Return the dollars that the run cost so far, with all of its nodes."""
@@ -231,7 +212,7 @@ class RunContext:
 
     def wait(self, seconds: float) -> None:
         """Let time pass, on the screen too, and keep the lock. Ends early when the user wants something."""
-        slices = max(1, math.ceil(seconds / _SHOWN_EACH_S))
+        slices = max(1, math.ceil(seconds / SHOWN_EACH_S))
         slice_s = max(0.0, seconds) / slices
         for _ in range(slices):
             began = self.now()
@@ -243,7 +224,7 @@ class RunContext:
         # Not each time: to hold the run is a write that waits for the disk.
         if self.now() - self._held_at > policy.HOLD_S / 10:
             self.hold()
-        self._notifications.tell(self.run, self.spent_usd)
+        self.notifications.tell(self.run, self.spent_usd)
 
     def now(self) -> float:
         """Return the time, in epoch seconds."""

@@ -27,7 +27,7 @@ from launcher.decisions.gang import named
 from launcher.flow.context import RunContext
 from launcher.flow.lease_end import lost_end
 from launcher.flow.phase_end import OverError, PhaseEnd, taken_back
-from launcher.flow.refused import RefusalTimer, identify
+from launcher.flow.refused import RefusalTimer, identify, report_out_of_reach
 from launcher.flow.services import Services
 from launcher.flow.steps import STEPS
 from launcher.flow.together import first_cause
@@ -147,7 +147,7 @@ def drive(run: Run, spec: JobSpec, services: Services) -> Run:
         with services.guard(context.look_at_limits):
             _drive_on(context)
     except OutOfReachError as error:
-        context.note_out_of_reach(error)
+        report_out_of_reach(context, error)
         raise
     finally:
         context.hang_up()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 
 from launcher.core import Phase, bills
-from launcher.core.errors import AuthError, BusyError, OutOfReachError, ProviderError
+from launcher.core.errors import AuthError, BusyError, OutOfReachError, ProviderError, StorageError
 from launcher.decisions import policy
+from launcher.decisions.lease_left import LEFT_TO_LEASE, is_left, lease_left
 from launcher.flow.context import RunContext
 
 _PAUSE_S = 15.0
@@ -42,6 +44,19 @@ def identify(context: RunContext) -> None:
     # The next row has it: a disk that is full is the business of the step that comes.
     context.run = replace(bills.by_clock(run, who.clock_ahead_s), account=who.account)
     context.arrive()
+
+
+def report_out_of_reach(context: RunContext, error: OutOfReachError) -> None:
+    """Tell the user that the run's machine is left to its lease, which alone can end it now."""
+    run, services = context.run, context.services
+    lease = lease_left(run, context.spec, context.now())
+    if lease is None:
+        return
+    with suppress(StorageError):
+        event = context.mention(f"{error}; machine {run.instance_id} is left to its lease")
+        if not is_left(services.ledger.events(run.id)):
+            services.ledger.tell(replace(event, told=LEFT_TO_LEASE))
+    context.notifications.report_out_of_reach(run, context.spent_usd(context.now()), lease)
 
 
 class RefusalTimer:
