@@ -20,6 +20,7 @@ VastrunError
     │   ├── IncompleteListError  some rows of a list of machines cannot be read
     │   ├── BusyError     the provider wants fewer calls: waited for, no run fails of it
     │   ├── NoBoxError    the machine answers and has no box: its onstart script did not run, or not yet
+    │   ├── KeyNotAttachedError  the provider refused to attach the run's key, which the machine rejects
     │   └── HostKeyError  something else answers in its place
     ├── BoxError        the box says what no honest box says, or too much of it
     ├── UnexplainedError  the machine does not start, and its provider does not say why

@@ -67,7 +67,7 @@ def test_a_machine_that_printed_too_much_is_read_again_by_a_new_command(
 ) -> None:
     (machine.box / "note").write_bytes(b"short")
     shell = noisy(
-        "[ -e printed ] || { touch printed 2>/dev/null || : >printed; head -c 2000000 /dev/zero >&2; }"
+        "[ -e printed ] || { touch printed 2>/dev/null || : >printed; head -c 20000000 /dev/zero >&2; }"
     )
     with pytest.raises(BoxError):
         shell.read("note")

@@ -96,7 +96,8 @@ def test_a_recorded_create_is_a_machine_or_none(name: str, tmp_path: Path) -> No
     answers = {
         "GET .*/users/current": RICH,
         "PUT .*/asks/": recorded,
-        "GET .*/instances/": row_of(machine_id),
+        r"GET .*/instances/\d": row_of(machine_id),
+        "GET .*/instances/": RecordedAnswer(body={"instances": [], "total_instances": 0}),
     }
     with answering(tmp_path, answers) as provider:
         if recorded.error is None:

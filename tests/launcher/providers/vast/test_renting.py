@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.core import Instance
 from launcher.core.errors import NoOfferError, ProviderError, UncertainError, VastrunError
 from launcher.decisions.offer_check import rented_otherwise
 from launcher.providers.vast import VastProvider
@@ -97,13 +98,20 @@ def test_without_a_clear_answer_it_asks_once_and_says_so(
     assert len(provider.instances()) == left
 
 
+def rented_by_another(vast: VastEmulator, provider: VastProvider, label: str) -> Instance:
+    """Another machine of the account, with that label."""
+    machine = provider.rent(order(provider))
+    next(iter(vast.instances)).label = label
+    return machine
+
+
 @pytest.mark.parametrize("label", ["vastrun-other-run-0001", "theirs", LABEL, ""])
 @pytest.mark.parametrize("fault", ["create_names_other", "refusal_names_other"])
 @pytest.mark.parametrize("unseen", ["", "list_instances", "show_instance"])
 def test_an_answer_with_the_id_of_another_machine_leaves_that_machine_alone(
     vast: VastEmulator, provider: VastProvider, fault: str, label: str, unseen: str
 ) -> None:
-    other = provider.rent(order(provider, label=label))
+    other = rented_by_another(vast, provider, label)
     if unseen:
         vast.faults.add("server_error", endpoint=unseen, times=3)
     vast.faults.add(fault)
@@ -132,7 +140,7 @@ def test_another_machine_that_the_list_before_lacked_is_told_by_its_label(
 def test_another_machine_without_a_label_is_told_by_its_host(
     vast: VastEmulator, provider: VastProvider
 ) -> None:
-    other = provider.rent(order(provider, label=""))
+    other = rented_by_another(vast, provider, "")
     vast.faults.add("hidden_row", seconds=3600.0)
     vast.faults.add("refusal_names_other")
     with pytest.raises(UncertainError, match=f"its machine {other.host} instead of"):
