@@ -1,4 +1,4 @@
-# One word each: quickstart, test, integration, slow, lint, check, pythons, torch, versions, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, stress, frameworks, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, integration, slow, lint, check, pythons, torch, versions, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, stress, mutants, frameworks, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -17,7 +17,7 @@ GPU_PYTHON = $(if $(filter file default,$(origin PYTHON)),$(firstword $(wildcard
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test integration slow lint check pythons torch versions wheel image messages schemas docs format bench gpu proof chaos stress frameworks fuzz clean
+.PHONY: help quickstart test integration slow lint check pythons torch versions wheel image messages schemas docs format bench gpu proof chaos stress mutants frameworks fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -93,6 +93,9 @@ chaos: $(STAMPS)/dev ## RUNS runs (40), or BATCHES, with troubles by SEED (0) on
 stress: $(STAMPS)/dev ## Run TESTS (those that wait for something) TIMES (30) times beside LOAD (4) busy processes
 	@TIMES=$(or $(TIMES),30) LOAD=$(or $(LOAD),4) tests/stress.sh $(or $(TESTS),tests/launcher/ssh \
 		tests/trainer/supervision tests/trainer/telemetry tests/launcher/api tests/e2e)
+
+mutants: $(STAMPS)/dev ## Draw N (60) small faults in the code by SEED (0), and print which of them no test notices
+	$(BIN)/python -m benchmarks.mutants --number $(or $(N),60) --seed $(SEED) --jobs $(or $(PARALLEL),2) $(FOLDERS)
 
 frameworks: $(STAMPS)/frameworks ## Train the programs of examples/ RUNS (10) times each, with machines destroyed by SEED (0) on an emulated Vast
 	$(VENV)-frameworks/bin/python -m benchmarks chaos --frameworks --seed $(SEED) --parallel $(or $(PARALLEL),4) \

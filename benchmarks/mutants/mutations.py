@@ -85,7 +85,7 @@ def _mutants(node: ast.expr) -> Iterator[ast.expr]:
     match node:
         case ast.Compare():
             yield from _compared_otherwise(node)
-        case ast.BinOp(left=left, op=op, right=right) | ast.AugAssign(target=left, op=op, value=right):
+        case ast.BinOp(left=left, op=op, right=right):
             if type(op) in _SWAPS and not (_is_sequence(left) or _is_sequence(right)):
                 yield ast.BinOp(left=left, op=_SWAPS[type(op)](), right=right)  # type: ignore[arg-type]
         case ast.BoolOp(op=op, values=values):
