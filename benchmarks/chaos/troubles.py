@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from launcher.core import Cause
 from tests.emulators.dead_ends import DEAD_ENDS
-from tests.emulators.faults import FAULTS, REQUEST
+from tests.emulators.faults import FAULTS, REQUEST, VOLUME
 from tests.hostile.deceits import DECEITS, Deceit
 
 LAUNCHER, PAUSE, BOX, CLOCK, CUT, FAULT = "launcher", "pause", "box", "clock", "cut", "fault"
@@ -55,10 +55,6 @@ LEFT_OUT: Mapping[str, str] = {
     "start_refused": "no machine that was stopped is started again",
     "exited_lag": "no machine that was stopped is started again",
     "cuda_alone": "no job here names a CUDA version",
-    "volume_unlisted": "no job here has a volume",
-    "volume_gone": "no job here has a volume",
-    "volume_busy": "no job here has a volume",
-    "volume_refused": "no job here has a volume",
 }
 """Faults that a run of some seconds does not meet. `tests/e2e/test_vast_faults.py` has them."""
 
@@ -72,6 +68,9 @@ _UNGUARDED = {
 GUARDED = tuple(name for name in SURVIVED if name not in _UNGUARDED)
 """Those after which the machine starts, so that its lease can end it."""
 
+OF_VOLUMES = tuple(name for name, (where, _) in FAULTS.items() if where == VOLUME)
+"""Only a job with a data volume meets them."""
+
 RECORDED = (
     *("ports_list", "port_null", "port_empty", "odd_columns", "listed_loading"),
     *("row_in_list", "rows_in_object"),
@@ -80,8 +79,9 @@ RECORDED = (
     *("daemon_log_image", "daemon_log_host", "daemon_log_noise", "daemon_log_late"),
     *("key_modes_wrong", "key_owner", "attach_refused", "attach_denied", "attach_lost"),
     *("search_capped", "names_underscored", "odd_offers"),
+    *("volume_unlisted", "volume_gone", "volume_busy", "volume_refused"),
 )
-"""Faults that others recorded on the live service: every second run meets one, in turn."""
+"""Faults that others recorded on the live service, and of volumes: every second run meets one, in turn."""
 
 LASTING = frozenset(
     {

@@ -12,7 +12,7 @@ SHOWN_EACH_S = 1.0
 
 
 class ProgressDisplay:
-    """What of a run's progress the screen shows."""
+    """The progress of one run, as the screen shows it."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen

@@ -14,13 +14,13 @@ _MAX_CHARACTERS = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class KillCount:
-    """How many processes the kernel had killed for lack of memory, and since which boot it counts."""
+    """The number of processes that the kernel killed for lack of memory, since a boot."""
 
     boot: str
     computer: int
     """On the whole computer."""
     cgroup: str
-    """Where the process is accounted, below the root of the control groups; empty: that is not known."""
+    """Control group of the process, below their root; empty: that is not known."""
     in_cgroup: int
     """The same count of that group."""
 
@@ -32,7 +32,7 @@ def kill_count(proc: Path = PROC, cgroups: Path = CGROUPS) -> KillCount | None:
 
 
 def killed_since(before: KillCount, proc: Path = PROC, cgroups: Path = CGROUPS) -> bool:
-    """Tell whether a process was killed since, in the same control group where that can still be told."""
+    """Return whether a process was killed since, in the same control group where that is known."""
     now = _count(proc, cgroups, before.cgroup)
     if now is None or now.boot != before.boot:
         return False

@@ -15,7 +15,7 @@ SERVER = "https://console.vast.ai"
 
 @dataclass(frozen=True, kw_only=True)
 class VastAccount:
-    """Whose machines, and where."""
+    """An API key, and the server that it is for."""
 
     key: str = field(repr=False)
     server: str = SERVER
