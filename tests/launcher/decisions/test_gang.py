@@ -16,6 +16,7 @@ from launcher.decisions.gang import (
     may_rent,
     named,
     needed,
+    network_of,
     priced_together,
 )
 from launcher.decisions.host_history import blames_host
@@ -44,6 +45,17 @@ def test_a_node_rents_once_all_are_planned_and_those_before_it_have_their_machin
     assert not may_rent(node(0), [node(1, Phase.PLAN)])
     assert not may_rent(node(1), [node(0), node(2)])
     assert may_rent(node(1), [node(0, Phase.BOOT), node(2)])
+
+
+def test_a_node_joins_the_network_of_the_first_node_before_it_that_has_an_offer() -> None:
+    (offer, *_) = FakeProvider(FakeClock()).search(train_job())
+    planned = [replace(node(n), offer=replace(offer, network=f"net-{n}")) for n in range(3)]
+    assert network_of(node(2), planned[:2]) == "net-0"
+    assert network_of(node(2), [planned[1], planned[0]]) == "net-0"
+    assert network_of(node(2), [node(0), planned[1]]) == "net-1"
+    assert network_of(node(1), [planned[2], node(0)]) == ""
+    assert network_of(node(0), planned[1:]) == ""
+    assert network_of(node(1), [replace(node(0), offer=offer)]) == offer.network == ""
 
 
 def test_a_phase_is_reached_in_it_and_beyond() -> None:

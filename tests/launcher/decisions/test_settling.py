@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Charge, Cost, Phase, Rental, Run
+from launcher.core import Charge, Cost, Meter, Phase, Rental, Run
 from launcher.core.bills import WATCHED_S, cost_of, counted_of, held_usd, with_machine
 from launcher.decisions.reconciling import SETTLES_S, bill_of, reconciled
 from launcher.decisions.settling import ASKED_FOR_S, charged_cost, is_due, settled
@@ -43,6 +43,13 @@ def test_less_than_can_be_explained_is_not_believed() -> None:
     assert cost(charge(0.0)) is None
     assert cost(charge(-1.0), about=run(hours=0.01)) is None
     assert cost() is None
+
+
+def test_a_bill_of_nothing_is_not_whole_whatever_was_counted() -> None:
+    idle = run(usd_per_hour=0.0, meter=Meter())
+    assert counted_of(idle, LATER).usd == 0
+    assert cost(charge(0.0), about=idle) is None
+    assert cost(charge(0.01), about=idle) is not None
 
 
 def test_a_bill_is_settled_only_so_long_after_the_end_of_every_machine() -> None:

@@ -312,3 +312,17 @@ def test_a_launcher_that_finds_its_machine_ready_does_not_note_when_it_became_so
     world.pass_time(600.0)
     run = world.resume()
     assert (run.cause, run.boot_s) == (None, None)
+
+
+def test_the_row_has_the_offer_before_the_machine_is_asked_for(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="provider.rent", nth=1, moment="before", trouble="killed"))
+    began = world.clock.now()
+    with pytest.raises(Killed):
+        world.launch()
+    run = world.run()
+    assert run.offer is not None
+    assert (run.usd_per_hour, run.host, run.image) == (PRICE, run.offer.host, run.offer.image or "")
+    assert run.rented_at is not None
+    assert began <= run.rented_at <= world.clock.now()
+    assert run.meter.extras == run.offer.extras

@@ -192,6 +192,16 @@ def test_nodes_that_train_apart_go_on_without_one_that_was_lost(
     check_nothing_leaked(world)
 
 
+def test_a_node_whose_supervisor_did_not_hear_of_a_loss_is_stopped_by_its_launcher_once(
+    tmp_path: Path,
+) -> None:
+    world = GangWorld(tmp_path, market=ApartMarket, train=apart(2))
+    world.at(10.0, lambda: world.market.lose(1))
+    world.launch()
+    stopping = "stopping: another node of the run has failed"
+    assert world.told.count(stopping) == 1, world.told
+
+
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("at_s", [10.0, 2.0], ids=["while they train", "while they boot"])
 def test_of_two_nodes_that_are_lost_the_first_one_is_named(first: int, at_s: float, tmp_path: Path) -> None:

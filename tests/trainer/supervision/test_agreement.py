@@ -147,6 +147,13 @@ def test_where_a_node_has_no_gpu_left_the_nodes_are_named() -> None:
     assert found == NoRestart(why="0 GPU(s) answer, too few for this job's 4 ranks on each node")
 
 
+@pytest.mark.parametrize(("nodes", "where"), [(1, ""), (2, " on each node"), (3, " on each node")])
+def test_each_node_is_named_only_where_a_job_has_several(nodes: int, where: str) -> None:
+    job = training(ranks=4, gpus=4, nodes=nodes)
+    found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), ())
+    assert found == NoRestart(why=f"0 GPU(s) answer, too few for this job's 4 ranks{where}")
+
+
 def test_ranks_begin_as_the_job_says_or_as_those_did_that_their_node_joins(sides: list[Peers]) -> None:
     assert first_start(training(), sides[1]) == Start(world_size=2)
     start = Start(number=3, world_size=1, micro_batch=4, gpus=("GPU-of-node-0",))

@@ -109,6 +109,15 @@ def test_without_a_final_record_the_last_metrics_give_the_loss(box: TrainingBox)
     assert (outcome.last_loss, outcome.loss_finite) == (0.8, True)
 
 
+@pytest.mark.parametrize(("after", "loss"), [(10_000, 0.7), (20_000, None)])
+def test_only_the_last_16_kib_of_the_metrics_are_read_for_the_loss(
+    box: TrainingBox, after: int, loss: float | None
+) -> None:
+    (box.path / layout.FINAL).unlink()
+    (box.path / layout.METRICS).write_text('{"step": 1, "loss": 0.7}\n' + '{"step": 2}\n' * (after // 12))
+    assert box.outcome().last_loss == loss
+
+
 def test_the_rank_that_did_the_fewest_steps_counts(box: TrainingBox) -> None:
     box.write(f"{layout.RANKS}/rank-1.json", {"reason": "finished", "step": 19})
     assert box.outcome().steps_done == 19

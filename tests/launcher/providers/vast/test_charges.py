@@ -123,6 +123,13 @@ def test_a_row_that_two_pages_show_is_charged_once() -> None:
     assert [charge.instance_id for charge in charges_of(api, 0.0, 1.0)] == ["7", "7", "", ""]
 
 
+def test_a_day_before_and_a_day_after_are_asked_for_too() -> None:
+    asked: list[tuple[float, float]] = []
+    api = cast("VastApi", SimpleNamespace(charges=lambda since, until: asked.append((since, until)) or []))
+    assert charges_of(api, 5_000_000.0, 5_003_600.0) == []
+    assert asked == [(5_000_000.0 - 24 * HOUR_S, 5_003_600.0 + 24 * HOUR_S)]
+
+
 def test_a_key_that_may_not_read_bills_is_told_so(vast: VastEmulator, tmp_path: Path) -> None:
     permissions = {"api": {category: {} for category in NEEDED if category != "billing_read"}}
     key = vast.account.add_key("launcher", permissions=permissions).key
