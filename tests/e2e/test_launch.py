@@ -204,7 +204,7 @@ def test_at_a_terminal_ctrl_c_asks_and_a_run_that_stops_brings_its_outputs(
 def test_at_a_terminal_a_run_is_one_view_that_a_question_interrupts(terminal: Terminal) -> None:
     with lingering(terminal, columns=80, view=()) as launch:
         launch.shows("rent · boot")
-        launch.shows("rank0 step 9 ")
+        launch.shows("rank0 step ")  # any: a busy launcher shows the last lines of many
         launch.press(CTRL_C)
         launch.shows("Press s, d or c")
         launch.press("s")
