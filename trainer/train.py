@@ -15,7 +15,6 @@ from trainer.distributed.exit import RankExit
 from trainer.distributed.rank import Rank, read_job
 from trainer.distributed.signals import StopSignal
 from trainer.heartbeat import Heartbeat
-from trainer.telemetry.host_memory import keep_freed_memory, move_to_large_pages
 
 
 def main() -> None:
@@ -30,14 +29,11 @@ def main() -> None:
         rank_exit.asked = lambda: stop.asked
         job = read_job(rank.box)
 
-        keep_freed_memory()
         # What is imported stays: to look through it for garbage takes half a second each time.
         gc.disable()
         from trainer.loop import train
 
         gc.freeze()
-        if not job.gpus:
-            move_to_large_pages()
         assert job.train is not None, "job.json has no `train` section"
         rank_exit.reason = train(rank, job, job.train, heart, stop)
 

@@ -50,7 +50,7 @@ def defaults(job: Job, start: Start, inherited: Mapping[str, str]) -> dict[str, 
         # How long NCCL's watchdog may stand still before it aborts the rank. The supervisor comes first: it
         # knows what the rank was about, and that compiling and saving take longer than a step.
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(math.ceil(max(job.stall_s, job.start_s)) + _AFTER_US_S),
-        **_allocator(job, inherited),
+        **_allocator(job),
         **_deterministic(job),
         # Torch's launcher asks in the agent whether there is a GPU. Without this it initialises the CUDA
         # driver there, which the agent does not need, and which its forks could not use.
@@ -72,19 +72,11 @@ def _wandb(job: Job) -> dict[str, str]:
     return {"WANDB_RUN_GROUP": job.batch.name, "WANDB_TAGS": job.batch.tag, "WANDB_NAME": name}
 
 
-def _allocator(job: Job, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Let the onboard trainer's memory come in large pieces.
-
-    On GPUs, what is free in pieces is then used as a whole: larger micro-batches fit. On a CPU, pages of
-    2 MiB instead of 4 KiB take up to 3 % off a step; glibc reads it from the environment of a new process.
-    """
-    if job.train is None:
+def _allocator(job: Job) -> dict[str, str]:
+    """Use free GPU memory that lies in pieces as a whole, so that larger micro-batches fit."""
+    if job.train is None or not job.gpus or "PYTORCH_CUDA_ALLOC_CONF" in job.env:
         return {}
-    if job.gpus:
-        older = "PYTORCH_CUDA_ALLOC_CONF" in job.env
-        return {} if older else {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    # An image that sets others has a reason, such as a library that needs room for its static variables.
-    return {} if "GLIBC_TUNABLES" in inherited else {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    return {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 
 
 def _deterministic(job: Job) -> dict[str, str]:

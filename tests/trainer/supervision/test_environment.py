@@ -45,18 +45,6 @@ def test_the_memory_of_gpus_grows_in_one_piece_unless_the_job_says_otherwise() -
         assert "PYTORCH_ALLOC_CONF" not in rank_environment(other, START, BOX, {})
 
 
-def test_a_training_on_cpus_has_its_memory_in_large_pages_unless_somebody_set_how() -> None:
-    on_cpus = {"train": {"steps": 5}, "command": None, "gpus": 0}
-    name, pages = "GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"
-    assert rank_environment(job(**on_cpus), START, BOX, {})[name] == pages
-    for other in (job(gpus=0), job(**{**on_cpus, "gpus": 2})):
-        assert name not in rank_environment(other, START, BOX, {})
-    image = {name: "glibc.rtld.optional_static_tls=2048"}
-    assert rank_environment(job(**on_cpus), START, BOX, image)[name] == image[name]
-    own = job(**on_cpus, env={name: "glibc.malloc.hugetlb=0"})
-    assert rank_environment(own, START, BOX, {})[name] == own.env[name]
-
-
 def test_the_agent_asks_nvml_for_gpus_and_leaves_the_cuda_driver_alone() -> None:
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
     assert rank_environment(job(gpus=2), START, BOX, {})[name] == "1"
