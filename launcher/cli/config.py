@@ -11,7 +11,6 @@ from click.core import ParameterSource
 from launcher.cli.options import json_option
 from launcher.cli.output import say, show
 from launcher.commands.settings import budgets_of, set_value, unset_value
-from launcher.config.editing import Edited
 from launcher.config.settings_file import KEYS, value_of
 from launcher.core.errors import UsageError
 from launcher.ui.render.settings import SettingsView, settings_document, settings_text
@@ -60,7 +59,8 @@ def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
 @click.pass_obj
 def set_command(wiring: Wiring, key: str, value: str) -> None:
     """Write one setting into your config file; its comments stay."""
-    _tell(wiring, set_value(_file(wiring), key, value), f"{key} is {value}")
+    set_value(_file(wiring), key, value)
+    _tell(wiring, f"{key} is {value}")
 
 
 @command.command("unset")
@@ -68,7 +68,8 @@ def set_command(wiring: Wiring, key: str, value: str) -> None:
 @click.pass_obj
 def unset_command(wiring: Wiring, key: str) -> None:
     """Take one setting out of your config file; its comments stay."""
-    _tell(wiring, unset_value(_file(wiring), key), f"{key} is not set any more")
+    unset_value(_file(wiring), key)
+    _tell(wiring, f"{key} is not set any more")
 
 
 @command.command("path")
@@ -83,9 +84,7 @@ def _file(wiring: Wiring) -> Path:
     return wiring.config_file
 
 
-def _tell(wiring: Wiring, edited: Edited, what: str) -> None:
+def _tell(wiring: Wiring, what: str) -> None:
     say(f"{what} in {_file(wiring)}", err=True)
-    if edited.is_rewritten:
-        say("note: the file was written anew: its comments are lost", err=True)
     for fault in wiring.settings().faults:
         say(f"note: {fault}", err=True)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from launcher.core.batch import Budget
 from launcher.core.errors import BudgetError, ConfigFileError, StorageError, UsageError
@@ -17,9 +16,6 @@ from launcher.core.settings import BudgetSettings, LoadedSettings, Settings
 from launcher.decisions.budgets import refusal
 from launcher.ports import Ledger
 from launcher.providers import PROVIDERS
-
-if TYPE_CHECKING:
-    from launcher.config.editing import Edited
 
 _MODE = 0o644
 MONTH, EVER = "budget.month_usd", "budget.usd"
@@ -71,25 +67,24 @@ def refusals_of(ledger: Ledger, budgets: Sequence[Budget], usd: float) -> tuple[
     return tuple(error for error in found if error is not None)
 
 
-def set_value(file: Path, key: str, value: str) -> Edited:
+def set_value(file: Path, key: str, value: str) -> None:
     """Write the value into the config file. Raises UsageError for a wrong key or value, StorageError."""
-    from launcher.config.editing import with_value
+    from launcher.config.editing import with_value  # slow to import: ruamel.yaml
     from launcher.config.settings_file import load_settings, value_of
     from launcher.config.source import SyntaxFault
 
     value_of(Settings(), key)
     try:
-        alone = with_value("", key, key, value).text
+        alone = with_value("", key, key, value)
         if faults := load_settings(alone, key, tuple(PROVIDERS)).faults:
             raise UsageError(faults[0].partition(": ")[2])
         edited = with_value(_text(file), str(file), key, value)
     except SyntaxFault as error:
         raise ConfigFileError((str(error.fault),)) from error
-    _write(file, edited.text)
-    return edited
+    _write(file, edited)
 
 
-def unset_value(file: Path, key: str) -> Edited:
+def unset_value(file: Path, key: str) -> None:
     """Take the value out of the config file. Raises UsageError where it is not set, StorageError."""
     from launcher.config.editing import without_value
     from launcher.config.settings_file import value_of
@@ -102,8 +97,7 @@ def unset_value(file: Path, key: str) -> Edited:
         raise ConfigFileError((str(error.fault),)) from error
     except KeyError:
         raise UsageError(f"{key}: {file} does not set it", hint="vastrun config") from None
-    _write(file, edited.text)
-    return edited
+    _write(file, edited)
 
 
 def _text(file: Path) -> str:

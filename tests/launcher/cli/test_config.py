@@ -87,10 +87,14 @@ def test_values_are_set_shown_with_their_lines_and_taken_out_again(terminal: Ter
     assert (terminal.folder / "config.yaml").read_text() == "# mine\nprovider: vast\n"
 
 
-def test_a_file_whose_comments_could_not_be_kept_says_so(terminal: Terminal) -> None:
-    says(terminal, "---\nprovider: vast # mine\n...\n")
+def test_a_file_that_cannot_be_edited_is_left_as_it_is(terminal: Terminal) -> None:
+    twice = "provider: vast # mine\nprovider: local\n"
+    says(terminal, twice)
     done = terminal.type("config", "set", "budget.usd", "3")
-    assert "note: the file was written anew: its comments are lost" in done.stderr
+    assert done.exit_code == 2
+    assert 'config.yaml:1: found duplicate key "provider"' in done.stderr
+    assert "edit it by hand" in done.stderr
+    assert (terminal.folder / "config.yaml").read_text() == twice
 
 
 def test_path_prints_where_the_file_is(terminal: Terminal) -> None:
