@@ -7,7 +7,6 @@ import functools
 import logging
 import secrets
 import shlex
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from launcher.core.errors import HostKeyError, StorageError, UnreachableError
 from launcher.ssh.hosts import Address, KnownHosts
 from launcher.ssh.keys import KeyPair
 from launcher.ssh.session import BrokenError, Check, SshSession
+from launcher.ssh.tcp import PendingSocket
 
 if TYPE_CHECKING:
     from paramiko import Channel, PKey, Transport
 
 _KEEP_ALIVE_S = 10
-_UNACKNOWLEDGED_MS = 30_000
 _SILENT = logging.NullHandler()
 """Without one, paramiko's complaints about broken lines go to the terminal."""
 
@@ -69,7 +68,7 @@ class Connection:
     def __init__(self, login: Login) -> None:
         self._login = login
         self._transport: Transport | None = None
-        self._dialing: Transport | None = None
+        self._dialing: PendingSocket | Transport | None = None
         """On its way in: neither checked nor let in yet."""
         self.address: Address | None = None
         """The one that answered last."""
@@ -92,9 +91,9 @@ class Connection:
 
     def abort(self) -> None:
         """Break the connection, from another thread: what waits for the machine raises soon."""
-        for transport in (self._dialing, self._transport):
-            if transport is not None:
-                transport.close()
+        for one in (self._dialing, self._transport):
+            if one is not None:
+                one.close()
 
     def drop(self) -> None:
         """Close the connection; the next command gets a new one."""
@@ -138,7 +137,8 @@ class Connection:
         logging.getLogger("paramiko").addHandler(_SILENT)
         limit_s = self._login.timeouts.connect_s
         with _in_words(limit_s), contextlib.ExitStack() as until_open:
-            transport = paramiko.Transport(_plugged(address, limit_s))
+            self._dialing = pending = PendingSocket(address, limit_s)
+            transport = paramiko.Transport(pending.wait(self.check))
             # Also on Ctrl-C: the socket and the transport's thread would stay.
             until_open.callback(transport.close)
             self._dialing = transport
@@ -199,14 +199,6 @@ def _loaded(pair: KeyPair) -> PKey:
         raise UnreachableError("the run's SSH key was deleted when its machine was destroyed") from error
     except (OSError, paramiko.SSHException) as error:
         raise StorageError(f"the run's SSH key cannot be read: {path}") from error
-
-
-def _plugged(address: Address, limit_s: float) -> socket.socket:
-    plug = socket.create_connection(address, timeout=limit_s)
-    plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
-    return plug
 
 
 @contextlib.contextmanager

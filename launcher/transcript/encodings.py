@@ -15,6 +15,9 @@ _LINE_BREAK = re.compile(r"[\r\n]|\\[rn]")
 _LAYOUT = re.compile(r"(?:\\[rnt]|[\s\"'\\])")
 """Characters that are left out where a wrapped text is compared: breaks of lines, indents, quotes."""
 _BETWEEN_BYTES = r"(?:[\s:,%-]|\\{1,2}x|0x)*"
+_BETWEEN = re.compile(r"[\s:,%-]|\\{1,2}x|0x")
+_MIN_BEGIN = 4
+"""Characters at the end of a text that are taken for the begin of a secret."""
 _HEX_BYTES, _MIN_HEX_BYTES = 32, 6
 """Bytes that are looked for as hex in one piece."""
 
@@ -61,11 +64,26 @@ def replace_wrapped(text: str, forms: Iterable[str], replacement: str) -> str:
     return text
 
 
-def _text_places(text: str) -> list[int]:
+def unfinished_at(text: str, forms: Iterable[str], hex_forms: Iterable[str]) -> int:
+    """Return the place where the end of the text may begin one of the forms; else the text's length."""
+    first = len(text)
+    for layout, searched in ((_LAYOUT, forms), (_BETWEEN, hex_forms)):
+        places = _text_places(text, layout)
+        bare = "".join(text[place] for place in places)
+        bare = bare.lower() if layout is _BETWEEN else bare
+        for form in searched:
+            whole, at = layout.sub("", form), -1
+            while (at := bare.find(whole[:_MIN_BEGIN], at + 1)) >= 0:
+                if whole.startswith(bare[at:]) and whole != bare[at:]:
+                    first = min(first, places[at])
+    return first
+
+
+def _text_places(text: str, layout: re.Pattern[str] = _LAYOUT) -> list[int]:
     """The places of the characters that are no layout."""
     places: list[int] = []
     before = 0
-    for found in _LAYOUT.finditer(text):
+    for found in layout.finditer(text):
         places += range(before, found.start())
         before = found.end()
     return [*places, *range(before, len(text))]

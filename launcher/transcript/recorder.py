@@ -17,7 +17,7 @@ from launcher.gate.manifest import OWNER
 from launcher.outputs.folder import TRANSCRIPT
 from launcher.outputs.store import PAGE_FAULTS
 from launcher.outputs.storing import need_space, write
-from launcher.transcript.plain import Mask, cut, plain
+from launcher.transcript.plain import Mask, StreamMask, cut, plain
 
 MOST_BYTES = 16 << 20
 """Of one transcript, all drives together."""
@@ -58,6 +58,7 @@ class Recorder:
         """
         self._begin: Mapping[str, Any] | None = begin
         self.mask, self.now = mask, now
+        self._log_mask = StreamMask(mask)
         self._folder, self._run_id = folder, run_id
         self._lock = threading.Lock()
         self._lines: list[bytes] = []
@@ -79,10 +80,13 @@ class Recorder:
 
     def log(self, text: str) -> None:
         """Write what is new of the training's log, as it is shown."""
+        self._log(self._log_mask.hide(text))
+
+    def _log(self, text: str) -> None:
         at = self.now()
         self._log_room = min(_LOG_BURST, self._log_room + _LOG_PER_S * max(0.0, at - self._logged_at))
         self._logged_at = at
-        text = cut(self.mask.hide(text), int(self._log_room))
+        text = cut(text, int(self._log_room))
         self._log_room -= len(text)
         if text:
             self._put("log", at, {"text": text}, is_chatter=True)
@@ -104,6 +108,7 @@ class Recorder:
 
     def close(self) -> None:
         """Write the end, with the calls that were only counted."""
+        self._log(self._log_mask.rest())
         if self._begin is None:
             self.note("end", calls=dict(self._counted))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,6 +133,18 @@ def test_a_login_that_is_waited_for_ends_when_it_is_aborted(machine: Machine, ca
     cable.stall()
     shell = machine.shell(cable.address, timeouts=ConnectTimeouts(connect_s=LONGEST_S * 4, stall_s=5))
     assert_ends_when_aborted(shell)
+
+
+def test_a_tcp_connection_that_nobody_accepts_ends_when_it_is_aborted(machine: Machine) -> None:  # noqa: F811
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as open_sockets:
+        for _ in range(8):  # its queue is full then, and further connections wait
+            one = open_sockets.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(server.getsockname())
+        shell = machine.shell(
+            server.getsockname(), timeouts=ConnectTimeouts(connect_s=LONGEST_S * 4, stall_s=5)
+        )
+        assert_ends_when_aborted(shell)
 
 
 def test_a_session_that_is_waited_for_ends_when_it_is_aborted(machine: Machine, cable: Cable) -> None:  # noqa: F811

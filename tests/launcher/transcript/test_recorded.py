@@ -123,6 +123,15 @@ def test_no_secret_is_in_it(tmp_path: Path) -> None:
     assert text.isascii() and "\x1b" not in text
 
 
+def test_no_secret_is_in_it_that_two_parts_of_the_log_hold_together(tmp_path: Path) -> None:
+    terminal = Keeper(tmp_path, Training(says=lambda line: f"{SECRET[:9]}\n   {SECRET[9:]} {line}", beats=4))
+    terminal.launch()
+    lines = lines_of(terminal)
+    logged = "".join(line["text"] for line in of_kind(lines, "log"))
+    assert "<secret>" in logged
+    assert not [half for half in (SECRET[:9], SECRET[9:]) if half in json.dumps(lines)]
+
+
 def test_the_secrets_of_a_job_are_known_by_their_lines() -> None:
     mask = Mask(secrets_in(b"TOKEN='it'\\''s a secret'\nKEY='line one\nline two of it'\n"))
     assert mask.hide("it's a secret; line two of it, then it") == "<secret>; <secret>, then it"
