@@ -47,7 +47,7 @@ from trainer.data.trajectories import TrajectoryTask
 
 class Hanging(TrajectoryTask):
     def batch(self, step, indices):
-        if step == {_FAULT_AT} and os.environ["RANK"] == "1" and os.environ["VASTRUN_ATTEMPT"] == "0":
+        if step == {_FAULT_AT} and os.environ["RANK"] == "1" and os.environ["VASTRUN_RESTART"] == "0":
             threading.Event().wait()
         return super().batch(step, indices)
 

@@ -84,8 +84,6 @@ def expected(kind: Any) -> str:
         return "a section of `name: value` lines"
     if origin is tuple:
         return _list_of(args, limits_of(kind))
-    if inner is bool and words_of(kind):
-        return f"one of {', '.join(words_of(kind))}, true, false"
     limits = limits_of(kind)
     noun = ", or ".join([_NOUNS[inner][0] + _bounds(limits), *words_of(kind)])
     return noun.replace("a ", "a non-empty ", 1) if MinLen(1) in limits else noun

@@ -39,6 +39,6 @@ def run_id_in(label: str) -> str:
 
 
 def ledger_in(label: str) -> str | None:
-    """Return the id of the ledger that the label names; None where it names none, as older labels do."""
+    """Return the id of the ledger that the label names; None where it names none."""
     found = _WITH_LEDGER.fullmatch(label)
     return found[1] if found else None

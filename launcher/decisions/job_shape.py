@@ -61,12 +61,11 @@ OF_TRAIN: Mapping[str, bool] = {
 """Every key of `train:`, and whether a step takes another time with another value of it."""
 
 _USUAL = TrainConfig()
-_OTHERWISE = ("ema", "activation_checkpointing")
-"""Of `ema` only whether there is one counts; older jobs have a boolean for `activation_checkpointing`."""
+# Of `ema` only whether there is one counts.
 _PLAIN = tuple(
     name
     for name, decides in OF_TRAIN.items()
-    if decides and name not in _OTHERWISE and isinstance(getattr(_USUAL, name), str | int | float | None)
+    if decides and name != "ema" and isinstance(getattr(_USUAL, name), str | int | float | None)
 )
 """Those of them that are one value, and count as it is."""
 _IDLE = {name: getattr(_USUAL, name) for name, decides in OF_TRAIN.items() if not decides}

@@ -10,7 +10,7 @@ from launcher.core import BoxStatus, RankStatus
 from launcher.core.errors import BoxError
 from launcher.gate import caps
 from trainer.contract.outcome import ExitCode, Moment, Name, RankNumber, Seconds, Step
-from trainer.contract.records import AtMost, Between, Formerly, RecordError, Text, read_json
+from trainer.contract.records import AtMost, Between, RecordError, Text, read_json
 
 Lease = Literal["armed", "proving", "ending", "dead", "none"]
 
@@ -28,7 +28,7 @@ class _Rank:
     rank: RankNumber
     pid: Annotated[int, Between(0, 2**31)] | None = None
     step: Step | None = None
-    activity: Annotated[Name | None, Formerly("phase")] = None
+    activity: Name | None = None
     age_s: Seconds | None = None
 
 

@@ -49,7 +49,7 @@ class _LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class _AllLeftOut:
-    """The part of a manifest about files that are not downloaded; an older box has none."""
+    """The part of a manifest about files that are not downloaded."""
 
     left_out: Annotated[tuple[_LeftOut, ...], AtMost(100)] = ()
     left_out_count: Annotated[int, Between(0, 10**9)] = 0

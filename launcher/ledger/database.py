@@ -14,20 +14,15 @@ _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
 
-class SqlExecutor(Protocol):
-    """What runs a statement: all that a migration needs."""
-
-    def execute(self, sql: str, values: Values = (), /) -> object:
-        """Run one statement."""
-        ...
-
-
 class Database(Protocol):
     """One connection or several to one database, for all threads of a process.
 
     Statements are SQL that SQLite and PostgreSQL both understand, with `?` or `:name` for values; types and
     what else differs stands in the table of `postgres.py`.
     """
+
+    new_ledger_hint: str
+    """How to begin a new ledger where this one cannot be used."""
 
     def now(self) -> float:
         """Return epoch seconds by the one clock that tells all launchers when a lock ends."""
@@ -65,11 +60,11 @@ class Database(Protocol):
         ...
 
     def schema(self) -> int:
-        """Return how many migrations it has had."""
+        """Return the version of its tables; 0: it has none."""
         ...
 
     def set_schema(self, number: int) -> None:
-        """Note that it has had so many."""
+        """Note the version of its tables."""
         ...
 
     def close(self) -> None:

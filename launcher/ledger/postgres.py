@@ -49,7 +49,6 @@ _WORDS: Sequence[tuple[str, str]] = (
     (r"\bINTEGER\b", "BIGINT"),
     # SQLite counts rows by itself. It is the order in which they were written.
     (r"\bCREATE TABLE runs \(", "CREATE TABLE runs (rowid BIGINT GENERATED ALWAYS AS IDENTITY,"),
-    (r"\bMAX\(0,", "GREATEST(0,"),
     (r"%", "%%"),
     (r"(?<![:\w]):([a-z_]+)", r"%(\1)s"),
     (r"\?", "%s"),
@@ -78,6 +77,8 @@ class PostgresDatabase:
     Transactions are READ COMMITTED and begin with their lock: each statement after it sees all that was
     committed before. What is locked as a whole is the table `runs`, against writers only.
     """
+
+    new_ledger_hint = "VASTRUN_LEDGER=postgresql://me@db.lab/another_database vastrun …"
 
     def __init__(
         self,

@@ -19,23 +19,21 @@ from launcher.core import (
     Proof,
     Rental,
     Run,
-    UserRequest,
 )
 from launcher.ledger.database import Row
 from trainer.contract.records import as_json, whole_unicode
 
 _FIELDS = tuple(field.name for field in fields(Run))
-COLUMNS = (*_FIELDS, "held_usd", "wish")
-"""Of the table `runs`: a new field of Run is a column as soon as a migration has added it. `held_usd`: as
-`bills.held_usd` when it was written, for the sums of budgets. `wish` is of the first schema and always
-"none": what users ask for stands in the table `wishes`."""
+COLUMNS = (*_FIELDS, "held_usd")
+"""Of the table `runs` (`schema.py`): each field of Run is one. `held_usd`: as `bills.held_usd` when it was
+written, for the sums of budgets."""
 _MOST_CHARACTERS = 4000
 """Of a detail or an event: words, some of them from a box."""
 
 
 def row_of(run: Run) -> dict[str, Any]:
     """Return the run's columns, but for what it holds of budgets."""
-    row = {**vars(run), "wish": UserRequest.NONE}
+    row = dict(vars(run))
     row["detail"] = storable(run.detail)
     row["offer"] = None if run.offer is None else as_json(run.offer)
     row["proofs"] = as_json(run.proofs)
@@ -88,8 +86,7 @@ def _hours(row: Row) -> float:
 
 
 def _offer_of(values: dict[str, Any]) -> Offer:
-    """An offer of before has no forecast."""
-    forecast = values.get("forecast")
+    forecast = values["forecast"]
     return Offer(**{**_with_extras(values), "forecast": forecast and Forecast(**forecast)})
 
 
@@ -98,5 +95,4 @@ def _rental_of(values: dict[str, Any]) -> Rental:
 
 
 def _with_extras(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a noun that has extras; rows of before have none."""
-    return {**values, "extras": ExtraRates(**values.get("extras", {}))}
+    return {**values, "extras": ExtraRates(**values["extras"])}

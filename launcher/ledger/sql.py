@@ -13,8 +13,8 @@ from launcher.core.errors import HeldError, NoSuchRunError, StorageError
 from launcher.decisions.budgets import refusal
 from launcher.ledger.batches import SqlBatches, sum_of
 from launcher.ledger.database import Database, retried
-from launcher.ledger.migrations import MIGRATIONS, migrate
 from launcher.ledger.rows import COLUMNS, measured_of, row_of, run_of, storable
+from launcher.ledger.schema import VERSION, create_tables
 from launcher.ledger.volumes import SqlVolumes
 
 _INSERT = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"
@@ -27,8 +27,8 @@ _MEASURED = (
 _EVENT = "run_id, at, phase, text, usd, told"
 _TELL = f"INSERT INTO events ({_EVENT}) VALUES (:run_id, :at, :phase, :text, :usd, :told)"
 _ASK = (
-    "INSERT INTO wishes (run_id, wish) VALUES (:run_id, :wish)"
-    " ON CONFLICT (run_id) DO UPDATE SET wish = :wish"
+    "INSERT INTO requests (run_id, request) VALUES (:run_id, :request)"
+    " ON CONFLICT (run_id) DO UPDATE SET request = :request"
 )
 _IS_OPEN = f"run_id IN (SELECT id FROM runs WHERE phase <> '{Phase.ENDED}')"
 _HOLD = (
@@ -182,7 +182,7 @@ class SqlLedger:
     def ask(self, run_id: str, request: UserRequest) -> None:
         with self._db.writing(_of_run(run_id)):
             if request.strength > self._request(run_id).strength:
-                self._db.execute(_ASK, {"run_id": run_id, "wish": request})
+                self._db.execute(_ASK, {"run_id": run_id, "request": request})
 
     @retried
     def user_request(self, run_id: str) -> UserRequest:
@@ -238,8 +238,8 @@ class SqlLedger:
     @retried
     def user_requests(self) -> Mapping[str, UserRequest]:
         with self._db.reading():
-            rows = self._db.rows(f"SELECT run_id, wish FROM wishes WHERE {_IS_OPEN}")
-        return {row["run_id"]: UserRequest(row["wish"]) for row in rows}
+            rows = self._db.rows(f"SELECT run_id, request FROM requests WHERE {_IS_OPEN}")
+        return {row["run_id"]: UserRequest(row["request"]) for row in rows}
 
     def _must_drive(self, run_id: str, who: str) -> None:
         holder = self._holder(run_id)
@@ -255,19 +255,20 @@ class SqlLedger:
         return bool(holder["until"] >= self._db.now()) and self._alive(holder["who"])
 
     def _request(self, run_id: str) -> UserRequest:
-        row = self._db.row("SELECT wish FROM wishes WHERE run_id = ?", (run_id,))
-        return UserRequest.NONE if row is None else UserRequest(row["wish"])
+        row = self._db.row("SELECT request FROM requests WHERE run_id = ?", (run_id,))
+        return UserRequest.NONE if row is None else UserRequest(row["request"])
 
     @retried
     def _prepare(self) -> None:
-        known = len(MIGRATIONS)
-        if self._schema() < known:
+        if self._schema() == 0:
             with self._db.writing("schema"):
-                migrate(self._db)
-        if (found := self._schema()) > known:
+                if self._db.schema() == 0:  # else another launcher was quicker
+                    create_tables(self._db)
+        if (found := self._schema()) != VERSION:
             raise StorageError(
-                f"{self._where} was written by a newer vastrun (schema {found}; this one knows {known})",
-                hint="pip install --upgrade vastrun",
+                f"{self._where} is a ledger of another version of vastrun (schema {found}, this one has"
+                f" {VERSION}): end its open runs with that version, then begin a new ledger",
+                hint=self._db.new_ledger_hint,
             )
 
     def _schema(self) -> int:

@@ -34,6 +34,7 @@ class SqliteDatabase:
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
         """`now`: this computer's clock, which all of the file's launchers share."""
         self._path, self.now = path, now
+        self.new_ledger_hint = f"mv {path} {path}.old"
         self._lock = threading.RLock()
         """SQLite's connection is one for all threads."""
         with self.reading():

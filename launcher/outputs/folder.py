@@ -34,15 +34,10 @@ _FOLDERS: Mapping[str, str] = {
     layout.OUTPUTS: OWN,
     layout.RUN: DETAILS,  # after those which lie in it
 }
-_OLD = ("run.log", "outcome.json")
-"""Names on top of a folder that an older vastrun filled: there, `run/x` of the box is `x`."""
 
 
 def place_of(folder: Path, box_path: str) -> Path:
     """Return where a file or folder of the box lies in a run's folder on this computer."""
-    if any((folder / name).exists() for name in _OLD):
-        parts = PurePosixPath(box_path).parts
-        return folder.joinpath(*(parts[1:] if parts[0] == layout.RUN else parts))
     return folder / name_of(box_path)
 
 

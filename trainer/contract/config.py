@@ -264,9 +264,9 @@ class TrainConfig:
     """max-autotune: as blocks; Inductor times several kernels for each operation and takes the fastest."""
     cuda_graphs: bool = False
     """Needs `compile` and one GPU."""
-    activation_checkpointing: bool | Literal["off", "selective", "full"] = "off"
+    activation_checkpointing: Literal["off", "selective", "full"] = "off"
     """full: keep only the inputs of blocks, and compute the rest again in the backward pass; selective: keep
-    the outputs of matrix products and attention, too. true becomes full, and false off."""
+    the outputs of matrix products and attention, too."""
     remainder: Literal["carry", "drop", "pad"] = "carry"
     """What happens to the trajectories that do not fill an epoch's last batch (see vastrun/epochs.py)."""
     loader: LoaderConfig = field(default_factory=LoaderConfig)
@@ -300,12 +300,6 @@ class TrainConfig:
     threads: Count = 1
     """CPU threads a rank may use."""
     limits: ActivityLimits = field(default_factory=ActivityLimits)
-
-    def __post_init__(self) -> None:
-        """Replace the booleans that `activation_checkpointing` had before it had words."""
-        if isinstance(self.activation_checkpointing, bool):
-            word = "full" if self.activation_checkpointing else "off"
-            object.__setattr__(self, "activation_checkpointing", word)
 
     @property
     def global_batch(self) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
-from trainer.contract.records import AtMost, Between, FileName, Formerly, Like, Text, read_json
+from trainer.contract.records import AtMost, Between, FileName, Like, Text, read_json
 
 Reason = Literal[
     "finished",
@@ -97,7 +97,7 @@ class RankEnd:
     last_lines: Annotated[str, Text(4000, lines=True)] | None = None
     """The last lines that it printed, of a rank that failed without an exception or wrote more after one."""
     step: Step = 0
-    activity: Annotated[Name, Formerly("phase")] = ""
+    activity: Name = ""
     """What the rank was doing, by its last heartbeat; empty: it never wrote one."""
 
 
@@ -107,7 +107,7 @@ class Hang:
 
     rank: RankNumber
     step: Step
-    activity: Annotated[Name, Formerly("phase")]
+    activity: Name
     stalled_s: Seconds
     frame: Line
     """The innermost frame of its main thread: `file:line function`."""
@@ -201,9 +201,9 @@ class Outcome:
     stop_cause: Name | None = None
     """What the stop file said: stopped, pruned, time_limit, money_limit, slow; None: there was none."""
     stop_sent_at: Moment | None = None
-    """Time at which SIGTERM was sent to running ranks, in epoch seconds; None: never, or an older box."""
+    """Time at which SIGTERM was sent to running ranks, in epoch seconds; None: never."""
     stop_sent_step: Step | None = None
-    """Step that every rank had reported by then; None: no stop was sent, or an older box."""
+    """Step that every rank had reported by then; None: no stop was sent."""
     final_record: bool = False
     """True: the trainer wrote its final record, `run/final.json`."""
     steps_done: Step = 0
@@ -215,7 +215,7 @@ class Outcome:
     """Numbers of the final record, such as rollout_nrmse and persistence_nrmse; None: it has none."""
     wandb: WandbRun | None = None
     checks: Annotated[tuple[Check, ...], AtMost(100)] = ()
-    starts: Annotated[tuple[StartRecord, ...], AtMost(1000), Formerly("attempts")] = ()
+    starts: Annotated[tuple[StartRecord, ...], AtMost(1000)] = ()
     """Every start of the ranks on this box, the last included."""
 
     def to_json(self) -> str:

@@ -78,13 +78,6 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Formerly:
-    """A mark in `Annotated`: the key of this field in files that an older vastrun wrote."""
-
-    former: str
-
-
-@dataclass(frozen=True)
 class FileName:
     """A mark in `Annotated[str, ...]`: a file name, as `os.fsdecode` writes one that is not UTF-8."""
 
@@ -155,31 +148,23 @@ def _record_reader(kind: Any) -> Reader:
     hints = typing.get_type_hints(kind, include_extras=True)
     readers = {field.name: _reader_of(hints[field.name]) for field in fields(kind)}
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
-    former = {name: key for name, hint in hints.items() if (key := _former_name(hint))}
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _expected("an object", value)
         for name in needed:
-            if name not in value and former.get(name, name) not in value:
+            if name not in value:
                 raise RecordError("is missing", name)
         found = {}
         for name, read_field in readers.items():
-            # Where a record has both names of a field, the present one wins.
-            key = name if name in value else former.get(name, name)
-            if key in value:
+            if name in value:
                 try:
-                    found[name] = read_field(value[key])
+                    found[name] = read_field(value[name])
                 except RecordError as error:
-                    raise error.below(key) from None
+                    raise error.below(name) from None
         return kind(**found)
 
     return read
-
-
-def _former_name(hint: Any) -> str | None:
-    metadata = getattr(hint, "__metadata__", ())
-    return next((mark.former for mark in metadata if isinstance(mark, Formerly)), None)
 
 
 def _annotated_reader(kind: Any, limits: tuple[Any, ...]) -> Reader:

@@ -25,7 +25,10 @@ from trainer.stages import STAGES, Stage
 _MEASURED_STEPS = 8
 """Batches of a task that a stage sees before it begins."""
 
-_NEEDED = {"config": {"data", "model"}, "schedule": {"best", "best_at", "dropped"}}
+_NEEDED = {
+    "config": {"data", "deterministic", "freeze", "model", "stage"},
+    "schedule": {"best", "best_at", "dropped"},
+}
 """What is read of the state in a checkpoint."""
 
 
@@ -46,10 +49,12 @@ def resumed(session: Session) -> Session:
     if found is None:
         return session
     state = found.state
-    if _stage_of(state) != config.stage:
+    if state.config["stage"] != config.stage:
         session.checkpoints.load(found, _inherited(session.operator, STAGES[config.stage]))
         if ranks.rank.is_first:
-            print(f"stage {config.stage} begins upon {found.path.name} of {_stage_of(state)}", flush=True)
+            print(
+                f"stage {config.stage} begins upon {found.path.name} of {state.config['stage']}", flush=True
+            )
         return _begun(session)
     if config.deterministic and ranks.rank.is_first:
         _warn_of_other_bits(session, found.path.name, state)
@@ -63,7 +68,7 @@ def resumed(session: Session) -> Session:
 def _warn_of_other_bits(session: Session, name: str, state: TrainerState) -> None:
     """Say why the training does not repeat an uninterrupted one, where that is so."""
     changes = differences(state.made_by, session.plan, name_of_device(session.ranks.device))
-    if not state.config.get("deterministic", False):
+    if not state.config["deterministic"]:
         changes.insert(0, "it was saved without train.deterministic")
     if changes:
         print(
@@ -98,17 +103,16 @@ def _fault(config: TrainConfig, name: str, state: TrainerState) -> str | None:
 
 
 def _difference(config: TrainConfig, name: str, state: TrainerState) -> str | None:
-    stage, former = _stage_of(state), STAGES[config.stage].former
+    stage, former = state.config["stage"], STAGES[config.stage].former
     if stage not in (config.stage, former):
         starts = f"starts from one of {former}" if former else "starts from nothing"
         return f"train.stage: {config.stage} {starts}, but {name} is a checkpoint of {stage}"
-    if stage == config.stage and state.config.get("freeze", "off") not in ("off", config.freeze):
+    if stage == config.stage and state.config["freeze"] not in ("off", config.freeze):
         return f"train.freeze: the codec was frozen in {name}, which has no optimiser state for it"
     their_tasks, tasks = [each["task"] for each in state.config["data"]], [each.task for each in config.data]
     if len(their_tasks) != len(tasks) or any(map(_is_another_task, their_tasks, tasks)):
         there, here = (", ".join(names) for names in (their_tasks, tasks))
         return f"train.data: the tasks are {here}, but {name} is a checkpoint of {there}"
-    # Read by today's types: an option that is newer than the checkpoint has its default there.
     theirs, ours = asdict(read_as(ModelConfig, state.config["model"])), asdict(config.model)
     others = [
         f"{key} is {theirs[key]} there, and {ours[key]} here" for key in ours if theirs[key] != ours[key]
@@ -130,12 +134,6 @@ def _missing(config: TrainConfig) -> str | None:
     else:
         return None
     return f"{needs}, and there is none: vastrun launch JOB.yaml --from RUN"
-
-
-def _stage_of(state: TrainerState) -> str:
-    """Return the stage; before there were stages, there was one."""
-    stage: str = state.config.get("stage", "operator")
-    return stage
 
 
 def _inherited(operator: Operator, stage: Stage) -> dict[str, Tensor]:

@@ -138,8 +138,7 @@ def ours(box: Path) -> dict[str, str]:
 
 def _start(start: Start) -> dict[str, str]:
     """Return what is different from one start of the ranks to the next."""
-    # The first of the two is what programs of before know.
-    env = {"VASTRUN_ATTEMPT": str(start.number), "VASTRUN_RESTART": str(start.number), RESUME: start.resume}
+    env = {"VASTRUN_RESTART": str(start.number), RESUME: start.resume}
     if start.micro_batch is not None:
         env["VASTRUN_MICRO_BATCH"] = str(start.micro_batch)
     if start.gpus:

@@ -46,10 +46,10 @@ def run_document(detail: RunDetail) -> Document:
     return {
         "run": _run(detail.row),
         "events": [asdict(event) for event in detail.events],
-        "box": None if detail.box_status is None else _with_former_keys(asdict(detail.box_status)),
+        "box": None if detail.box_status is None else asdict(detail.box_status),
         "note": detail.note,
         "boxes": [
-            None if one.box_status is None else _with_former_keys(asdict(one.box_status))
+            None if one.box_status is None else asdict(one.box_status)
             for one in ((detail, *detail.nodes) if detail.nodes else ())
         ],
     }
@@ -86,7 +86,7 @@ def explanation_document(explanation: Explanation) -> Document:
     """Describe the evidence on a run for `why --json`."""
     return {
         "run": _run(explanation.row),
-        "outcome": (None if explanation.outcome is None else _with_former_keys(asdict(explanation.outcome))),
+        "outcome": None if explanation.outcome is None else asdict(explanation.outcome),
         "stacks": explanation.stacks,
         "steps": [asdict(end) for end in explanation.steps],
         "left_out": asdict(explanation.left_out),
@@ -228,20 +228,6 @@ def orphans_document(
         "left": runs,
         "volumes": [state_document(state, now) for state in volumes],
     }
-
-
-FORMER_KEYS = {"activity": "phase", "starts": "attempts"}
-"""New name to the one that programs of before know."""
-
-
-def _with_former_keys(value: Any) -> Any:
-    """Return `value` in which each key that has a new name stands under its former one, too."""
-    if isinstance(value, list | tuple):
-        return [_with_former_keys(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    new = {key: _with_former_keys(each) for key, each in value.items()}
-    return new | {former: new[key] for key, former in FORMER_KEYS.items() if key in new}
 
 
 def _group(group: Group) -> dict[str, Any]:

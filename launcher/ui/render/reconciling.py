@@ -61,7 +61,7 @@ REASONS: Mapping[DifferenceReason, tuple[str, str]] = {
 
 STRANGERS: Mapping[UnmatchedCharge, str] = {
     UnmatchedCharge.NOT_A_RUN: "for machines that vastrun did not rent",
-    UnmatchedCharge.OTHER_LEDGER: "for runs of another ledger: another computer's, or of an older vastrun",
+    UnmatchedCharge.OTHER_LEDGER: "for runs of another ledger, such as another computer's",
     UnmatchedCharge.UNKNOWN_RUN: (
         f"{_NOT_EXPLAINED}: for runs that bear this ledger's id, and that it does not have"
     ),

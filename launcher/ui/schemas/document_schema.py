@@ -13,7 +13,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal
 
-from launcher.ui.render.documents import FORMER_KEYS, SCHEMA_VERSION
+from launcher.ui.render.documents import SCHEMA_VERSION
 from launcher.ui.schemas.shape import JsonShape
 
 Schema = dict[str, Any]
@@ -45,7 +45,7 @@ def _shape(shape: type[JsonShape]) -> Schema:
     properties = {name.rstrip("_"): _key(name, hint, owner) for name, hint, owner in shape.printed()}
     schema = _closed(shape, properties)
     schema["required"] = [name for name in properties if name not in shape.optional]
-    return _with_former_keys(schema) if shape.has_former_keys else schema
+    return schema
 
 
 def _noun(kind: Any) -> Schema:
@@ -107,20 +107,6 @@ def _one_of(choices: Sequence[Schema]) -> Schema:
     if all(list(choice) == ["type"] for choice in choices):
         return {"type": [choice["type"] for choice in choices]}
     return {"anyOf": list(choices)}
-
-
-def _with_former_keys(schema: Any) -> Any:
-    """Return the schema as `documents` writes such objects: former names stand beside the new ones."""
-    if isinstance(schema, list):
-        return [_with_former_keys(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    schema = {key: _with_former_keys(value) for key, value in schema.items()}
-    properties = schema.get("properties")
-    if not isinstance(properties, dict) or "required" not in schema:
-        return schema
-    former = {old: properties[new] for new, old in FORMER_KEYS.items() if new in properties}
-    return {**schema, "properties": {**properties, **former}, "required": [*schema["required"], *former]}
 
 
 @cache

@@ -60,7 +60,7 @@ class Runs(JsonShape):
     """So many that have ended are left out."""
 
 
-class ShownBox(JsonShape, of=BoxStatus, former=True):
+class ShownBox(JsonShape, of=BoxStatus):
     """What one look at its box saw."""
 
 
@@ -114,7 +114,7 @@ class ResultFile(JsonShape):
     """What to try next."""
 
 
-class ShownOutcome(JsonShape, of=Outcome, former=True):
+class ShownOutcome(JsonShape, of=Outcome):
     """The evidence that its box wrote."""
 
 

@@ -18,8 +18,6 @@ class JsonShape:
     without: ClassVar[frozenset[str]] = frozenset()
     optional: ClassVar[frozenset[str]] = frozenset()
     """Keys that are there at times only."""
-    has_former_keys: ClassVar[bool] = False
-    """A key that has a new name stands under its former one, too, at any depth."""
 
     def __init_subclass__(
         cls,
@@ -27,13 +25,11 @@ class JsonShape:
         of: Any = None,
         without: Sequence[str] = (),
         optional: Sequence[str] = (),
-        former: bool = False,
     ) -> None:
         """Note what it shows."""
         if of is not None:
             cls.noun, cls.without = of, frozenset(without)
         cls.optional = frozenset(optional)
-        cls.has_former_keys = former
 
     @classmethod
     def printed(cls) -> Iterator[tuple[str, Any, type]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.config import dump_job, read_job
+from launcher.config import dump_job
 from launcher.core.job import Code, JobSpec, Limits, Resources
 from launcher.decisions.job_shape import OF_TRAIN, first_look, shape_of, steps_of
 from tests.jobs import command_job, train_job
@@ -203,10 +203,3 @@ def test_a_job_of_before_that_lacks_a_key_is_read() -> None:
     stored = json.loads(dump_job(JOB))
     del stored["train"]["compile"], stored["train"]["model"]["dim"]
     assert first_look(JOB)(json.dumps(stored))
-
-
-def test_a_job_of_before_that_has_a_boolean_for_activation_checkpointing_has_the_same_shape() -> None:
-    stored = json.loads(dump_job(JOB))
-    stored["train"]["activation_checkpointing"] = False
-    assert first_look(JOB)(json.dumps(stored))
-    assert shape_of(read_job(json.dumps(stored))) == shape_of(JOB)

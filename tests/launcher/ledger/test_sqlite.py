@@ -1,4 +1,4 @@
-"""The ledger in SQLite: files of before, of later, of others, and disks that take no writes."""
+"""The ledger in SQLite: files of other versions, of others, and disks that take no writes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Meter
-from launcher.core.bills import cost_usd
 from launcher.core.errors import StorageError
 from launcher.ledger.sqlite import SqliteLedger
 from tests import parts
 from tests.launcher.ledger.conftest import NOW
-from tests.launcher.ledger.test_ledgers import FULL, RUN
 from tests.waiting import LONGEST_S
 
 
@@ -30,59 +27,17 @@ def opened(path: Path) -> SqliteLedger:
     return SqliteLedger(path, now=lambda: NOW, alive=lambda _: True)
 
 
-def test_a_run_of_before_the_meter_is_charged_all_of_its_time(path: Path) -> None:
-    opened(path).add(FULL)
-    with sqlite3.connect(path) as db:
-        for index in (
-            "open_runs",
-            "open_runs_by_leader",
-            "runs_by_batch",
-            "runs_by_parent",
-            "runs_by_leader",
-        ):
-            db.execute(f"DROP INDEX {index}")
-        for table in ("points", "batches", "volumes"):
-            db.execute(f"DROP TABLE {table}")
-        for column in (
-            "charged",
-            "started_by",
-            "computer",
-            "home",
-            "batch",
-            "point",
-            "reserved_usd",
-            "held_usd",
-            "meter",
-            "boot_s",
-            "steps_per_s",
-            "image",
-            "rentals",
-            "account",
-            "clock_ahead_s",
-            "ledger",
-            "leader",
-            "node",
-            "failed_node",
-        ):
-            db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
-        db.execute("ALTER TABLE events DROP COLUMN told")
-        db.execute("DROP TABLE identity")
-        db.execute("UPDATE runs SET offer = json_remove(offer, '$.extras')")
-        db.execute("PRAGMA user_version = 2")
-
-    run = opened(path).get(RUN.id)
-
-    assert (run.meter, run.rented_at) == (Meter(), FULL.rented_at)
-    assert cost_usd(run, NOW + 9) == pytest.approx(2 / 3600 * 0.25)
-
-
-def test_a_ledger_of_a_newer_program_is_left_alone(path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 14, 99])
+def test_a_ledger_of_another_version_is_left_alone_and_the_user_told_what_to_do(
+    path: Path, version: int
+) -> None:
     opened(path).close()
     with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version = 99")
-    with pytest.raises(StorageError, match="newer vastrun") as caught:
+        db.execute(f"PRAGMA user_version = {version}")
+    told = rf"another version of vastrun \(schema {version}, .*open runs"
+    with pytest.raises(StorageError, match=told) as caught:
         opened(path)
-    assert "upgrade" in caught.value.hint
+    assert caught.value.hint == f"mv {path} {path}.old"
 
 
 def test_a_folder_that_takes_no_writes_gives_one_clear_line(tmp_path: Path) -> None:

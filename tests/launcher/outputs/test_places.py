@@ -9,7 +9,6 @@ import pytest
 from launcher.core import Run
 from launcher.outputs.store import FolderStore
 from tests.launcher.outputs.boxes import LINES, box_with, files_in
-from trainer.contract import layout
 
 
 @pytest.mark.parametrize(
@@ -59,24 +58,6 @@ def test_no_file_of_a_box_lies_on_top_but_what_belongs_there(run: Run) -> None:
     top = {name for name in files_in(run.out_dir) if "/" not in name}
     assert top == {"log.txt"}
     assert files_in(run.out_dir)["log.txt"] == LINES.encode()
-
-
-def test_a_folder_that_an_older_vastrun_filled_is_filled_on_in_its_own_way(run: Run) -> None:
-    out = Path(run.out_dir)
-    out.mkdir(parents=True)
-    (out / "run.log").write_bytes(LINES.encode()[:19])
-    (out / "outputs").mkdir()
-    (out / "outputs" / "a").write_bytes(b"abc")
-    box = box_with({"run/outputs/a": b"abc", "run/RUN.log": b"own", "code/b": b"b", layout.FINAL: b"{}"})
-    collected = FolderStore(lambda _: True).collect(run, box)
-    assert collected.evidence.damaged == ()
-    assert "run/outputs/a" not in box.asked
-    assert collected.renamed == {"run/RUN.log": "RUN.log.1"}
-    home = files_in(run.out_dir)
-    assert set(home) == {
-        *("run.log", "RUN.log.1", "outputs/a", "code/b", "final.json", "exit", "lease.log", "manifest.json")
-    }
-    assert home["run.log"] == LINES.encode()
 
 
 def test_whether_a_disk_ignores_case_is_found_out_on_the_disk(run: Run, tmp_path: Path) -> None:

@@ -80,13 +80,6 @@ def test_half_precision_casts_weights_in_both_passes_of_a_block_that_is_used_twi
     assert selective == pytest.approx(full, abs=1e-2)
 
 
-@pytest.mark.parametrize(("former", "mode"), [(True, "full"), (False, "off")])
-def test_a_boolean_of_an_older_job_is_read_as_the_word_for_it(former: bool, mode: str) -> None:
-    older: TrainConfig = read_as(TrainConfig, {"activation_checkpointing": former})
-    assert older.activation_checkpointing == mode
-    assert older == read_as(TrainConfig, {"activation_checkpointing": mode})
-
-
 def test_another_word_is_refused() -> None:
     with pytest.raises(RecordError, match="activation_checkpointing: expected"):
         read_as(TrainConfig, {"activation_checkpointing": "some"})

@@ -52,7 +52,7 @@ class Fault:
     def is_mine(self) -> bool:
         """True on the rank, and in the starts, that it is meant for."""
         mine = int(os.environ["RANK"]) == self.rank
-        return mine and int(os.environ["VASTRUN_ATTEMPT"]) < self.starts
+        return mine and int(os.environ["VASTRUN_RESTART"]) < self.starts
 
     def happen(self) -> None:
         if self.saved is not None:

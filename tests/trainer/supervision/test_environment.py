@@ -124,10 +124,10 @@ def test_a_debug_level_that_kills_ranks_on_gloo_becomes_the_next_one_there(
 
 def test_a_start_says_which_it_is_what_fits_and_which_gpus_are_left() -> None:
     first, later = START, Start(number=2, world_size=1, micro_batch=4, gpus=("GPU-a", "GPU-c"))
-    assert rank_environment(job(), first, BOX, {})["VASTRUN_ATTEMPT"] == "0"
+    assert rank_environment(job(), first, BOX, {})["VASTRUN_RESTART"] == "0"
     assert "VASTRUN_MICRO_BATCH" not in rank_environment(job(), first, BOX, {})
-    env = rank_environment(job(env={"VASTRUN_ATTEMPT": "7"}), later, BOX, {"CUDA_VISIBLE_DEVICES": "0,1,2"})
-    names = ("VASTRUN_ATTEMPT", "VASTRUN_MICRO_BATCH", "CUDA_VISIBLE_DEVICES")
+    env = rank_environment(job(env={"VASTRUN_RESTART": "7"}), later, BOX, {"CUDA_VISIBLE_DEVICES": "0,1,2"})
+    names = ("VASTRUN_RESTART", "VASTRUN_MICRO_BATCH", "CUDA_VISIBLE_DEVICES")
     assert [env[name] for name in names] == ["2", "4", "GPU-a,GPU-c"]
 
 

@@ -88,7 +88,7 @@ dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
 try:
     for step in range(1, 1000):
         heart.beat(step)
-        if rank == 1 and step == 3 and os.environ["VASTRUN_ATTEMPT"] == "0":
+        if rank == 1 and step == 3 and os.environ["VASTRUN_RESTART"] == "0":
             raise {raised}
         dist.all_reduce(torch.ones(1))
 finally:
@@ -257,7 +257,7 @@ def test_ranks_whose_agent_was_killed_end_with_it_and_begin_again_when_the_job_s
 ) -> None:
     run = launch(
         """
-        if os.environ["VASTRUN_ATTEMPT"] == "1":
+        if os.environ["VASTRUN_RESTART"] == "1":
             parent = Path(f"/proc/{os.getppid()}/status").read_text()
             (outputs / "agent").write_text(parent.partition("PPid:")[2].split()[0])
             sys.exit(0)

@@ -106,8 +106,6 @@ def _record_of(document: Mapping[str, Any]) -> Record:
     counted = document.get("counted")
     if not isinstance(counted, dict):
         raise ValueError(f"counted: expected an object, got {counted!r}"[:_MAX_TEXT])
-    # A file of before has no time in which it was stopped.
-    counted = {"stopped_usd": 0.0, **counted}
     return Record(
         run=_text(document, "run"),
         instance=_text(document, "instance"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -175,47 +174,3 @@ def test_what_a_box_says_is_code_on_the_page_and_one_short_line(tmp_path: Path) 
     assert any("evil" in line for line in lines)
     assert all(line.startswith("    ") for line in lines if "evil" in line or "<" in line)
     assert max(map(len, lines)) < 400
-
-
-def aged(terminal: Terminal) -> Path:
-    """The run's folder as an older vastrun would have left it."""
-    out = terminal.folder / "out"
-    for name in ("README.md", "result.json", "loss.svg"):
-        (out / name).unlink(missing_ok=True)
-    if (out / "details").is_dir():
-        for path in (out / "details").iterdir():
-            path.rename(out / path.name)
-        (out / "details").rmdir()
-    (out / "log.txt").rename(out / "run.log")
-    return out
-
-
-def test_every_command_reads_a_folder_that_an_older_vastrun_filled(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, replace(HANG, leaves={f"{layout.STACKS}/rank-1.txt": b"Thread 0x1\n"}))
-    terminal.launch()
-    now = [terminal.type(*words).stdout for words in (("logs", "last"), ("why", "last"))]
-    out = aged(terminal)
-    then = [terminal.type(*words).stdout for words in (("logs", "last"), ("why", "last"))]
-    assert [text.replace(str(out / "details"), str(out)) for text in now] == then
-    assert "rank0 the end" in then[0]
-    assert str(out / "stacks" / "rank-1.txt") in then[1]
-    former = newest(terminal).id
-    assert terminal.launch("--from", former).exit_code == 6
-    assert newest(terminal).parent == former
-
-
-def test_a_run_that_an_older_vastrun_began_is_brought_to_its_end_in_its_own_layout(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, RICH)
-    terminal.launch("--detach")
-    terminal.clock.sleep(10)
-    terminal.type("pull", "last")
-    out = aged(terminal)
-    before = (out / "run.log").read_text()
-    assert terminal.type("resume", "last").exit_code == 0
-    assert (out / "run.log").read_text().startswith(before)
-    assert (out / "run.log").read_text().endswith("the end\n")
-    assert not (out / "log.txt").exists()
-    assert not (out / "details").exists()
-    assert "](run.log)" in page(terminal)
-    assert f"wandb sync wandb/{WANDB}\n" in page(terminal)
-    shutil.rmtree(out)

@@ -39,14 +39,6 @@ def test_a_row_of_another_version_is_left_out(tmp_path: Path) -> None:
     assert read_record(tmp_path / "seen.json").seen == {}
 
 
-def test_a_file_of_before_machines_were_stopped_on_purpose_is_read(tmp_path: Path) -> None:
-    write_record(tmp_path / "seen.json", RECORD)
-    document = json.loads((tmp_path / "seen.json").read_text())
-    del document["counted"]["stopped_usd"]
-    (tmp_path / "seen.json").write_text(json.dumps(document))
-    assert read_record(tmp_path / "seen.json") == RECORD
-
-
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

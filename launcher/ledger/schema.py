@@ -1,0 +1,148 @@
+"""The ledger's tables and their version.
+
+The statements are SQLite's SQL. `postgres.py` has a table of what its types are called there.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from launcher.ledger.database import Database
+
+VERSION = 15
+"""Raise it with each change of the tables: a ledger of another version is refused, not converted."""
+
+_TABLES = (
+    """
+    CREATE TABLE runs (
+        id TEXT PRIMARY KEY,
+        job TEXT NOT NULL,
+        spec_json TEXT NOT NULL,
+        provider TEXT NOT NULL,
+        phase TEXT NOT NULL,
+        out_dir TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        phase_at REAL NOT NULL,
+        parent TEXT,
+        ledger TEXT NOT NULL,
+        leader TEXT NOT NULL,
+        node INTEGER NOT NULL,
+        failed_node INTEGER,
+        batch TEXT NOT NULL,
+        point TEXT NOT NULL,
+        started_by TEXT NOT NULL,
+        computer TEXT NOT NULL,
+        home TEXT NOT NULL,
+        account TEXT NOT NULL,
+        image TEXT NOT NULL,
+        offer TEXT,
+        instance_id TEXT,
+        host TEXT NOT NULL,
+        usd_per_hour REAL NOT NULL,
+        meter TEXT NOT NULL,
+        rentals TEXT NOT NULL,
+        charged TEXT,
+        reserved_usd REAL NOT NULL,
+        held_usd REAL NOT NULL,
+        rented_at REAL,
+        released_at REAL,
+        ended_at REAL,
+        clock_ahead_s REAL,
+        cause TEXT,
+        failed_in TEXT,
+        detail TEXT NOT NULL,
+        proofs TEXT NOT NULL,
+        destroy_tries INTEGER NOT NULL,
+        step INTEGER NOT NULL,
+        steps INTEGER NOT NULL,
+        boot_s REAL,
+        steps_per_s REAL
+    )
+    """,
+    "CREATE INDEX runs_by_age ON runs (created_at)",
+    # Runs are found in the order in which they are listed: by the leader alone, all were read and sorted.
+    "CREATE INDEX runs_by_leader ON runs (leader, created_at)",
+    "CREATE INDEX runs_by_batch ON runs (batch, point)",
+    "CREATE INDEX runs_by_parent ON runs (parent)",
+    # Open runs are queried all the time, and are few among thousands that have ended.
+    "CREATE INDEX open_runs ON runs (created_at) WHERE phase <> 'ended'",
+    "CREATE INDEX open_runs_by_leader ON runs (leader, created_at) WHERE phase <> 'ended'",
+    """
+    CREATE TABLE events (
+        number INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL REFERENCES runs (id),
+        at REAL NOT NULL,
+        phase TEXT NOT NULL,
+        text TEXT NOT NULL,
+        usd REAL NOT NULL,
+        told TEXT NOT NULL
+    )
+    """,
+    "CREATE INDEX events_by_run ON events (run_id, number)",
+    """
+    CREATE TABLE drivers (
+        run_id TEXT PRIMARY KEY REFERENCES runs (id),
+        who TEXT NOT NULL,
+        since REAL NOT NULL,
+        until REAL NOT NULL
+    )
+    """,
+    "CREATE TABLE requests (run_id TEXT PRIMARY KEY REFERENCES runs (id), request TEXT NOT NULL)",
+    """
+    CREATE TABLE batches (
+        name TEXT PRIMARY KEY,
+        spec TEXT NOT NULL,
+        search TEXT,
+        provider TEXT NOT NULL,
+        folder TEXT NOT NULL,
+        computer TEXT NOT NULL,
+        home TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        opened_at REAL NOT NULL,
+        request TEXT NOT NULL DEFAULT 'none',
+        reason TEXT NOT NULL DEFAULT '',
+        revision INTEGER NOT NULL DEFAULT 0,
+        driver TEXT NOT NULL DEFAULT '',
+        driven_since REAL NOT NULL DEFAULT 0,
+        driven_until REAL NOT NULL DEFAULT 0
+    )
+    """,
+    """
+    CREATE TABLE points (
+        batch TEXT NOT NULL REFERENCES batches (name),
+        id TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        point_values TEXT NOT NULL,
+        spec_json TEXT NOT NULL,
+        wanted INTEGER NOT NULL,
+        starts INTEGER NOT NULL DEFAULT 1,
+        PRIMARY KEY (batch, id)
+    )
+    """,
+    """
+    CREATE TABLE volumes (
+        provider TEXT NOT NULL,
+        name TEXT NOT NULL,
+        label TEXT NOT NULL,
+        volume_id TEXT NOT NULL,
+        host TEXT NOT NULL,
+        gb REAL NOT NULL,
+        usd_per_hour REAL NOT NULL,
+        created_at REAL NOT NULL,
+        used_at REAL NOT NULL,
+        run_id TEXT NOT NULL,
+        missing_at REAL,
+        deleted_at REAL,
+        PRIMARY KEY (provider, name, created_at)
+    )
+    """,
+    "CREATE TABLE identity (ledger TEXT NOT NULL)",
+)
+
+
+def create_tables(db: Database) -> None:
+    """Create the tables of an empty database, within the caller's transaction, and give the ledger an id."""
+    for statement in _TABLES:
+        db.execute(statement)
+    db.execute("INSERT INTO identity (ledger) VALUES (?)", (secrets.token_hex(4),))
+    db.set_schema(VERSION)
