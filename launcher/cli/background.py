@@ -98,6 +98,7 @@ def continue_killed(wiring: Wiring, presence: Presence, killed: Sequence[KilledL
         targets = {
             Target("batch", run.batch) if run.batch else Target("run", run.leader or run.id) for run in runs
         }
+        targets |= {Target("batch", name) for name in ledger.batches.held_by(launcher.who)}
         for target in sorted(targets, key=lambda target: target.name):
             if open_target(ledger, target, wiring.now()) is None or is_driven(ledger, target):
                 continue

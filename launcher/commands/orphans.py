@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from launcher.core import Instance, Phase, Run, RunNetwork, ledger_in
-from launcher.core.bills import machine_ids
+from launcher.core.bills import has_ended, machine_ids
 from launcher.core.errors import IncompleteListError, UsageError
 from launcher.decisions.policy import ours
 from launcher.ports import Ledger, Provider
@@ -35,6 +35,8 @@ class Orphan:
     run: Run | None
     """Its run, when this ledger knows it."""
     owner: Owner
+    is_ghost: bool = False
+    """Its run confirmed its end, and the provider lists it again: it is not charged again."""
 
     @property
     def ledger(self) -> str | None:
@@ -65,7 +67,10 @@ def orphans(
         claims.sort(key=lambda run: machine.id not in machine_ids(run))
         if not any(run.phase is not Phase.ENDED for run in claims):
             owner = Owner.THIS if claims or not provider.shared else _stranger(machine, ledger)
-            found.append(Orphan(instance=machine, run=claims[0] if claims else None, owner=owner))
+            owning = claims[0] if claims else None
+            is_market = provider.abilities.market is not None  # slots have one id for many runs
+            is_ghost = owning is not None and is_market and has_ended(owning, machine.id)
+            found.append(Orphan(instance=machine, run=owning, owner=owner, is_ghost=is_ghost))
     if incomplete is not None:
         if not found:
             raise incomplete

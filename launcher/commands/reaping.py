@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from launcher.commands.orphans import Orphan
-from launcher.core import Driver, Instance, Run, RunNetwork, bills
+from launcher.core import Driver, Instance, Meter, Run, RunNetwork, bills
 from launcher.core.errors import AuthError, HeldError, IncompleteListError, ProviderError
 from launcher.decisions import policy
 from launcher.flow.services import Services
@@ -25,7 +25,9 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
     Raises ProviderError, StorageError.
     """
     ended_at: dict[str, float] = {}
-    costs = {one.instance.id for one in orphans if not _was_destroyed(one, services.provider)}
+    costs = {
+        one.instance.id for one in orphans if not (one.is_ghost or _was_destroyed(one, services.provider))
+    }
     for orphan in orphans:
         services.provider.destroy(orphan.instance.id)
         ended_at[orphan.instance.id] = services.clock.now()
@@ -41,10 +43,11 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
         if all(count >= 2 for count in absences.values()):
             break
         services.clock.sleep(_LOOK_AGAIN_S)
+    gone = [machine_id for machine_id, count in absences.items() if count >= 2]
     for orphan in orphans:
-        if orphan.run is not None and orphan.instance.id in costs:
-            _note(orphan, orphan.run, services, ended_at[orphan.instance.id])
-    return [machine_id for machine_id, count in absences.items() if count >= 2]
+        if orphan.run is not None and (machine_id := orphan.instance.id) in costs:
+            _note(orphan, orphan.run, services, ended_at[machine_id], is_gone=machine_id in gone)
+    return gone
 
 
 def _was_destroyed(orphan: Orphan, provider: Provider) -> bool:
@@ -75,7 +78,7 @@ def remove_networks(networks: Sequence[RunNetwork], services: Services) -> list[
     return gone
 
 
-def _note(orphan: Orphan, run: Run, services: Services, ended_at: float) -> None:
+def _note(orphan: Orphan, run: Run, services: Services, ended_at: float, *, is_gone: bool) -> None:
     """What the machine cost is part of its run's cost. Whoever drives the run notes it himself."""
     now = services.clock.now()
     if (keys := services.provider.abilities.keys) is not None:
@@ -87,13 +90,18 @@ def _note(orphan: Orphan, run: Run, services: Services, ended_at: float) -> None
     try:
         run = services.ledger.get(run.id)
         if orphan.instance.id == run.instance_id:
-            run = replace(run, released_at=ended_at)
+            run = replace(run, released_at=ended_at, meter=_ended(run.meter, ended_at, is_gone))
         else:
             asked_at = orphan.instance.asked_at or ended_at
             rental = bills.rental_of(run, orphan.instance, asked_at, ended_at)
-            rental = replace(rental, released_at=ended_at)
+            rental = replace(rental, released_at=ended_at, meter=_ended(rental.meter, ended_at, is_gone))
             run = replace(run, rentals=bills.with_rental(run, rental))
         run = replace(run, charged=None)  # its bill has grown
         services.ledger.save(run, who=services.who)
     finally:
         services.ledger.release(run.id, services.who)
+
+
+def _ended(meter: Meter, at: float, is_gone: bool) -> Meter:
+    """The meter of a machine whose end was ordered, and which is charged no more once it is gone."""
+    return replace(meter, given_back_at=at, absent_at=at) if is_gone else meter

@@ -195,6 +195,16 @@ def released_at(run: Run, machine_id: str) -> float | None:
     return next((one.released_at for one in run.rentals if one.instance_id == machine_id), None)
 
 
+def has_ended(run: Run, machine_id: str) -> bool:
+    """Return whether the provider agreed to end that machine of the run, and had it no more then.
+
+    One that disappeared by itself has not: it may be back.
+    """
+    if machine_id == run.instance_id:
+        return run.phase is Phase.ENDED and run.meter.given_back_at is not None
+    return any(one.instance_id == machine_id and one.meter.absent_at is not None for one in run.rentals)
+
+
 def rental_of(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Rental:
     """Return the further machine after this look at it, with what was known of it before."""
     known = next((one for one in run.rentals if one.instance_id == machine.id), None)

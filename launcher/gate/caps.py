@@ -67,6 +67,10 @@ METRICS_SLICE_BYTES = 1 << 20
 """Of the metrics, in one look at a box while it trains; no line of theirs is longer."""
 METRICS_LINES = 250_000
 """Of the metrics, as they are read for a picture; of more, every second or third."""
+METRICS_VALUES = 400_000
+"""Of the metrics as the Python API returns them, steps included; of more, lines are left out evenly."""
+METRICS_NAMES = 1000
+"""Different names of one file of metrics, as the Python API returns them; further ones are left out."""
 STEPS = 10**15
 LOSS = 1e30
 """The largest loss that is drawn: what is larger has diverged."""
@@ -109,6 +113,8 @@ MEMORY_MB: Mapping[str, float] = {
     "LOGS": 0,
     "METRICS_SLICE_BYTES": 4,
     "METRICS_LINES": 80,
+    "METRICS_VALUES": 100,
+    "METRICS_NAMES": 2,
     "STEPS": 0,
     "LOSS": 0,
     "LEAST_LOSS": 0,

@@ -16,6 +16,7 @@ SERIES: Mapping[str, str] = {
     "validation_nrmse": "validation nRMSE",
 }
 """What is drawn, by its name in the metrics."""
+_GOLDEN = (5**0.5 - 1) / 2
 POINTS = 400
 """Of one curve at most."""
 
@@ -48,17 +49,45 @@ def curves_of(lines: Iterable[bytes]) -> tuple[Curve, ...]:
 def records_of(lines: Iterable[bytes]) -> list[dict[str, float]]:
     """Return what the lines say, in their order: the step, and each finite number by its name.
 
-    A line without a step of ours is left out, and so are names that no terminal should print.
+    A line without a step of ours is left out, and so are names that no terminal should print, and those after
+    `caps.METRICS_NAMES`. Of more than `caps.METRICS_VALUES` lines are left out evenly, never the last one.
     """
-    found = []
-    for line in lines:
-        record = record_of(line)
+    names: dict[str, str] = {}
+    found: list[tuple[int, dict[str, float]]] = []
+    newest: dict[str, float] = {}
+    share, values = 1.0, 0
+    for number, record in enumerate(map(record_of, lines)):
         step = record.get("step")
-        if type(step) is int and 0 <= step <= caps.STEPS:
-            named = {name: number_in(value) for name, value in record.items() if is_name(name)}
-            known = {name: value for name, value in named.items() if value is not None}
-            found.append({"step": step} | {name: known[name] for name in known if name != "step"})
+        if type(step) is not int or not 0 <= step <= caps.STEPS:
+            continue
+        newest = {"step": step, **_numbers(record, names)}
+        if _is_kept(number, share):
+            found.append((number, newest))
+            values += len(newest)
+        while values > caps.METRICS_VALUES and len(found) > 1:
+            share /= 2
+            found = [(number, one) for number, one in found if _is_kept(number, share)]
+            values = sum(len(one) for _, one in found)
+    if newest and (not found or found[-1][1] is not newest):
+        found.append((0, newest))
+    return [one for _, one in found]
+
+
+def _numbers(record: Mapping[str, Any], names: dict[str, str]) -> dict[str, float]:
+    """The finite numbers of a record. `names`: those that were met, so that each is kept once."""
+    found = {}
+    for name, value in record.items():
+        number = number_in(value)
+        if number is None or name == "step" or not is_name(name):
+            continue
+        if name in names or len(names) < caps.METRICS_NAMES:
+            found[names.setdefault(name, name)] = number
     return found
+
+
+def _is_kept(number: int, share: float) -> bool:
+    """Spread over all numbers without a period: of lines of which one in N differs, the same share stays."""
+    return number * _GOLDEN % 1 < share
 
 
 def is_name(name: str) -> bool:

@@ -240,6 +240,12 @@ class SqlBatches:
             return holder is not None and self._is_driving(holder)
 
     @retried
+    def held_by(self, who: str) -> Sequence[str]:
+        """Return the names of the batches that this launcher drives, or drove when it died."""
+        with self._db.reading():
+            return [row["name"] for row in self._db.rows("SELECT name FROM batches WHERE driver = ?", (who,))]
+
+    @retried
     def held_usd(self, name: str) -> float:
         """Return the dollars that the batch's runs hold of its budget: reserved while open, then spent."""
         with self._db.reading():

@@ -193,6 +193,10 @@ class Batches(Protocol):
         """Return whether a launcher drives the batch now."""
         ...
 
+    def held_by(self, who: str) -> Sequence[str]:
+        """Return the names of the batches that this launcher drives, or drove when it died."""
+        ...
+
     def held_usd(self, name: str) -> float:
         """Return the dollars that its runs hold of its budget: reserved while they are open, then spent."""
         ...

@@ -216,6 +216,7 @@ def orphans_document(
             "run": None if orphan.run is None else orphan.run.id,
             "owner": orphan.owner,
             "ledger": orphan.ledger,
+            "is_ghost": orphan.is_ghost,
         }
         for orphan in orphans
     ]

@@ -24,6 +24,9 @@ def orphans_text(
     """
     mine = [orphan for orphan in orphans if orphan.owner is Owner.THIS]
     parts = [_table(mine, now) if mine else _NONE]
+    ghosts = ", ".join(one_line(orphan.instance.id) for orphan in mine if orphan.is_ghost)
+    if ghosts:
+        parts.append(f"{ghosts} is listed again after its confirmed end: its run is not charged for it")
     if networks:
         parts.append(f"networks of runs that ended: {', '.join(one_line(one.name) for one in networks)}")
     for owner, theirs in by_owner(orphans):

@@ -191,6 +191,8 @@ class OrphanMachine(JsonShape, of=Instance):
     owner: Owner
     ledger: str | None
     """The ledger that its label names."""
+    is_ghost: bool
+    """Its run confirmed its end, and the provider lists it again: it is not charged again."""
 
 
 class ShownVolume(VolumeCost, of=Volume):

@@ -14,6 +14,7 @@ from launcher.cli.background import continue_killed, leave_run, replace_dead_dri
 from launcher.commands.queries import row_of, with_download
 from launcher.config import read_job
 from launcher.core import BoxStatus, Driver, Run
+from launcher.core.batch import Batch, BatchSpec
 from launcher.core.errors import AuthError, StorageError
 from launcher.ledger.presence import KilledLauncher, Presence
 from launcher.wiring import Wiring
@@ -121,6 +122,20 @@ def test_a_launcher_that_was_killed_for_memory_is_reported_once_with_what_contin
         f"try:   vastrun resume {run_id}",
     ]
     assert not presence.killed_for_memory()
+
+
+def test_a_batch_launcher_that_was_killed_for_memory_between_two_runs_is_reported_too(
+    left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left.ledger.release(run_of(left).id, killed.who)
+    spec = BatchSpec(name="widths", job="job.yaml")
+    batch = Batch(name="widths", spec=spec, provider="fake", folder=".", created_at=0.0, opened_at=0.0)
+    left.ledger.batches.submit(batch, [])
+    left.ledger.batches.hold("widths", Driver(who=killed.who, until=left.clock.now() - 1))
+    continue_killed(replace(left.wiring(), drivers=None), presence_of(left, killed), [killed])
+    said = capsys.readouterr().err
+    assert "the launcher of widths (process 4711) was killed, most likely by the kernel" in said
+    assert "try:   vastrun batch resume widths" in said
 
 
 def test_where_no_driver_can_be_started_for_it_that_is_said(

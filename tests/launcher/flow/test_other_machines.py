@@ -216,17 +216,35 @@ def test_a_further_machine_that_only_the_list_shows_after_its_end_is_charged_unt
     check(terminal)
 
 
-def test_a_ghost_is_not_charged_by_reap_however_often(terminal: Terminal) -> None:
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_ghost_is_reported_and_not_charged_by_reap_however_often(terminal: Terminal, by_id: bool) -> None:
     terminal.market = market = GhostMarket(terminal.clock, [Training(seconds=300)], usd_per_hour=3.6)
     assert terminal.launch().exit_code == 0
     usd = terminal.document("cost")["usd"]
-    market.ghost = "1"
+    market.ghost, market.by_id = "1", by_id
 
     for _ in range(2):
         terminal.clock.sleep(600)
-        assert terminal.type("reap", "-y").exit_code == 11
+        ended = terminal.type("reap", "-y")
+        assert ended.exit_code == 11
+        assert "1 is listed again after its confirmed end: its run is not charged for it" in ended.stderr
+        (machine,) = terminal.document("reap", "--dry-run")["machines"]
+        assert machine["is_ghost"]
 
     assert terminal.document("cost")["usd"] == usd
+
+
+def test_a_machine_whose_end_was_never_confirmed_is_charged_by_reap(terminal: Terminal) -> None:
+    terminal.market = market = GhostMarket(terminal.clock, [Training(seconds=300)], usd_per_hour=3.6)
+    terminal.at(100, market.vanish)
+    assert terminal.launch().exit_code == 7
+    usd = terminal.document("cost")["usd"]
+    market.ghost, market.by_id = "1", True
+    terminal.clock.sleep(600)
+
+    assert terminal.type("reap", "-y").exit_code == 11
+
+    assert terminal.document("cost")["usd"] > usd + 0.5
 
 
 class RefusingMarket(Market):

@@ -13,7 +13,7 @@ import pytest
 from launcher.gate import caps
 from launcher.gate.box_status import box_status_of
 from launcher.gate.manifest import listed
-from launcher.gate.metrics import curves_of
+from launcher.gate.metrics import curves_of, records_of
 from launcher.gate.series import series_of
 from tests.launcher.gate.test_box_status import status
 from tests.waiting import LONGEST_S
@@ -50,6 +50,7 @@ CONTENTS: Mapping[str, Callable[[], bytes]] = {
     "RANKS": lambda: status(range(caps.RANKS)).encode(),
     "SERIES_LINES": bytes,
     "METRICS_LINES": bytes,
+    "METRICS_VALUES": bytes,
 }
 """The most that a cap allows; bytes without any where it is made line by line."""
 READERS: Mapping[str, Callable[[bytes], object]] = {
@@ -58,6 +59,10 @@ READERS: Mapping[str, Callable[[bytes], object]] = {
     "RANKS": lambda content: box_status_of(content.decode()),
     "SERIES_LINES": lambda _: series_of(metrics(caps.SERIES_LINES, caps.SERIES)),
     "METRICS_LINES": lambda _: curves_of(metrics(caps.METRICS_LINES, 0)),
+    "METRICS_VALUES": lambda _: (
+        records_of(metrics(200_000, 0)),
+        records_of(metrics(1000, caps.METRICS_NAMES)),
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -75,6 +76,24 @@ def test_a_line_without_a_step_says_nothing() -> None:
     assert curves_of([line(loss=2.0)]) == ()
     assert records_of([line(loss=2.0)]) == []
     assert point_of(line(loss=2.0), "loss") is None
+
+
+def test_of_too_many_values_lines_are_left_out_evenly_and_never_the_last_one() -> None:
+    count = caps.METRICS_VALUES
+    lines = (
+        line(step=n, loss=1.0, **({"validation_loss": 2.0} if n % 10 == 0 else {})) for n in range(count)
+    )
+    found = records_of(lines)
+    steps = [int(one["step"]) for one in found]
+    assert sum(map(len, found)) <= caps.METRICS_VALUES + 3
+    assert steps == sorted(set(steps)) and steps[-1] == count - 1
+    assert max(after - one for one, after in pairwise(steps)) < 20
+    assert 0.09 < sum("validation_loss" in one for one in found) / len(found) < 0.11
+
+
+def test_names_beyond_the_first_thousand_are_left_out() -> None:
+    (record,) = records_of([line(step=1, **{f"n{n}": 0.5 for n in range(caps.METRICS_NAMES + 5)})])
+    assert list(record)[-1] == f"n{caps.METRICS_NAMES - 1}"
 
 
 def test_each_quantity_that_is_drawn_has_its_own_curve_in_words() -> None:
