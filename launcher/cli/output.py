@@ -27,9 +27,9 @@ def width() -> int | None:
     """
     if not sys.stdout.isatty():
         return None
-    from launcher.ui.screen import columns
+    from launcher.ui.screen import size
 
-    return min(max(columns(sys.stdout), _LEAST), _MOST)
+    return min(max(size(sys.stdout)[0], _LEAST), _MOST)
 
 
 def show(document: Document, text: str, *, as_json: bool) -> None:

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from launcher.gate.text import one_line
-from launcher.ui.painter import HeldOutput, Painter, size
+from launcher.ui.painter import Painter
+from launcher.ui.question import HeldStream
 from launcher.ui.render.live import Line, cut
-from launcher.ui.screen import StreamScreen, TerminalCapabilities
+from launcher.ui.screen import StreamScreen, TerminalCapabilities, size
 
 _PAINT_S = 0.5
 _LIST_S = 2.0
@@ -25,7 +26,7 @@ class ListScreen(StreamScreen):
     """What is printed stays above; the list below it is painted over."""
 
     def __init__(
-        self, stream: HeldOutput, listed: Listed, *, began: float, now: Callable[[], float] = time.time
+        self, stream: HeldStream, listed: Listed, *, began: float, now: Callable[[], float] = time.time
     ) -> None:
         super().__init__(stream, TerminalCapabilities(live=True, color=True), began=began, now=now)
         self._output, self._painter, self._listed = stream, Painter(stream), listed

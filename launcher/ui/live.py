@@ -14,10 +14,11 @@ from launcher.config import read_job
 from launcher.core import Event, Progress, Run
 from launcher.gate.caps import LINE_CHARACTERS
 from launcher.gate.text import one_line
-from launcher.ui.painter import HeldOutput, Painter, size
+from launcher.ui.painter import Painter
+from launcher.ui.question import HeldStream
 from launcher.ui.render.live import LearningCurve, LiveView, live_lines, log_lines
 from launcher.ui.render.loglines import parse_line, shown
-from launcher.ui.screen import StreamScreen, TerminalCapabilities
+from launcher.ui.screen import StreamScreen, TerminalCapabilities, size
 
 _PAINT_S = 0.25
 """Between two paintings, but for an event."""
@@ -41,7 +42,7 @@ class LiveScreen(StreamScreen):
 
     def __init__(
         self,
-        stream: HeldOutput,
+        stream: HeldStream,
         *,
         began: float,
         now: Callable[[], float] = time.time,

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
 
+from launcher.ui.question import HeldStream
 from launcher.ui.render.live import Line, width_of
-from launcher.ui.screen import OutputStream
+from launcher.ui.screen import size
 
 _UP, _ERASE_BELOW, _PLAIN = "\x1b[{}A", "\x1b[J", "\x1b[0m"
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
+"""Terminals differ in the width of some emoji: a line that is too wide must not take a second row."""
 _CODES: Mapping[str, str] = {"bold": "\x1b[1m", "dim": "\x1b[2m", "done": "\x1b[32m", "now": "\x1b[1;36m"}
-
-
-class HeldOutput(OutputStream, Protocol):
-    """A stream that keeps what is written while the user is asked something."""
-
-    holds: int
-    """How often it was held so far."""
-
-    @property
-    def is_held(self) -> bool: ...
 
 
 class Painter:
     """Paints on a terminal. One that was closed must not end the launcher: nothing is raised."""
 
-    def __init__(self, output: HeldOutput) -> None:
+    def __init__(self, output: HeldStream) -> None:
         self._output = output
         self._painted: Sequence[Line] = ()
         self._holds = 0
@@ -39,7 +30,7 @@ class Painter:
             return
         fitting = lines[: max(1, size(self._output)[1] - 1)]
         text = "\n".join("".join(_styled(*span) for span in line) for line in fitting)
-        self._write(self._erased() + text)
+        self._write(f"{self._erased()}{_NO_WRAP}{text}{_WRAP}")
         self._painted = fitting
 
     def print_above(self, text: str) -> None:
@@ -70,11 +61,3 @@ class Painter:
 
 def _styled(text: str, style: str) -> str:
     return f"{_CODES[style]}{text}{_PLAIN}" if style else text
-
-
-def size(stream: OutputStream) -> tuple[int, int]:
-    """Return the columns and rows of the stream's terminal now; 80 and 24 where it does not say."""
-    with suppress(OSError, ValueError):
-        found = os.get_terminal_size(stream.fileno())
-        return found.columns or 80, found.lines or 24
-    return 80, 24

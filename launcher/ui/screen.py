@@ -49,11 +49,12 @@ class OutputStream(Protocol):
     def fileno(self) -> int: ...
 
 
-def columns(stream: OutputStream) -> int:
-    """Return how wide the stream's terminal is now; 80 where it does not say."""
+def size(stream: OutputStream) -> tuple[int, int]:
+    """Return the columns and rows of the stream's terminal now; 80 and 24 where it does not say."""
     with suppress(OSError, ValueError):
-        return os.get_terminal_size(stream.fileno()).columns or WIDTH
-    return WIDTH
+        found = os.get_terminal_size(stream.fileno())
+        return found.columns or WIDTH, found.lines or 24
+    return WIDTH, 24
 
 
 class StreamScreen:
@@ -134,7 +135,7 @@ class StreamScreen:
             return False
         self._shown_at = self._now()
         if self._capabilities.live:
-            self._progress = short(text.rstrip(), columns(self._stream) - 1)
+            self._progress = short(text.rstrip(), size(self._stream)[0] - 1)
             self._write(_CLEAR + self._progress)
         else:
             self._line(text)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from unicodedata import east_asian_width
 
 from launcher.core import Phase, Progress
 from launcher.ui.render.amounts import duration, rough, usd
+from launcher.ui.render.table import cells, short
 
 Span = tuple[str, str]
 """Text, and its style: bold, dim, done, now, or none."""
@@ -191,27 +191,18 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def cut(line: Line, width: int) -> Line:
-    """Return the line in `width` cells, whatever a stranger's log holds."""
+    """Return the line in `width` columns of a terminal."""
     if width_of(line) <= width:
         return line
     spans: list[Span] = []
-    left = width - 1
     for text, style in line:
-        kept = ""
-        for letter in text:
-            left -= cells(letter)
-            if left < 0:
-                return (*spans, (kept + "…", style))
-            kept += letter
-        spans.append((kept, style))
+        if cells(text) >= width:
+            return (*spans, (short(f"{text}…", width), style))
+        spans.append((text, style))
+        width -= cells(text)
     return tuple(spans)
 
 
 def width_of(line: Line) -> int:
-    """Return how many cells of a terminal the line takes, at most."""
+    """Return how many columns of a terminal the line takes."""
     return sum(cells(text) for text, _ in line)
-
-
-def cells(text: str) -> int:
-    """Return how many cells of a terminal the text takes, at most: letters of East Asia take two."""
-    return len(text) if text.isascii() else sum(2 if east_asian_width(c) in "WF" else 1 for c in text)

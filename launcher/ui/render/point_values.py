@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from posixpath import commonprefix
 from typing import Any
 
+from launcher.ui.render.table import cells
+
 Values = Mapping[str, Any]
 
 _MIN_ELIDED = 12
@@ -55,7 +57,7 @@ def fitted(
     """
     for form in forms:
         text = render(form, None)
-        if width is None or max(map(len, text.splitlines())) <= width:
+        if width is None or max(map(cells, text.splitlines())) <= width:
             return text
     return render(forms[-1], width)
 

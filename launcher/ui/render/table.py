@@ -1,9 +1,10 @@
-"""Tables and lists of facts, as wide as a terminal where that is possible."""
+"""Tables and lists of facts, as wide as a terminal where that is possible, aligned for CJK and emoji, too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from posixpath import commonprefix
+from unicodedata import category, east_asian_width
 
 WIDTH = 80
 _GAP = "  "
@@ -25,7 +26,7 @@ def table(
     is.
     """
     lines = [list(header), *map(list, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    widths = [max(cells(line[column]) for line in lines) for column in range(len(header))]
     if width is not None:
         # One after the other, and never below its header: the first columns to be cut matter least.
         for column in cut:
@@ -33,7 +34,7 @@ def table(
             least = min(widths[column], max(len(header[column]), _LEAST))
             widths[column] = max(least, widths[column] - max(0, over))
     columns = [
-        _shortened(cells, width) for cells, width in zip(zip(*lines, strict=True), widths, strict=True)
+        _shortened(column, width) for column, width in zip(zip(*lines, strict=True), widths, strict=True)
     ]
     return "\n".join(_line(line, widths, right) for line in zip(*columns, strict=True))
 
@@ -41,34 +42,52 @@ def table(
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
     """Write `name   value` lines; an empty value leaves its line out, a long one keeps its indent."""
     kept = [(name, value) for name, value in pairs if value]
-    width = max((len(name) for name, _ in kept), default=0)
+    width = max((cells(name) for name, _ in kept), default=0)
     indent = "\n" + " " * width + _GAP
-    return "\n".join(f"{name:<{width}}{_GAP}{value.replace(chr(10), indent)}" for name, value in kept)
+    return "\n".join(f"{padded(name, width)}{_GAP}{value.replace(chr(10), indent)}" for name, value in kept)
+
+
+def cells(text: str) -> int:
+    """Return how many columns of a terminal the text takes: two for CJK and emoji, none for combining marks.
+
+    The terminal is never given a joiner, nor a selector of variants (gate/text.py).
+    """
+    if text.isascii():
+        return len(text)
+    return sum(2 if east_asian_width(c) in "WF" else category(c) not in ("Mn", "Me", "Cf") for c in text)
 
 
 def short(text: str, width: int | None) -> str:
-    """Cut the text to a width; None: it is not cut."""
-    return text if width is None or len(text) <= width else text[: width - 1] + "…"
+    """Cut the text to so many columns of a terminal; None: it is not cut."""
+    if width is None or cells(text) <= width:
+        return text
+    kept = text[: width - 1]
+    while cells(kept) > width - 1:
+        kept = kept[:-1]
+    return kept + "…"
 
 
-def _shortened(cells: Sequence[str], width: int) -> list[str]:
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """Fill the text with spaces to so many columns of a terminal; `right`: on its left side."""
+    spaces = " " * (width - cells(text))
+    return spaces + text if right else text + spaces
+
+
+def _shortened(column: Sequence[str], width: int) -> list[str]:
     """Cut the cells of a column; of those that would look alike and are not, the beginning is left out."""
     by_text: dict[str, set[str]] = {}
-    for cell in cells:
+    for cell in column:
         by_text.setdefault(short(cell, width), set()).add(cell)
-    shown = {text: text for text in cells}
+    shown = {text: text for text in column}
     for text, different in by_text.items():
         prefix = len(commonprefix(list(different))) if len(different) > 1 else 0
         for cell in different:
             # As much of the end as there is room for, but never less than where they differ.
             start = min(prefix, len(cell) - width + 1)
             shown[cell] = text if len(different) == 1 else short(f"…{cell[start:]}", width)
-    return [shown[cell] for cell in cells]
+    return [shown[cell] for cell in column]
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
-    padded = [
-        cell.rjust(width) if column in right else cell.ljust(width)
-        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return _GAP.join(padded).rstrip()
+def _line(line: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
+    columns = enumerate(zip(line, widths, strict=True))
+    return _GAP.join(padded(cell, width, right=n in right) for n, (cell, width) in columns).rstrip()

@@ -224,6 +224,8 @@ def test_nothing_of_a_hostile_log_moves_the_cursor_or_breaks_the_view(screen: Sc
         "\t" * 40,
         "漢" * 90,
         "a\u0301" * 90,
+        "\U0001f1e9\U0001f1ea" * 60,  # flags: two columns each, or four
+        "\U0001f44d\U0001f3fd" * 60,
     )
     for text in hostile:
         screen.view.log(f"rank0 {text}end\n")

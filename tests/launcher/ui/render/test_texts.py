@@ -14,6 +14,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import pyte
 import pytest
 
 from launcher.commands.queries import Explanation, RunRow
@@ -152,6 +153,21 @@ def test_tables_are_as_wide_as_the_terminal_within_bounds(columns: int, wide: st
 
 def test_facts_without_a_value_are_left_out_and_long_ones_keep_their_indent() -> None:
     assert facts([("one", "1\n2"), ("none", ""), ("three", "3")]) == "one    1\n       2\nthree  3"
+
+
+@pytest.mark.parametrize("name", ["漢字の実験", "🚀 走る", "e\u0301te\u0301", "👩\u200d👧 2", "plain"])
+def test_columns_are_aligned_as_a_terminal_shows_cjk_emoji_and_marks(name: str) -> None:
+    texts = (
+        table(("NAME", "STEP", "END"), [(name, "1", "|"), ("a", "20", "|")], right=(1,)),
+        table(("NAME", "END"), [(name * 9, "|"), ("a", "|")], cut=(0,), width=30),
+        facts([(name, "|"), ("a", "|")]),
+    )
+    for text in texts:
+        terminal = pyte.Screen(80, 5)
+        pyte.Stream(terminal).feed(printable(text).replace("\n", "\r\n"))
+        ends = [[x for x in range(80) if row[x].data == "|"] for row in terminal.buffer.values()]
+        assert len({end[0] for end in ends if end}) == 1 and sum(map(len, ends)) == 2
+        assert max(map(max, filter(None, ends))) < 30
 
 
 def test_every_cause_has_advice() -> None:
