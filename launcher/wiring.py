@@ -273,7 +273,8 @@ class Wiring:
         """The services that drive the run, with its transcript."""
         from launcher.transcript.recorded import recorded
 
-        return recorded(run, services, self.secrets(), shown_since=shown_since)
+        gap_s = partial(getattr, self.guard, "longest_gap_s")
+        return recorded(run, services, self.secrets(), shown_since=shown_since, guard_gap_s=gap_s)
 
     def services(
         self,

@@ -24,6 +24,8 @@ _UNSEEN_END_S = 1.0
 """Where Vast agrees to end a machine and does so later, nobody sees it in less."""
 MOST_MB = 200.0
 """Of memory that a launcher may take, whatever its box says."""
+MAX_GAP_S = 2.0
+"""Between two looks of a launcher's guard at the user, time and money."""
 
 
 def run(
@@ -72,6 +74,7 @@ def _is_good(after: Aftermath) -> bool:
         and after.lost_bytes == after.repeated_bytes == 0
         and after.evil == 0
         and after.launcher_mb <= MOST_MB
+        and after.guard_gap_s <= MAX_GAP_S
         and after.overspend_s <= MOST_OVERSPEND_S
         and (after.drift >= LEAST_DRIFT or after.drift_s >= LEAST_DRIFT_S or _ended_unseen(after))
         and (
@@ -122,5 +125,6 @@ def _sums(found: Sequence[Aftermath], seconds: float) -> str:
             f"beyond {MOST_SETTLED_DRIFT:.1%} {unsettled} of {len(watched)}",
             f"overspend past the limit   {max(after.overspend_s for after in found):.0f} s of price at most",
             f"memory of a launcher       {max(after.launcher_mb for after in found):.0f} MB at most",
+            f"gap of a launcher's guard  {max(after.guard_gap_s for after in found):.2f} s at most",
         ]
     )

@@ -15,6 +15,8 @@ from benchmarks.chaos.troubles import CERTAIN, CUT, FAULT, LAUNCHER, MONEY, PAUS
 from launcher.core import Cause, Verdict
 from launcher.core.verdict import EXIT_CODE_OF
 from launcher.decisions.policy import LIMIT_SLACK_S, NONSENSE_S
+from launcher.outputs.folder import TRANSCRIPT
+from launcher.transcript.reading import End, entries_of
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
 
@@ -57,6 +59,8 @@ class Aftermath:
     """Files of a box outside of the outputs, files that run a program, characters that steer a terminal."""
     launcher_mb: float
     """Memory of a launcher, at most."""
+    guard_gap_s: float
+    """Longest time between two looks of a launcher's guard; 0: each was stopped, or told none."""
 
     @property
     def drift(self) -> float:
@@ -138,7 +142,22 @@ def look_back(
         overspend_s=max([0.0, *(span - plan.life_s - slack_s for span in spans_s)]),
         evil=_evil(terminal) if plan.deceit and last else 0,
         launcher_mb=story.launcher_mb,
+        guard_gap_s=0.0 if was_paused(story) else guard_gap_s(terminal.folder),
     )
+
+
+def guard_gap_s(folder: Path) -> float:
+    """The longest gap that the transcripts below that folder tell."""
+    gaps = [0.0]
+    for path in folder.rglob(TRANSCRIPT):
+        with path.open("rb") as lines:
+            gaps += [entry.guard_gap_s for entry in entries_of(lines) if isinstance(entry, End)]
+    return max(gaps)
+
+
+def was_paused(story: Story) -> bool:
+    """Whether a launcher was stopped: it looks at nothing meanwhile."""
+    return any(trouble.kind == PAUSE for trouble in story.struck)
 
 
 def _costs(terminal: Terminal, wait_until_settled: Callable[[], None]) -> tuple[float, float]:

@@ -16,7 +16,9 @@ class Allowance:
     bytes: float = math.inf
     """Bytes that arrive. Of outputs the machine's disk is the limit; of a run, its time and its money."""
     items: float = math.inf
-    """Files."""
+    """Files, or what `what` says."""
+    what: str = "files"
+    """Name of the items in a message."""
     seconds: float = math.inf
     """Seconds after which it stops, to be continued later."""
     memory: float = 0
@@ -80,6 +82,8 @@ SERIES = 96
 """Names of one file of metrics that are drawn: of 16 GPUs there are 64."""
 SERIES_LINES = 20_000
 """Of the metrics, as they are read for a report; of more, every second or third."""
+VAST_LOG_BYTES = 1 << 18
+"""Of a container's or a host's log, as Vast publishes it; the rest is left out."""
 
 PICTURE_BYTES = 1 << 20
 PICTURE_PIXELS = 1 << 24
@@ -93,8 +97,18 @@ EXCHANGES: Mapping[str, Allowance] = {
         seconds=2.0,
         memory=CHECKPOINT_MANIFEST + (8 << 10),
     ),
+    "registry": Allowance(items=8, what="answers", seconds=120.0, memory=8 << 20),
+    "docker": Allowance(items=2_000_000, what="messages", memory=8 << 20),
+    "docker log": Allowance(seconds=60.0, memory=1 << 20),
+    "vast": Allowance(seconds=60.0, memory=16 << 20),
+    "vast list": Allowance(items=40_000, what="rows", memory=16 << 20),
+    "ledger": Allowance(items=1_000_000, what="rows"),
+    "slurm": Allowance(items=20_000, what="lines", memory=COMMAND_BYTES),
 }
-"""Limits of a download of all outputs, and of a slice of a checkpoint during the training."""
+"""Limits of each exchange: with a machine, a registry, Docker, Vast, a ledger in PostgreSQL and Slurm.
+
+Of a machine: a download of all outputs, and a slice of a checkpoint during the training.
+"""
 
 MEMORY_MB: Mapping[str, float] = {
     "SMALL_FILES": 118,
@@ -120,6 +134,7 @@ MEMORY_MB: Mapping[str, float] = {
     "LEAST_LOSS": 0,
     "SERIES": 40,
     "SERIES_LINES": 40,
+    "VAST_LOG_BYTES": 1,
     "PICTURE_BYTES": 4,
     "PICTURE_PIXELS": 0,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -14,6 +15,8 @@ from urllib.request import Request, urlopen
 
 from launcher.core.errors import ImageError
 from launcher.core.image_ref import HUB, ImageReference
+from launcher.gate import caps
+from launcher.gate.budget import ExchangeBudget
 from launcher.image.lock import ARCHITECTURE
 from launcher.image.registry_answers import RegistryAnswer
 
@@ -22,7 +25,7 @@ Login = Callable[[str], tuple[str, str] | None]
 
 _HUB_SERVER = "registry-1.docker.io"
 _TIMEOUT_S = 30.0
-_MOST_BYTES = 8 << 20
+_CHUNK = 1 << 16
 _INDEXES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -52,12 +55,16 @@ class PublishedImage:
 class Registry:
     """Reads only."""
 
-    def __init__(self, login: Login) -> None:
-        self._login = login
+    def __init__(self, login: Login, now: Callable[[], float] = time.monotonic) -> None:
+        """`now`: for the time that all answers of one look-up may take together."""
+        self._login, self._now = login, now
 
     def look_up(self, reference: ImageReference) -> PublishedImage:
         """Return what the reference names now; its tag counts, not its digest. Raises ImageError."""
-        repository = _Repository(reference, self._login)
+        budget = ExchangeBudget(
+            caps.EXCHANGES["registry"], now=self._now, sender=f"the registry of {reference}", error=ImageError
+        )
+        repository = _Repository(reference, self._login, budget)
         wanted = reference.tag or reference.digest or "latest"
         kind, manifest, digest = repository.manifest(wanted)
         # The index has the digest that a pull by tag shows; what the image holds stands one level below.
@@ -80,7 +87,7 @@ class Registry:
 class _Repository:
     """One repository, with the token that it asks for."""
 
-    def __init__(self, reference: ImageReference, login: Login) -> None:
+    def __init__(self, reference: ImageReference, login: Login, budget: ExchangeBudget) -> None:
         host = _HUB_SERVER if reference.registry == HUB else reference.registry
         path = reference.repository
         if reference.registry == HUB and "/" not in path:
@@ -88,7 +95,7 @@ class _Repository:
         # As Docker does: a registry on this computer needs no certificate.
         scheme = "http" if _LOOPBACK.fullmatch(host) else "https"
         self._url = f"{scheme}://{host}/v2/{path}"
-        self._reference, self._login = reference, login
+        self._reference, self._login, self._budget = reference, login, budget
         self._authorization = ""
 
     def manifest(self, name: str) -> tuple[str, RegistryAnswer, str]:
@@ -124,9 +131,11 @@ class _Repository:
         if self._authorization:
             # Not sent along when the registry points to a server of somebody else.
             request.add_unredirected_header("Authorization", self._authorization)
+        self._budget.spend(items=1)
         try:
-            with urlopen(request, timeout=_TIMEOUT_S) as answer:
-                return str(answer.headers.get_content_type()), answer.read(_MOST_BYTES)
+            with urlopen(request, timeout=self._budget.remaining_s(_TIMEOUT_S)) as answer:
+                chunks = iter(lambda: answer.read1(_CHUNK), b"")
+                return str(answer.headers.get_content_type()), b"".join(self._budget.receive(chunks))
         except HTTPError:
             raise
         except (URLError, OSError, HTTPException, ValueError) as error:

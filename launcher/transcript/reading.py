@@ -115,6 +115,8 @@ class End:
 
     at: Moment
     calls: Annotated[dict[str, int], AtMost(1000)] = field(default_factory=dict)
+    guard_gap_s: Annotated[float, Between(0, 1e9)] = 0.0
+    """Longest time between two looks of the launcher's guard, for all of its runs; 0: not told."""
 
 
 Entry = Begin | Happened | Logged | Stood | Called | Decided | Asked | End

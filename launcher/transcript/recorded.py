@@ -64,12 +64,17 @@ PROGRESS_S = 10.0
 
 @contextmanager
 def recorded(
-    run: Run, services: Services, masked: Iterable[str] = (), *, shown_since: float | None = None
+    run: Run,
+    services: Services,
+    masked: Iterable[str] = (),
+    *,
+    shown_since: float | None = None,
+    guard_gap_s: Callable[[], float] = lambda: 0.0,
 ) -> Iterator[Services]:
     """Yield the services, with each call of the run's drive written to its transcript.
 
     `masked`: values that are never written, besides the job's own secrets. `shown_since`: from when the
-    screen counts elapsed time; None: from the begin of the run.
+    screen counts elapsed time; None: from the begin of the run. `guard_gap_s`: longest gap of the guard.
     """
     spec = read_job(run.spec_json)
     mask = Mask([*masked, *secrets_of(spec)])
@@ -86,7 +91,7 @@ def recorded(
             user_requests=RecordedRequests(services.user_requests, recorder),
         )
     finally:
-        recorder.close()
+        recorder.close(guard_gap_s=round(guard_gap_s(), 3))
 
 
 class _Through:

@@ -106,11 +106,11 @@ class Recorder:
             self._called(verb, said.about, began, told, is_routine=said.is_routine)
         return answer
 
-    def close(self) -> None:
-        """Write the end, with the calls that were only counted."""
+    def close(self, **facts: Any) -> None:
+        """Write the end, with the calls that were only counted, and `facts`."""
         self._log(self._log_mask.rest())
         if self._begin is None:
-            self.note("end", calls=dict(self._counted))
+            self.note("end", calls=dict(self._counted), **facts)
 
     def _called(
         self,

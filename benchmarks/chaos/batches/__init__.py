@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+from benchmarks.chaos import MAX_GAP_S
 from benchmarks.chaos.batches.aftermath import BatchAftermath
 from benchmarks.chaos.batches.drives import drive
 
@@ -41,6 +42,7 @@ def is_good(after: BatchAftermath) -> bool:
         and not after.over_reserved_usd
         and after.over_budget_s <= MOST_OVER_BUDGET_S
         and after.launcher_mb <= MOST_MB
+        and after.guard_gap_s <= MAX_GAP_S
         and (after.drift >= LEAST_DRIFT or after.drift_s >= (-_UNSEEN_END_S if unseen else LEAST_DRIFT_S))
         and (not after.watched or after.drift <= MOST_DRIFT or after.drift_s <= MOST_DRIFT_S)
     )
@@ -62,5 +64,6 @@ def _sums(found: Sequence[BatchAftermath], seconds: float) -> str:
             f"bill beyond a budget       {max(one.over_budget_s for one in found):.0f} s of price at most",
             f"ledger against bill        of one batch {min(drifts):+.1%} to {max(drifts):+.1%}",
             f"memory of a launcher       {max(after.launcher_mb for after in found):.0f} MB at most",
+            f"gap of a launcher's guard  {max(after.guard_gap_s for after in found):.2f} s at most",
         ]
     )

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos.aftermath import BEYOND, Story, crashed, lost_bytes_in, repeated_bytes_in
+from benchmarks.chaos.aftermath import (
+    BEYOND,
+    Story,
+    crashed,
+    guard_gap_s,
+    lost_bytes_in,
+    repeated_bytes_in,
+    was_paused,
+)
 from benchmarks.chaos.batches.files import LINES, NAME, RESULT
 from benchmarks.chaos.batches.plans import EDIT, STOP, BatchPlan
 from benchmarks.chaos.job import LINE
@@ -68,6 +76,7 @@ class BatchAftermath:
     watched: bool
     """When its machines ended, or their prices changed, can be known: somebody could look."""
     launcher_mb: float
+    guard_gap_s: float
 
     @property
     def drift(self) -> float:
@@ -130,6 +139,7 @@ def look_back(plan: BatchPlan, terminal: Terminal, vast: VastEmulator, story: Ba
         over_reserved_usd=_over_reserved_usd(plan, story),
         watched=_was_watched(plan, story, struck),
         launcher_mb=story.launcher_mb,
+        guard_gap_s=0.0 if was_paused(story) else guard_gap_s(terminal.folder),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +16,8 @@ from launcher.core.errors import (
     UncertainError,
     UnreachableError,
 )
+from launcher.gate import caps
+from launcher.gate.budget import ExchangeBudget
 from launcher.ports import Clock
 from launcher.providers.vast.credentials import VastAccount
 from launcher.providers.vast.host_log import text_of
@@ -33,8 +36,8 @@ _BACK_OFF_S = (5.0, 15.0, 45.0)
 _LONGEST_PAUSE_S = 120.0
 _PAGE = 25
 _CHARGES_PAGE = 100
-_PAGES = 400
 _LOG_LINES, _HOST_LOG_LINES = "5000", "100"
+_LOG_S = 15.0
 _MOST_USD = 1e9
 _T = TypeVar("_T")
 
@@ -49,6 +52,7 @@ class VastApi:
         self._made: VastAI | None = None
         self._making = threading.Lock()
         self._of_thread = threading.local()
+        """Of the thread's last call: when it was made, and its budget."""
         self._record: Callable[[Exchange], None] | None = None
 
     @property
@@ -74,6 +78,7 @@ class VastApi:
             for number, call in enumerate(calls):
                 if number:
                     self._clock.sleep(pause_s)
+                self._of_thread.budget = _call_budget()
                 with suppress(RefusedError, NoAnswerError):
                     asked_once(partial(call, sdk))
 
@@ -232,13 +237,7 @@ class VastApi:
     def log(self, instance_id: str, containing: str) -> str:
         """Return the lines of the container's log with that text. Asked for once: it takes its time."""
 
-        def logs() -> Any:
-            return self._sdk().logs(int(instance_id), tail=_LOG_LINES, filter=containing)
-
-        answer = self._ask_once("logs", logs)
-        if not isinstance(answer, str):
-            raise silent("a log that is no text")
-        return answer
+        return self._log(instance_id, {"filter": containing, "tail": _LOG_LINES}, _LOG_S)
 
     def host_log(self, instance_id: str, *, within_s: float) -> str:
         """Return the last lines that the host's daemon logged for the instance.
@@ -246,9 +245,11 @@ class VastApi:
         Raises UnreachableError when the log is not there within `within_s` seconds.
         """
 
+        return self._log(instance_id, {"daemon_logs": "true", "tail": _HOST_LOG_LINES}, within_s)
+
+    def _log(self, instance_id: str, body: Mapping[str, str], within_s: float) -> str:
         def request() -> Any:
-            body = {"daemon_logs": "true", "tail": _HOST_LOG_LINES}
-            # The SDK's own logs() waits longer than a machine should that is to be destroyed.
+            # The SDK's own logs() waits longer than a machine should that is to be destroyed, without bounds.
             path = f"/instances/request_logs/{int(instance_id)}/"
             answer = self._sdk().client.put(path, json_data=body)
             answer.raise_for_status()
@@ -270,18 +271,19 @@ class VastApi:
     ) -> Iterator[Mapping[str, Any]]:
         """Every page of a list, each with its rows under that name."""
         token: str | None = None
-        for _ in range(_PAGES):
+        budget = ExchangeBudget(caps.EXCHANGES["vast list"], now=time.monotonic, sender="it", error=silent)
+        while True:
             answer = self._repeat(endpoint, partial(list_from, token), object_of)
             if answer.get("success") is False or not isinstance(answer.get(rows), list | dict):
                 raise silent(f"a list of {rows} without its rows")
+            budget.spend(items=max(1, len(answer[rows])), memory=self._of_thread.budget.spent_memory)
             yield answer
             former, token = token, answer.get("next_token")
             if not token:
                 return
             # A token that repeats itself would page for ever.
             if token == former:
-                break
-        raise silent(f"a list of {rows} without an end")
+                raise silent(f"a list of {rows} without an end")
 
     def _repeat(self, endpoint: str, call: Callable[[], Any], kind: Callable[[Any], _T]) -> _T:
         """The answer to a call that is safe to repeat; asked again after a fault that passes.
@@ -318,6 +320,7 @@ class VastApi:
         while True:
             with self._limiter.turn(endpoint, refused_s):
                 self.asked_at = self._clock.now()
+                self._of_thread.budget = _call_budget()
                 try:
                     return asked_once(call)
                 except RefusedError as refused:
@@ -325,15 +328,23 @@ class VastApi:
                     if refused_s is None:
                         raise
 
+    def _budget(self) -> ExchangeBudget:
+        """The budget of the call that this thread makes."""
+        return getattr(self._of_thread, "budget", None) or _call_budget()
+
     def _sdk(self) -> VastAI:
         with self._making:
             if self._made is None:
-                self._made = make_sdk(self._account.key, self._account.server)
+                self._made = make_sdk(self._account.key, self._account.server, self._budget)
                 if self._record is not None:
                     from launcher.providers.vast.conformance.recorder import record_answers
 
                     record_answers(self._made.client, self._record, self._clock.now)
             return self._made
+
+
+def _call_budget() -> ExchangeBudget:
+    return ExchangeBudget(caps.EXCHANGES["vast"], now=time.monotonic, sender="it", error=NoAnswerError)
 
 
 def _any_answer(answer: Any) -> Any:

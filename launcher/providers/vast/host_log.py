@@ -1,4 +1,4 @@
-"""A host's log, as Vast publishes it: fetched within seconds and within bounds, or not at all."""
+"""A log of a container or its host, as Vast publishes it: fetched within seconds and bounds."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from launcher.core.errors import VastrunError
+from launcher.gate import caps
 from launcher.providers.vast.refusals import silent
 
-_MAX_BYTES = 1 << 18
 _POLL_INTERVAL_S = 0.3
 _READ_TIMEOUT_S = 2.0
 
@@ -62,8 +62,8 @@ def _read(url: str, abandoned: threading.Event) -> str | None:
                 return None
             for part in response.iter_content(1 << 12):
                 content += part
-                if len(content) >= _MAX_BYTES or abandoned.is_set():
+                if len(content) >= caps.VAST_LOG_BYTES or abandoned.is_set():
                     break
     except requests.RequestException:
         return None
-    return content[:_MAX_BYTES].decode(errors="replace")
+    return content[: caps.VAST_LOG_BYTES].decode(errors="replace")

@@ -90,6 +90,22 @@ def test_a_registry_that_is_not_there_is_told() -> None:
         ANYBODY.look_up(gone)
 
 
+def test_answers_that_are_larger_together_than_the_budget_are_refused(fake_registry: FakeRegistry) -> None:
+    fake_registry.put("lab/vastrun:cpu-1")
+    path = "/v2/lab/vastrun/manifests/cpu-1"
+    kind, content = fake_registry.things[path]
+    fake_registry.things[path] = (kind, content + b" " * (8 << 20))
+    with pytest.raises(ImageError, match=r"the registry of .* sent more than 8388608 bytes"):
+        ANYBODY.look_up(reference(fake_registry))
+
+
+def test_answers_that_take_longer_together_than_the_budget_are_refused(fake_registry: FakeRegistry) -> None:
+    fake_registry.put("lab/vastrun:cpu-1")
+    clock = iter(range(0, 10_000, 45))
+    with pytest.raises(ImageError, match=r"the registry of .* did not answer within 120 s"):
+        Registry(lambda _: None, now=lambda: float(next(clock))).look_up(reference(fake_registry))
+
+
 DEEP = "[" * 200_000
 ANSWERS = {
     "no JSON": "<html>",

@@ -106,6 +106,13 @@ class Keeper(Terminal):
         return replace(super().wiring(), secrets=lambda: [SECRET])
 
 
+def test_its_end_tells_the_longest_gap_of_the_guard(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.guard.longest_gap_s = 1.25
+    terminal.launch()
+    assert lines_of(terminal)[-1]["guard_gap_s"] >= 1.25
+
+
 def test_no_secret_is_in_it(tmp_path: Path) -> None:
     def says(line: str) -> str:
         return f"{line} with {SECRET}\x1b[2J at https://me:password1@host/"

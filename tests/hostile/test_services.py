@@ -1,0 +1,95 @@
+"""A service that answers without end: refused within its budget, as no answer, and never as an empty one."""
+
+from __future__ import annotations
+
+import json
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.core.errors import UncertainError, UnreachableError
+from launcher.gate import caps
+from launcher.providers.vast.api import VastApi
+from launcher.providers.vast.credentials import VastAccount
+from launcher.providers.vast.limits import FileBook, Limiter
+from tests.fakes import FakeClock
+
+_MB = 1 << 20
+
+
+class FloodingVast(BaseHTTPRequestHandler):
+    """Answers every request in one way."""
+
+    answer: Callable[[FloodingVast], None]
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        type(self).answer(self)
+
+    do_PUT = do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is printed."""
+
+    def send(self, *chunks: bytes, encoding: str = "identity") -> None:
+        self.send_header("Content-Encoding", encoding)
+        self.end_headers()
+        for chunk in chunks:
+            try:
+                self.wfile.write(chunk)
+            except OSError:
+                return
+
+
+def _large(request: FloodingVast) -> None:
+    request.send(b'{"instances": [', *[b"0," * (_MB // 2)] * 64)
+
+
+def _bomb(request: FloodingVast) -> None:
+    packer = zlib.compressobj(wbits=31)
+    packed = [packer.compress(b" " * _MB) for _ in range(256)]
+    request.send(*packed, packer.flush(), encoding="gzip")
+
+
+def _pages(request: FloodingVast) -> None:
+    row = {"id": 7, "note": "x" * 200}
+    token = str(hash(request.path))  # another one for each page
+    page = {"success": True, "instances": [row] * 2000, "next_token": token, "instances_found": 10**9}
+    request.send(json.dumps(page).encode())
+
+
+FLOODS: dict[str, Callable[[FloodingVast], None]] = {
+    "a large answer": _large,
+    "a small one that unpacks to a large one": _bomb,
+    "pages without an end": _pages,
+}
+
+
+@pytest.fixture
+def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[VastApi]:
+    handler: Any = type("Handler", (FloodingVast,), {"answer": staticmethod(FLOODS[request.param])})
+    server, clock = ThreadingHTTPServer(("127.0.0.1", 0), handler), FakeClock()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    limiter = Limiter(FileBook(tmp_path / "calls.json", clock.now), clock.sleep)
+    yield VastApi(VastAccount(key="key", server=url), limiter, clock)
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("api", FLOODS, indirect=True)
+def test_a_list_that_has_no_end_is_no_answer(api: VastApi) -> None:
+    with pytest.raises(UnreachableError, match="it sent more than") as caught:
+        api.instances()
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("api", ["a large answer"], indirect=True)
+def test_an_order_whose_answer_has_no_end_may_have_made_a_machine(api: VastApi) -> None:
+    with pytest.raises(UncertainError, match=f"it sent more than {caps.EXCHANGES['vast'].memory:.0f} bytes"):
+        api.create("7", {"image": "debian:12", "disk": 8.0})
