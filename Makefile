@@ -75,13 +75,13 @@ format: $(STAMPS)/dev ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMPS)/dev ## Print every figure the README claims, or of a batch of POINTS, PARALLEL at once
+bench: $(STAMPS)/dev ## Print every figure of docs/benchmarks.md, or of a batch of POINTS, PARALLEL at once
 	$(BIN)/python -m benchmarks $(if $(POINTS),batch --points $(POINTS) --at-once $(or $(PARALLEL),50))
 
 gpu: ## Measure and check what only GPUs can show, in MINUTES (10), or the named CHECKS; PYTHON is one whose torch has CUDA
 	@$(GPU_PYTHON) -m tests.gpu --minutes $(or $(MINUTES),10) $(CHECKS)
 
-proof: $(STAMPS)/trainer ## Train what the README's table has, and write the table: SEEDS (2) times each
+proof: $(STAMPS)/trainer ## Train what the table of docs/evaluation.md has, and write the table: SEEDS (2) times each
 	$(BIN)/python -m benchmarks.proof --seeds $(SEEDS)
 
 chaos: $(STAMPS)/dev ## RUNS runs (40), or BATCHES, with troubles by SEED (0) on an emulated Vast; boxes are processes, of image DOCKER, or HOSTILE=1; programs work MINUTES; NODES=2: on boxes of this computer

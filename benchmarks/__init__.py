@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m benchmarks` prints every figure the README claims. Timings are never tests."""
+"""Benchmarks: `python -m benchmarks` prints every figure of docs/benchmarks.md. Timings are never tests."""

@@ -1,4 +1,4 @@
-"""Measure every figure that the README claims, or those named, and hold them to their limits.
+"""Measure every figure of `docs/benchmarks.md`, or those named, and hold them to their limits.
 
 The first line says on what machine; each figure how often it was measured (n). Medians, with the lowest and
 the highest in brackets; what is compared is measured in turns. Status 1 when a limit was missed or a promise

@@ -21,7 +21,7 @@ from launcher.config import load_job
 from trainer.evaluation.evaluation import WHOLE
 
 CONFIGS = Path("configs")
-README = Path("README.md")
+PAGE = Path("docs/evaluation.md")
 BEGIN, END = "<!-- proof: written by make proof -->\n", "<!-- end of proof -->\n"
 
 FLOORS = {
@@ -172,10 +172,10 @@ def _line(cells: Sequence[str] | Iterator[str]) -> str:
 
 
 def _write(table: str) -> None:
-    """The README's table is this one."""
-    before, _, rest = README.read_text().partition(BEGIN)
+    """The page's table is this one."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    README.write_text(f"{before}{BEGIN}{table}{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}{table}{END}{after}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pages of the site that are made when it is built: commands, names of the Python API, decisions."""
+"""Pages of the site that are made when it is built: the first page, commands, names of the Python API, decisions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from launcher.cli.tables import EXIT_CODES
 from tests.docs.commands import every, root
-from tests.docs.markdown import DOCS
+from tests.docs.markdown import DOCS, ROOT
 from tests.docs.python_reference import python_reference
 
 
@@ -23,6 +23,12 @@ def commands() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def index() -> str:
+    """Return the first page: the README, with links that start in `docs/`."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    return readme.replace("](docs/", "](").replace("[ARCHITECTURE.md](ARCHITECTURE.md)", "`ARCHITECTURE.md`")
+
+
 def decisions() -> str:
     """Return the page that lists the records of decisions."""
     records = sorted((DOCS / "decisions").glob("[0-9]*.md"))
@@ -35,6 +41,7 @@ def _title(text: str) -> str:
 
 
 GENERATED: Mapping[str, Callable[[], str]] = {
+    "index.md": index,
     "commands.md": commands,
     "python-reference.md": python_reference,
     "decisions/index.md": decisions,

@@ -90,9 +90,9 @@ def test_every_exit_code_that_can_happen_is_explained() -> None:
     assert set(EXIT_CODES) == of_errors | of_runs | of_waits | {verdict.EXIT_DEVIATES}
 
 
-def test_the_readme_explains_the_exit_codes_in_the_same_words() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    rows = re.findall(r"^\| (\d+) \| (.*) \|$", readme, re.MULTILINE)
+def test_the_page_of_verdicts_explains_the_exit_codes_in_the_same_words() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "verdicts.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
     assert {int(code): meaning for code, meaning in rows} == dict(EXIT_CODES)
 
 
