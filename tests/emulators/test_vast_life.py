@@ -56,6 +56,15 @@ def test_the_pull_tells_of_its_layers(still: VastEmulator) -> None:
     assert all(text.endswith("\n") for text in told if text)
 
 
+def test_a_log_can_be_fetched_without_a_key_some_time_after_it_was_asked_for(still: VastEmulator) -> None:
+    instance_id = rented(still)
+    answer = ask(still, "PUT", f"/api/v0/instances/request_logs/{instance_id}/", {})[1]
+    path = answer["result_url"].removeprefix(still.url)
+    assert ask(still, "GET", path, key=None)[0] == 404
+    still.advance(0.3)
+    assert ask(still, "GET", path, key=None)[0] == 200
+
+
 def test_a_stopped_instance_reads_running_for_a_while_and_exited_after_a_start(still: VastEmulator) -> None:
     instance_id = rented(still)
     assert put(still, instance_id, state="stopped") == {"success": True}

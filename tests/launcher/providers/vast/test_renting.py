@@ -242,10 +242,11 @@ def test_a_machine_which_a_crowd_gave_back_and_its_list_shows_again_is_there(
     clock = FakeClock(time.time())
     provider = open_market(vast, tmp_path, clock, crowd=True)
     machine = rent(provider)
-    vast.faults.add("absent_row", seconds=0.2)
+    vast.faults.add("absent_row", seconds=600)
     vast.faults.add("destroy_ignored")
     provider.destroy(machine.id)
     assert provider.machine(machine.id) is None
+    vast.advance(600)
     eventually(lambda: (clock.sleep(10.0), provider.machine(machine.id))[1], what="the machine")
 
 
