@@ -1,4 +1,4 @@
-"""Pages of the site that are made when it is built: the first page, commands, names of the Python API, decisions."""
+"""Pages that are made when the site is built: the first one, commands, the Python API, decisions."""
 
 from __future__ import annotations
 
