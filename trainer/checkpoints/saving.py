@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import torch.distributed as torch_dist
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import _save_state_dict
@@ -17,19 +18,15 @@ from trainer.checkpoints.carrying import gather, spread, told_by_first
 from trainer.checkpoints.contents import TrainerState
 from trainer.checkpoints.disk import everywhere, find_disk
 from trainer.checkpoints.reading import FoundCheckpoint, load_tensors, newest_intact
-from trainer.checkpoints.writing import ELSEWHERE, CheckpointWriter, Lull, Planner, Staging, share_of
+from trainer.checkpoints.writing import ELSEWHERE, CheckpointWriter, Planner, Staging, share_of
 from trainer.contract.checkpoint_folder import CheckpointFolder
 from trainer.contract.errors import ConfigError, SaveError
-from trainer.distributed.gloo import new_group_beside
 from trainer.distributed.group import Ranks
 
 # A disk may be slow, and nobody waits for it; a peer that died is noticed at once, by its connection.
 _SLOWEST_WRITE = timedelta(hours=1)
 
 _NUMBERS = itertools.count()
-
-_NEXT_LULL_S = 0.5
-"""The longest wait for one before a save is planned."""
 
 
 class Checkpointer:
@@ -45,12 +42,10 @@ class Checkpointer:
         self._first = ranks.rank.is_first
         self._carries = sharded and not self._disk.is_seen_by_all
         # Of the thread alone: two threads on one group would take each other's messages.
-        self._group = None if ranks.are_one else new_group_beside(ranks.control, _SLOWEST_WRITE)
+        self._group = None if ranks.are_one else torch_dist.new_group(backend="gloo", timeout=_SLOWEST_WRITE)
         self._name = f"checkpointer {next(_NUMBERS)}"
         """Of its plans, among those that torch remembers."""
         self._staging = Staging()
-        self.lull = Lull()
-        """The thread works within."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._room: Future[None] | None = None
         self._saving: Future[None] | None = None
@@ -113,8 +108,7 @@ class Checkpointer:
         if self._saving is None:
             return
         saving, self._saving = self._saving, None
-        with self.lull:
-            saving.result()
+        saving.result()
         if self._first:
             print(f"checkpoint step-{self._step:06d} saved", flush=True)
 
@@ -135,8 +129,7 @@ class Checkpointer:
             shutil.rmtree(copy, ignore_errors=True)
 
     def _write(self, state: TrainerState, share: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> None:
-        writer = CheckpointWriter(self._folder, state, self.lull, commits=not self._carries)
-        self.lull.wait(_NEXT_LULL_S)
+        writer = CheckpointWriter(self._folder, state, commits=not self._carries)
         try:
             # Not `dcp.save`: it would write a record for the log about each tensor, which nobody reads.
             _save_state_dict(

@@ -10,19 +10,18 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter
-from torch.distributed.checkpoint.filesystem import FileSystem, _item_size, _StorageWriterTransforms
+from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 from torch.futures import Future
@@ -45,16 +44,12 @@ class CheckpointWriter(FileSystemWriter):
     """Writes one checkpoint as a part of `folder`; on rank 0, commits it when all ranks have written.
 
     Unless `commits`, rank 0 has yet to bring the files of others, which `files_of` lists, and then to commit.
-    It works in the training's lulls.
     """
 
-    def __init__(
-        self, folder: CheckpointFolder, state: TrainerState, lull: Lull, *, commits: bool = True
-    ) -> None:
+    def __init__(self, folder: CheckpointFolder, state: TrainerState, *, commits: bool = True) -> None:
         # What is written lies in host memory: without the 0 each rank's thread would open the first GPU.
         super().__init__(folder.part(state.step), per_thread_copy_ahead=0)
         self.fs = self._files = _SummedFiles()
-        self.transforms = _OneByOne(lull)
         self._folder = folder
         self._state = state
         self._commits = commits
@@ -158,63 +153,6 @@ def share_of(tensors: Mapping[str, Tensor], place: int, writers: int) -> dict[st
         if least == place:
             mine[name] = tensor
     return mine
-
-
-_SMALL = 1 << 20
-"""Bytes of a tensor that is put together in memory, and written at once."""
-
-
-class Lull:
-    """When the training hardly needs the interpreter: within a backward pass, and while it waits for a save.
-
-    To write some hundred small tensors is work for the interpreter, which a forward pass on a CPU needs for
-    each of its operations: it stood still for most of that time.
-    """
-
-    def __init__(self) -> None:
-        self._has_begun = threading.Event()
-
-    def __enter__(self) -> None:
-        self._has_begun.set()
-
-    def __exit__(self, *_: object) -> None:
-        self._has_begun.clear()
-
-    def wait(self, most_s: float) -> None:
-        """Return within one, or after so long."""
-        self._has_begun.wait(most_s)
-
-
-class _OneByOne(_StorageWriterTransforms):
-    """How each tensor comes to a file: in a lull, and the small ones at once, not in torch's forty pieces."""
-
-    _NEXT_LULL_S = 0.02
-    """The longest wait for one before a tensor: where there is no backward pass, a save goes on, too."""
-
-    def __init__(self, lull: Lull) -> None:
-        super().__init__()
-        self._lull = lull
-
-    def transform_save_stream(
-        self, write_item: WriteItem, raw_stream: io.IOBase
-    ) -> tuple[IO[bytes], list[str]]:
-        self._lull.wait(self._NEXT_LULL_S)
-        if write_item.tensor_data is None or _item_size(write_item) > _SMALL:
-            return super().transform_save_stream(write_item, raw_stream)
-        return _AtOnce(raw_stream), []
-
-
-class _AtOnce(io.BytesIO):
-    """Passes on what was written when it is closed."""
-
-    def __init__(self, stream: io.IOBase) -> None:
-        super().__init__()
-        self._stream = stream
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.write(self.getvalue())
-        super().close()
 
 
 class _SummedFiles(FileSystem):

@@ -117,7 +117,11 @@ _KEPT = 8
 
 
 class BufferPool:
-    """Arrays one after the other. Safe to use from several threads."""
+    """Arrays one after the other. Safe to use from several threads.
+
+    With `keep: host` one core fills the batches of a GPU, and the page faults of new memory would take it as
+    long as the copying.
+    """
 
     def __init__(self) -> None:
         self._free: list[Fields] = []

@@ -23,7 +23,6 @@ from torch import Tensor
 from trainer.contract import layout
 from trainer.contract.errors import DeviceError
 from trainer.distributed.clock import StepClock
-from trainer.distributed.gloo import new_group_beside
 from trainer.distributed.rank import Rank, TrainJob
 
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
@@ -52,7 +51,7 @@ class Ranks:
 
     @property
     def are_one(self) -> bool:
-        """There is nobody to talk to: that costs a millisecond a time, on a CPU."""
+        """Tell whether there is no other rank: nothing is sent then."""
         return self.rank.world_size == 1
 
     def mean(self, *values: Tensor) -> Tensor:
@@ -118,7 +117,7 @@ def join(rank: Rank, job: TrainJob) -> Ranks:
     gloo = world if device.type == "cpu" else torch_dist.new_group(backend="gloo", timeout=limit)
     # For a rank that is missing NCCL would wait without a word; this names it.
     torch_dist.monitored_barrier(gloo, limit, wait_all_ranks=True)
-    control = new_group_beside(gloo, limit) if gloo is world else gloo
+    control = torch_dist.new_group(backend="gloo", timeout=limit) if gloo is world else gloo
     return Ranks(rank=rank, device=device, control=control)
 
 

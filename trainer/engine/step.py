@@ -59,8 +59,7 @@ def learn(session: Session, step: int, micro_batches: Iterable[Windows], heart: 
                 session.clock.meet()  # DDP sends gradients from here on
             # All micro-batches of all ranks are equally large, so the mean of means is the batch's mean. The
             # scaler keeps fp16 gradients above zero; else it changes nothing.
-            with session.checkpoints.lull:
-                session.scaler.scale(losses[0] / count).backward()
+            session.scaler.scale(losses[0] / count).backward()
         # A copy: a CUDA graph writes the next micro-batch's losses to the same memory.
         found.append(losses.detach().clone())
     return found[0] if count == 1 else torch.stack(found).mean(dim=0)

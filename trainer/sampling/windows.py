@@ -22,9 +22,6 @@ _WINDOW_STREAM = 1
 _NOISE_STREAM = 3  # 2 is that of vastrun/mix.py
 _BLOCK = 4096
 """Values of noise that are drawn from one stream: to start a stream takes as long as to draw a thousand."""
-_STEPS_AT_ONCE = 16
-"""Steps whose indices are drawn one after the other: after a step of training the code that draws is in no
-cache any more, and the first one takes as long as the four after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,29 +157,24 @@ class SamplePlan:
     world_size: int
     accumulation: int
     """Micro-batches of a step."""
-    _drawn: dict[int, list[BatchIndices]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The last steps that were asked for, and those beside them: `_STEPS_AT_ONCE`, by that number of them."""
+    _drawn: dict[int, BatchIndices] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The last step that was asked for: its micro-batches are parts of one draw."""
 
     def batch_of(self, step: int) -> BatchIndices:
         """Return what all ranks together read."""
-        block, place = divmod(step, _STEPS_AT_ONCE)
-        drawn = self._drawn.get(block)
+        drawn = self._drawn.get(step)
         if drawn is None:
-            steps = range(step - place, step - place + _STEPS_AT_ONCE)
-            drawn = [self._draw(step) for step in steps]
+            drawn = draw_indices(
+                self.seed,
+                step,
+                batch=self.batch,
+                noise=self.noise,
+                space=self.space,
+                remainder=self.remainder,
+            )
             self._drawn.clear()
-            self._drawn[block] = drawn
-        return drawn[place]
-
-    def _draw(self, step: int) -> BatchIndices:
-        return draw_indices(
-            self.seed,
-            step,
-            batch=self.batch,
-            noise=self.noise,
-            space=self.space,
-            remainder=self.remainder,
-        )
+            self._drawn[step] = drawn
+        return drawn
 
     def share_of(self, step: int) -> BatchIndices:
         """Return what this rank reads of it."""

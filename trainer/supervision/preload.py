@@ -1,4 +1,8 @@
-"""Preload: what the ranks of the onboard trainer import, loaded once in the launch agent, for all of them."""
+"""Preload: what the ranks of the onboard trainer import, loaded once in the launch agent, for all of them.
+
+A rented GPU is paid while its ranks import: seconds at each start and each restart, times the ranks of a
+machine where they share few cores.
+"""
 
 from __future__ import annotations
 

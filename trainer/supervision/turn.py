@@ -1,5 +1,7 @@
 """Turn: a supervisor that was started early has torch imported while the box's other steps work.
 
+A rented GPU waits for packages, code and data anyway: the import takes none of its time.
+
 It reads a line from its stdin when it is its turn. Until then it writes no evidence, and ends with whoever
 started it. Standard library only.
 """

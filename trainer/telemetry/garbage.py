@@ -1,5 +1,6 @@
-"""Garbage: it is collected by the step, so that all ranks pause at once, not each on its own while the others
-wait.
+"""Garbage collection at the same steps on all ranks.
+
+A rank that collects by itself keeps the GPUs of all others waiting for its part of the next exchange.
 """
 
 from __future__ import annotations

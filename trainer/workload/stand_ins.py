@@ -13,7 +13,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from trainer import data
 from trainer.checkpoints import Checkpointer
-from trainer.checkpoints.writing import Lull
 from trainer.contract.config import DataConfig, Keep
 from trainer.data.problem import Outline
 from trainer.data.trajectories import Trajectories, TrajectoryTask, Windows
@@ -47,8 +46,7 @@ def ranks_alone(world_size: int) -> Ranks:
 class Unsaved(Checkpointer):
     """Keeps nothing."""
 
-    def __init__(self) -> None:
-        self.lull = Lull()
+    def __init__(self) -> None: ...
 
 
 class Unheard(Heartbeat):
