@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import StatisticsError, correlation, fmean
 from typing import Any, Literal
 
 from launcher.core.early_stop import Goal
@@ -95,7 +95,10 @@ def _influence(key: str, points: Sequence[FinishedPoint]) -> Influence | None:
 def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Return Spearman's rank correlation: Pearson's of the ranks, so that ties count half. None: one does not
     vary."""
-    return _correlation(ranks(one), ranks(other))
+    try:
+        return max(-1.0, min(1.0, correlation(ranks(one), ranks(other))))
+    except StatisticsError:
+        return None
 
 
 def variance_share(groups: Sequence[str], values: Sequence[float]) -> float | None:
@@ -130,13 +133,6 @@ def ranks(values: Sequence[float]) -> list[float]:
             found[place] = (start + end) / 2 + 1
         start = end + 1
     return found
-
-
-def _correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
-    mean_one, mean_other = fmean(one), fmean(other)
-    product = sum((a - mean_one) * (b - mean_other) for a, b in zip(one, other, strict=True))
-    squares = sum((a - mean_one) ** 2 for a in one) * sum((b - mean_other) ** 2 for b in other)
-    return max(-1.0, min(1.0, product / math.sqrt(squares))) if squares else None
 
 
 def _is_number(value: object) -> bool:

@@ -81,18 +81,9 @@ class ModelConfig:
     name: Literal["latent", "fno"] = "latent"
     dim: Annotated[int, Ge(8)] = 64
     depth: Count = 4
-    """Number of blocks; with `unet`, at each level on the way down and on the way up."""
     mlp_ratio: Count = 2
     heads: Count = 4
     patch: Count = 4
-    core: Literal["plain", "unet"] = "plain"
-    """plain: all tokens attend to all; unet: coarser tokens and back to finer ones, attention in windows."""
-    levels: Count = 2
-    """`unet`: number of levels; each has half as many tokens along an axis as the one before."""
-    window: Count = 8
-    """`unet`: size of an attention window, in tokens along an axis."""
-    decoder: Literal["patch", "point"] = "patch"
-    """patch: a linear map of each token to its points; point: each point attends to all tokens."""
     modes: Count = 12
     """`fno`: number of frequencies that are kept along an axis."""
 

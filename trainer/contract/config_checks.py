@@ -274,20 +274,13 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
             (several, "model.name", f"fno learns one task, got {len(config.data)}; latent learns several"),
             *_fno_checks(model, config.data[0].points),
         ]
-    # The grid of tokens of each task: the windows of `unet` are cut from one grid, which all tasks share.
-    counts = {data.points // (data.patch or model.patch) for data in config.data}
     return [
         (
             model.dim % model.heads > 0,
             "model.heads",
             f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
         ),
-        (
-            model.core == "unet" and (len(counts) > 1 or len({data.axes for data in config.data}) > 1),
-            "model.core",
-            "unet needs the same grid of tokens for all tasks; plain does not",
-        ),
-        *(check for key, data in _each(config) for check in _latent_checks(model, key, data)),
+        *(_patch_check(model, key, data) for key, data in _each(config)),
     ]
 
 
@@ -332,26 +325,10 @@ def _fno_checks(model: ModelConfig, points: int) -> list[_Check]:
     ]
 
 
-def _latent_checks(model: ModelConfig, at: str, data: DataConfig) -> list[_Check]:
+def _patch_check(model: ModelConfig, at: str, data: DataConfig) -> _Check:
     patch = data.patch or model.patch
-    tokens, rest = divmod(data.points, patch)
-    # A plain division: a level with half a token is the fault that is looked for below.
-    grids = [tokens / 2**level for level in range(model.levels)]
-    return [
-        (
-            rest > 0,
-            f"{at}.patch" if data.patch else "model.patch",
-            f"expected a divisor of {at}.points ({data.points}), got {patch}",
-        ),
-        (
-            model.core == "unet" and rest == 0 and grids[-1] % 1 > 0,
-            "model.levels",
-            f"expected {tokens} tokens to be halved {model.levels - 1} times without remainder",
-        ),
-        (
-            model.core == "unet" and rest == 0 and any(grid % min(model.window, grid) > 0 for grid in grids),
-            "model.window",
-            f"expected a divisor of the tokens of each level ({', '.join(f'{grid:g}' for grid in grids)}), "
-            f"got {model.window}",
-        ),
-    ]
+    return (
+        data.points % patch > 0,
+        f"{at}.patch" if data.patch else "model.patch",
+        f"expected a divisor of {at}.points ({data.points}), got {patch}",
+    )

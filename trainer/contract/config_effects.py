@@ -70,16 +70,11 @@ _REFUSED: tuple[_Row, ...] = (
     ),
     ("limits.compile_s", lambda c: c.compile != "off", "has no effect with compile: off"),
     (
-        "model.heads model.patch model.core model.levels model.window model.decoder",
+        "model.heads model.patch",
         lambda c: c.model.name == "latent",
         _FNO,
     ),
     ("model.modes", lambda c: c.model.name == "fno", "has no effect with latent"),
-    (
-        "model.levels model.window",
-        lambda c: c.model.core == "unet" or c.model.name == "fno",
-        "has no effect with the plain core",
-    ),
     (
         "model.patch",
         lambda c: any(data.patch is None for data in c.data),

@@ -1,7 +1,6 @@
-"""Codec: fields to tokens, a patch each, and tokens back to fields, on the grid or at any points.
+"""Codec: fields to tokens, a patch each, and tokens back to fields.
 
-Shapes: B samples, K channels, X points by axis, S tokens, D channels of a token, Q points that are asked for,
-N axes.
+Shapes: B samples, K channels, X points by axis, S tokens, D channels of a token, G patches by axis, N axes.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.contract.config import ModelConfig
-from trainer.models.attention import CrossAttention, blocked, joined
-from trainer.models.operator import Domain, grid_points, interpolated
+from trainer.models.operator import Domain, grid_points
 
 _FREQUENCIES = 4
 
@@ -46,7 +44,7 @@ class PatchEncoder(nn.Module):
 
 
 class PatchDecoder(nn.Module):
-    """A linear map of each token to its patch; between the points of the grid, linear interpolation."""
+    """A linear map of each token to its patch."""
 
     def __init__(self, config: ModelConfig, domain: Domain) -> None:
         super().__init__()
@@ -61,50 +59,10 @@ class PatchDecoder(nn.Module):
         nn.init.zeros_(self.content.weight)
         nn.init.zeros_(self.content.bias)
 
-    def forward(self, tokens: Tensor, points: Tensor | None = None) -> Tensor:
-        """Map tokens (B, S, D) to fields (B, K, *X), or to their values (B, K, Q) at points (Q, N)."""
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map tokens (B, S, D) to fields (B, K, *X)."""
         patches = self.content(tokens).unflatten(2, (-1, self.channels))
-        fields = joined(patches, self.grid, self.size).movedim(-1, 1)
-        return fields if points is None else interpolated(fields, points)
-
-
-class PointDecoder(nn.Module):
-    """Points attend to all tokens, by codes of where they are: as fine as the grid, and no patches."""
-
-    points: Tensor
-    frequencies: Tensor
-
-    def __init__(self, config: ModelConfig, domain: Domain) -> None:
-        super().__init__()
-        self.grid = grid = domain.grid
-        octaves = max(1, int(math.log2(max(grid))))
-        self.register_buffer("points", torch.empty(math.prod(grid), len(grid)))
-        self.register_buffer("frequencies", torch.empty(octaves))
-        self.query = nn.Linear(len(grid) * 2 * octaves, config.dim)
-        self.attention = CrossAttention(config.dim, config.heads)
-        self.norm = nn.LayerNorm(config.dim)
-        hidden = config.mlp_ratio * config.dim
-        self.mlp = nn.Sequential(nn.Linear(config.dim, hidden), nn.GELU(), nn.Linear(hidden, config.dim))
-        self.head = nn.Linear(config.dim, domain.channels)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the head to zero: all fields are zero at first."""
-        self.points.copy_(grid_points(self.grid).flatten(0, -2))
-        self.frequencies.copy_(2.0 ** torch.arange(len(self.frequencies)))
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-
-    def forward(self, tokens: Tensor, points: Tensor | None = None) -> Tensor:
-        """Map tokens (B, S, D) to fields (B, K, *X), or to their values (B, K, Q) at points (Q, N)."""
-        places = self.points if points is None else points
-        query = self.query(fourier(places, self.frequencies)).expand(len(tokens), -1, -1)
-        x = query + self.attention(query, tokens)
-        values: Tensor = self.head(x + self.mlp(self.norm(x))).transpose(1, 2)
-        return values.unflatten(2, self.grid) if points is None else values
-
-
-DECODERS: dict[str, type[PatchDecoder | PointDecoder]] = {"patch": PatchDecoder, "point": PointDecoder}
+        return joined(patches, self.grid, self.size).movedim(-1, 1)
 
 
 def _patch(config: ModelConfig, domain: Domain) -> tuple[int, ...]:
@@ -116,3 +74,24 @@ def fourier(points: Tensor, frequencies: Tensor) -> Tensor:
     """Put points (Q, N) on the unit circle of each axis: (Q, N * 2 * frequencies), sines before cosines."""
     angles = 2 * math.pi * points[..., None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
+
+def blocked(grid: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Cut a grid (B, *G, D) into boxes of `size`: (B, boxes, points of a box, D), both row by row."""
+    axes = len(size)
+    for axis, points in enumerate(size):
+        grid = grid.unflatten(1 + 2 * axis, (-1, points))
+    outer, inner = range(1, 2 * axes, 2), range(2, 2 * axes + 1, 2)
+    boxes = grid.permute(0, *outer, *inner, 2 * axes + 1)
+    return boxes.flatten(1 + axes, 2 * axes).flatten(1, axes)
+
+
+def joined(boxes: Tensor, grid: tuple[int, ...], size: tuple[int, ...]) -> Tensor:
+    """Put together what `blocked` took apart: (B, *G, D)."""
+    axes = len(size)
+    counts = [points // step for points, step in zip(grid, size, strict=True)]
+    apart = boxes.unflatten(2, size).unflatten(1, counts)
+    pairs = [
+        axis for pair in zip(range(1, 1 + axes), range(1 + axes, 1 + 2 * axes), strict=True) for axis in pair
+    ]
+    return apart.permute(0, *pairs, 2 * axes + 1).reshape(len(boxes), *grid, -1)

@@ -1,7 +1,6 @@
 """The latent operator: a field is cut into patches, moved by a core, and put together again.
 
-Shapes: B samples, K channels, X points by axis, S tokens, D channels of a token, C conditions, Q points
-that are asked for, N axes.
+Shapes: B samples, K channels, X points by axis, S tokens, D channels of a token, C conditions.
 """
 
 from __future__ import annotations
@@ -11,9 +10,23 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from trainer.contract.config import ModelConfig
-from trainer.models.codec import DECODERS, PatchEncoder
-from trainer.models.cores import CORES
-from trainer.models.operator import Domain, Network, NetworkOperator, interpolated
+from trainer.models.attention import Block
+from trainer.models.codec import PatchDecoder, PatchEncoder
+from trainer.models.operator import Domain, Network, NetworkOperator
+
+
+class TransformerStack(nn.Module):
+    """A stack of blocks in which every token attends to all."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """Map x (B, S, D) and condition (B, D) to (B, S, D)."""
+        for block in self.blocks:
+            x = block(x, condition)
+        return x
 
 
 class LatentNetwork(Network):
@@ -34,9 +47,9 @@ class LatentNetwork(Network):
             )
             for domain in domains
         )
-        self.core = CORES[config.core](config, self.encoders[0].tokens)
+        self.core = TransformerStack(config)
         self.norm = nn.LayerNorm(config.dim)
-        self.decoders = nn.ModuleList(DECODERS[config.decoder](config, domain) for domain in domains)
+        self.decoders = nn.ModuleList(PatchDecoder(config, domain) for domain in domains)
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -53,16 +66,15 @@ class LatentNetwork(Network):
         fields: Tensor,
         conditions: Tensor,
         task: int,
-        points: Tensor | None = None,
         latents: Tensor | None = None,
     ) -> Tensor:
-        """Map fields (B, K, *X) and conditions (B, C) to (B, K, *X), or to (B, K, Q) at points (Q, N).
+        """Map fields (B, K, *X) and conditions (B, C) to (B, K, *X).
 
         Latents (B, S, D): what the encoder makes of the fields, where that is known.
         """
         tokens = self.encoders[task](fields) if latents is None else latents
         moved = self.core(tokens, self.condition_encoders[task](conditions))
-        change: Tensor = self.decoders[task](self.norm(moved), points)
+        change: Tensor = self.decoders[task](self.norm(moved))
         return change
 
 
@@ -74,13 +86,12 @@ class LatentOperator(LatentNetwork, NetworkOperator):
         u: Tensor,
         conditions: Tensor,
         task: int = 0,
-        points: Tensor | None = None,
         latents: Tensor | None = None,
     ) -> Tensor:
         """Map u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped like u.
 
-        With points (Q, N) of the unit domain: to its values there (B, K, Q). Latents: as of `predict_change`.
+        Latents: as of `predict_change`.
         """
         scale = self.scale(task)
-        change = self.predict_change(scale.into(u), conditions, task, points, latents)
-        return scale.out(change, u if points is None else interpolated(u, points))
+        change = self.predict_change(scale.into(u), conditions, task, latents)
+        return scale.out(change, u)

@@ -6,7 +6,6 @@ C conditions, N axes.
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -133,17 +132,3 @@ def grid_points(grid: tuple[int, ...]) -> Tensor:
     """Return the centres of the cells of the unit domain: (*X, N)."""
     axes = [(torch.arange(points) + 0.5) / points for points in grid]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-
-
-def interpolated(fields: Tensor, points: Tensor) -> Tensor:
-    """Interpolate fields (B, K, *X) of a periodic domain, linearly, at points (Q, N) in [0, 1]: (B, K, Q)."""
-    grid = torch.tensor(fields.shape[2:], device=fields.device)
-    places = points * grid - 0.5
-    below = places.floor()
-    value = fields.new_zeros(*fields.shape[:2], len(points))
-    for corner in itertools.product((0, 1), repeat=len(grid)):
-        step = torch.tensor(corner, device=fields.device)
-        shares = torch.where(step == 1, places - below, 1 - places + below)
-        cells = (below.long() + step) % grid
-        value = value + shares.prod(dim=1) * fields[(..., *cells.unbind(1))]
-    return value

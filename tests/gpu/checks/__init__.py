@@ -123,7 +123,7 @@ CHECKS: Mapping[str, Check] = {
         text="losses with Muon, whole and sharded, beside the CPU's", run=curves.check_muon, expected_s=10
     ),
     "features": Check(
-        text="losses of other cores, decoders, losses and mixes of tasks, beside the CPU's",
+        text="losses of other objectives, kinds of checkpointing and mixes of tasks, beside the CPU's",
         run=features.check_models,
         expected_s=20,
     ),

@@ -32,8 +32,6 @@ _BURGERS: Settings = {"task": "burgers", "nus": [0.1], **_SMALL}
 _DARCY: Settings = {"task": "darcy", **_SMALL}
 _TINY: Settings = {"dim": 32, "depth": 1, "heads": 2}
 _ON_A_LINE: Mapping[str, Settings] = {
-    "unet": {"model": {**_TINY, "core": "unet", "patch": 2, "window": 4}},
-    "point decoder": {"model": {**_TINY, "decoder": "point"}},
     "spectral loss": {"model": _TINY, "objective": {"spectral": 0.1, "conservation": 0.1}},
     "selective checkpointing": {"model": _TINY, "activation_checkpointing": "selective"},
     "full checkpointing": {"model": _TINY, "activation_checkpointing": "full"},
@@ -41,12 +39,11 @@ _ON_A_LINE: Mapping[str, Settings] = {
 _IN_THE_PLANE: Mapping[str, Settings] = {
     "three tasks": {"data": [_ADVECTION, _BURGERS, _DARCY], "unroll": 2},
     "fno in 2-D": {"data": _DARCY, "model": {"name": "fno", "dim": 16, "depth": 2, "modes": 4}},
-    "unet in 2-D": {"data": _DARCY, "model": {**_TINY, "core": "unet", "patch": 2, "window": 4}},
 }
 
 
 def check_models(place: Place, folder: Path) -> Seen:
-    """Train each kind of core, decoder, loss and mix of tasks, beside the CPU."""
+    """Train each kind of loss, checkpointing and mix of tasks, beside the CPU."""
     figures = []
     for number, jobs in enumerate((_ON_A_LINE, *({name: job} for name, job in _IN_THE_PLANE.items()))):
         losses = []

@@ -23,7 +23,6 @@ from trainer.contract.config_checks import faults_of, largest_batch
 ADVECTION = DataConfig()
 BURGERS = DataConfig(task="burgers")
 DARCY = DataConfig(task="darcy")
-UNET = ModelConfig(core="unet", patch=4, levels=2, window=8)
 FROZEN: dict[str, Any] = {"freeze": "codec", "latents": "disk", "noise": 0.0, "augment": False}
 EVALUATED: dict[str, Any] = {"evaluate_every": 500, "batch": 1}
 OFFLOADED: dict[str, Any] = {"strategy": "fsdp2", "fsdp2": Fsdp2Config(cpu_offload=True)}
@@ -45,62 +44,9 @@ def test_the_defaults_have_no_fault() -> None:
     assert keys() == []
 
 
-@pytest.mark.parametrize(
-    ("points", "patch", "levels", "window", "faults"),
-    [
-        (64, 4, 2, 8, []),  # 16 and 8 tokens
-        (64, 4, 2, 16, []),  # a window is no larger than its grid
-        (64, 4, 2, 100, []),
-        (64, 4, 3, 4, []),  # 16, 8, 4
-        (64, 4, 5, 1, []),  # 16, 8, 4, 2, 1
-        (64, 4, 6, 1, ["model.levels"]),  # half a token
-        (48, 4, 3, 3, []),  # 12, 6, 3
-        (48, 4, 4, 3, ["model.levels"]),  # 12, 6, 3, 1.5
-        (48, 4, 3, 4, ["model.window"]),  # 12, 6: 4 divides the first alone
-        (48, 4, 2, 6, []),  # 12, 6
-        (48, 4, 3, 6, []),  # 12, 6, 3
-        (48, 4, 2, 12, []),
-        (48, 4, 2, 5, ["model.window"]),
-        (48, 5, 2, 8, ["model.patch"]),  # no grid of tokens to speak of
-        (20, 4, 1, 5, []),  # one level is not halved
-        (20, 4, 2, 5, ["model.levels"]),  # 5, 2.5
-    ],
-)
-def test_the_grid_of_tokens_of_each_level_is_whole_and_cut_into_whole_windows(
-    points: int, patch: int, levels: int, window: int, faults: list[str]
-) -> None:
-    model = ModelConfig(core="unet", patch=patch, levels=levels, window=window)
-    assert keys(data=(DataConfig(points=points),), model=model) == faults
-
-
-def test_a_fault_of_a_grid_names_the_tokens_of_each_level() -> None:
-    config = replace(TrainConfig(), data=(DataConfig(points=48),), model=replace(UNET, levels=4, window=5))
-    assert dict(faults_of(config, 1)) == {
-        "model.levels": "expected 12 tokens to be halved 3 times without remainder",
-        "model.window": "expected a divisor of the tokens of each level (12, 6, 3, 1.5), got 5",
-    }
-
-
 @pytest.mark.parametrize("data", [replace(ADVECTION, patch=5), replace(ADVECTION, points=63)])
 def test_the_patch_divides_the_points_and_the_key_that_gave_it_is_named(data: DataConfig) -> None:
     assert keys(data=(data,)) == ["data.patch" if data.patch else "model.patch"]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "faults"),
-    [
-        (ADVECTION, BURGERS, []),
-        (ADVECTION, replace(BURGERS, points=128), ["model.core"]),
-        (ADVECTION, replace(BURGERS, points=128, patch=8), []),
-        (ADVECTION, replace(BURGERS, patch=8), ["model.core"]),
-        (ADVECTION, DataConfig(task="shallow_water"), ["model.core"]),
-    ],
-)
-def test_a_unet_needs_one_grid_for_all_tasks(
-    first: DataConfig, second: DataConfig, faults: list[str]
-) -> None:
-    assert keys(data=(first, second), model=UNET) == faults
-    assert keys(data=(first, second)) == []
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,6 @@ BURGERS.pop("betas")
 TWO: Options = {"data": [ADVECTION, BURGERS]}
 DARCY: Options = {"data": {"task": "darcy", "train": 32, "test": 4, "points": 16}}
 FNO: Options = {"model.name": "fno", "model.heads": 4, "model.modes": 8}
-UNET: Options = {"model.core": "unet"}
 KEPT: Options = {"data.validation": 4, "evaluate_every": 2}
 
 TAUGHT: tuple[tuple[str, Any, Options], ...] = (
@@ -79,10 +78,6 @@ TAUGHT: tuple[tuple[str, Any, Options], ...] = (
     ("model.mlp_ratio", 1, {}),
     ("model.heads", 4, {}),
     ("model.patch", 8, {}),
-    ("model.core", "unet", {}),
-    ("model.levels", 3, UNET),
-    ("model.window", 2, UNET),
-    ("model.decoder", "point", {}),
     ("model.modes", 4, FNO),
     ("objective.spectral", 0.5, {}),
     ("objective.conservation", 0.5, {}),

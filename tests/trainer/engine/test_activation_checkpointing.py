@@ -19,7 +19,6 @@ from trainer.workload.foretelling import foretell_one
 MODES: tuple[Literal["off", "selective", "full"], ...] = ("off", "selective", "full")
 MODELS = {
     "latent": ModelConfig(dim=64),
-    "unet": ModelConfig(core="unet", window=4, dim=32, depth=1, heads=2),
     "fno": ModelConfig(name="fno", dim=48),
 }
 
@@ -52,9 +51,8 @@ def test_selective_needs_less_memory_than_off_and_less_computation_than_full(
     for name, (off, selective, full) in found.items():
         assert off.nbytes > selective.nbytes > full.nbytes, name
         assert off.flops <= selective.flops < full.flops, name
-    for name in ("latent", "unet"):
-        off, selective, _ = found[name]
-        assert selective.flops == off.flops, f"{name}: a matrix product was computed again"
+    off, selective, _ = found["latent"]
+    assert selective.flops == off.flops, "a matrix product was computed again"
 
 
 def losses(ranks: Ranks, box: Path, jobs: list[dict[str, Any]]) -> list[list[float]]:

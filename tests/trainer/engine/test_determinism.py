@@ -133,8 +133,6 @@ def test_the_log_says_what_it_means_and_where_it_cannot_be_kept(start_ranks: Sta
 
 
 MODELS: dict[str, dict[str, Any]] = {
-    "unet": {"model": {"dim": 32, "depth": 1, "heads": 2, "core": "unet"}},
-    "point decoder": {"model": {"dim": 32, "depth": 1, "heads": 2, "decoder": "point"}},
     "fno": {"model": {"name": "fno", "dim": 16, "depth": 2, "modes": 8}},
     "muon, bf16": {"optim": {"name": "muon"}, "precision": "bf16"},
     "spectral loss": {"objective": {"spectral": 0.5, "conservation": 0.5}},

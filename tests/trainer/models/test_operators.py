@@ -12,16 +12,12 @@ from torch import Tensor
 from trainer import models
 from trainer.contract.config import DataConfig, ModelConfig, TrainConfig
 from trainer.contract.config_checks import faults_of
-from trainer.models.codec import DECODERS
-from trainer.models.cores import CORES
 from trainer.models.operator import Domain, Operator
 from trainer.models.weights import materialise, size_of
 
-SMALL = ModelConfig(dim=16, depth=1, heads=2, window=2, modes=5)
+SMALL = ModelConfig(dim=16, depth=1, heads=2, modes=5)
 KINDS = {
     "latent": SMALL,
-    "latent, points": replace(SMALL, decoder="point"),
-    "latent, unet": replace(SMALL, core="unet", depth=2),
     "fno": replace(SMALL, name="fno"),
 }
 FIELDS = {
@@ -62,9 +58,7 @@ def inputs(operator: Operator) -> tuple[Tensor, Tensor]:
 
 
 def test_every_choice_of_the_job_file_is_there() -> None:
-    choices = get_type_hints(ModelConfig)
-    for name, table in (("name", models.MODELS), ("core", CORES), ("decoder", DECODERS)):
-        assert set(get_args(choices[name])) == set(table)
+    assert set(get_args(get_type_hints(ModelConfig)["name"])) == set(models.MODELS)
 
 
 @every_model
@@ -128,7 +122,7 @@ def test_half_precision_changes_a_prediction_by_little(config: ModelConfig) -> N
 
 
 def test_the_sizes_of_the_parts_are_the_size_of_the_model() -> None:
-    operator = made(KINDS["latent, unet"], (32,), 1)
+    operator = made(KINDS["latent"], (32,), 1)
     parts = {name: size_of(part) for name, part in operator.named_children()}
     assert sum(parts.values()) == size_of(operator)
     assert {"encoders", "core", "decoders"} < parts.keys()
@@ -140,15 +134,9 @@ def test_the_sizes_of_the_parts_are_the_size_of_the_model() -> None:
         ({"patch": 5}, "model.patch"),
         ({"heads": 3}, "model.heads"),
         ({"modes": 8}, "model.modes"),
-        ({"levels": 3}, "model.levels"),
-        ({"window": 4}, "model.window"),
         ({"name": "fno", "patch": 2}, "model.patch"),
         ({"name": "fno", "heads": 8}, "model.heads"),
-        ({"name": "fno", "decoder": "point"}, "model.decoder"),
-        ({"core": "unet", "patch": 6}, None),
-        ({"core": "unet", "patch": 32, "levels": 3}, "model.levels"),
-        ({"core": "unet", "window": 5}, "model.window"),
-        ({"core": "unet", "window": 64}, None),
+        ({"patch": 6}, None),
         ({"name": "fno", "modes": 48}, None),
         ({"name": "fno", "modes": 49}, "model.modes"),
     ],

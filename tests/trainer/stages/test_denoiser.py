@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,12 +11,10 @@ from trainer.models.denoiser import Denoiser
 from trainer.models.operator import Domain
 from trainer.models.weights import materialise
 
-SMALL = ModelConfig(dim=16, depth=1, heads=2, window=2)
+SMALL = ModelConfig(dim=16, depth=1, heads=2)
 GRIDS = {"1-D": (32,), "2-D": (16, 16)}
 KINDS = {
     "plain": SMALL,
-    "points": replace(SMALL, decoder="point"),
-    "unet": replace(SMALL, core="unet", depth=2),
 }
 
 on_every_grid = pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS.keys())

@@ -22,7 +22,6 @@ Launches = tuple[tuple[int, dict[str, dict[str, Any]]], ...]
 
 MUON = {"optim": {"name": "muon"}}
 FNO = {"model": {"name": "fno", "dim": 16, "depth": 2, "modes": 8}}
-UNET = {"model": {"core": "unet", "window": 4, "decoder": "point", "dim": 32, "depth": 1, "heads": 2}}
 ONE: dict[str, dict[str, Any]] = {
     "single": {},
     "single twice": {"micro_batch": 4},
@@ -37,7 +36,6 @@ SOME = ((1, ONE), (2, TWO))
 MORE_ONE: dict[str, dict[str, Any]] = {
     "single muon": {"micro_batch": 4, **MUON},
     "single fno": {"micro_batch": 4, **FNO},
-    "single unet": {"micro_batch": 4, **UNET},
 }
 MORE_TWO: dict[str, dict[str, Any]] = {
     "ddp clone": {"strategy": "ddp"},
@@ -45,12 +43,10 @@ MORE_TWO: dict[str, dict[str, Any]] = {
     "ddp halves": {"strategy": "ddp", "micro_batch": 2},
     "ddp bf16": {"strategy": "ddp", "precision": "bf16"},
     "ddp fno": {"strategy": "ddp", **FNO},
-    "ddp unet": {"strategy": "ddp", **UNET},
     "fsdp2 clone": {"strategy": "fsdp2"},
     "fsdp2 halves": {"strategy": "fsdp2", "micro_batch": 2},
     "fsdp2 recomputed": {"strategy": "fsdp2", "activation_checkpointing": "full"},
     "fsdp2 selective": {"strategy": "fsdp2", "activation_checkpointing": "selective"},
-    "fsdp2 unet selective": {"strategy": "fsdp2", "activation_checkpointing": "selective", **UNET},
     "fsdp2 selective bf16": {
         "strategy": "fsdp2",
         "activation_checkpointing": "selective",
@@ -63,8 +59,6 @@ MORE_TWO: dict[str, dict[str, Any]] = {
     "fsdp2 fp16": {"strategy": "fsdp2", "precision": "fp16"},
     "fsdp2 fno": {"strategy": "fsdp2", **FNO},
     "fsdp2 fno bf16": {"strategy": "fsdp2", "precision": "bf16", **FNO},
-    "fsdp2 unet": {"strategy": "fsdp2", **UNET},
-    "fsdp2 unet bf16": {"strategy": "fsdp2", "precision": "bf16", **UNET},
 }
 FOUR = {"fsdp2 x4": {"strategy": "fsdp2"}}
 ALL = ((1, ONE | MORE_ONE), (2, TWO | MORE_TWO), (4, FOUR))
@@ -75,7 +69,6 @@ SAME_TO_THE_LAST_DIGIT = [
     ("fsdp2 recomputed", "ddp"),
     ("fsdp2 selective", "ddp"),
     ("ddp selective", "ddp"),
-    ("fsdp2 unet selective", "ddp unet"),
     ("ddp fno selective", "ddp fno"),
     ("fsdp2 clone", "ddp"),
     ("ddp clone", "ddp"),
@@ -84,9 +77,7 @@ SAME_TO_THE_LAST_DIGIT = [
     ("fsdp2 muon", "ddp muon"),
     ("single muon", "ddp muon"),
     ("fsdp2 fno", "ddp fno"),
-    ("fsdp2 unet", "ddp unet"),
     ("single fno", "ddp fno"),
-    ("single unet", "ddp unet"),
 ]
 WITHIN = [("single", "ddp", 1e-6), ("ddp halves", "ddp", 1e-6), ("fsdp2 x4", "ddp", 1e-6)]
 WITHIN_ITS_TYPE = [
@@ -96,7 +87,6 @@ WITHIN_ITS_TYPE = [
     ("fsdp2 selective bf16", "ddp", 1e-2),
     ("ddp selective bf16", "ddp", 1e-2),
     ("fsdp2 fno bf16", "ddp fno", 1e-2),
-    ("fsdp2 unet bf16", "ddp unet", 1e-2),
 ]
 
 
