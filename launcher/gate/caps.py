@@ -99,10 +99,11 @@ EXCHANGES: Mapping[str, Allowance] = {
     ),
     "registry": Allowance(items=8, what="answers", seconds=120.0, memory=8 << 20),
     "docker": Allowance(items=2_000_000, what="messages", memory=8 << 20),
-    "docker log": Allowance(seconds=60.0, memory=1 << 20),
+    "docker answer": Allowance(seconds=60.0, memory=16 << 20),
     "vast": Allowance(seconds=60.0, memory=16 << 20),
     "vast list": Allowance(items=40_000, what="rows", memory=16 << 20),
-    "ledger": Allowance(items=1_000_000, what="rows"),
+    # A team's own database: not a stranger, and a large team has many runs.
+    "ledger": Allowance(items=1_000_000, what="rows", memory=256 << 20),
     "slurm": Allowance(items=20_000, what="lines", memory=COMMAND_BYTES),
 }
 """Limits of each exchange: with a machine, a registry, Docker, Vast, a ledger in PostgreSQL and Slurm.

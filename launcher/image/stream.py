@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from launcher.core.errors import ImageError
+from launcher.gate import caps
+from launcher.gate.budget import ExchangeBudget
 from launcher.image.daemon import image_error
 
 _LAST_LINES = 12
@@ -44,8 +48,11 @@ class Layers:
         moving = message.get("status") in ("Downloading", "Pushing")
         if moving and detail.get("total"):
             done, size = int(detail.get("current", 0)), int(detail["total"])
-        self._layers[layer] = (str(message.get("status")), done, size)
+        self._layers[layer] = (str(message.get("status"))[:_WIDTH], done, size)
         return True
+
+    def __len__(self) -> int:
+        return len(self._layers)
 
     def __str__(self) -> str:
         at_rest = ("Pull complete", "Pushed", "Already exists", "Layer already exists", "Mounted from")
@@ -62,13 +69,18 @@ def follow(messages: Iterable[Mapping[str, Any]], screen: BuildScreen, *, name: 
     Raises ImageError with the daemon's reason, and the last lines that the build printed.
     """
     layers, told, printed = Layers(), [], deque[str](maxlen=_LAST_LINES)
+    budget = ExchangeBudget(caps.EXCHANGES["docker"], now=time.monotonic, sender="Docker", error=ImageError)
     for message in messages:
         # The daemon answers 200 at once: that a pull or a build failed stands in its stream only.
         if "error" in message:
             raise image_error(doing, str(message["error"]), printed)
+        known = len(layers)
         if "aux" in message:
             told.append(message["aux"])
-        if layers.see(message):
+        is_of_a_layer = layers.see(message)
+        is_kept = "aux" in message or len(layers) > known
+        budget.spend(items=1, memory=len(str(message)) if is_kept else 0)
+        if is_of_a_layer:
             screen.gauge(f"{name}: {layers}")
         for line in _STYLE.sub("", str(message.get("stream", ""))).splitlines():
             _show(line.strip(), screen, name, printed)

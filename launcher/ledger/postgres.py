@@ -17,11 +17,15 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 
 from launcher.core.errors import StorageError, UsageError
+from launcher.gate import caps
+from launcher.gate.budget import ExchangeBudget
+from launcher.gate.caps import Allowance
 from launcher.ledger.database import Row, Values
 
 RETRY_S = 60.0
 """So long a database may be away, as while it restarts, before what was asked of it fails."""
 _PAUSE_S = 0.5
+_CELL_BYTES = 64
 _MOST_CONNECTIONS = 4
 """Of one process. What its threads ask beyond that waits for a moment."""
 _CROWDED_S = 30.0
@@ -87,9 +91,13 @@ class PostgresDatabase:
         sleep: Callable[[float], None] = time.sleep,
         elapsed: Callable[[], float] = time.monotonic,
         retry_s: float = RETRY_S,
+        allowance: Allowance = caps.EXCHANGES["ledger"],
     ) -> None:
-        """Raises UsageError when `url` is none, StorageError when there is no such database."""
+        """`allowance`: of each answer. Raises UsageError when `url` is none, StorageError when there is no
+        such database.
+        """
         self._url, self._sleep, self._elapsed = url, sleep, elapsed
+        self._allowance = allowance
         self._options = _options(url)
         self.where = (
             f"the database {self._options.get('dbname', '')} on {self._options.get('host', 'this computer')}"
@@ -156,10 +164,16 @@ class PostgresDatabase:
             cursor.executemany(_translated(sql), [_bound(one) for one in values])
 
     def rows(self, sql: str, values: Values = ()) -> Sequence[Row]:
-        return self._connected().execute(_translated(sql), _bound(values)).fetchall()
+        budget = ExchangeBudget(self._allowance, now=self._elapsed, sender=self.where, error=StorageError)
+        rows: list[Row] = []
+        with self._connected().cursor() as cursor:
+            for row in cursor.stream(_translated(sql), _bound(values)):
+                budget.spend(items=1, memory=sum(map(_memory_of, row.values())))
+                rows.append(row)
+        return rows
 
     def row(self, sql: str, values: Values = ()) -> Row | None:
-        return self._connected().execute(_translated(sql), _bound(values)).fetchone()
+        return next(iter(self.rows(sql, values)), None)
 
     def retried(self, work: Callable[[], _T]) -> _T:
         if self._in_use() is not None:
@@ -316,6 +330,11 @@ def _bound(values: Values) -> Any:
     if isinstance(values, dict):
         return {name: _storable(value) for name, value in values.items()}
     return [_storable(value) for value in values]
+
+
+def _memory_of(value: Any) -> int:
+    """Bytes that a value of a row takes, about."""
+    return _CELL_BYTES + (len(value) if isinstance(value, str | bytes) else 0)
 
 
 def _storable(value: Any) -> Any:

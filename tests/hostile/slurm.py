@@ -65,7 +65,6 @@ REFUSED: Mapping[str, tuple[Reader, str]] = {
     "as many nodes as there are none": (jobs_of, _job(size="-2")),
     "a name that leaves its folder": (jobs_of, _job(name="vastrun-../../etc")),
     "a comment without an end": (jobs_of, _job(label="x" * 1000)),
-    "more lines than jobs can be": (jobs_of, "\n" * 30_000 + slurm.END),
     "a partition that is a path": (slurm.partitions_of, _partition(name="../etc")),
     "a partition that steers": (slurm.partitions_of, _partition(name=STEERING)),
     "a limit that is none": (slurm.partitions_of, _partition(limit="soon")),

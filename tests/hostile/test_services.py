@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -12,12 +14,17 @@ from typing import Any
 
 import pytest
 
-from launcher.core.errors import UncertainError, UnreachableError
+from launcher.core import Cause
+from launcher.core.errors import ImageError, UncertainError, UnreachableError
+from launcher.core.settings import SlurmSettings
 from launcher.gate import caps
+from launcher.image.stream import follow
+from launcher.providers.slurm.login_node import LoginNode
 from launcher.providers.vast.api import VastApi
 from launcher.providers.vast.credentials import VastAccount
 from launcher.providers.vast.limits import FileBook, Limiter
 from tests.fakes import FakeClock
+from tests.launcher.image.fake_registry import Watcher
 
 _MB = 1 << 20
 
@@ -80,6 +87,21 @@ def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[VastApi]:
     yield VastApi(VastAccount(key="key", server=url), limiter, clock)
     server.shutdown()
     server.server_close()
+
+
+def test_a_login_node_that_prints_without_end_is_no_answer(tmp_path: Path) -> None:
+    node = LoginNode(SlurmSettings(), tmp_path, os.environ)
+    most = int(caps.EXCHANGES["slurm"].items)
+    assert node.asked(f"seq {most}").endswith(f"\n{most}\n")
+    with pytest.raises(UnreachableError, match=f"this computer sent more than {most} lines") as caught:
+        node.asked(f"seq {most + 1}")
+    assert caught.value.cause is Cause.PROVIDER
+
+
+def test_a_docker_daemon_that_tells_without_end_is_refused() -> None:
+    told = itertools.repeat({"aux": {"ID": "x" * 1000}})
+    with pytest.raises(ImageError, match="Docker sent more than"):
+        follow(told, Watcher(), name="pull", doing="cannot pull")
 
 
 @pytest.mark.parametrize("api", FLOODS, indirect=True)

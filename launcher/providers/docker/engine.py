@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -9,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from launcher.core.errors import GoneError, ProviderError
+from launcher.gate import caps
+from launcher.gate.budget import ExchangeBudget
+from launcher.providers.counted import count_answers
 from launcher.providers.docker.answers import asking, ordering, sdk
 from launcher.providers.docker.rows import Container, DockerHost, DockerNetwork
 
@@ -111,11 +115,20 @@ class Engine:
         """The SDK's own. Raises its errors."""
         settings = sdk().utils.kwargs_from_env(environment=self._environ)
         client: DockerClient = sdk().DockerClient(timeout=_TIMEOUT_S, **settings)
+        count_answers(client.api, _budget)
         return client
 
     @property
     def _api(self) -> APIClient:
         return self.client.api
+
+
+def _budget() -> ExchangeBudget:
+    from requests import RequestException  # as when Docker does not answer
+
+    return ExchangeBudget(
+        caps.EXCHANGES["docker answer"], now=time.monotonic, sender="it", error=RequestException
+    )
 
 
 def _host(address: str) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import re
 import shlex
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,8 @@ from pathlib import Path
 from launcher.core import Cause, Completed
 from launcher.core.errors import AuthError, HostKeyError, ProviderError, UnreachableError, UsageError
 from launcher.core.settings import SlurmSettings
+from launcher.gate import caps
+from launcher.gate.budget import ExchangeBudget
 from launcher.gate.slurm import words_of
 from launcher.ports import Remote
 from launcher.providers.local.remote import LocalRemote
@@ -98,9 +101,16 @@ class LoginNode:
         with self._lock, self._reaching():
             done = self._shell.run(words, timeout_s=timeout_s)
         _, begun, printed = done.stdout.partition(f"\n{_BEGIN}\n")
+        self._budget().spend(items=printed.count("\n"), memory=len(done.stdout) + len(done.stderr))
         if not begun:
             raise UnreachableError(f"{self.name}: its shell does not work", cause=Cause.PROVIDER)
         return Completed(exit_code=done.exit_code, stdout=printed, stderr=done.stderr)
+
+    def _budget(self) -> ExchangeBudget:
+        def too_much(text: str) -> UnreachableError:
+            return UnreachableError(text, cause=Cause.PROVIDER)
+
+        return ExchangeBudget(caps.EXCHANGES["slurm"], now=time.monotonic, sender=self.name, error=too_much)
 
     def write(self, path: str, content: bytes) -> None:
         """Put a file into the boxes' folder, readable by the user alone."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from launcher.core.errors import UsageError
 from launcher.gate.budget import ExchangeBudget
+from launcher.providers.counted import count_answers
 from launcher.providers.vast.refusals import Answer
 from launcher.shipped import install_command
 
@@ -29,19 +30,6 @@ class NoAnswerError(Exception):
     """There is no answer that can be read."""
 
 
-class _CountedBody:
-    """The body of a response, of which each byte is paid for. It is urllib3's own otherwise."""
-
-    def __init__(self, raw: Any, budget: ExchangeBudget) -> None:
-        self._raw, self._budget = raw, budget
-
-    def stream(self, *arguments: Any, **options: Any) -> Iterator[bytes]:
-        return self._budget.receive(self._raw.stream(*arguments, **options))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._raw, name)
-
-
 def make_sdk(key: str, server: str, budget: Callable[[], ExchangeBudget]) -> VastAI:
     """Return the SDK for that key. `budget`: of the exchange that this thread is at.
 
@@ -60,7 +48,7 @@ def make_sdk(key: str, server: str, budget: Callable[[], ExchangeBudget]) -> Vas
     return sdk
 
 
-def _count_answers(client: Any, budget_of: Callable[[], ExchangeBudget]) -> None:
+def _count_answers(client: Any, budget: Callable[[], ExchangeBudget]) -> None:
     """Have the SDK's client ask as before, with each answer paid for while it arrives."""
     from requests import Request
     from vastai.api.client import VastSession
@@ -68,16 +56,10 @@ def _count_answers(client: Any, budget_of: Callable[[], ExchangeBudget]) -> None
     def request(
         method: str, url: str, headers: Any, json_data: Any = None, timeout: float | None = None
     ) -> Any:
-        budget = budget_of()
-
-        def count(response: Any, **_: Any) -> None:
-            response.raw = _CountedBody(response.raw, budget)
-
         with VastSession(client.server_url) as session:
-            # Before the body is read, also that of a redirection.
-            session.hooks["response"].append(count)
+            count_answers(session, budget)
             prepared = session.prepare_request(Request(method, url, headers=headers, json=json_data))
-            return session.send(prepared, timeout=budget.remaining_s(timeout or client.timeout))
+            return session.send(prepared, timeout=budget().remaining_s(timeout or client.timeout))
 
     client._request = request
 

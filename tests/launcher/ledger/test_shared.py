@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from launcher.core.errors import UsageError
+from launcher.core.errors import StorageError, UsageError
+from launcher.gate.caps import Allowance
 from launcher.providers.vast.limits import LIMITS, Limiter
 from launcher.ssh.keys import KeyRing
 from tests.launcher.ledger.postgres import PostgresServer
@@ -28,6 +29,25 @@ def db(url: str) -> Iterator[Any]:
 
     with closing(PostgresDatabase(url)) as database:
         yield database
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("generate_series(1, 101)", "100 rows"), ("repeat('x', 10000)", "10000 bytes to be read at once")],
+)
+def test_an_answer_of_the_database_that_has_no_end_is_refused_and_the_next_is_heard(
+    url: str, query: str, words: str
+) -> None:
+    from launcher.ledger.postgres import PostgresDatabase
+
+    allowance = Allowance(items=100, what="rows", memory=10_000)
+    with closing(PostgresDatabase(url, allowance=allowance)) as database:
+        with pytest.raises(StorageError, match=f"sent more than {words}"), database.reading():
+            database.rows(f"SELECT {query} AS told")
+        with database.reading():
+            assert [row["told"] for row in database.rows("SELECT generate_series(1, 9) AS told")] == [
+                *range(1, 10)
+            ]
 
 
 def vault(db: Any, key: str = KEY) -> Any:

@@ -341,6 +341,16 @@ def test_a_container_that_ended_says_how(
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(("call", "error"), [(LIST, UnreachableError), (CREATE, UncertainError)])
+def test_an_answer_without_an_end_is_no_answer(
+    daemon: FakeDaemon, provider: DockerProvider, call: str, error: type[VastrunError]
+) -> None:
+    (offer,) = provider.search(JOB)
+    daemon.answers[call] = (200, [{"Note": "x" * (17 << 20)}])
+    with pytest.raises(error, match="it sent more than"):
+        provider.instances() if call is LIST else provider.rent(order_of(offer, 0.0))
+
+
 @pytest.mark.parametrize("status", ["paused", "restarting", "removing", "running"])
 def test_a_container_that_cannot_be_reached_is_silent(
     daemon: FakeDaemon, provider: DockerProvider, status: str
