@@ -89,6 +89,59 @@ PICTURE_BYTES = 1 << 20
 PICTURE_PIXELS = 1 << 24
 """Of one picture: what shows it needs 64 MB for them."""
 
+SLOT_UNITS = 64
+"""Units of a machine that is held for other runs."""
+BOOT_STEPS = 100
+"""Steps of a machine's start."""
+COMBINING_MARKS = 4
+"""In a row, in a text that a terminal shows."""
+ADDRESSES_CHARACTERS = 4000
+"""Of the addresses that a machine says it has."""
+SLURM_CHARACTERS = 300
+"""Of one text of Slurm's."""
+SLURM_NODES = 64
+"""Nodes of one job."""
+SLURM_NUMBER = 10**9
+"""Of seconds, nodes, cores or MB."""
+SLURM_REPLY_CHARACTERS = 40
+"""Of what a job says about its box."""
+REGISTRY_ENTRIES = 1000
+"""Of a list in an answer of a registry: platforms or layers."""
+REGISTRY_LABELS = 1000
+"""Labels of an image."""
+LAYER_BYTES = 1 << 44
+"""Of one layer, as a registry says."""
+REGISTRY_CHARACTERS = 64_000
+"""Of one text of a registry's."""
+KEY_LINE_CHARACTERS = 500
+"""Of a line of a container's log that may name a host key: a pattern takes time with the square of it."""
+VAST_ID = 1 << 63
+"""The id of an account."""
+CLOCK_AHEAD_S = 366 * 86_400.0
+"""Difference of two clocks that is believed."""
+RETRY_AFTER_S = 120.0
+"""Seconds that Vast may ask to be left alone before a call fails."""
+VAST_USD = 1e9
+"""Dollars: a credit or a charge."""
+VAST_NUMBER = 1e12
+"""Any number of Vast's."""
+LABEL_CHARACTERS = 256
+"""Of the label of a machine, a network or a volume."""
+VAST_CHARACTERS = 4000
+"""Of one text of Vast's."""
+GPU_GB = 1000.0
+"""Memory of one GPU."""
+PICTURES = 24
+"""Pictures of one report."""
+WANDB_FOLDERS = 20
+"""Offline runs of W&B that a run's index names."""
+DETAIL_CHARACTERS = 4000
+"""Of a detail or an event of the ledger: words, some of them from a machine."""
+TRANSCRIPT_LINE_BYTES = 1 << 22
+"""Of one line of a transcript, which may be a stranger's."""
+TRANSCRIPT_LINES = 500_000
+"""Of one transcript."""
+
 EXCHANGES: Mapping[str, Allowance] = {
     "outputs": Allowance(items=FILES, memory=SMALL_FILES[layout.MANIFEST]),
     "checkpoint": Allowance(
@@ -97,11 +150,11 @@ EXCHANGES: Mapping[str, Allowance] = {
         seconds=2.0,
         memory=CHECKPOINT_MANIFEST + (8 << 10),
     ),
-    "registry": Allowance(items=8, what="answers", seconds=120.0, memory=8 << 20),
-    "docker": Allowance(items=2_000_000, what="messages", memory=8 << 20),
-    "docker answer": Allowance(seconds=60.0, memory=16 << 20),
-    "vast": Allowance(seconds=60.0, memory=16 << 20),
-    "vast list": Allowance(items=40_000, what="rows", memory=16 << 20),
+    "registry": Allowance(items=8, what="answers", seconds=120.0, memory=4 << 20),
+    "docker": Allowance(items=2_000_000, what="messages", memory=4 << 20),
+    "docker answer": Allowance(seconds=60.0, memory=4 << 20),
+    "vast": Allowance(items=100_000, what="objects and lists", seconds=60.0, memory=6 << 20),
+    "vast list": Allowance(items=40_000, what="rows", memory=4 << 20),
     # A team's own database: not a stranger, and a large team has many runs.
     "ledger": Allowance(items=1_000_000, what="rows", memory=256 << 20),
     "slurm": Allowance(items=20_000, what="lines", memory=COMMAND_BYTES),
@@ -110,6 +163,21 @@ EXCHANGES: Mapping[str, Allowance] = {
 
 Of a machine: a download of all outputs, and a slice of a checkpoint during the training.
 """
+
+EXCHANGES_MB: Mapping[str, float] = {
+    "outputs": 118,
+    "checkpoint": 118,
+    "registry": 110,
+    "docker": 20,
+    "docker answer": 110,
+    "vast": 120,
+    "vast list": 120,
+    "ledger": 300,
+    "slurm": 10,
+}
+"""MB that each exchange may add to the launcher's memory, with JSON that takes the most.
+
+A ledger is the team's own, and as large as its runs are many."""
 
 MEMORY_MB: Mapping[str, float] = {
     "SMALL_FILES": 118,
@@ -138,6 +206,32 @@ MEMORY_MB: Mapping[str, float] = {
     "VAST_LOG_BYTES": 1,
     "PICTURE_BYTES": 4,
     "PICTURE_PIXELS": 0,
+    "SLOT_UNITS": 0,
+    "BOOT_STEPS": 0,
+    "COMBINING_MARKS": 0,
+    "ADDRESSES_CHARACTERS": 0,
+    "SLURM_CHARACTERS": 0,
+    "SLURM_NODES": 0,
+    "SLURM_NUMBER": 0,
+    "SLURM_REPLY_CHARACTERS": 0,
+    "REGISTRY_ENTRIES": 1,
+    "REGISTRY_LABELS": 0,
+    "LAYER_BYTES": 0,
+    "REGISTRY_CHARACTERS": 4,
+    "KEY_LINE_CHARACTERS": 0,
+    "VAST_ID": 0,
+    "CLOCK_AHEAD_S": 0,
+    "RETRY_AFTER_S": 0,
+    "VAST_USD": 0,
+    "VAST_NUMBER": 0,
+    "LABEL_CHARACTERS": 0,
+    "VAST_CHARACTERS": 8,
+    "GPU_GB": 0,
+    "PICTURES": 24,
+    "WANDB_FOLDERS": 0,
+    "DETAIL_CHARACTERS": 0,
+    "TRANSCRIPT_LINE_BYTES": 40,
+    "TRANSCRIPT_LINES": 0,
 }
 """MB that each cap may add to the launcher's memory, one at a time; 0: it bounds the disk, or no memory.
 

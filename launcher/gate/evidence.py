@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from launcher.core import Evidence, StepEnd
+from launcher.gate import caps
 from launcher.gate.text import one_line
 from trainer.contract import layout
 from trainer.contract.outcome import ExitCode, Outcome, Seconds
 from trainer.contract.records import RecordError, Text, read_as, read_json
-
-_MOST_STEPS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,7 @@ def outcome_of(content: bytes) -> Outcome | None:
 def step_ends_of(content: bytes) -> tuple[StepEnd, ...]:
     """Read `run/steps.jsonl`, in order; a line that is not whole is left out."""
     found = []
-    for line in content.split(b"\n", _MOST_STEPS)[:_MOST_STEPS]:
+    for line in content.split(b"\n", caps.BOOT_STEPS)[: caps.BOOT_STEPS]:
         with suppress(RecordError):
             end: _StepEnd = read_json(_StepEnd, line.decode("utf-8", "replace"))
             found.append(StepEnd(**asdict(end) | {"last_line": one_line(end.last_line).strip()}))

@@ -10,6 +10,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 from launcher.core import Cause, Instance
 from launcher.core.errors import BoxError, ProviderError, UnreachableError
+from launcher.gate import caps
 
 _HOST_PORT = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\]):(\d{1,5})", re.ASCII
@@ -18,7 +19,6 @@ _MOST_PORT = (1 << 16) - 3
 """The two ports after it are used, too."""
 ADDRESSES = "hostname -I 2>/dev/null || awk '/32 host LOCAL/ { print a } { a = $2 }' /proc/net/fib_trie"
 """Prints the addresses of a box's interfaces, in any POSIX shell; images need not have `ip`."""
-_MOST_CHARACTERS = 4000
 _WIDEST = 8
 """Prefix of the largest network that is private."""
 
@@ -45,7 +45,7 @@ def address_on(subnet: str, printed: str) -> str:
         raise UnreachableError(
             f"{subnet[:80]!r} is no network on which nodes could meet", cause=Cause.PROVIDER
         )
-    words = printed[:_MOST_CHARACTERS].split()
+    words = printed[: caps.ADDRESSES_CHARACTERS].split()
     found = next((address for word in words if (address := _address(word)) and address in network), None)
     if found is None:
         raise BoxError(f"the machine has no interface on {network}, the network that its run's nodes share")

@@ -11,11 +11,11 @@ from typing import Annotated
 
 from launcher.core.errors import BoxError
 from launcher.core.slots import Slot, SlotList
+from launcher.gate import caps
 from launcher.gate.text import one_line
 from trainer.contract.outcome import Moment
 from trainer.contract.records import AtMost, Between, Like, RecordError, Text, read_json
 
-MOST_UNITS = 64
 _Words = Annotated[str, Text(300)]
 
 
@@ -24,7 +24,7 @@ class _Slot:
     name: Annotated[str, AtMost(120), Like(r"[A-Za-z0-9][\w-]*\.[0-9a-f]{4}")]
     label: Annotated[str, AtMost(120), Like(r"vastrun-[\w.-]+")]
     rented_at: Moment
-    units: Annotated[int, Between(1, MOST_UNITS)]
+    units: Annotated[int, Between(1, caps.SLOT_UNITS)]
     armed: bool = False
 
 
@@ -35,7 +35,7 @@ class _SlotList:
     ready: bool = False
     drained: _Words = ""
     refused: _Words = ""
-    slots: Annotated[tuple[_Slot, ...], AtMost(MOST_UNITS)] = ()
+    slots: Annotated[tuple[_Slot, ...], AtMost(caps.SLOT_UNITS)] = ()
     faults: Annotated[tuple[_Words, ...], AtMost(100)] = ()
 
 

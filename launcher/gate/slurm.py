@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from launcher.core.errors import UnreachableError
 from launcher.core.verdict import Cause
+from launcher.gate import caps
 from launcher.gate.text import one_line
 
 PARTITION_FIELDS = "%P|%a|%l|%D|%c|%m|%T|%G"
@@ -44,9 +45,6 @@ _UNUSABLE = (
     "unknown",
     "inval",
 )
-_MOST_CHARACTERS = 300
-_MOST = 10**9
-_MOST_NODES = 64
 _DURATION = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,2})")
 _GPU = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.+-]{0,99}))?:(\d{1,4})(?![\w:])")
 _NAME = re.compile(r"[\w.+-]{1,100}", re.ASCII)
@@ -198,7 +196,7 @@ def missing_in(printed: str) -> tuple[str, int] | None:
     Return the name and the number of the one that is missing; None: not one is. Raises UnreachableError.
     """
     names, _, left = (" ".join(_rows(printed, "scontrol"))).partition(" - ")
-    nodes, others = names.split()[:_MOST_NODES], set(left.split())
+    nodes, others = names.split()[: caps.SLURM_NODES], set(left.split())
     missing = [(name, number) for number, name in enumerate(nodes) if name not in others]
     return missing[0] if len(missing) == 1 and _NAME.fullmatch(missing[0][0]) else None
 
@@ -211,9 +209,9 @@ def free_gb_of(printed: str) -> float | None:
 
 def words_of(printed: str) -> str:
     """Return what a command of Slurm's complained of, as one line to be shown."""
-    lines = [one_line(line[:_MOST_CHARACTERS]).strip() for line in printed[-10_000:].splitlines()]
+    lines = [one_line(line[: caps.SLURM_CHARACTERS]).strip() for line in printed[-10_000:].splitlines()]
     text = "; ".join(line.partition("error: ")[2] or line for line in lines if line)
-    return text[:_MOST_CHARACTERS]
+    return text[: caps.SLURM_CHARACTERS]
 
 
 def _rows(printed: str, who: str) -> Sequence[str]:
@@ -250,25 +248,25 @@ def _job(fields: Sequence[str], row: str) -> SlurmJob:
     number, state, ran, submitted, gres, size, nodes, reason, name, label = fields
     job_id = re.fullmatch(r"\d{1,10}", number, re.ASCII)
     known = _STATE.fullmatch(state) and _NAME.fullmatch(name) and _NODES.fullmatch(nodes)
-    if not job_id or not known or len(label) > _MOST_CHARACTERS:
+    if not job_id or not known or len(label) > caps.SLURM_CHARACTERS:
         raise _nonsense("squeue", row)
     return SlurmJob(
         id=int(number),
         name=name,
         label=label,
         state=state,
-        reason="" if reason == "None" else one_line(reason[:_MOST_CHARACTERS]).strip(),
+        reason="" if reason == "None" else one_line(reason[: caps.SLURM_CHARACTERS]).strip(),
         ran_s=0.0 if ran in ("", "INVALID", "N/A") else _seconds(ran, row),
         submitted_at=_whole(submitted, row, 10**11) if submitted.isdecimal() else 0.0,
         gpus=sum(one.count for one in _gpus(gres)),
-        size=max(1, min(_whole(size, row), _MOST_NODES)),
+        size=max(1, min(_whole(size, row), caps.SLURM_NODES)),
         nodes=nodes,
     )
 
 
 def _gpus(gres: str) -> tuple[Gpus, ...]:
     """Of a list such as `gpu:a100:4(S:0-1),nvme:1`."""
-    found = _GPU.findall(gres[:_MOST_CHARACTERS])
+    found = _GPU.findall(gres[: caps.SLURM_CHARACTERS])
     return tuple(Gpus(kind=kind, count=int(count)) for kind, count in found if int(count))
 
 
@@ -281,7 +279,7 @@ def _seconds(text: str, row: str) -> float:
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
-def _whole(text: str, row: str, most: int = _MOST) -> int:
+def _whole(text: str, row: str, most: int = caps.SLURM_NUMBER) -> int:
     if not re.fullmatch(r"\d{1,12}", text, re.ASCII) or int(text) > most:
         raise _nonsense("Slurm", row)
     return int(text)

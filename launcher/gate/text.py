@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from launcher.gate import caps
+
 _ESCAPE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, the cursor
     r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC and its like: the window's title, the clipboard
@@ -15,7 +17,6 @@ _NO_WIDTH = re.compile("[\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-
 """Printable by Python's word, and not to be seen: joiners, selectors of variants."""
 _BLANK = re.compile("[\u115f\u1160\u2800\u3164\uffa0\U0001d159]")
 """The same, with a width: fillers of Hangul, an empty pattern of Braille, a note without a head."""
-_MAX_MARKS = 4
 _MARKS = re.compile(r"[^\x00-\u02ff]{5,}")
 """Five characters in a row that are not Latin; four or fewer cannot exceed the limit of marks."""
 
@@ -50,7 +51,7 @@ def _few_marks(text: str) -> str:
     shown, marks = [], 0
     for character in text:
         marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
-        if marks <= _MAX_MARKS:
+        if marks <= caps.COMBINING_MARKS:
             shown.append(character)
     return "".join(shown)
 

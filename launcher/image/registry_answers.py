@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.core.errors import ImageError
+from launcher.gate import caps
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_MAX_ENTRIES, _MAX_LABELS = 1000, 1000
-_MAX_LAYER_BYTES = 1 << 44
-_MAX_TEXT = 64_000
-_HEADER = re.compile(r"[\x21-\x7e]{1,64000}")
+_HEADER = re.compile(r"[\x21-\x7e]+")
 
 
 class RegistryAnswer:
@@ -43,7 +41,7 @@ class RegistryAnswer:
         value = self._fields.get(name)
         if value is not None and not isinstance(value, str):
             raise _malformed(self._about, f"{name} is no text")
-        return (value or "")[:_MAX_TEXT]
+        return (value or "")[: caps.REGISTRY_CHARACTERS]
 
     def digest(self, name: str) -> str:
         """Return a digest, which must be there."""
@@ -55,7 +53,7 @@ class RegistryAnswer:
     def size(self, name: str) -> int:
         """Return a number of bytes, which must be there."""
         value = self._fields.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_LAYER_BYTES:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= caps.LAYER_BYTES:
             raise _malformed(self._about, f"{name} is no number of bytes")
         return value
 
@@ -69,16 +67,18 @@ class RegistryAnswer:
     def each(self, name: str) -> Sequence[RegistryAnswer]:
         """Return the objects of a list, which must be there."""
         values = self._fields.get(name)
-        if not isinstance(values, list) or len(values) > _MAX_ENTRIES:
-            raise _malformed(self._about, f"{name} is no list, or has more than {_MAX_ENTRIES} entries")
+        if not isinstance(values, list) or len(values) > caps.REGISTRY_ENTRIES:
+            raise _malformed(
+                self._about, f"{name} is no list, or has more than {caps.REGISTRY_ENTRIES} entries"
+            )
         if not all(isinstance(value, dict) for value in values):
             raise _malformed(self._about, f"{name} has entries that are no objects")
         return [RegistryAnswer(value, self._about) for value in values]
 
     def texts(self) -> Mapping[str, str]:
-        """Return its fields that are texts, at most _MAX_LABELS."""
+        """Return its fields that are texts, at most caps.REGISTRY_LABELS."""
         found = [(name, value) for name, value in self._fields.items() if isinstance(value, str)]
-        return {name: value[:_MAX_TEXT] for name, value in found[:_MAX_LABELS]}
+        return {name: value[: caps.REGISTRY_CHARACTERS] for name, value in found[: caps.REGISTRY_LABELS]}
 
     def token(self) -> str:
         """Return the token of a login, fit for a header."""

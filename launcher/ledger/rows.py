@@ -20,6 +20,7 @@ from launcher.core import (
     Rental,
     Run,
 )
+from launcher.gate import caps
 from launcher.ledger.database import Row
 from trainer.contract.records import as_json, whole_unicode
 
@@ -27,8 +28,6 @@ _FIELDS = tuple(field.name for field in fields(Run))
 COLUMNS = (*_FIELDS, "held_usd")
 """Of the table `runs` (`schema.py`): each field of Run is one. `held_usd`: as `bills.held_usd` when it was
 written, for the sums of budgets."""
-_MOST_CHARACTERS = 4000
-"""Of a detail or an event: words, some of them from a box."""
 
 
 def row_of(run: Run) -> dict[str, Any]:
@@ -45,7 +44,7 @@ def row_of(run: Run) -> dict[str, Any]:
 
 def storable(text: str) -> str:
     """Make of any text one that can be written: why a run failed must be, whatever is in the reason."""
-    return whole_unicode(text[:_MOST_CHARACTERS])
+    return whole_unicode(text[: caps.DETAIL_CHARACTERS])
 
 
 def run_of(row: Row) -> Run:

@@ -19,7 +19,6 @@ from trainer.contract import layout
 _CHUNK = 1 << 20
 _LAST_BYTES = 1 << 14
 _LINE_BYTES = caps.LINE_CHARACTERS
-_MOST_WANDB = 20
 _OFFLINE = re.compile(r"offline-run-\d{8}_\d{6}-[\w.-]{1,128}", re.ASCII)
 """Folders that W&B makes. Any other name is not told: it would go into a command."""
 
@@ -99,7 +98,9 @@ def _checkpoint(outputs: Outputs, name: str) -> str | None:
 def _offline_runs(outputs: Outputs) -> tuple[str, ...]:
     folder = outputs.path(layout.WANDB_FILES)
     names = sorted(path.name for path in folder.glob("offline-run-*") if _OFFLINE.fullmatch(path.name))
-    return tuple((folder / name).relative_to(outputs.folder).as_posix() for name in names[-_MOST_WANDB:])
+    return tuple(
+        (folder / name).relative_to(outputs.folder).as_posix() for name in names[-caps.WANDB_FOLDERS :]
+    )
 
 
 def _curves(path: Path) -> tuple[Curve, ...]:

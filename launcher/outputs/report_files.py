@@ -13,7 +13,6 @@ from launcher.outputs.folder import CHUNK, Outputs
 from launcher.outputs.index import metric_lines
 from trainer.contract import layout
 
-MOST_PICTURES = 24
 _HEAD_BYTES = 1 << 16
 _STACK_BYTES = 1 << 16
 
@@ -29,12 +28,12 @@ def series_in(
 
 
 def pictures_in(outputs: Outputs) -> Mapping[str, Picture]:
-    """Return the pictures of the evaluation by the names of their files, at most `MOST_PICTURES`."""
+    """Return the pictures of the evaluation by the names of their files, at most `caps.PICTURES`."""
     found: dict[str, Picture] = {}
     with suppress(OSError):
-        for path in sorted(outputs.path(layout.EVALUATION).glob("*.png"))[: 4 * MOST_PICTURES]:
+        for path in sorted(outputs.path(layout.EVALUATION).glob("*.png"))[: 4 * caps.PICTURES]:
             picture = picture_of(_start(path, caps.PICTURE_BYTES + 1))
-            if picture is not None and len(found) < MOST_PICTURES:
+            if picture is not None and len(found) < caps.PICTURES:
                 found[path.name] = picture
     return found
 

@@ -18,7 +18,10 @@ class _CountedBody:
         self._raw, self._budget = raw, budget
 
     def stream(self, *arguments: Any, **options: Any) -> Iterator[bytes]:
-        return self._budget.receive(self._raw.stream(*arguments, **options))
+        for chunk in self._budget.receive(self._raw.stream(*arguments, **options)):
+            # Each takes 60 bytes and more once it is read, and two in the answer.
+            self._budget.spend(items=chunk.count(b"{") + chunk.count(b"["))
+            yield chunk
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._raw, name)

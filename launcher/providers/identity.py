@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable, Collection
 
 from launcher.core.errors import ProviderError, UnreachableError, VastrunError
+from launcher.gate import caps
 from launcher.ports import Clock
 
 _LISTED = re.compile(r"\b\d+ (SHA256:[A-Za-z0-9+/]{43}) .*\([A-Z0-9-]+\)\s*$")
 """As `ssh-keygen -l` prints a key."""
-_LONGEST_LINE = 500
-"""What is longer is none: a pattern takes time with the square of it."""
 _PATIENCE_S = 20.0
 """A box that answers has its log by then."""
 _REST_S = 10.0
@@ -39,7 +38,9 @@ class LoggedKeys:
         if named and now - read_at < _REST_S:
             return named
         # The log is a stranger's: what is longer than any such line is not searched.
-        lines = [line for line in self._read(instance_id).split("\n") if len(line) <= _LONGEST_LINE]
+        lines = [
+            line for line in self._read(instance_id).split("\n") if len(line) <= caps.KEY_LINE_CHARACTERS
+        ]
         named = {found[1] for found in map(_LISTED.search, lines) if found}
         self._named[instance_id] = now, named
         if not named and now - self._began.setdefault(instance_id, now) < _PATIENCE_S:

@@ -8,11 +8,10 @@ from itertools import islice
 from typing import Annotated, Any
 
 from launcher.core import Phase, Progress
+from launcher.gate import caps
 from launcher.transcript.recorder import MOST_BYTES
 from trainer.contract.records import AtMost, Between, RecordError, Text, parse_json, read_as
 
-_LINE_BYTES = 1 << 22
-_MOST_LINES = 500_000
 Moment = Annotated[float, Between(0, 1e11)]
 Usd = Annotated[float, Between(0, 1e9)]
 Name = Annotated[str, Text(200)]
@@ -57,7 +56,7 @@ class Logged:
     """What was new of the training's log."""
 
     at: Moment
-    text: Annotated[str, Text(_LINE_BYTES, lines=True)]
+    text: Annotated[str, Text(caps.TRANSCRIPT_LINE_BYTES, lines=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +166,7 @@ def drives_in(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 def _read(lines: Iterable[bytes]) -> Iterator[Entry]:
     left = 2 * MOST_BYTES
-    for line in islice(lines, _MOST_LINES):
+    for line in islice(lines, caps.TRANSCRIPT_LINES):
         left -= len(line)
         if left < 0:
             return
@@ -177,7 +176,7 @@ def _read(lines: Iterable[bytes]) -> Iterator[Entry]:
 
 
 def _entry(line: bytes) -> Entry | None:
-    if len(line) > _LINE_BYTES:
+    if len(line) > caps.TRANSCRIPT_LINE_BYTES:
         return None
     try:
         values = parse_json(line)

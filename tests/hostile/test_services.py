@@ -57,6 +57,10 @@ def _large(request: FloodingVast) -> None:
     request.send(b'{"instances": [', *[b"0," * (_MB // 2)] * 64)
 
 
+def _lists(request: FloodingVast) -> None:
+    request.send(b"[" + b"[]," * (2 * _MB) + b"0]")
+
+
 def _bomb(request: FloodingVast) -> None:
     packer = zlib.compressobj(wbits=31)
     packed = [packer.compress(b" " * _MB) for _ in range(256)]
@@ -73,6 +77,7 @@ def _pages(request: FloodingVast) -> None:
 FLOODS: dict[str, Callable[[FloodingVast], None]] = {
     "a large answer": _large,
     "a small one that unpacks to a large one": _bomb,
+    "lists without an end": _lists,
     "pages without an end": _pages,
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from launcher.core import Completed, LocalProgram
 from launcher.core.errors import BoxError, GoneError, UnreachableError, UsageError
+from launcher.gate import caps
 from launcher.ports import Remote
 from launcher.providers.slurm.batch import ask_argv
 from launcher.providers.slurm.login_node import LoginNode
@@ -21,7 +22,6 @@ _TAKE_S = 15.0
 _SLACK_S = 30.0
 _BURY_S = 120.0
 _ANSWER = re.compile(r"ended (\d{1,3})|late|silent")
-_LONGEST_ANSWER = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class SlurmRemote:
         words = shlex.join(ask_argv(_TAKE_S, timeout_s, command))
         done = self._inner.run(words, timeout_s=2 * _TAKE_S + timeout_s + _SLACK_S)
         first, _, printed = done.stdout.partition("\n")
-        answer = _ANSWER.fullmatch(first[:_LONGEST_ANSWER])
+        answer = _ANSWER.fullmatch(first[: caps.SLURM_REPLY_CHARACTERS])
         if answer is None:
             self._inner.read(layout.LEASE_STATE)  # which says so where the box is gone
             raise BoxError(f"the job answers what it should not: {(first or done.stderr)[:60]!r}")

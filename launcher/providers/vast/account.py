@@ -8,14 +8,11 @@ from typing import Any
 
 from launcher.core import AccountStatus, Identity
 from launcher.core.errors import AuthError, ProviderError
+from launcher.gate import caps
 from launcher.providers.vast.api import VastApi, credit_of
 
 NEEDED = ("instance_read", "instance_write", "misc", "user_read", "billing_read")
 """The permission categories of a key that launches: search is in `misc`."""
-
-
-_MOST_ID = 1 << 63
-_MOST_AHEAD_S = 366 * 86_400.0
 
 
 def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
@@ -43,7 +40,7 @@ def identity(api: VastApi, now: Callable[[], float]) -> Identity:
 
 def _id_of(user: Mapping[str, Any]) -> str:
     found = user.get("id")
-    if isinstance(found, int) and found is not True and 0 < found < _MOST_ID:
+    if isinstance(found, int) and found is not True and 0 < found < caps.VAST_ID:
         return str(found)
     raise ProviderError("Vast does not say whose key this is")
 
@@ -86,6 +83,6 @@ def _ahead_s(date: str | None, asked_at: float, heard_at: float) -> float | None
     except (ValueError, TypeError, OverflowError, OSError):
         return None
     least_s, most_s = asked_at - (told + 1.0), heard_at - told
-    if abs(most_s) >= _MOST_AHEAD_S:
+    if abs(most_s) >= caps.CLOCK_AHEAD_S:
         return None
     return 0.0 if least_s <= 0 <= most_s else least_s

@@ -33,12 +33,10 @@ if TYPE_CHECKING:
 
 _PAUSES_S = (1.0, 4.0)
 _BACK_OFF_S = (5.0, 15.0, 45.0)
-_LONGEST_PAUSE_S = 120.0
 _PAGE = 25
 _CHARGES_PAGE = 100
 _LOG_LINES, _HOST_LOG_LINES = "5000", "100"
 _LOG_S = 15.0
-_MOST_USD = 1e9
 _T = TypeVar("_T")
 
 
@@ -355,7 +353,7 @@ def _any_answer(answer: Any) -> Any:
 def credit_of(user: Mapping[str, Any]) -> float:
     """Return the dollars left on the account, by its row. Raises ProviderError."""
     credit = user.get("credit")
-    if isinstance(credit, int | float) and abs(credit) <= _MOST_USD:
+    if isinstance(credit, int | float) and abs(credit) <= caps.VAST_USD:
         return float(credit)
     raise ProviderError("Vast does not say how much credit the account has")
 
@@ -363,7 +361,7 @@ def credit_of(user: Mapping[str, Any]) -> float:
 def _pause_after(answer: Answer, usual_s: float | None) -> float | None:
     """How long to wait before the same call is made once more; None: it is not."""
     asked_s = answer.retry_after_s() or 0.0
-    if usual_s is None or not answer.too_often or asked_s > _LONGEST_PAUSE_S:
+    if usual_s is None or not answer.too_often or asked_s > caps.RETRY_AFTER_S:
         return None
     return max(usual_s, asked_s)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from launcher.gate import caps
+
 WHAT_A_ROW_RAISES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-LARGEST = 1e12
-LONGEST_LABEL = 256
-_MAX_CHARACTERS = 4000
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _MIN_DRIVER = 100.0
 """No driver with CUDA 12 or newer has a lower number, no CUDA a higher one."""
@@ -35,7 +34,7 @@ class Columns:
 def number(value: Any) -> float:
     """Read a number; 0 where there is none. Raises ValueError for one beyond any that Vast has."""
     found = float(value or 0.0)
-    if not abs(found) <= LARGEST:
+    if not abs(found) <= caps.VAST_NUMBER:
         raise ValueError(f"{found} is no number of Vast's")
     return found
 
@@ -63,7 +62,7 @@ def price(value: Any) -> float:
 
 def text(value: Any) -> str:
     """Read a text, or its beginning if it is long; empty where there is none."""
-    return str(value or "")[:_MAX_CHARACTERS].strip()
+    return str(value or "")[: caps.VAST_CHARACTERS].strip()
 
 
 def cuda(value: Any) -> float:
@@ -123,4 +122,4 @@ def whole_or_unknown(value: Any) -> int | None:
 
 def end_of_text(value: Any) -> str:
     """Read the end of a text; empty where there is none."""
-    return str(value or "")[-_MAX_CHARACTERS:].strip()
+    return str(value or "")[-caps.VAST_CHARACTERS :].strip()

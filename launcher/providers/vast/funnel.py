@@ -11,6 +11,7 @@ from launcher.core.gpus import has_memory, is_same_name
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
 from launcher.decisions.workload import is_too_small, least_gb
+from launcher.gate import caps
 from launcher.image.lock import Lock
 from launcher.providers.vast.images import image_needs, runs_image
 from launcher.providers.vast.offers import MIN_DIRECT_PORTS, START_S, offer_of
@@ -18,7 +19,6 @@ from launcher.providers.vast.rows import OfferRow
 from trainer.contract.workload import Workloads
 
 NODES = "nodes"
-_LARGEST_GPU_GB = 1000.0
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _room(spec: JobSpec, workloads: Workloads | None) -> Iterator[HardLimit]:
     """What was foretold to fit no GPU of that size."""
     if workloads is None or spec.resources.gpus == 0:
         return
-    largest = least_gb(workloads, spec, _LARGEST_GPU_GB)
+    largest = least_gb(workloads, spec, caps.GPU_GB)
     text = f"needs {largest:.3g} GB a GPU" if largest is not None else ""
     yield HardLimit("memory", text, lambda row: not is_too_small(workloads, spec, row.gpu_memory_gb))
 

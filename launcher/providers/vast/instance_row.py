@@ -8,9 +8,8 @@ from typing import Any
 
 from launcher.core import LABEL_PREFIX, ExtraRates
 from launcher.core.errors import UnreachableError
+from launcher.gate import caps
 from launcher.providers.vast.columns import (
-    LARGEST,
-    LONGEST_LABEL,
     Columns,
     cuda,
     end_of_text,
@@ -101,7 +100,7 @@ class InstanceRow:
         total_usd, gpu_usd = columns.read("dph_total", number), columns.read("dph_base", number)
         return cls(
             id=instance_id,
-            label=columns.read("label", text)[:LONGEST_LABEL],
+            label=columns.read("label", text)[: caps.LABEL_CHARACTERS],
             machine_id=columns.read("machine_id", text),
             actual_status=columns.read("actual_status", text),
             cur_state=columns.read("cur_state", text),
@@ -137,7 +136,7 @@ def id_of(row: Any) -> str | None:
         found = int(value) if isinstance(value, int | float | str) else 0
     except (ValueError, OverflowError):
         return None
-    return str(found) if 0 < found < LARGEST else None
+    return str(found) if 0 < found < caps.VAST_NUMBER else None
 
 
 def rows_in(answer: Any) -> list[Any]:

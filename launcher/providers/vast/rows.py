@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.core import Charge, ExtraRates
+from launcher.gate import caps
 from launcher.providers.vast.columns import (
-    LONGEST_LABEL,
     WHAT_A_ROW_RAISES,
     Columns,
     cpu_architecture,
@@ -25,7 +25,6 @@ from launcher.providers.vast.columns import (
 )
 from launcher.providers.vast.refusals import silent
 
-_MOST_USD = 1e9
 _DATACENTER = 1
 """Value of `hosting_type` for a datacenter; 0 is a private host."""
 _STORAGE, _TRAFFIC = ("disk",), ("bwd", "bwu")
@@ -160,9 +159,9 @@ class OverlayRow:
         """Read a row. Raises UnreachableError when it cannot be read: it may be ours."""
         try:
             return cls(
-                name=text(row["name"])[:LONGEST_LABEL],
+                name=text(row["name"])[: caps.LABEL_CHARACTERS],
                 cluster=id_text(row.get("cluster_id")),
-                subnet=text(row.get("internal_subnet"))[:LONGEST_LABEL],
+                subnet=text(row.get("internal_subnet"))[: caps.LABEL_CHARACTERS],
             )
         except WHAT_A_ROW_RAISES as error:
             raise silent("the row of an overlay network cannot be read") from error
@@ -174,7 +173,7 @@ def charge_of(row: Any) -> Charge:
         source = re.fullmatch(r"instance-(\d{1,20})", text(row.get("source")), re.ASCII)
         return Charge(
             instance_id=source[1] if source else "",
-            label=text((row.get("metadata") or {}).get("label"))[:LONGEST_LABEL],
+            label=text((row.get("metadata") or {}).get("label"))[: caps.LABEL_CHARACTERS],
             usd=_dollars(row["amount"]),
             storage_usd=_sum_of(row, _STORAGE),
             traffic_usd=_sum_of(row, _TRAFFIC),
@@ -191,7 +190,7 @@ def _sum_of(row: Mapping[str, Any], kinds: Collection[str]) -> float:
 def _dollars(value: Any) -> float:
     """A credit is below 0. Raises ValueError for what is no number, or beyond any account."""
     usd = float(value)
-    if not abs(usd) <= _MOST_USD:
+    if not abs(usd) <= caps.VAST_USD:
         raise ValueError(f"{usd} are no dollars of Vast's")
     return usd
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from launcher.core import SearchFinding
+from launcher.gate import caps
 from launcher.gate.text import one_line
 from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.columns import LARGEST
 from launcher.providers.vast.offers import verified_and_free
 from launcher.providers.vast.rows import OfferRow
 
@@ -111,4 +111,4 @@ def _count(api: VastApi, filters: Mapping[str, Any]) -> int:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and abs(value) <= LARGEST else 0.0
+    return float(value) if isinstance(value, int | float) and abs(value) <= caps.VAST_NUMBER else 0.0

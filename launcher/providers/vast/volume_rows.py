@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.gate import caps
 from launcher.providers.vast.columns import (
-    LONGEST_LABEL,
     WHAT_A_ROW_RAISES,
     Columns,
     id_text,
@@ -83,7 +83,7 @@ def _label(value: Any) -> str:
     """Read a label. Raises ValueError for anything but a text: whose volume it is, is unknown."""
     if not isinstance(value, str | None):
         raise ValueError("a label that is no text")
-    return text(value)[:LONGEST_LABEL]
+    return text(value)[: caps.LABEL_CHARACTERS]
 
 
 def _has_instances(value: Any) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,20 @@ from tests.launcher.gate.test_box_status import status
 from tests.waiting import LONGEST_S
 from trainer.contract import layout
 
+LAUNCHER = Path(caps.__file__).parents[1]
+_CAP = re.compile(r"_?(MAX|MOST|LONGEST|LARGEST)(_|$)")
+BESIDE: Mapping[str, str] = {
+    "gate/rendezvous.py: _MOST_PORT": "a property of TCP",
+    "ledger/memory_kills.py: _MAX_CHARACTERS": "of files of this computer's kernel",
+    "ledger/postgres.py: _MOST_CONNECTIONS": "ours",
+    "outputs/fetching.py: _MAX_NUMBER": "of names that are given here",
+    "providers/docker/boxes.py: _MOST_PROCESSES": "of a container, for its kernel",
+    "providers/vast/key_access.py: _MAX_RETRY_S": "of our own retries",
+    "providers/vast/market.py: _MAX_OFFERS": "asked for",
+    "providers/vast/search_check.py: _MAX_REASON": "as shown",
+    "providers/vast/search_check.py: _MAX_REASONS": "as shown",
+}
+"""What has such a name and limits nothing that comes from outside."""
 MOST_MB = 120
 """A launcher takes some 80 MB by itself; with this it stays under 200."""
 STATUS = Path("/proc/self/status")
@@ -37,6 +54,13 @@ def manifest(name: str = "a") -> bytes:
     return content
 
 
+def _json(exchange: str) -> bytes:
+    """An answer that takes the most memory: empty lists, or short texts where lists are counted, too."""
+    allowance = caps.EXCHANGES[exchange]
+    one = b'"ab",' if allowance.what.startswith("objects") else b"[],"
+    return b"[" + one * ((int(allowance.memory) - 4) // len(one)) + b"0]"
+
+
 def metrics(lines: int, names: int) -> Iterator[bytes]:
     """Lines of metrics with so many names each, beside a loss."""
     values = "".join(f', "gpu{number}/memory": 0.5' for number in range(names))
@@ -51,6 +75,7 @@ CONTENTS: Mapping[str, Callable[[], bytes]] = {
     "SERIES_LINES": bytes,
     "METRICS_LINES": bytes,
     "METRICS_VALUES": bytes,
+    **{name: partial(_json, name) for name in ("registry", "docker answer", "vast", "vast list")},
 }
 """The most that a cap allows; bytes without any where it is made line by line."""
 READERS: Mapping[str, Callable[[bytes], object]] = {
@@ -63,6 +88,7 @@ READERS: Mapping[str, Callable[[bytes], object]] = {
         records_of(metrics(200_000, 0)),
         records_of(metrics(1000, caps.METRICS_NAMES)),
     ),
+    **dict.fromkeys(("registry", "docker answer", "vast", "vast list"), json.loads),
 }
 
 
@@ -80,9 +106,35 @@ def peak_mb() -> float:
 
 
 def test_each_cap_says_what_it_may_cost_and_none_too_much() -> None:
-    limits = {name for name in vars(caps) if name.isupper()} - {"EXCHANGES", "MEMORY_MB"}
+    limits = {name for name in vars(caps) if name.isupper()} - {"EXCHANGES", "EXCHANGES_MB", "MEMORY_MB"}
     assert set(caps.MEMORY_MB) == limits
-    assert max(caps.MEMORY_MB.values()) <= MOST_MB
+    assert set(caps.EXCHANGES_MB) == set(caps.EXCHANGES)
+    costs = {**caps.MEMORY_MB, **caps.EXCHANGES_MB}
+    assert max(mb for name, mb in costs.items() if name != "ledger") <= MOST_MB
+
+
+def test_no_folder_that_reads_what_others_send_has_a_cap_beside_the_table() -> None:
+    found = {
+        f"{path.relative_to(LAUNCHER)}: {name}"
+        for folder in ("gate", "image", "ledger", "outputs", "providers", "ssh")
+        for path in (LAUNCHER / folder).rglob("*.py")
+        if path.name != "caps.py" and path.parent.name != "conformance"  # of its own report
+        for name in _caps_in(path)
+    }
+    assert found == set(BESIDE)
+
+
+def _caps_in(path: Path) -> Iterator[str]:
+    """Names of numeric constants that begin as those of caps do."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Attribute | ast.Subscript):
+            for target in ast.walk(node.targets[0]):
+                if isinstance(target, ast.Name) and _CAP.match(target.id) and _is_number(node.value):
+                    yield target.id
+
+
+def _is_number(value: ast.expr) -> bool:
+    return all(isinstance(one.value, int | float) for one in ast.walk(value) if isinstance(one, ast.Constant))
 
 
 @pytest.mark.slow
@@ -94,4 +146,4 @@ def test_the_most_that_a_cap_allows_costs_what_its_row_says(cap: str, tmp_path: 
     program = f"from tests.launcher.gate.test_caps import grown_mb; print(grown_mb({cap!r}, {str(file)!r}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONGEST_S)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) <= caps.MEMORY_MB[cap], done.stdout
+    assert float(done.stdout) <= {**caps.MEMORY_MB, **caps.EXCHANGES_MB}[cap], done.stdout

@@ -8,7 +8,8 @@ import pytest
 
 from launcher.core.errors import BoxError
 from launcher.core.slots import Slot, SlotList
-from launcher.gate.slots import MOST_UNITS, slot_list_of
+from launcher.gate import caps
+from launcher.gate.slots import slot_list_of
 
 ROW = {"name": "calm-heron-3f1a.0a0b", "label": "vastrun-calm-heron-3f1a", "rented_at": 1.8e9, "units": 2}
 
@@ -45,7 +46,7 @@ def test_slots_may_have_all_parts_of_the_machine_and_not_one_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("units", "fits"), [(0, False), (1, True), (MOST_UNITS, True), (MOST_UNITS + 1, False)]
+    ("units", "fits"), [(0, False), (1, True), (caps.SLOT_UNITS, True), (caps.SLOT_UNITS + 1, False)]
 )
 def test_a_slot_has_between_one_part_and_the_most(units: int, fits: bool) -> None:
     said = json.dumps({"slots": [named(1, units=units)]})

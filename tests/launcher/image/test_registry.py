@@ -94,8 +94,8 @@ def test_answers_that_are_larger_together_than_the_budget_are_refused(fake_regis
     fake_registry.put("lab/vastrun:cpu-1")
     path = "/v2/lab/vastrun/manifests/cpu-1"
     kind, content = fake_registry.things[path]
-    fake_registry.things[path] = (kind, content + b" " * (8 << 20))
-    with pytest.raises(ImageError, match=r"the registry of .* sent more than 8388608 bytes"):
+    fake_registry.things[path] = (kind, content + b" " * (4 << 20))
+    with pytest.raises(ImageError, match=r"the registry of .* sent more than 4194304 bytes"):
         ANYBODY.look_up(reference(fake_registry))
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from launcher.core import Run
+from launcher.gate import caps
 from launcher.outputs.folder import CHUNK, Outputs
 from launcher.outputs.index import metric_lines
-from launcher.outputs.report_files import MOST_PICTURES, log_head, log_tail, pictures_in, series_in, stack_in
+from launcher.outputs.report_files import log_head, log_tail, pictures_in, series_in, stack_in
 from tests.hostile.lies import PNG
 from trainer.contract import layout
 
@@ -59,9 +60,9 @@ def test_only_so_many_pictures_are_shown(outputs: Outputs) -> None:
     folder = outputs.path(layout.EVALUATION)
     (folder / "0.png").write_bytes(b"<svg/>")
     (folder / "0.svg").write_bytes(PNG)
-    for number in range(MOST_PICTURES + 9):
+    for number in range(caps.PICTURES + 9):
         (folder / f"a{number:02}.png").write_bytes(PNG)
-    assert list(pictures_in(outputs)) == [f"a{number:02}.png" for number in range(MOST_PICTURES)]
+    assert list(pictures_in(outputs)) == [f"a{number:02}.png" for number in range(caps.PICTURES)]
 
 
 def test_of_a_long_log_whole_lines_of_both_ends_are_shown(outputs: Outputs) -> None:
