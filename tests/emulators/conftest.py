@@ -11,7 +11,13 @@ import pytest
 
 from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
+from tests.emulators.played_box import PlayedBoxes
 from tests.emulators.vast import VastEmulator
+from tests.fakebox import Training
+
+NO_LEASE = {f"LEASE_{name}_S": "inf" for name in ("LIFE", "SHIP", "COLLECT", "GRACE")} | {
+    "LEASE_LIFE_CAUSE": ""
+}
 
 
 @pytest.fixture
@@ -25,11 +31,14 @@ def vast() -> Iterator[VastEmulator]:
 def still() -> Iterator[VastEmulator]:
     """One machine with two GPUs; time stands still until the test advances it.
 
-    It is the beginning of a minute: what is charged in another one would be listed apart.
+    It is the beginning of a minute: what is charged in another one would be listed apart. Its boxes are
+    played: most of its tests ask only the API.
     """
     prices = {"gpu_usd": 0.5, "min_bid_usd": 0.3, "storage_usd": 0.72}
     machine = Machine(id=41000, gpus=2, days=10, cluster_id=7, **prices)
-    with VastEmulator([machine], clock=Clock(0, began=time.time() // 60 * 60), rate_limits=False) as vast:
+    clock = Clock(0, began=time.time() // 60 * 60)
+    make_box = PlayedBoxes(clock, lambda _: Training(), NO_LEASE).make
+    with VastEmulator([machine], clock=clock, rate_limits=False, make_box=make_box) as vast:
         yield vast
 
 

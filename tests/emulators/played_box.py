@@ -15,7 +15,7 @@ import itertools
 import shlex
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,23 +50,25 @@ _ANYWHERE = Offer(
 
 
 class PlayedBoxes:
-    """Makes boxes. `training` is what the one with that number, from 0, does."""
+    """Makes boxes. `training`: of the one with that number, from 0. `env`: where an order says no other."""
 
-    def __init__(self, clock: Clock, training: Callable[[int], Training]) -> None:
-        self._clock, self._training = clock, training
+    def __init__(
+        self, clock: Clock, training: Callable[[int], Training], env: Mapping[str, str] | None = None
+    ) -> None:
+        self._clock, self._training, self._env = clock, training, env or {}
         self._numbers = itertools.count()
 
     def make(self, _name: str, graphics: Graphics) -> Box:
         """Make the next one."""
-        return PlayedBox(self._clock, graphics, self._training(next(self._numbers)))
+        return PlayedBox(self._clock, graphics, self._training(next(self._numbers)), self._env)
 
 
 class PlayedBox:
     """The Box of a script. Its disk does not stay between `end` and the next `start`."""
 
-    def __init__(self, clock: Clock, graphics: Graphics, training: Training) -> None:
+    def __init__(self, clock: Clock, graphics: Graphics, training: Training, env: Mapping[str, str]) -> None:
         self.clock = clock
-        self._graphics, self._training = graphics, training
+        self._graphics, self._training, self._env = graphics, training, env
         self._host_key = _new_key()
         self._listener: socket.socket | None = None
         self._transports: list[paramiko.Transport] = []
@@ -88,7 +90,7 @@ class PlayedBox:
             image=None,
             disk_gb=0.0,
             onstart=program.onstart,
-            env=program.env,
+            env={**self._env, **program.env},
             at_most_usd=0.0,
         )
         self._box = FakeBox(instance, order, self._training, self.clock)
