@@ -16,8 +16,8 @@ READ = sorted(
         "Dockerfile",
         ".ci/run",
         "tests/**/*.sh",
-        "README.md",
-        "ARCHITECTURE.md",
+        ".github/**/*.yml",
+        "*.md",
         "docs/**/*.md",
     )
     for path in ROOT.glob(pattern)

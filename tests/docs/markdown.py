@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *DOCS.rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*).*?\n(?P<code>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL
