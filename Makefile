@@ -1,4 +1,4 @@
-# One word each: quickstart, test, integration, slow, lint, check, pythons, torch, versions, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, stress, mutants, frameworks, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, integration, slow, lint, check, pythons, lowest, newest, torch, versions, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, stress, mutants, frameworks, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -14,10 +14,10 @@ PYTEST  = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist 
 	$(if $(ORDER),--random-order-seed=$(ORDER))
 # A Python that is named is taken; else the one that is set up here, or the computer's.
 GPU_PYTHON = $(if $(filter file default,$(origin PYTHON)),$(firstword $(wildcard $(BIN)/python) $(PYTHON)),$(PYTHON))
-PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install
+INSTALL := requirements/install.sh $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test integration slow lint check pythons torch versions wheel image messages schemas docs format bench gpu proof chaos stress mutants frameworks fuzz clean
+.PHONY: help quickstart test integration slow lint check pythons lowest newest torch versions wheel image messages schemas docs format bench gpu proof chaos stress mutants frameworks fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,12 @@ lint: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck
 pythons: $(STAMPS)/dev ## Try the launcher on every other Python of this computer that it supports
 	@tests/pythons.sh
 
+lowest: $(STAMPS)/dev ## Try the launcher with the lowest versions of its dependencies that pyproject.toml allows
+	@tests/lowest.sh lowest
+
+newest: $(STAMPS)/dev ## Try the launcher with the newest versions of its dependencies
+	@tests/lowest.sh newest
+
 torch: ## Try the trainer with another TORCH (the newest, or such as 2.11.0), without the launcher's packages and W&B
 	@PYTHON=$(PYTHON) PART=$(PART) CHECKS="$(CHECKS)" WORKERS=$(WORKERS) MINUTES=$(MINUTES) tests/torch.sh $(TORCH)
 
@@ -68,7 +74,7 @@ schemas: $(STAMPS)/dev ## Write the schemas of files and of --json, and the part
 	$(BIN)/python -m tests.schemas
 
 docs: $(STAMPS)/docs ## Build the documentation in build/site, to be opened without a network; fails on a broken link
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@$(BIN)/python -m mkdocs build --quiet --strict
 	@echo 'documentation: build/site/index.html'
 
 format: $(STAMPS)/dev ## Format the code
@@ -113,15 +119,15 @@ $(BIN)/python:
 
 $(STAMPS)/trainer: pyproject.toml constraints.txt requirements/launcher.txt | $(BIN)/python
 	@echo 'setting up $(VENV): the launcher and the trainer (once; torch is large)'
-	@$(PIP) --require-hashes --requirement requirements/launcher.txt
-	@$(PIP) --constraint constraints.txt --editable '.[trainer,export]'
+	@$(INSTALL) --require-hashes --requirement requirements/launcher.txt
+	@$(INSTALL) --constraint constraints.txt --editable '.[trainer,export]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/dev: pyproject.toml constraints.txt requirements/providers.txt tests/axe.txt | $(BIN)/python
 	@echo 'setting up $(VENV): the launcher, the trainer and what checks them (once)'
-	@$(PIP) --require-hashes --requirement requirements/providers.txt
-	@$(PIP) --constraint constraints.txt --editable '.[trainer,export,dev,bench]'
-	@$(PIP) --no-deps --require-hashes --requirement tests/axe.txt
+	@$(INSTALL) --require-hashes --requirement requirements/providers.txt
+	@$(INSTALL) --constraint constraints.txt --editable '.[trainer,export,dev,bench]'
+	@$(INSTALL) --no-deps --require-hashes --requirement tests/axe.txt
 	@mkdir -p $(STAMPS) && touch $(STAMPS)/trainer $@
 
 # The packages of $(VENV), and on top of them those of the frameworks that it lacks.
@@ -132,6 +138,6 @@ $(STAMPS)/frameworks: requirements/frameworks.txt $(STAMPS)/dev
 
 $(STAMPS)/docs: pyproject.toml constraints.txt requirements/launcher.txt | $(BIN)/python
 	@echo 'setting up $(VENV): the launcher, and what builds its documentation (once)'
-	@$(PIP) --require-hashes --requirement requirements/launcher.txt
-	@$(PIP) --constraint constraints.txt --editable '.[docs]'
+	@$(INSTALL) --require-hashes --requirement requirements/launcher.txt
+	@$(INSTALL) --constraint constraints.txt --editable '.[docs]'
 	@mkdir -p $(STAMPS) && touch $@

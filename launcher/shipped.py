@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import launcher
@@ -48,9 +51,27 @@ def library_dir() -> Path:
     return _existing(_PACKAGE.parent / "vastrun")
 
 
-def install_command(extra: str) -> str:
-    """Say what to type for an extra of this very vastrun: a plain `pip` may be another Python's."""
-    return f"{shlex.quote(sys.executable)} -m pip install 'vastrun[{extra}]'"
+def install_command(*extras: str, python: str = sys.executable) -> str:
+    """Return the command that adds the packages of these extras of vastrun to the environment of a Python.
+
+    It names the packages, since vastrun is on no index, and the tool that made the environment: one of pipx,
+    `uv tool` or `uv venv` has no pip.
+    """
+    from importlib.metadata import requires  # slow to import
+
+    packages = [
+        requirement.partition(";")[0].strip()
+        for requirement in requires("vastrun") or ()
+        if any(re.search(rf"extra == ['\"]{extra}['\"]", requirement) for extra in extras)
+    ]
+    environment = Path(shutil.which(python) or python).parent.parent
+    if (environment / "pipx_metadata.json").exists():
+        return shlex.join(["pipx", "inject", environment.name, *packages])
+    is_own = python == sys.executable
+    has_pip = find_spec("pip") if is_own else any(environment.glob("lib/*/site-packages/pip"))
+    if has_pip or not (environment / "pyvenv.cfg").exists():
+        return shlex.join([python, "-m", "pip", "install", *packages])
+    return shlex.join(["uv", "pip", "install", "--python", python, *packages])
 
 
 def _found(name: str) -> Path:

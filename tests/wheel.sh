@@ -27,4 +27,31 @@ venv/bin/python -c 'import vastrun; print(vastrun.run("last").result().verdict)'
 for file in vastrun/py.typed launcher/py.typed launcher/commands/python_probe.py trainer/boot/pip.sh; do
 	ls venv/lib/python3*/site-packages/"$file" >/dev/null
 done
+# A package that is missing is there after the command that is printed, whichever tool made the environment.
+export UV_TOOL_DIR=$folder/uv-tool UV_TOOL_BIN_DIR=$folder/bin PIPX_HOME=$folder/pipx PIPX_BIN_DIR=$folder/bin
+python3 -m venv tools
+tools/bin/python -m pip install --quiet uv pipx
+PATH=$folder/tools/bin:$PATH
+wheel=$(echo "$folder"/wheel/vastrun-*.whl)
+pins=(--constraint "$checkout/constraints.txt")
+{
+	uv venv --python python3 uv-venv
+	uv pip install --python uv-venv/bin/python "${pins[@]}" "$wheel"
+	uv tool install --python python3 --constraints "$checkout/constraints.txt" "$wheel"
+	pipx install --pip-args "${pins[*]}" "$wheel"
+	python3 -m venv editable
+	editable/bin/python -m pip install "${pins[@]}" --editable "$checkout"
+} >log 2>&1 || {
+	cat log >&2
+	exit 1
+}
+for environment in venv editable uv-venv uv-tool/vastrun pipx/venvs/vastrun; do
+	"$environment/bin/vastrun" doctor --provider docker >said || true
+	command=$(sed -nE "s/^ *try: +(.*'docker>=7.1')$/\1/p" said)
+	if ! eval "${command:-false}" >>said 2>&1 || ! "$environment/bin/python" -c 'import docker'; then
+		cat said >&2
+		exit 1
+	fi
+	echo "a missing package comes by: $command"
+done
 echo "the wheel works outside the checkout; the launcher alone needs no torch"

@@ -97,7 +97,7 @@ if not TYPE_CHECKING:  # for a type checker it would mean that every name is the
             launcher = import_module(_LAUNCHER)
         except ModuleNotFoundError as error:
             raise ImportError(
-                f"vastrun.{name} needs vastrun's launcher, which is not installed here: pip install vastrun"
+                f"vastrun.{name} needs the launcher, and vastrun is not installed in this Python"
             ) from error
         value = globals()[name] = getattr(launcher, name)
         return value

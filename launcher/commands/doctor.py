@@ -133,7 +133,7 @@ def _python(setup: CheckedSetup) -> Finding:
     fault = computer.python_fault(setup.python)
     if fault is None:
         return Finding(name="python", health=Health.OK, text=f"{setup.python} can run the trainer")
-    fix = f"{install_command('trainer')}, or export VASTRUN_PYTHON=/path/to/python"
+    fix = f"{install_command('trainer', python=setup.python)}, or export VASTRUN_PYTHON=/path/to/python"
     return Finding(name="python", health=_of(setup, "local"), text=f"{setup.python}: {fault}", fix=fix)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from launcher.core import Phase, Run
 from launcher.core.errors import StorageError, UsageError
 from launcher.outputs.folder import Outputs
-from launcher.shipped import trainer_dir
+from launcher.shipped import install_command, trainer_dir
 from trainer.contract.records import read_json
 
 FORMATS = (".pt", ".safetensors")
@@ -74,7 +74,7 @@ class Exporter:
         if missing:
             return StorageError(
                 f"{self.python} has no {missing[1]}, which an export needs",
-                hint=f"{self.python} -m pip install 'vastrun[trainer,export]'",
+                hint=install_command("trainer", "export", python=self.python),
             )
         last = (said.strip().splitlines() or ["no message"])[-1]
         return StorageError(f"cannot export: {last.removeprefix('export: ')}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from launcher.core.errors import VastrunError
 from launcher.core.job import JobSpec
 from launcher.decisions.workload import query_of
-from launcher.shipped import library_dir, trainer_dir
+from launcher.shipped import install_command, library_dir, trainer_dir
 from trainer.contract.records import read_json
 from trainer.contract.workload import WorkloadQuery, Workloads
 
@@ -134,6 +134,6 @@ def _stamp_of_torch(python: Path) -> str:
 def _reason(python: str, said: str) -> str:
     missing = _MISSING.search(said)
     if missing:
-        return f"{python} has no {missing[1]}; {python} -m pip install 'vastrun[trainer]' brings it"
+        return f"{python} has no {missing[1]}; {install_command('trainer', python=python)} brings it"
     last = (said.strip().splitlines() or ["no message"])[-1]
     return last.removeprefix("workload: ")[:_MOST_CHARACTERS]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from launcher.core.errors import StorageError, UsageError
 from launcher.ports.team import CallBook, SecretStore
+from launcher.shipped import install_command
 
 if TYPE_CHECKING:
     from launcher.ledger.postgres import PostgresDatabase
@@ -39,7 +40,7 @@ class TeamLedger:
         except ImportError as error:
             raise UsageError(
                 f"VASTRUN_LEDGER names a database, and psycopg cannot be imported: {error}",
-                hint="pip install 'vastrun[team]'",
+                hint=install_command("team"),
             ) from error
         return PostgresDatabase(self._url)
 

@@ -162,4 +162,4 @@ def test_without_optuna_it_says_what_to_install() -> None:
     )
 
     assert "tpe needs Optuna, which is not installed" in done.stdout
-    assert "-m pip install 'vastrun[tpe]' 2" in done.stdout
+    assert "-m pip install 'optuna>=4' 2" in done.stdout

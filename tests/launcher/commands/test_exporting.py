@@ -106,4 +106,5 @@ def test_a_python_without_torch_says_what_to_install(
     monkeypatch.setattr(sys, "executable", str(bare))
     end = terminal.type("export", "last", "--to", str(tmp_path / "weights.pt"))
     assert end.exit_code == 1
-    assert "pip install 'vastrun[trainer,export]'" in end.stderr
+    assert " -m pip install " in end.stderr
+    assert "'torch<2.16,>=2.11'" in end.stderr and "'safetensors>=0.4'" in end.stderr

@@ -97,7 +97,7 @@ def test_without_docker_s_package_the_doctor_says_what_to_install(tmp_path: Path
     )
     assert done.returncode == 1
     assert "fail  docker " in done.stdout
-    assert "-m pip install 'vastrun[docker]'" in done.stdout
+    assert "-m pip install 'docker>=7.1'" in done.stdout
 
 
 @pytest.mark.parametrize("answer", [(HANG_UP, None), (500, {"message": "restarting"}), (200, "not a list")])

