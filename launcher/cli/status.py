@@ -20,7 +20,6 @@ from launcher.gate.text import printable
 from launcher.ui.painter import Painter
 from launcher.ui.question import HeldStream
 from launcher.ui.render.documents import run_document, runs_document
-from launcher.ui.render.live import cut
 from launcher.ui.render.runs import run_text, runs_table
 from launcher.wiring import Wiring
 
@@ -75,7 +74,7 @@ def _show_again(wiring: Wiring, text: Callable[[], str], pause_s: float) -> None
     with suppress(KeyboardInterrupt):
         while True:
             newest = printable(text()).expandtabs().splitlines()
-            painter.paint([cut(((line, ""),), (width() or 80) - 1) for line in newest])
+            painter.paint([((line, ""),) for line in newest])
             clock.sleep(pause_s)
     click.echo()
 

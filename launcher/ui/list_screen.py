@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from launcher.gate.text import one_line
 from launcher.ui.painter import Painter
 from launcher.ui.question import HeldStream
-from launcher.ui.render.live import Line, cut
 from launcher.ui.screen import StreamScreen, TerminalCapabilities, size
 
 _PAINT_S = 0.5
@@ -56,11 +55,9 @@ class ListScreen(StreamScreen):
         if not self._text:
             return
         self._painted_at = self._now()
-        width, rows = size(self._output)
-        room = max(0, rows - _KEPT_ROWS)
+        room = max(0, size(self._output)[1] - _KEPT_ROWS)
         shown = list(self._lines[:room])
         if len(self._lines) > room > 0:
             shown[-1] = f"… and {len(self._lines) - room + 1} more"
-        lines: list[Line] = [((self._text, "bold"),)]
-        lines += [((one_line(text), "dim" if n == 0 else ""),) for n, text in enumerate(shown)]
-        self._painter.paint([cut(line, width - 1) for line in lines])
+        lines = [((one_line(text), "dim" if n == 0 else ""),) for n, text in enumerate(shown)]
+        self._painter.paint([((self._text, "bold"),), *lines])

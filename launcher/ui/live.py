@@ -16,7 +16,7 @@ from launcher.gate.caps import LINE_CHARACTERS
 from launcher.gate.text import one_line
 from launcher.ui.painter import Painter
 from launcher.ui.question import HeldStream
-from launcher.ui.render.live import LearningCurve, LiveView, live_lines, log_lines
+from launcher.ui.render.live import LearningCurve, LiveView, live_lines
 from launcher.ui.render.loglines import parse_line, shown
 from launcher.ui.screen import StreamScreen, TerminalCapabilities, size
 
@@ -127,4 +127,5 @@ class LiveScreen(StreamScreen):
         width, rows = size(self._output)
         lines = live_lines(self._view, width - 1)
         room = max(0, rows - _KEPT_ROWS - len(lines))
-        self._painter.paint([*lines, *log_lines(list(self._log)[-room:] if room else [], width - 1)])
+        log = list(self._log)[-room:] if room else []
+        self._painter.paint([*lines, *(((f"  {text}", "dim"),) for text in log)])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from launcher.ui.question import HeldStream
-from launcher.ui.render.live import Line, width_of
+from launcher.ui.render.live import Line, cut, width_of
 from launcher.ui.screen import size
 
 _UP, _ERASE_BELOW, _PLAIN = "\x1b[{}A", "\x1b[J", "\x1b[0m"
@@ -25,10 +25,11 @@ class Painter:
         self._holds = 0
 
     def paint(self, lines: Sequence[Line]) -> None:
-        """Take the place of what was painted before; as many lines as the terminal has rows for."""
+        """Take the place of what was painted before, as far as the terminal has columns and rows for it."""
         if self._output.is_held:
             return
-        fitting = lines[: max(1, size(self._output)[1] - 1)]
+        columns, rows = size(self._output)
+        fitting = [cut(line, columns - 1) for line in lines[: max(1, rows - 1)]]
         text = "\n".join("".join(_styled(*span) for span in line) for line in fitting)
         self._write(f"{self._erased()}{_NO_WRAP}{text}{_WRAP}")
         self._painted = fitting

@@ -61,7 +61,7 @@ class LiveView:
 
 
 def live_lines(view: LiveView, width: int) -> list[Line]:
-    """Return the lines of the view, none wider than `width` letters."""
+    """Return the lines of the view, laid out for `width` columns of a terminal."""
     lines = [
         _phases(view, width),
         _progress(view, width),
@@ -70,12 +70,7 @@ def live_lines(view: LiveView, width: int) -> list[Line]:
         *_each_gpu(view, width),
         _money(view),
     ]
-    return [cut(line, width) for line in lines if line]
-
-
-def log_lines(texts: Sequence[str], width: int) -> list[Line]:
-    """Return the newest lines of a log, which stand below the view; none wider than `width` letters."""
-    return [cut(((f"  {text}", "dim"),), width) for text in texts]
+    return [line for line in lines if line]
 
 
 def _phases(view: LiveView, width: int) -> Line:

@@ -61,8 +61,8 @@ def short(text: str, width: int | None) -> str:
     """Cut the text to so many columns of a terminal; None: it is not cut."""
     if width is None or cells(text) <= width:
         return text
-    kept = text[: width - 1]
-    while cells(kept) > width - 1:
+    kept = text[: max(0, width - 1)]
+    while kept and cells(kept) > width - 1:
         kept = kept[:-1]
     return kept + "…"
 

@@ -173,10 +173,11 @@ def test_a_long_event_goes_on_below_its_beginning(screen: Screen) -> None:
     assert all(line.index(line.strip()) == first.index("the machine") for line in rest)
 
 
+@pytest.mark.parametrize("text", ["long ", "漢字の行", "🚀 한국어 "])
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
-def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
+def test_no_line_is_wider_than_the_terminal(columns: int, text: str) -> None:
     screen = Screen(columns)
-    screen.view.log("rank0 " + "long " * 60 + "\n")
+    screen.view.log(f"rank0 {text * 60}\n")
     screen.shows()
     first = screen.lines
     screen.shows()

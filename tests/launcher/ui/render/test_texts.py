@@ -27,7 +27,7 @@ from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.costs import costs_table
 from launcher.ui.render.loglines import first_error, parse_line
 from launcher.ui.render.summary import verdict_line
-from launcher.ui.render.table import facts, table
+from launcher.ui.render.table import facts, short, table
 from launcher.ui.render.why import explanation_text
 from tests.jobs import train_job
 from tests.waiting import LONGEST_S
@@ -168,6 +168,11 @@ def test_columns_are_aligned_as_a_terminal_shows_cjk_emoji_and_marks(name: str) 
         ends = [[x for x in range(80) if row[x].data == "|"] for row in terminal.buffer.values()]
         assert len({end[0] for end in ends if end}) == 1 and sum(map(len, ends)) == 2
         assert max(map(max, filter(None, ends))) < 30
+
+
+@pytest.mark.parametrize(("width", "text"), [(0, "…"), (1, "…"), (2, "…"), (3, "漢…"), (4, "漢字")])
+def test_a_text_is_cut_before_the_character_that_does_not_fit(width: int, text: str) -> None:
+    assert short("漢字", width) == text
 
 
 def test_every_cause_has_advice() -> None:
