@@ -25,17 +25,8 @@ def configs_dir() -> Path:
     return _found("configs")
 
 
-def schema_text(kind: str) -> str:
-    """Return a JSON Schema by its name, one of `schema_names`."""
-    return _schemas()[kind].read_text(encoding="utf-8")
-
-
-def schema_names() -> list[str]:
-    """List the schemas: of a "job" file, of a "batch" file, then of what each command prints with --json."""
-    return list(_schemas())
-
-
-def _schemas() -> dict[str, Path]:
+def schemas() -> dict[str, Path]:
+    """Find the JSON Schemas by name: of "job" and "batch" files, then of what commands print with --json."""
     folder = configs_dir() / "schemas"
     files = [folder / "job.json", folder / "batch.json", *sorted((folder / "output").glob("*.json"))]
     return {file.stem: file for file in files}

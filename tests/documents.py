@@ -9,7 +9,7 @@ from typing import Any
 
 from jsonschema import Draft7Validator
 
-from launcher.ui.schemas.documents import DOCUMENTS, WITHOUT_VERSION
+from tests.document_schemas import DOCUMENTS, WITHOUT_VERSION
 from tests.schemas import FOLDER
 
 

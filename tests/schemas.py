@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.config.json_schema import batch_schema, job_schema
-from launcher.ui.schemas.document_schema import document_schema
-from launcher.ui.schemas.documents import DOCUMENTS, WITHOUT_VERSION, title
 from tests.docs import written
+from tests.document_schemas import DOCUMENTS, document_schema
+from tests.file_schemas import batch_schema, job_schema
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "configs" / "schemas"
@@ -25,7 +24,7 @@ NAMES = (*_MADE, *(f"output/{name}" for name in DOCUMENTS))
 
 def made(name: str) -> str:
     """Return the text of a schema, as it is shipped."""
-    schema = _of_file(name) if name in _MADE else _of_document(name.removeprefix("output/"))
+    schema = _of_file(name) if name in _MADE else document_schema(name.removeprefix("output/"))
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -34,10 +33,6 @@ def _of_file(name: str) -> dict[str, Any]:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(.+?)` \| .+? \| .+? \| (.+?) \|$", text, re.MULTILINE)
     return make({key: _plain(meaning) for key, meaning in rows})
-
-
-def _of_document(name: str) -> dict[str, Any]:
-    return document_schema(title(name), DOCUMENTS[name], has_version=name not in WITHOUT_VERSION)
 
 
 def _plain(meaning: str) -> str:

@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 from launcher.api.drivers import Target
 from launcher.api.session import ApiSession
 from launcher.batch.pricing import BatchPlan
-from launcher.batch.results import PointResult, results_of
+from launcher.batch.results import PointResult, results_of, row_in, states_in
 from launcher.core import Cause, Phase, UserRequest, Verdict
 from launcher.core.batch import MAX_NAME, Batch
 from launcher.core.errors import HeldError, UsageError, VastrunError
 from launcher.decisions.schedule import (
     BatchProgress,
-    PointState,
     machines_of,
-    progress_of_batch,
-    states_of,
 )
 from launcher.outputs.storing import leave_out, storing
 from launcher.ports import Ledger
@@ -32,27 +29,11 @@ _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchStatus:
+class BatchStatus(BatchProgress):
     """Where a batch stands."""
 
-    points: int
-    waiting: int
-    running: int
-    succeeded: int
-    pruned: int
-    """Ended by the batch's early stop; no failures."""
-    failed: int
-    spent_usd: float
-    reserved_usd: float
-    """Beyond what is spent: what the open runs may still cost."""
     budget_usd: float | None
     """What all runs together may cost."""
-    forecast_usd: float | None
-    """At its end, if the points to come cost what those that ended did; None before the first has ended."""
-    machines: int
-    """So many are held for its points now."""
-    idle_usd: float
-    """Of what is spent: what those cost while no run had them."""
     is_driven: bool
     """A launcher drives it."""
     reason: str
@@ -104,22 +85,12 @@ class BatchHandle:
     def status(self) -> BatchStatus:
         """Return where it stands now. Raises StorageError."""
         ledger = self._session.ledger
-        batch, progress = ledger.batches.get(self.name), progress_in(ledger, self.name, self._session.now())
+        row = row_in(ledger, self.name, self._session.now())
         return BatchStatus(
-            points=progress.points,
-            waiting=progress.waiting,
-            running=progress.running,
-            succeeded=progress.succeeded,
-            pruned=progress.pruned,
-            failed=progress.failed,
-            spent_usd=progress.spent_usd,
-            reserved_usd=progress.reserved_usd,
-            budget_usd=batch.spec.limits.usd,
-            forecast_usd=progress.forecast_usd,
-            machines=progress.machines,
-            idle_usd=progress.idle_usd,
-            is_driven=ledger.batches.is_driven(self.name) or self._session.is_driving(self._target),
-            reason=batch.reason,
+            **vars(row.progress),
+            budget_usd=row.batch.spec.limits.usd,
+            is_driven=row.is_driven or self._session.is_driving(self._target),
+            reason=row.batch.reason,
         )
 
     def wait(self, timeout: float | None = None) -> list[PointRow]:
@@ -308,18 +279,6 @@ def run_again(ledger: Ledger, name: str, cause: str | None) -> int:
         raise UsageError(f"no point of {name} has failed{with_it}", hint=f"vastrun batch results {name}")
     ledger.batches.again(name, failed)
     return len(failed)
-
-
-def states_in(ledger: Ledger, name: str) -> list[PointState]:
-    """Return the points of a batch with their runs, by number."""
-    return states_of(ledger.batches.points(name), ledger.runs(batch=name, members=True))
-
-
-def progress_in(ledger: Ledger, name: str, now: float) -> BatchProgress:
-    """Return how a batch stands."""
-    runs = ledger.runs(batch=name, members=True)
-    states = states_of(ledger.batches.points(name), runs)
-    return progress_of_batch(states, ledger.batches.held_usd(name), now, machines_of(runs))
 
 
 def holds_machines(ledger: Ledger, name: str) -> bool:

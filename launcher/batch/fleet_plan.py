@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from launcher.batch.market import Market
 from launcher.core import Offer
 from launcher.core.batch import BatchSpec
+from launcher.core.hidden import HIDDEN
 from launcher.core.job import JobSpec
 from launcher.core.slots import POOL
 from launcher.decisions.hold_size import HANDOVER_S, expected_s, pays, size_of
@@ -21,14 +22,14 @@ class FleetPlan:
     """The machines that a batch would hold if all its points were as the first one."""
 
     machines: int
-    offer: Offer
+    offer: Offer = field(metadata=HIDDEN)
     """The first of them."""
-    slots: int
+    points_at_once: int
     """So many points at once on that one."""
-    rounds: int
+    points_in_turn: int
     """So many points one after the other on each slot."""
     expected_usd: float
-    worst_case_usd: float
+    at_most_usd: float
     """What is reserved for these machines at most, within the batch's budget."""
     packed_usd_per_hour: float
     """Of one point."""
@@ -57,10 +58,10 @@ def fleet_plan(
     return FleetPlan(
         machines=len(shapes.machines) * times,
         offer=first.offer,
-        slots=first.slots,
-        rounds=rounds,
+        points_at_once=first.slots,
+        points_in_turn=rounds,
         expected_usd=_expected_usd(shapes, rounds, seconds) * times,
-        worst_case_usd=_worst_usd(spec, job, shapes, rounds, seconds) * times,
+        at_most_usd=_worst_usd(spec, job, shapes, rounds, seconds) * times,
         packed_usd_per_hour=shapes.packed_usd_per_hour,
         single_usd_per_hour=shapes.single_usd_per_hour,
     )

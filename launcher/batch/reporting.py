@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.batch.results import PointResult, finished_in, results_of
+from launcher.batch.results import PointResult, finished_in, results_of, row_in
 from launcher.core.batch import Batch
 from launcher.decisions.analysis import FinishedPoint, Influence, influences, pareto_front
-from launcher.decisions.schedule import BatchProgress, progress_of_batch, states_of
+from launcher.decisions.schedule import BatchProgress
 from launcher.gate.series import Series
 from launcher.outputs.folder import Outputs
 from launcher.outputs.report_files import series_in
@@ -37,14 +37,14 @@ class BatchReport:
 
 def batch_report_of(ledger: Ledger, name: str, now: float) -> BatchReport:
     """Return what is known of the batch. Raises UsageError when there is none of that name."""
-    batch = ledger.batches.get(name)
-    states = states_of(ledger.batches.points(name), ledger.runs(batch=name, members=True))
-    results = results_of(states, batch.spec.objective, now)
+    row = row_in(ledger, name, now)
+    batch = row.batch
+    results = results_of(row.states, batch.spec.objective, now)
     finished = finished_in(results)
     curve_name = _curve_name(batch)
     return BatchReport(
         batch=batch,
-        progress=progress_of_batch(states, ledger.batches.held_usd(name), now),
+        progress=row.progress,
         results=results,
         front=pareto_front(finished, batch.spec.objective.goal),
         influences=influences(finished),

@@ -10,8 +10,9 @@ from launcher.core import Run, Verdict
 from launcher.core.batch import BatchObjective, BatchPoint
 from launcher.core.bills import cost_usd, rented_seconds
 from launcher.decisions.analysis import FinishedPoint
-from launcher.decisions.schedule import PointState
+from launcher.decisions.schedule import BatchRow, PointState, machines_of, progress_of_batch, states_of
 from launcher.outputs.folder import Outputs
+from launcher.ports import Ledger
 
 _SCORES = "scores."
 
@@ -70,3 +71,16 @@ def metric_of(run: Run, name: str) -> float | None:
     outcome = outputs.outcome()
     scores: dict[str, float] = (outcome.scores if outcome else None) or {}
     return scores.get(name.removeprefix(_SCORES))
+
+
+def states_in(ledger: Ledger, name: str) -> list[PointState]:
+    """Return the points of a batch with their runs, by number."""
+    return states_of(ledger.batches.points(name), ledger.runs(batch=name, members=True))
+
+
+def row_in(ledger: Ledger, name: str, now: float) -> BatchRow:
+    """Return a batch, its points, and how far it is. Raises UsageError when there is none of that name."""
+    batch, runs = ledger.batches.get(name), ledger.runs(batch=name, members=True)
+    states = states_of(ledger.batches.points(name), runs)
+    progress = progress_of_batch(states, ledger.batches.held_usd(name), now, machines_of(runs))
+    return BatchRow(batch=batch, states=states, progress=progress, is_driven=ledger.batches.is_driven(name))

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from launcher.api import jobs
-from launcher.api.batches import ask_to_stop, holds_machines, progress_in, run_again
-from launcher.batch.results import results_of
+from launcher.api.batches import ask_to_stop, holds_machines, run_again
+from launcher.batch.results import results_of, row_in, states_in
 from launcher.cli.background import replace_dead_drivers
 from launcher.cli.batching import (
     BatchLines,
@@ -19,7 +19,6 @@ from launcher.cli.batching import (
     drive,
     open_runs_of,
     show_results,
-    states_in,
     submit,
 )
 from launcher.cli.failures import reads
@@ -30,11 +29,9 @@ from launcher.core import Cause, UserRequest
 from launcher.core.errors import HeldError, UsageError
 from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.ledger.run_ids import LAST
+from launcher.ui.documents.batches import BatchInDetail, BatchList, ShownBatch, ShownPoint
 from launcher.ui.render.batch import (
-    BatchRow,
-    batch_document,
     batch_text,
-    batches_document,
     batches_table,
 )
 from launcher.ui.render.batch_results import results_csv
@@ -135,13 +132,22 @@ def submit_command(
 @click.pass_obj
 def status_command(wiring: Wiring, name: str | None, as_json: bool) -> None:
     """List the batches, or show one from near."""
-    batches = wiring.ledger().batches
+    ledger, now = wiring.ledger(), wiring.now()
     if name is None:
-        rows = [_row(wiring, batch.name) for batch in batches.all()]
-        show(batches_document(rows), batches_table(rows, width=width()), as_json=as_json)
+        rows = [row_in(ledger, batch.name, now) for batch in ledger.batches.all()]
+        show(
+            BatchList(batches=list(map(ShownBatch.of, rows))),
+            batches_table(rows, width=width()),
+            as_json=as_json,
+        )
         return
-    row = _row(wiring, name)
-    show(batch_document(row), batch_text(row, wiring.now(), width()), as_json=as_json)
+    row = row_in(ledger, name, now)
+    points = [
+        ShownPoint.fill(one, one.point, waiting=one.is_waiting, runs=[run.id for run in one.runs])
+        for one in row.states
+    ]
+    document = BatchInDetail.of(row, points_list=points)
+    show(document, batch_text(row, wiring.now(), width()), as_json=as_json)
 
 
 @command.command("watch")
@@ -157,11 +163,11 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
     wiring: Wiring = ctx.obj
     interrupts = wiring.interrupts(UserRequest.DETACH, UserRequest.NONE, None, True)
     screen = wiring.screen_of_many(lambda: open_runs_of(wiring, name))
-    lines, ended = BatchLines(screen), {s.point.id for s in states_in(wiring, name) if s.verdict}
+    lines, ended = BatchLines(screen), {s.point.id for s in states_in(wiring.ledger(), name) if s.verdict}
     try:
         with interrupts.listening():
             while True:
-                row = _row(wiring, name)
+                row = row_in(wiring.ledger(), name, wiring.now())
                 for state in row.states:
                     if state.verdict is not None and state.point.id not in ended:
                         ended.add(state.point.id)
@@ -225,7 +231,7 @@ def results_command(wiring: Wiring, name: str, as_json: bool, as_csv: bool) -> N
     batch = wiring.ledger().batches.get(name)
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
-    states = states_in(wiring, name)
+    states = states_in(wiring.ledger(), name)
     if as_csv:
         rows = results_of(states, batch.spec.objective, wiring.now())
         csv.writer(sys.stdout, lineterminator="\n").writerows(results_csv(rows, batch.spec))
@@ -259,19 +265,9 @@ def rm_command(wiring: Wiring, name: str, yes: bool) -> None:
     """Forget a batch that has ended; its runs stay."""
     ledger = wiring.ledger()
     batch = ledger.batches.get(name)
-    is_open = any(state.is_open for state in states_in(wiring, name)) or holds_machines(ledger, name)
+    is_open = any(state.is_open for state in states_in(wiring.ledger(), name)) or holds_machines(ledger, name)
     if ledger.batches.is_driven(name) or is_open:
         raise UsageError(f"batch {name} has runs that have not ended", hint=f"vastrun batch stop {name}")
     confirm(f"forget batch {name}", yes=yes)
     former = ledger.batches.remove(name)
     say(f"forgot {name}; its runs are of {former} now, their outputs are in {batch.folder}", err=True)
-
-
-def _row(wiring: Wiring, name: str) -> BatchRow:
-    batches, states = wiring.ledger().batches, states_in(wiring, name)
-    return BatchRow(
-        batch=batches.get(name),
-        states=states,
-        progress=progress_in(wiring.ledger(), name, wiring.now()),
-        is_driven=batches.is_driven(name),
-    )

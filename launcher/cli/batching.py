@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from launcher.api import batches
 from launcher.api.sweep_values import must_use
 from launcher.batch.pricing import BatchPlan, price
-from launcher.batch.results import metric_of, results_of
+from launcher.batch.results import metric_of, results_of, states_in
 from launcher.batch.searching import first_points
 from launcher.cli.background import leave_batch
 from launcher.cli.batch_hints import hint_for_batch, hint_for_sweep
@@ -25,15 +25,15 @@ from launcher.core.errors import HeldError, VastrunError
 from launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.estimates import usd
 from launcher.decisions.schedule import BatchProgress, PointState
+from launcher.ui.documents.batches import PlannedBatch, Results
 from launcher.ui.render.amounts import how_many
 from launcher.ui.render.batch import (
     ended_text,
     open_runs_lines,
-    plan_document,
     plan_text,
     progress_line,
 )
-from launcher.ui.render.batch_results import results_document, results_text
+from launcher.ui.render.batch_results import results_text
 from launcher.ui.screen import StreamScreen
 from launcher.wiring import Wiring
 
@@ -84,7 +84,7 @@ def _submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submiss
     now = wiring.now()
     plan = price(spec, points, market, ledger, now, loaded.search, wiring.budgets(now))
     if submission.dry_run:
-        show(plan_document(plan), plan_text(plan), as_json=submission.as_json)
+        show(PlannedBatch.of(plan), plan_text(plan), as_json=submission.as_json)
         return None
     folder = (submission.out or Path("batches") / spec.name).resolve()
     batches.must_fit(ledger, plan, folder)
@@ -104,7 +104,9 @@ def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True, deta
     if detach:
         if notice := leave_batch(wiring, name):
             say(notice, err=True)
-            show_results(wiring, wiring.ledger().batches.get(name), states_in(wiring, name), as_json=as_json)
+            show_results(
+                wiring, wiring.ledger().batches.get(name), states_in(wiring.ledger(), name), as_json=as_json
+            )
             return 0
         raise HeldError(f"batch {name} is driven by another launcher", hint=f"vastrun batch watch {name}")
     interrupts = wiring.interrupts(UserRequest.NONE, UserRequest.NONE, None, False)
@@ -142,7 +144,7 @@ def _what_is_left(batch: Batch, states: Sequence[PointState], request: UserReque
 def show_results(wiring: Wiring, batch: Batch, states: Sequence[PointState], *, as_json: bool) -> None:
     """Print what each point came to, the best first."""
     rows = results_of(states, batch.spec.objective, wiring.now())
-    show(results_document(rows, batch), results_text(rows, batch.spec, width()), as_json=as_json)
+    show(Results.of(rows, batch), results_text(rows, batch.spec, width()), as_json=as_json)
 
 
 def exit_code(
@@ -163,11 +165,6 @@ def exit_code(
     if UserRequest.STOP.strength <= max(request.strength, batch.request.strength):
         return EXIT_CODE_OF[Verdict.STOPPED]
     return EXIT_CODE_OF[Verdict.LIMIT if batch.reason else Verdict.FAILED]
-
-
-def states_in(wiring: Wiring, name: str) -> list[PointState]:
-    """Return the points of a batch with their runs, by number."""
-    return batches.states_in(wiring.ledger(), name)
 
 
 def open_runs_of(wiring: Wiring, name: str) -> Sequence[str]:

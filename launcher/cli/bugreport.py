@@ -6,7 +6,6 @@ import platform
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -21,10 +20,18 @@ from launcher.core import NOTHING, Run
 from launcher.core.errors import VastrunError
 from launcher.transcript.plain import Mask, secrets_in
 from launcher.transcript.telling import secrets_of
+from launcher.ui.documents.document import Document
 from launcher.ui.render.table import table
 from launcher.wiring import Wiring
 
 _PACKAGES = ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch")
+
+
+class BugReport(Document):
+    """The bug report that was written."""
+
+    file: str
+    parts: Sequence[ReportPart]
 
 
 @click.command("bugreport")
@@ -55,8 +62,7 @@ def command(wiring: Wiring, run_name: str, output: Path | None, as_json: bool) -
         versions=_versions(),
         findings=_findings(wiring, run),
     )
-    document = {"file": str(file), "parts": [asdict(part) for part in parts]}
-    show(document, f"{file}\n\n{_table(parts)}", as_json=as_json)
+    show(BugReport(file=str(file), parts=parts), f"{file}\n\n{_table(parts)}", as_json=as_json)
 
 
 def _private(wiring: Wiring, run: Run) -> Private:

@@ -13,7 +13,7 @@ from launcher.cli.output import say, show
 from launcher.commands.settings import budgets_of, set_value, unset_value
 from launcher.config.settings_file import KEYS, value_of
 from launcher.core.errors import UsageError
-from launcher.ui.render.settings import SettingsView, settings_document, settings_text
+from launcher.ui.render.settings import BudgetState, ShownSetting, ShownSettings, settings_text
 from launcher.wiring import DEFAULT_PROVIDER, Wiring
 
 
@@ -40,14 +40,13 @@ def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
         named = ctx.get_parameter_source("provider") is ParameterSource.COMMANDLINE
         origins["provider"] = "--provider" if named else "VASTRUN_PROVIDER"
     ledger = wiring.ledger()
-    view = SettingsView(
+    shown = ShownSettings(
         file=str(_file(wiring)),
-        values={key: value_of(settings, key) for key in KEYS},
-        origins=origins,
+        settings=[ShownSetting(key=key, value=value_of(settings, key), origin=origins[key]) for key in KEYS],
+        budgets=[BudgetState.show(ledger.use_of(one)) for one in budgets_of(settings.budget, wiring.now())],
         faults=loaded.faults,
-        uses=[ledger.use_of(budget) for budget in budgets_of(settings.budget, wiring.now())],
     )
-    show(settings_document(view), settings_text(view), as_json=as_json)
+    show(shown, settings_text(shown), as_json=as_json)
     if loaded.faults:
         say("\n".join(f"error: {fault}" for fault in loaded.faults), err=True)
         ctx.exit(UsageError.exit_code)

@@ -21,7 +21,7 @@ from launcher.providers.vast.conformance.observed_vast import ProbeLevel
 from launcher.providers.vast.conformance.record import read_record, write_record
 from launcher.ui.interrupts import Interrupts
 from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.conformance import conformance_document, conformance_text
+from launcher.ui.render.conformance import Conformance, conformance_text
 from launcher.wiring import Wiring
 
 _PROVIDER = "vast"
@@ -69,9 +69,7 @@ def rent(wiring: Wiring, request: ConformanceRequest) -> int:
     path = request.file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
     report = examination.report(run, began, wiring.now())
     write_record(path, report.record)
-    show(
-        conformance_document(report, str(path)), conformance_text(report, str(path)), as_json=request.as_json
-    )
+    show(Conformance.of(report, str(path)), conformance_text(report, str(path)), as_json=request.as_json)
     if error is not None:
         raise error
     return report.exit_code
@@ -83,7 +81,7 @@ def settle(wiring: Wiring, path: Path, *, as_json: bool) -> int:
     if record.billed_usd is not None:
         write_record(path, record)
     report = report_of(record)
-    show(conformance_document(report, str(path)), conformance_text(report, str(path)), as_json=as_json)
+    show(Conformance.of(report, str(path)), conformance_text(report, str(path)), as_json=as_json)
     if record.billed_usd is None:
         say("nothing is charged for that machine yet: try again in some minutes", err=True)
     return report.exit_code

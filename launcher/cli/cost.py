@@ -14,8 +14,8 @@ from launcher.commands.queries import all_rows, row_of, with_bills
 from launcher.commands.settling import settle
 from launcher.decisions.calendar import Calendar
 from launcher.decisions.grouping import GroupBy
+from launcher.ui.documents.costs import Costs, Reconciled
 from launcher.ui.render.costs import costs_table
-from launcher.ui.render.documents import costs_document, reconciliation_document, report_document
 from launcher.ui.render.reconciling import reconciliation_text
 from launcher.ui.render.spending import report_csv, report_text
 from launcher.ui.render.volumes import volume_costs_text
@@ -80,13 +80,13 @@ def cost_command(
         by=GroupBy(by_name or GroupBy.RUN),
         since=_moment("--since", since, calendar.since, now),
         until=_moment("--until", until, calendar.until, now),
-        metric=metric or "",
+        metric=metric or None,
         calendar=calendar,
     )
     if as_csv:
         say(report_csv(report))
     else:
-        show(report_document(report), report_text(report, width()), as_json=as_json)
+        show(report, report_text(report, width()), as_json=as_json)
 
 
 def _list(wiring: Wiring, run_name: str | None, *, billed: bool, as_json: bool) -> None:
@@ -98,7 +98,7 @@ def _list(wiring: Wiring, run_name: str | None, *, billed: bool, as_json: bool) 
     volumes = [] if run_name else ledger.volumes.all()
     table = costs_table(rows, now, billed=billed, width=width())
     text = "\n\n".join(filter(None, (table, volume_costs_text(volumes, now))))
-    show(costs_document(rows, volumes, now), text, as_json=as_json)
+    show(Costs.of(rows, volumes, now), text, as_json=as_json)
 
 
 def _must_agree(*, billed: bool, as_json: bool, as_csv: bool) -> None:
@@ -133,9 +133,7 @@ def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
     begin = _moment("--since", since, Calendar().since, now)
     found = reconciliation(ledger, wiring.provider, now, now if begin is None else begin)
     settled = settle(found.runs, ledger, wiring.who(), now)
-    show(
-        reconciliation_document(found, settled), reconciliation_text(found, settled, width()), as_json=as_json
-    )
+    show(Reconciled.of(found, settled), reconciliation_text(found, settled, width()), as_json=as_json)
     ctx.exit(0 if found.explained else 1)
 
 

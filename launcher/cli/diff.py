@@ -8,7 +8,7 @@ from launcher.cli.options import json_option, the_run
 from launcher.cli.output import show, width
 from launcher.commands.reporting import compared_of
 from launcher.decisions.comparing import differences
-from launcher.ui.render.differences import differences_document, differences_text
+from launcher.ui.render.differences import Differences, differences_text
 from launcher.wiring import Wiring
 
 
@@ -26,4 +26,4 @@ def command(wiring: Wiring, one_name: str, other_name: str, as_json: bool) -> No
     one, other = (compared_of(wiring.ledger(), run, wiring.now()) for run in runs)
     found = differences(one, other)
     text = differences_text(one.run, other.run, found, width())
-    show(differences_document(one.run, other.run, found), text, as_json=as_json)
+    show(Differences(runs=[run.id for run in runs], differences=found), text, as_json=as_json)

@@ -103,8 +103,8 @@ def _examine(wiring: Wiring, provider: str, *, as_json: bool) -> int:
     """Show the findings; return 1 where one fails."""
     from launcher.commands.doctor import CheckedSetup, Health, examine
     from launcher.providers import provider_class
-    from launcher.ui.render.doctor import finding_text, findings_document
-    from launcher.ui.render.documents import to_text
+    from launcher.ui.documents.document import to_text
+    from launcher.ui.render.doctor import Findings, finding_text
 
     provider_class(provider)  # an unknown one is a mistake in typing, not a finding
     setup = CheckedSetup(
@@ -120,6 +120,7 @@ def _examine(wiring: Wiring, provider: str, *, as_json: bool) -> int:
         findings.append(finding)
         if not as_json:
             say(finding_text(finding))
+    healthy = all(finding.health is not Health.FAIL for finding in findings)
     if as_json:
-        say(to_text(findings_document(findings)))
-    return int(any(finding.health is Health.FAIL for finding in findings))
+        say(to_text(Findings(healthy=healthy, findings=findings)))
+    return int(not healthy)

@@ -12,8 +12,8 @@ from launcher.commands.chains import chain_of
 from launcher.commands.queries import ending_of
 from launcher.core import Phase, Run, UserRequest
 from launcher.core.verdict import EXIT_TIMED_OUT
+from launcher.ui.documents.runs import Ending
 from launcher.ui.interrupts import Interrupts
-from launcher.ui.render.documents import ending_document
 from launcher.ui.render.summary import summary
 from launcher.wiring import Wiring
 
@@ -58,7 +58,7 @@ def show_end(wiring: Wiring, run: Run, *, as_json: bool) -> None:
     """Print the summary of a run that has ended, or where it stands when it goes on without us."""
     now, ledger = wiring.now(), wiring.ledger()
     ending = ending_of(ledger, run, chain_of(ledger, run), now)
-    show(ending_document(ending), summary(ending, now), as_json=as_json)
+    show(Ending.of(ending), summary(ending, now), as_json=as_json)
 
 
 def _exit_code(run: Run, interrupts: Interrupts) -> int:

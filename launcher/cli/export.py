@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from launcher.cli.options import json_option, run_argument, the_run
 from launcher.cli.output import show
+from launcher.commands.exporting import ExportedCheckpoint
+from launcher.ui.documents.document import Document
 from launcher.wiring import Wiring
+
+
+class Exported(Document, ExportedCheckpoint):
+    """An exported checkpoint."""
+
+    run: str
+    file: str
 
 
 def _which(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -49,4 +57,4 @@ def command(
     written = wiring.exporter().export(run, to, which=checkpoint, everything=everything, force=force)
     kind = "tensors" if everything else "averaged weights" if written.averaged else "weights"
     text = f"{to}: {kind} of {written.checkpoint}, {written.tensors} tensors, {written.bytes / 1e6:.1f} MB"
-    show({"run": run.id, "file": str(to), **asdict(written)}, text, as_json=as_json)
+    show(Exported.fill(written, run=run.id, file=str(to)), text, as_json=as_json)

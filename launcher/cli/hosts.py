@@ -7,7 +7,7 @@ import click
 from launcher.cli.options import json_option
 from launcher.cli.output import show, width
 from launcher.decisions.host_history import host_records
-from launcher.ui.render.documents import hosts_document
+from launcher.ui.documents.machines import Hosts
 from launcher.ui.render.hosts import hosts_table
 from launcher.wiring import Wiring
 
@@ -22,4 +22,4 @@ def command(wiring: Wiring, as_json: bool) -> None:
     """
     now = wiring.now()
     records = host_records(wiring.ledger().runs(members=True), now)
-    show(hosts_document(records), hosts_table(records, now, width()), as_json=as_json)
+    show(Hosts(hosts=records), hosts_table(records, now, width()), as_json=as_json)

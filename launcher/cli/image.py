@@ -20,7 +20,7 @@ from launcher.image.pins import CHECKOUT, VARIANTS, pins_of
 from launcher.image.pull_push import push
 from launcher.image.registry import Registry
 from launcher.image.verifying import check_registry, checks, contents_of, subject_of
-from launcher.ui.render.images import checks_document, checks_text, images_document, images_text
+from launcher.ui.render.images import Images, ShownImage, VerifiedImage, checks_text, images_text
 from launcher.wiring import Wiring
 
 
@@ -110,8 +110,10 @@ def verify_command(
     client = connect()
     check_registry(subject, Registry(login_of))
     rows = checks(contents_of(client, subject.reference, screen), subject.locked, __version__, machine)
-    show(checks_document(str(subject.reference), rows), checks_text(rows), as_json=as_json)
-    ctx.exit(0 if all(row.holds for row in rows) else 1)
+    holds = all(row.holds for row in rows)
+    document = VerifiedImage(image=str(subject.reference), holds=holds, checks=rows)
+    show(document, checks_text(rows), as_json=as_json)
+    ctx.exit(0 if holds else 1)
 
 
 @command.command("ls")
@@ -124,4 +126,6 @@ def ls_command(wiring: Wiring, as_json: bool) -> None:
         here, note = images_here(connect()), ""
     except ImageError as error:
         here, note = [], str(error)
-    show(images_document(lock, here, note), images_text(lock, here, note), as_json=as_json)
+    locked = [ShownImage.fill(image, variant=variant) for variant, image in lock.images.items()]
+    document = Images(locked=locked, here=here, note=note)
+    show(document, images_text(lock, here, note), as_json=as_json)

@@ -30,7 +30,7 @@ from launcher.core import Run, UserRequest
 from launcher.core.job import JobSpec
 from launcher.decisions.estimates import offer_text
 from launcher.ledger.run_ids import find_run
-from launcher.ui.render.documents import plan_document
+from launcher.ui.documents.market import ShownPlan
 from launcher.ui.render.plan import plan_text
 from launcher.wiring import Wiring
 
@@ -93,7 +93,7 @@ def command(
     plan = plan_of(spec, market, ledger, began, wiring.budgets(began), parent)
     warn(spec, market, plan.offers)
     if dry_run:
-        show(plan_document(plan), plan_text(plan, width()), as_json=as_json)
+        show(ShownPlan.of(plan), plan_text(plan, width()), as_json=as_json)
         return
     asked_at = wiring.now()
     _must_be_agreed(plan, free=market.free, yes=yes)

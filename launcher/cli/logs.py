@@ -20,6 +20,7 @@ from launcher.core import Phase, Run
 from launcher.core.errors import UsageError
 from launcher.outputs.folder import Outputs
 from launcher.outputs.log_search import is_large, text_from_last
+from launcher.ui.documents.document import keys_of
 from launcher.ui.render.amounts import moment
 from launcher.ui.render.loglines import (
     CONTEXT,
@@ -77,7 +78,7 @@ def command(
     choice = LogFilter(
         rank=rank, since=None if since is None else _moment(since, wiring.now()), pattern=regex
     )
-    form = _as_json if as_json else _as_text(timestamps)
+    form = (lambda line: json.dumps(keys_of(line))) if as_json else _as_text(timestamps)
     lines = chosen(written(feed), choice, tail=tail)
     if errors:
         lines, note = _first_error(lines, run, "" if rank is None else f"rank{rank}")
@@ -149,8 +150,3 @@ def _as_text(timestamps: bool) -> Callable[[LogLine], str]:
         return f"{moment(line.at) + ' ' if timestamps else ''}{shown(line.origin)} {shown(line.text)}"
 
     return form
-
-
-def _as_json(line: LogLine) -> str:
-    node = {} if line.node is None else {"node": line.node}
-    return json.dumps({"at": line.at, **node, "source": line.source, "text": line.text})

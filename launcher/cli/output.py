@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from launcher.gate.text import printable
-
-if TYPE_CHECKING:
-    from launcher.ui.render.documents import Document
 
 _LEAST, _MOST = 60, 160
 
@@ -32,8 +28,8 @@ def width() -> int | None:
     return min(max(size(sys.stdout)[0], _LEAST), _MOST)
 
 
-def show(document: Document, text: str, *, as_json: bool) -> None:
+def show(document: object, text: str, *, as_json: bool) -> None:
     """Print the command's data, on stdout."""
-    from launcher.ui.render.documents import to_text  # slow to import: all that is shown
+    from launcher.ui.documents.document import to_text
 
     say(to_text(document) if as_json else text)

@@ -24,7 +24,7 @@ from launcher.core.errors import NoOfferError
 from launcher.core.job import JobSpec
 from launcher.decisions.policy import within_deadline
 from launcher.ports import Provider
-from launcher.ui.render.documents import market_report_document, plan_document
+from launcher.ui.documents.market import ExplainedMarket, ShownPlan
 from launcher.ui.render.market_report import market_report_text
 from launcher.ui.render.plan import plan_text
 from launcher.wiring import Wiring
@@ -63,17 +63,14 @@ def command(
     if explain:
         spec = within_deadline(spec, now)
         market_report = market_report_of(spec, market, ledger, now)
-        show(
-            market_report_document(market_report, spec),
-            market_report_text(market_report, spec),
-            as_json=as_json,
-        )
+        document = ExplainedMarket.of(market_report, spec)
+        show(document, market_report_text(market_report, spec), as_json=as_json)
         ctx.exit(0 if market_report.quotes else NoOfferError.exit_code)
     budgets = budgets_of(wiring.settings().settings.budget, now)
     left_out = left_out_of_rehearsal(wiring.cache, spec)
     plan = replace(plan_of(spec, market, ledger, now, budgets), foretold=foretold, left_out=left_out)
     warn(spec, market, plan.offers)
-    show(plan_document(plan), plan_text(plan, width()), as_json=as_json)
+    show(ShownPlan.of(plan), plan_text(plan, width()), as_json=as_json)
 
 
 def _foretold(wiring: Wiring, spec: JobSpec, market: Provider) -> Foretold:

@@ -10,10 +10,24 @@ from launcher.cli.options import json_option, run_argument, the_run
 from launcher.cli.output import say, show
 from launcher.cli.values import seconds
 from launcher.commands.profile import profile
+from launcher.ui.documents.document import Document
 from launcher.wiring import Wiring
 from trainer.contract.profiling import MAX_STEPS, ProfileRequest
 
 VIEWER = "https://ui.perfetto.dev"
+
+
+class Profiled(Document):
+    """The trace of some steps of a training."""
+
+    run: str
+    step: int
+    """First recorded step, counted from 0."""
+    steps: int
+    trace: str
+    """Path of the Chrome trace on this computer."""
+    operations: str
+    """Path of the table of its operations."""
 
 
 @click.command("profile")
@@ -43,12 +57,7 @@ def command(wiring: Wiring, run_name: str, steps: int, timeout: float, as_json: 
     say(f"requesting a profile of the next {steps} steps of {run.id}", err=True)
     request = ProfileRequest(id=secrets.token_hex(8), steps=steps)
     found = profile(run, wiring.services_for(run.provider, run.created_at), request, timeout_s=timeout)
-    document = {
-        "run": run.id,
-        "step": found.step,
-        "steps": steps,
-        "trace": str(found.trace),
-        "operations": str(found.operations),
-    }
-    text = f"trace: {found.trace} (open it at {VIEWER})\noperations: {found.operations}"
+    trace, operations = str(found.trace), str(found.operations)
+    document = Profiled(run=run.id, step=found.step, steps=steps, trace=trace, operations=operations)
+    text = f"trace: {trace} (open it at {VIEWER})\noperations: {operations}"
     show(document, text, as_json=as_json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -10,9 +10,24 @@ import click
 from launcher.cli.options import json_option, run_argument, the_run
 from launcher.cli.output import show
 from launcher.commands.pulling import pull, pull_path
-from launcher.core import Collected, Fetched
+from launcher.core import Collected, Fetched, LeftOutFiles
+from launcher.ui.documents.document import Document
 from launcher.ui.render.left_out import left_out_lines
 from launcher.wiring import Wiring
+
+
+class Pulled(Document):
+    """A download of a run's files."""
+
+    run: str
+    folder: str
+    files: int
+    bytes: int
+    damaged: Sequence[str]
+    renamed: Mapping[str, str]
+    """New names of files whose paths this computer's disk cannot distinguish, by their paths on the box."""
+    left_out: LeftOutFiles
+    """Files of its program that were not downloaded."""
 
 
 @click.command("pull")
@@ -37,9 +52,10 @@ def command(wiring: Wiring, run_name: str, path: str | None, out: Path | None, a
     else:
         got = pull_path(run, services, path, folder=folder)
         not_intact, renamed, left_out = got.damaged, dict(got.renamed), got.left_out
-    counts = {"files": got.files, "bytes": got.bytes, "damaged": not_intact, "renamed": renamed}
     damaged = f"not intact: {', '.join(not_intact)}" if not_intact else ""
     lines = [f"{got.files} files, {got.bytes / 1e6:.1f} MB in {folder}", damaged, left_out_lines(left_out)]
     lines += [f"{place} was saved as {name}: another file has its name" for place, name in renamed.items()]
-    document = {"run": run.id, "folder": folder, **counts, "left_out": asdict(left_out)}
+    document = Pulled.fill(
+        got, run=run.id, folder=folder, damaged=not_intact, renamed=renamed, left_out=left_out
+    )
     show(document, "\n".join(filter(None, lines)), as_json=as_json)

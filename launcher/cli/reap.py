@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
@@ -17,7 +18,8 @@ from launcher.core.errors import AuthError, ProviderError
 from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.flow.services import Services
 from launcher.ports import Provider
-from launcher.ui.render.documents import orphans_document
+from launcher.ui.documents.machines import OrphanMachine, Orphans, ShownVolume
+from launcher.ui.documents.runs import ShownRun
 from launcher.ui.render.orphans import orphans_text, warning_text
 from launcher.ui.render.summary import left_text
 from launcher.ui.render.volumes import volume_states_text
@@ -90,24 +92,27 @@ def _reap(
     text = "\n\n".join(
         filter(None, (orphans_text(found, networks, leases, now), volume_states_text(volumes, now)))
     )
+    names = [network.name for network in networks]
+    document = Orphans(
+        machines=[OrphanMachine.fill(one.instance, one, run=one.run and one.run.id) for one in found],
+        networks=names,
+        volumes=[ShownVolume.listed(state, now) for state in volumes],
+        left=list(map(ShownRun.of, leases)),
+    )
     if dry_run or not (chosen or networks):
-        show(orphans_document(found, networks, leases, [], volumes, now), text, as_json=as_json)
+        show(document, text, as_json=as_json)
         return 0
     say(text, err=True)
     if from_ledger is not None:
         say(warning_text(chosen), err=True)
     ids = [orphan.instance.id for orphan in chosen]
-    names = [network.name for network in networks]
     confirm(
         f"end {_all_of('machine', ids)}{' and ' if ids and names else ''}{_all_of('network', names)}", yes=yes
     )
     gone = [*reap(chosen, services), *remove_networks(networks, services)]
     left = [one for one in (*ids, *names) if one not in gone]
-    show(
-        orphans_document(found, networks, leases, gone, volumes, now),
-        "\n".join(f"{one} destroyed" for one in gone),
-        as_json=as_json,
-    )
+    lines = "\n".join(f"{one} destroyed" for one in gone)
+    show(replace(document, destroyed=gone), lines, as_json=as_json)
     if left:
         again = "vastrun reap" if from_ledger is None else f"vastrun reap --from-ledger {from_ledger}"
         say(f"error: still there: {', '.join(left)}\ntry:   {again}", err=True)
@@ -147,16 +152,16 @@ def _delete_volumes(
     services, ledger = wiring.services_for(provider, wiring.now()), wiring.ledger()
     chosen = named_volumes(volume_states(ledger, services.provider, services.clock), names, provider)
     now = wiring.now()
-    text = volume_states_text(chosen, now)
+    text, volumes = volume_states_text(chosen, now), [ShownVolume.listed(state, now) for state in chosen]
     if dry_run:
-        show(orphans_document([], [], [], [], chosen, now), text, as_json=as_json)
+        show(Orphans(volumes=volumes), text, as_json=as_json)
         return 0
     say(text, err=True)
     shown = _all_of("data volume", [state.volume.name for state in chosen])
     confirm(f"delete {shown} and all data on {'it' if len(chosen) == 1 else 'them'}", yes=yes)
     gone = delete_volumes(chosen, ledger, services.provider, services.clock, _warn)
     lines = "\n".join(f"volume {name} deleted" for name in gone)
-    show(orphans_document([], [], [], gone, chosen, now), lines, as_json=as_json)
+    show(Orphans(volumes=volumes, destroyed=gone), lines, as_json=as_json)
     return 0 if len(gone) == len(chosen) else EXIT_TEARDOWN_NOT_CONFIRMED
 
 

@@ -18,7 +18,7 @@ from launcher.core.job import JobSpec
 from launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
 from launcher.decisions.fit import Fit, fit_of
 from launcher.decisions.workload import efficiency_of
-from launcher.ui.render.rehearsal import rehearsal_document, rehearsal_text
+from launcher.ui.render.rehearsal import Rehearsed, rehearsal_text
 from launcher.wiring import Wiring
 from trainer.contract.gpus import PEAKS
 
@@ -97,8 +97,16 @@ def command(
     listing = None
     if spec.command is not None and TRAIN in {each.step for each in performed}:
         listing = rehearsal.list_outputs()
-    shown = (performed, judgement, rehearsal.scores() if judgement else {}, str(folder), fit, listing)
-    show(rehearsal_document(*shown), rehearsal_text(*shown), as_json=as_json)
+    shown = Rehearsed(
+        steps=performed,
+        verdict=None if judgement is None else VERDICT_OF[judgement.cause],
+        judgement=judgement,
+        scores=rehearsal.scores() if judgement else {},
+        folder=str(folder),
+        fit=fit,
+        left_out=None if listing is None else listing.left_out,
+    )
+    show(shown, rehearsal_text(shown, listing), as_json=as_json)
     if performed[-1].step == _CHECK_GPU and performed[-1].exit_code and spec.resources.gpus:
         say(f"try:   vastrun rehearse {job_file} {_ON_THE_CPU}", err=True)
     ctx.exit(_exit_code(performed[-1]))

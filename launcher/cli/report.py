@@ -16,9 +16,17 @@ from launcher.core.errors import NoSuchRunError, UsageError
 from launcher.ledger.run_ids import did_you_mean, find_run
 from launcher.outputs.store import REPORT
 from launcher.outputs.storing import need_space, stored, storing
+from launcher.ui.documents.document import Document
 from launcher.ui.report.batch_page import batch_page_file
 from launcher.ui.report.run_page import run_page
 from launcher.wiring import Wiring
+
+
+class WrittenReport(Document):
+    """The page that was written."""
+
+    file: str
+    bytes: int
 
 
 @click.command("report")
@@ -50,7 +58,7 @@ def command(
     with storing(file.parent):
         need_space(file.parent, len(content))
         stored(file, content)
-    show({"file": str(file), "bytes": len(content)}, str(file), as_json=as_json)
+    show(WrittenReport(file=str(file), bytes=len(content)), str(file), as_json=as_json)
     if opens and not wiring.browse(file.resolve().as_uri()):
         say(f"no browser was found; open {file} in one", err=True)
 

@@ -6,7 +6,7 @@ import click
 
 from launcher.cli.output import say
 from launcher.core.errors import UsageError
-from launcher.shipped import schema_names, schema_text
+from launcher.shipped import schemas
 
 
 @click.command("schema")
@@ -29,11 +29,11 @@ def command(words: tuple[str, ...]) -> None:
 
     `result` is that of result.json, which lies beside a run's outputs.
     """
-    names = schema_names()
+    files = schemas()
     if not words:
-        say("\n".join(name.replace("-", " ") for name in names))
+        say("\n".join(name.replace("-", " ") for name in files))
         return
     name = "-".join(words)
-    if name not in names:
+    if name not in files:
         raise UsageError(f"there is no schema of {' '.join(words)}", hint="vastrun schema lists them")
-    say(schema_text(name).rstrip("\n"))
+    say(files[name].read_text(encoding="utf-8").rstrip("\n"))

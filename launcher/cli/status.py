@@ -17,9 +17,9 @@ from launcher.commands.queries import RunRow, all_rows, detail_of, look_at, newe
 from launcher.core import Phase
 from launcher.core.errors import VastrunError
 from launcher.gate.text import printable
+from launcher.ui.documents.runs import RunInDetail, Runs, ShownRun
 from launcher.ui.painter import Painter
 from launcher.ui.question import HeldStream
-from launcher.ui.render.documents import run_document, runs_document
 from launcher.ui.render.runs import run_text, runs_table
 from launcher.wiring import Wiring
 
@@ -59,11 +59,11 @@ def command(wiring: Wiring, run_name: str | None, every: bool, watch: bool, as_j
         rows, more = _rows(wiring, now, every=every)
         rows = _with_downloads(wiring, rows, now)
         text = runs_table(rows, now, width(), users=every, more=more, points=_points(wiring, rows))
-        show(runs_document(rows, more), text, as_json=as_json)
+        show(Runs(runs=list(map(ShownRun.of, rows)), more=more), text, as_json=as_json)
         return
     run = the_run(wiring, run_name)
     detail = detail_of(wiring.services_for(run.provider, run.created_at), run, now)
-    show(run_document(detail), run_text(detail, now, width()), as_json=as_json)
+    show(RunInDetail.of(detail), run_text(detail, now, width()), as_json=as_json)
 
 
 def _show_again(wiring: Wiring, text: Callable[[], str], pause_s: float) -> None:

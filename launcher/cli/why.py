@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from launcher.api.batches import states_in
+from launcher.batch.results import states_in
 from launcher.cli.options import json_option, run_argument, the_run
 from launcher.cli.output import show, width
 from launcher.commands.queries import explain
 from launcher.core.errors import NoSuchRunError
-from launcher.ui.render.batch_why import batch_why_document, batch_why_text
-from launcher.ui.render.documents import explanation_document
+from launcher.ui.documents.runs import Explained
+from launcher.ui.render.batch_why import ExplainedBatch, batch_why_text
 from launcher.ui.render.why import explanation_text
 from launcher.wiring import Wiring
 
@@ -31,7 +31,7 @@ def command(wiring: Wiring, run_name: str, as_json: bool) -> None:
         if all(batch.name != run_name for batch in ledger.batches.all()):
             raise
         batch, states = ledger.batches.get(run_name), states_in(ledger, run_name)
-        show(batch_why_document(batch, states), batch_why_text(batch, states), as_json=as_json)
+        show(ExplainedBatch.of(batch, states), batch_why_text(batch, states), as_json=as_json)
         return
     explanation = explain(ledger, run, wiring.now())
-    show(explanation_document(explanation), explanation_text(explanation, width()), as_json=as_json)
+    show(Explained.of(explanation), explanation_text(explanation, width()), as_json=as_json)

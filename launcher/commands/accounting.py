@@ -42,9 +42,9 @@ class CostReport:
     since: float | None
     until: float | None
     """Epoch seconds, as they were asked for; None: they were not."""
-    metric: str
-    """Empty: none was asked for."""
-    zone_name: str
+    metric: str | None
+    """A score to show, too; None: none was asked for."""
+    time_zone: str
     """Of the days and months."""
 
 
@@ -56,7 +56,7 @@ def cost_report(
     by: GroupBy,
     since: float | None,
     until: float | None,
-    metric: str,
+    metric: str | None,
     calendar: Calendar,
 ) -> CostReport:
     """Add up what the runs cost in that time. Raises UsageError."""
@@ -72,7 +72,7 @@ def cost_report(
         since=since,
         until=until,
         metric=metric,
-        zone_name=calendar.zone_name(now),
+        time_zone=calendar.zone_name(now),
     )
 
 

@@ -13,7 +13,7 @@ from launcher.config.program_report import ProgramReport, report_of
 from launcher.config.rules import NAME, NAME_EXPECTED
 from launcher.config.starter import SCHEMA_FILE, UserProgram, job_name, program_job, read_program, trainer_job
 from launcher.core.errors import UsageError
-from launcher.shipped import schema_text
+from launcher.shipped import schemas
 
 _USUAL = ("train.py", "main.py", "run.py", "finetune.py")
 _LARGEST = 2_000_000
@@ -50,7 +50,7 @@ def start_job(
     schema = job_file.parent / SCHEMA_FILE
     try:
         schema.parent.mkdir(exist_ok=True)
-        schema.write_text(schema_text("job"), encoding="utf-8")
+        schema.write_bytes(schemas()["job"].read_bytes())
         job_file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename or job_file}: {error.strerror or error}") from error

@@ -26,11 +26,19 @@ _SECTIONS: dict[Any, str] = {NotifyUrl: "a list of URLs or sections", Secret: "a
 class Option:
     """One key of the job file."""
 
+    section: Any
+    """The type that has it."""
+    name: str
     key: str
     """Dotted, as --set takes it."""
-    expected: str
+    hint: Any
     default: Any
     """MISSING when the key is needed."""
+
+    @property
+    def expected(self) -> str:
+        """Say what it expects."""
+        return expected(self.hint)
 
 
 def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
@@ -38,7 +46,8 @@ def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in given(kind):
         hint, key = hints[field.name], prefix + field.name
-        yield Option(key=key, expected=expected(hint), default=default(field))
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        yield Option(section=kind, name=field.name, key=key, hint=hint, default=default)
         inner = bare(hint)
         items = typing.get_args(inner)
         if is_dataclass(inner):
@@ -50,11 +59,6 @@ def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
 def given(kind: Any) -> Iterator[Field[Any]]:
     """Return the fields that a job file may give."""
     return (field for field in fields(kind) if field.metadata != OURS)
-
-
-def default(field: Field[Any]) -> Any:
-    """Return what holds where the file does not give the key; MISSING when it is needed."""
-    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def bare(kind: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, MinLen
 
 from launcher.core.early_stop import EarlyStop, Goal
+from launcher.core.hidden import HIDDEN
 from launcher.core.runs import UserRequest
 
 MOST_PARALLEL = 200
@@ -172,7 +173,7 @@ class BatchPoint:
     """A hash of its values and of the job: the same wherever it stands in the file."""
     values: Mapping[str, Any]
     """By key, in the order of the file."""
-    spec_json: str
+    spec_json: str = field(metadata=HIDDEN)
     """The whole JobSpec as validated."""
     number: int = 0
     """Counted in the ledger, from 1; never given twice within a batch."""

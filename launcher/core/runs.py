@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from launcher.core.hidden import HIDDEN
 from launcher.core.labels import label_of
 from launcher.core.market import ExtraRates, Offer
 from launcher.core.phases import Phase
@@ -102,7 +103,7 @@ class Run:
     id: str
     job: str
     """The job's name."""
-    spec_json: str
+    spec_json: str = field(metadata=HIDDEN)
     """The whole JobSpec as validated, so that a resume needs no file."""
     provider: str
     phase: Phase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from launcher.core import Cost, Run
 from launcher.core.job import JobSpec
@@ -32,6 +32,8 @@ class ComparedRun:
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """Something in which two runs differ. None: one of them has no such thing."""
+
+    printed_properties: ClassVar = ("change",)
 
     section: Section
     key: str

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
+from typing import ClassVar
 
 from launcher.config import read_job
 from launcher.core import Cost, Run
@@ -50,8 +51,10 @@ class Scored:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class Group(Cost):
     """What runs that have something in common cost together."""
+
+    printed_properties: ClassVar = ("usd", "training_usd", "usd_per_run", "usd_per_1000_steps")
 
     key: str
     runs: int
@@ -59,7 +62,6 @@ class Group:
     """So many of them succeeded."""
     hours: float
     gpu_hours: float
-    cost: Cost
     idle_usd: float
     """Of runs that did not fail, while they did not train."""
     failed_usd: float
@@ -71,17 +73,17 @@ class Group:
     @property
     def training_usd(self) -> float:
         """What is left: runs that did not fail, while they trained."""
-        return max(0.0, self.cost.usd - self.idle_usd - self.failed_usd)
+        return max(0.0, self.usd - self.idle_usd - self.failed_usd)
 
     @property
     def usd_per_run(self) -> float | None:
         """Everything, for each run that finished; None: none did."""
-        return self.cost.usd / self.finished if self.finished else None
+        return self.usd / self.finished if self.finished else None
 
     @property
     def usd_per_1000_steps(self) -> float | None:
         """Everything, for each thousand steps; None: none was trained, as far as it is known."""
-        return self.cost.usd / self.steps * 1000 if self.steps else None
+        return self.usd / self.steps * 1000 if self.steps else None
 
 
 def grouped(
@@ -98,7 +100,7 @@ def grouped(
     groups = [group_of(key, parts, scores) for key, parts in found.items()]
     if by in OVER_TIME:
         return sorted(groups, key=lambda group: group.key)
-    return sorted(groups, key=lambda group: -group.cost.usd)
+    return sorted(groups, key=lambda group: -group.usd)
 
 
 def group_of(key: str, parts: Sequence[Spending], scores: Mapping[str, float] | None = None) -> Group:
@@ -111,11 +113,9 @@ def group_of(key: str, parts: Sequence[Spending], scores: Mapping[str, float] | 
         finished=len(finished),
         hours=sum(part.hours for part in parts),
         gpu_hours=sum(part.gpu_hours for part in parts),
-        cost=Cost(
-            gpu_usd=sum(part.cost.gpu_usd for part in parts),
-            storage_usd=sum(part.cost.storage_usd for part in parts),
-            traffic_usd=sum(part.cost.traffic_usd for part in parts),
-        ),
+        gpu_usd=sum(part.cost.gpu_usd for part in parts),
+        storage_usd=sum(part.cost.storage_usd for part in parts),
+        traffic_usd=sum(part.cost.traffic_usd for part in parts),
         idle_usd=sum(part.idle_usd for part in parts if not part.failed),
         failed_usd=sum(part.cost.usd for part in parts if part.failed),
         steps=sum(part.steps for part in parts),

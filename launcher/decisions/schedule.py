@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from launcher.core import Cause, Phase, Run, Verdict
-from launcher.core.batch import BatchLimits, BatchPoint
+from launcher.core.batch import Batch, BatchLimits, BatchPoint
 from launcher.core.bills import cost_usd
 from launcher.decisions.shares import counted_in_total
 
@@ -103,6 +103,16 @@ class BatchProgress:
         if self.forecast_usd is not None and self.forecast_usd <= budget_usd:
             return None
         return max(0.0, budget_usd - self.spent_usd) / self.usd_per_hour * 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRow:
+    """A batch in a table."""
+
+    batch: Batch
+    states: Sequence[PointState]
+    progress: BatchProgress
+    is_driven: bool
 
 
 def states_of(points: Iterable[BatchPoint], runs: Iterable[Run]) -> list[PointState]:

@@ -1,24 +1,21 @@
-"""`batch` and `sweep` in text and as documents: the plan, the line of progress, the lists."""
+"""`batch` and `sweep` in text: the plan, the line of progress, the lists."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.batch.fleet_plan import FleetPlan
 from launcher.batch.pricing import BatchPlan
 from launcher.commands.queries import RunRow
 from launcher.core import Run, UserRequest
-from launcher.core.batch import Batch, BudgetUse
+from launcher.core.batch import BudgetUse
 from launcher.core.bills import cost_usd
-from launcher.decisions.schedule import BatchProgress, PointState
+from launcher.decisions.schedule import BatchProgress, BatchRow, PointState
 from launcher.ui.render.amounts import duration, how_many, rough, usd, usd_sum
 from launcher.ui.render.plan import refusal_text
 from launcher.ui.render.point_values import common_values, fitted, value_forms, values_column, values_text
 from launcher.ui.render.table import facts, table
-
-Document = Mapping[str, Any]
 
 _SHOWN_POINTS = 5
 
@@ -51,48 +48,21 @@ def plan_text(plan: BatchPlan) -> str:
     return facts(pairs)
 
 
-def plan_document(plan: BatchPlan) -> Document:
-    """Return the plan for programs."""
-    return {
-        "batch": plan.spec.name,
-        "provider": plan.provider,
-        "points": [{"id": point.id, "values": dict(point.values)} for point in plan.points],
-        "count": plan.count,
-        "parallel": plan.spec.limits.parallel,
-        "expected_usd": plan.expected_usd,
-        "at_most_usd": plan.worst_case_usd,
-        "at_most_usd_per_run": plan.share_usd,
-        "budget_usd": plan.spec.limits.usd,
-        "least_budget_usd": plan.share_usd,
-        "seconds_at_least": plan.wall_s,
-        "refused": [str(error) for error in plan.refusals],
-        "fleet": None if plan.fleet is None else _fleet_fields(plan.fleet),
-    }
-
-
 def _fleet(fleet: FleetPlan) -> str:
     """Return what is held: how many machines, for what, at which of two prices."""
-    at_once = f"{how_many(fleet.slots, 'point')} at once" if fleet.slots > 1 else "one point at a time"
-    lines = [f"{how_many(fleet.machines, 'machine')} held: {at_once}, {fleet.rounds} in turn"]
+    at_once = (
+        f"{how_many(fleet.points_at_once, 'point')} at once"
+        if fleet.points_at_once > 1
+        else "one point at a time"
+    )
+    lines = [f"{how_many(fleet.machines, 'machine')} held: {at_once}, {fleet.points_in_turn} in turn"]
     if fleet.offer.usd_per_hour:
-        lines.append(f"expected {usd(fleet.expected_usd)}, at most {usd(fleet.worst_case_usd)}")
-    if fleet.slots > 1:
+        lines.append(f"expected {usd(fleet.expected_usd)}, at most {usd(fleet.at_most_usd)}")
+    if fleet.points_at_once > 1:
         alone = fleet.single_usd_per_hour
         single = "no machine for one alone" if alone is None else f"{usd(alone)}/h alone"
         lines.append(f"{fleet.offer.description}: {usd(fleet.packed_usd_per_hour)}/h a point, {single}")
     return "\n".join(lines)
-
-
-def _fleet_fields(fleet: FleetPlan) -> Document:
-    return {
-        "machines": fleet.machines,
-        "points_at_once": fleet.slots,
-        "points_in_turn": fleet.rounds,
-        "expected_usd": fleet.expected_usd,
-        "at_most_usd": fleet.worst_case_usd,
-        "packed_usd_per_hour": fleet.packed_usd_per_hour,
-        "single_usd_per_hour": fleet.single_usd_per_hour,
-    }
 
 
 def _narrow(use: BudgetUse) -> str:
@@ -152,16 +122,6 @@ def ended_text(state: PointState, metric: str, value: float | None) -> str:
     return f"{state.point.number} {state.verdict}{told}: {values_text(state.point.values)}{detail}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchRow:
-    """A batch in a table."""
-
-    batch: Batch
-    states: Sequence[PointState]
-    progress: BatchProgress
-    is_driven: bool
-
-
 def batches_table(rows: Sequence[BatchRow], *, width: int | None) -> str:
     """Return a line for each batch: its points, its dollars, whether a launcher drives it."""
     if not rows:
@@ -178,11 +138,6 @@ def batches_table(rows: Sequence[BatchRow], *, width: int | None) -> str:
     }
     cells = zip(*columns.values(), strict=True)
     return table(tuple(columns), cells, right=(2, 3, 4, 5, 6), cut=(7, 0), width=width)
-
-
-def batches_document(rows: Sequence[BatchRow]) -> Document:
-    """Return the batches for programs."""
-    return {"batches": [_batch_fields(row) for row in rows]}
 
 
 def batch_text(row: BatchRow, now: float, width: int | None) -> str:
@@ -215,46 +170,6 @@ def batch_text(row: BatchRow, now: float, width: int | None) -> str:
 
     forms = value_forms([state.point.values for state in shown], [state.point.values for state in row.states])
     return f"{about}\n\n{fitted(forms, width, render)}"
-
-
-def batch_document(row: BatchRow) -> Document:
-    """Return one batch for programs, with its points."""
-    points = [
-        {
-            "number": state.point.number,
-            "id": state.point.id,
-            "values": dict(state.point.values),
-            "wanted": state.point.wanted,
-            "waiting": state.is_waiting,
-            "verdict": state.verdict,
-            "runs": [run.id for run in state.runs],
-        }
-        for state in row.states
-    ]
-    return {**_batch_fields(row), "points_list": points}
-
-
-def _batch_fields(row: BatchRow) -> Document:
-    return {
-        "name": row.batch.name,
-        "provider": row.batch.provider,
-        "created_at": row.batch.created_at,
-        "points": row.progress.points,
-        "waiting": row.progress.waiting,
-        "running": row.progress.running,
-        "succeeded": row.progress.succeeded,
-        "pruned": row.progress.pruned,
-        "failed": row.progress.failed,
-        "usd": row.progress.spent_usd,
-        "reserved_usd": row.progress.reserved_usd,
-        "forecast_usd": row.progress.forecast_usd,
-        "machines": row.progress.machines,
-        "idle_usd": row.progress.idle_usd,
-        "budget_usd": row.batch.spec.limits.usd,
-        "is_driven": row.is_driven,
-        "reason": row.batch.reason,
-        "outputs": row.batch.folder,
-    }
 
 
 def _state(row: BatchRow) -> str:

@@ -1,22 +1,18 @@
-"""The results of a batch in text, as a document and as lines of a CSV file: the best point first."""
+"""The results of a batch in text and as lines of a CSV file: the best point first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from launcher.batch.results import PointResult, finished_in
 from launcher.config import read_job
 from launcher.core import Verdict
-from launcher.core.batch import Batch, BatchSpec
+from launcher.core.batch import BatchSpec
 from launcher.decisions.analysis import NOT_A_CAUSE, influences, pareto_front
 from launcher.ui.render.amounts import duration, usd, usd_sum
 from launcher.ui.render.csv_cells import csv_cell
 from launcher.ui.render.point_values import fitted, value_forms, value_text, values_text
 from launcher.ui.render.table import facts, table
-
-Document = Mapping[str, Any]
 
 _SHOWN = 5
 """Of what the points together say."""
@@ -90,21 +86,6 @@ def _said(rows: Sequence[PointResult], spec: BatchSpec) -> Iterator[tuple[str, s
         yield "with it", "\n".join([*map(str, found[:_SHOWN]), f"({NOT_A_CAUSE})"])
 
 
-def results_document(rows: Sequence[PointResult], batch: Batch) -> Document:
-    """Return the results for programs, best first."""
-    finished = finished_in(rows)
-    return {
-        "batch": batch.name,
-        "provider": batch.provider,
-        "objective": {"metric": batch.spec.objective.metric, "goal": batch.spec.objective.goal},
-        "reason": batch.reason,
-        "points": [_point(row) for row in rows],
-        "pareto_front": [point.id for point in pareto_front(finished, batch.spec.objective.goal)],
-        "influences": [asdict(one) for one in influences(finished)],
-        "usd": sum(row.usd for row in rows),
-    }
-
-
 def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]:
     """Return the results as lines of a CSV file, the keys of all points as columns."""
     keys = list(dict.fromkeys(key for row in rows for key in row.point.values))
@@ -125,23 +106,6 @@ def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]
         for row in rows
     ]
     return [[csv_cell(cell) for cell in line] for line in (header, *lines)]
-
-
-def _point(row: PointResult) -> Document:
-    return {
-        "id": row.point.id,
-        "number": row.point.number,
-        "values": dict(row.point.values),
-        "verdict": row.verdict,
-        "metric": row.metric,
-        "step": row.step,
-        "hours": row.hours,
-        "usd": row.usd,
-        "attempts": row.attempts,
-        "run": None if row.run is None else row.run.id,
-        "host": None if row.run is None else row.run.host,
-        "outputs": None if row.run is None else row.run.out_dir,
-    }
 
 
 def _column(spec: BatchSpec) -> str:

@@ -3,16 +3,57 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from launcher.core import Run
 from launcher.core.batch import Batch
 from launcher.decisions.schedule import PointState
-from launcher.ui.render.documents import Document
+from launcher.ui.documents.document import Document
 from launcher.ui.render.summary import cause_line
 from launcher.ui.render.table import facts
 
 _MAX_CAUSES = 8
+
+
+class FailureCause(Document):
+    """A cause of failed points of a batch."""
+
+    cause: str
+    """A cause; of a run that has none its verdict."""
+    points: int
+    run: str
+    """The newest run that ended so."""
+    detail: str
+    """Detail of that run."""
+    runs: Sequence[str]
+    """The last runs of all these points."""
+
+
+class ExplainedBatch(Document):
+    """Ends of the points of a batch, and the causes."""
+
+    batch: str
+    reason: str
+    """Why it ended before its last point; empty: it did not."""
+    points: Mapping[str, int]
+    """Number of points by verdict, `running` or `waiting`."""
+    causes: Sequence[FailureCause]
+    """The most frequent first."""
+    next: str | None
+    """Advice; null if no point failed."""
+
+    @classmethod
+    def of(cls, batch: Batch, states: Sequence[PointState]) -> ExplainedBatch:
+        """Show how the points ended, with all causes."""
+        causes = []
+        for cause, runs in _failed(states):
+            newest, ids = _newest(runs), [run.id for run in runs]
+            causes.append(
+                FailureCause(cause=cause, points=len(ids), run=newest.id, detail=newest.detail, runs=ids)
+            )
+        points = dict(_ends(states).most_common())
+        advice = _next(batch) if causes else None
+        return cls(batch=batch.name, reason=batch.reason, points=points, causes=causes, next=advice)
 
 
 def batch_why_text(batch: Batch, states: Sequence[PointState]) -> str:
@@ -26,27 +67,6 @@ def batch_why_text(batch: Batch, states: Sequence[PointState]) -> str:
     if failed:
         lines.append(("try", _next(batch)))
     return facts(lines)
-
-
-def batch_why_document(batch: Batch, states: Sequence[PointState]) -> Document:
-    """Describe how the points ended for `why --json`: all causes, the most frequent first."""
-    failed = _failed(states)
-    return {
-        "batch": batch.name,
-        "reason": batch.reason,
-        "points": dict(_ends(states).most_common()),
-        "causes": [
-            {
-                "cause": cause,
-                "points": len(runs),
-                "run": _newest(runs).id,
-                "detail": _newest(runs).detail,
-                "runs": [run.id for run in runs],
-            }
-            for cause, runs in failed
-        ],
-        "next": _next(batch) if failed else None,
-    }
 
 
 def _ends(states: Sequence[PointState]) -> Counter[str]:

@@ -3,17 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from launcher.commands.conformance import SETTLES_S, ConformanceReport
-from launcher.providers.vast.conformance.assumption import Comparison, State
-from launcher.providers.vast.conformance.record import Record
+from launcher.core import Verdict as RunVerdict
+from launcher.providers.vast.conformance.assumption import Comparison, State, Value, When
+from launcher.providers.vast.conformance.record import Counted, Record
+from launcher.ui.documents.document import Document
 from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.documents import Document
 from launcher.ui.render.table import facts, table
 
 _WIDTHS = (20, 22, 24)
 """Of names, what is assumed and what was seen, in a table of 80 columns."""
+
+
+class CountedMachine(Document, Counted):
+    """The cost of the machine by the ledger."""
+
+    usd: float
+    run_usd: float
+    """Cost of all machines of the run."""
+
+
+class AssumptionRow(Document):
+    """An assumption with what was seen."""
+
+    name: str
+    state: State
+    text: str
+    assumed: str
+    seen: Value | None
+    """Null: nothing was seen."""
+    seen_text: str
+    how: str
+    rests: str
+    when: When
+
+
+class Conformance(Document):
+    """The behaviour of the live service."""
+
+    exit_code: int
+    file: str
+    run: str
+    """Empty: no offer fitted."""
+    verdict: RunVerdict | None
+    counted: CountedMachine
+    billed_usd: float | None
+    """Null: nothing was settled yet."""
+    rows: Sequence[AssumptionRow]
+
+    @classmethod
+    def of(cls, report: ConformanceReport, path: str) -> Conformance:
+        """Show the report. `path`: the file of what was seen."""
+        record = report.record
+        return cls.fill(
+            report,
+            record,
+            file=path,
+            verdict=record.verdict or None,
+            counted=CountedMachine.fill(record.counted, record, usd=record.counted_usd),
+            rows=[
+                AssumptionRow.fill(one, one.assumption, assumed=str(one.assumption.assumed))
+                for one in report.comparisons
+            ],
+        )
 
 
 def conformance_text(report: ConformanceReport, path: str) -> str:
@@ -21,20 +74,6 @@ def conformance_text(report: ConformanceReport, path: str) -> str:
     parts = [_summary(report, path), _table(report.comparisons)]
     parts += [_deviation(one) for one in report.deviating]
     return "\n\n".join(parts)
-
-
-def conformance_document(report: ConformanceReport, path: str) -> Document:
-    """Return the report for programs: the bill, and every row."""
-    record = report.record
-    return {
-        "exit_code": report.exit_code,
-        "file": path,
-        "run": record.run,
-        "verdict": record.verdict or None,
-        "counted": {**asdict(record.counted), "usd": record.counted_usd, "run_usd": record.run_usd},
-        "billed_usd": record.billed_usd,
-        "rows": [_row(one) for one in report.comparisons],
-    }
 
 
 def _summary(report: ConformanceReport, path: str) -> str:
@@ -95,17 +134,3 @@ def _deviation(one: Comparison) -> str:
             ("rests on it", assumption.rests),
         ]
     )
-
-
-def _row(one: Comparison) -> Document:
-    return {
-        "name": one.name,
-        "state": one.state.value,
-        "text": one.assumption.text,
-        "assumed": str(one.assumption.assumed),
-        "seen": one.seen,
-        "seen_text": one.seen_text,
-        "how": one.assumption.how,
-        "rests": one.assumption.rests,
-        "when": one.assumption.when.value,
-    }

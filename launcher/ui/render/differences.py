@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 from launcher.core import Run
 from launcher.decisions.comparing import Difference, Value
 from launcher.gate.text import one_line
+from launcher.ui.documents.document import Document
 from launcher.ui.render.table import short, table
 
 _CELL = 60
 _MAX_ONE_SIDED = 6
 """Lines about what only one of the runs has, as the onboard trainer's settings; more are counted."""
 _UNITS = {"usd": "${:.3f}", "usd_per_hour": "${:.3f}"}
+
+
+class Differences(Document):
+    """The differences between two runs."""
+
+    runs: Sequence[str]
+    differences: Sequence[Difference]
 
 
 def differences_text(one: Run, other: Run, found: Sequence[Difference], width: int | None) -> str:
@@ -52,14 +59,6 @@ def _one_line_of(group: Sequence[Difference]) -> Sequence[Difference]:
     count = f"{len(group)} values"
     one, other = (None if value is None else count for value in (first.one, first.other))
     return [replace(first, key=key, one=one, other=other)]
-
-
-def differences_document(one: Run, other: Run, found: Sequence[Difference]) -> Mapping[str, Any]:
-    """Return the differences for programs."""
-    return {
-        "runs": [one.id, other.id],
-        "differences": [{**asdict(each), "change": each.change} for each in found],
-    }
 
 
 def _shown(key: str, value: Value) -> str:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
-from launcher.commands.doctor import Finding, Health
-from launcher.ui.render.documents import Document
+from launcher.commands.doctor import Finding
+from launcher.ui.documents.document import Document
 
 _NAME, _HEALTH = 16, 4
+
+
+class Findings(Document):
+    """Findings about this computer and its providers."""
+
+    healthy: bool
+    findings: Sequence[Finding]
 
 
 def finding_text(finding: Finding) -> str:
@@ -16,9 +22,3 @@ def finding_text(finding: Finding) -> str:
     line = f"{finding.health:<{_HEALTH}}  {finding.name:<{_NAME}}  {finding.text}"
     fix = f"\n{'':<{_HEALTH}}  {'':<{_NAME}}  try: {finding.fix}" if finding.fix else ""
     return line + fix
-
-
-def findings_document(findings: Sequence[Finding]) -> Document:
-    """Describe the findings for `doctor --json`."""
-    healthy = all(finding.health is not Health.FAIL for finding in findings)
-    return {"healthy": healthy, "findings": [asdict(finding) for finding in findings]}

@@ -1,14 +1,12 @@
-"""How a job fits GPUs, in text and as a document."""
+"""Fit of a job to GPUs, in text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from launcher.decisions.fit import Fit, GpuFit
 from launcher.decisions.workload import needed_gb
 from launcher.ui.render.amounts import duration
-from launcher.ui.render.documents import Document
 from launcher.ui.render.table import facts, table
 from trainer.contract.workload import Workload
 
@@ -19,11 +17,6 @@ def fit_text(fit: Fit) -> str:
     """Show what a step takes of a rank, and a line for each kind of GPU."""
     lines = [table(_HEADER, map(_cells, fit.gpus), right=(1, 3, 4, 5, 6, 7))]
     return "\n\n".join([facts(_facts(fit)), *lines, _note(fit)])
-
-
-def fit_document(fit: Fit) -> Document:
-    """Describe it for `rehearse --json`."""
-    return asdict(fit)
 
 
 def windows_text(workload: Workload) -> str:

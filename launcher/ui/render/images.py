@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from launcher.image.here import LocalImage
 from launcher.image.lock import Lock, LockedImage
 from launcher.image.verifying import ImageCheck
+from launcher.ui.documents.document import Document
 from launcher.ui.render.amounts import moment
-from launcher.ui.render.documents import Document
 from launcher.ui.render.table import short, table
 
 _DIGEST = 19
 """`sha256:` and as much as tells images apart."""
+
+
+class ShownImage(Document, LockedImage):
+    """An image of the lock."""
+
+    printed_properties = ("reference",)
+
+    variant: str
+
+
+class Images(Document):
+    """The images of the lock, and those on this computer."""
+
+    locked: Sequence[ShownImage]
+    here: Sequence[LocalImage]
+    note: str
+
+
+class VerifiedImage(Document):
+    """The checks of an image."""
+
+    image: str
+    holds: bool
+    checks: Sequence[ImageCheck]
 
 
 def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
@@ -39,25 +62,10 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
     return "\n\n".join(parts)
 
 
-def images_document(lock: Lock, here: Sequence[LocalImage], note: str) -> Document:
-    """Describe the images of the lock for `image ls --json`."""
-    locked = [
-        {"variant": variant, **asdict(image), "reference": image.reference}
-        for variant, image in lock.images.items()
-    ]
-    return {"locked": locked, "here": [asdict(image) for image in here], "note": note}
-
-
 def checks_text(checks: Sequence[ImageCheck]) -> str:
     """Show one line for each thing that was compared."""
     rows = [(_verdict(check), check.name, check.found, check.wanted) for check in checks]
     return table(("", "WHAT", "FOUND", "EXPECTED"), rows)
-
-
-def checks_document(reference: str, checks: Sequence[ImageCheck]) -> Document:
-    """Describe what was compared of an image for `image verify --json`."""
-    holds = all(check.holds for check in checks)
-    return {"image": reference, "holds": holds, "checks": [asdict(check) for check in checks]}
 
 
 def _verdict(check: ImageCheck) -> str:

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from launcher.commands.queries import RunRow, counted
 from launcher.core import Phase, Run
+from launcher.decisions.advice import advice_for
 from launcher.gate.text import one_line
 from launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
 from launcher.outputs.index import Contents
 from launcher.outputs.store import REPORT
+from launcher.ui.documents.document import to_text
+from launcher.ui.documents.runs import ResultFile, ShownRun
 from launcher.ui.render.amounts import duration, moment, usd
 from launcher.ui.render.curve import loss_picture
-from launcher.ui.render.documents import result_document, to_text
 from launcher.ui.render.runs import progress_of
 from launcher.ui.render.summary import on_machines, state_of, verdict_line
 from launcher.ui.render.table import facts, short
@@ -42,7 +44,14 @@ def index_of(run: Run, contents: Contents, now: float, nodes: Sequence[Run] = ()
     """Write the index: the text of each of its files, by name. `nodes`: the run's further ones."""
     row = counted(run, nodes, now)
     picture = loss_picture(f"{run.job}: loss", f"run {run.id}: {state_of(row)}", contents.curves)
-    result = result_document(row, contents.scores, newest=contents.newest, best=contents.best)
+    result = ResultFile(
+        run=ShownRun.of(row),
+        exit_code=None if row.verdict is None else run.exit_code(),
+        scores=contents.scores,
+        checkpoint=contents.newest,
+        best_checkpoint=contents.best,
+        next=advice_for(run, checkpoint=contents.newest is not None),
+    )
     texts = {README: "\n".join(_page(row, contents, bool(picture), now)), RESULT: to_text(result)}
     return {name: f"{text.rstrip()}\n" for name, text in {**texts, PICTURE: picture}.items() if text}
 

@@ -25,7 +25,8 @@ _BATCH_TITLES: Mapping[BatchNotificationKind, str] = {
     BatchNotificationKind.BUDGET_100: "{}: its budget is used up",
     BatchNotificationKind.END: "{} has ended",
 }
-
+_RUN_KEYS = ("job", "provider", "phase", "verdict", "cause", "detail", "step", "steps")
+_PROGRESS_KEYS = ("points", "succeeded", "failed", "running", "waiting")
 
 AnyNotification = Notification | BatchNotification
 
@@ -83,14 +84,7 @@ def notification_document(notification: AnyNotification) -> Document:
         "event": notification.kind,
         "at": notification.at,
         "run_id": run.id,
-        "job": run.job,
-        "provider": run.provider,
-        "phase": run.phase,
-        "verdict": run.verdict,
-        "cause": run.cause,
-        "detail": run.detail,
-        "step": run.step,
-        "steps": run.steps,
+        **{key: getattr(run, key) for key in _RUN_KEYS},
         "usd": round(notification.usd, 6),
         "limit_usd": notification.limit_usd,
         "lease_ends_at": notification.lease.ends_at if notification.lease else None,
@@ -107,11 +101,7 @@ def _batch_document(notification: BatchNotification) -> Document:
         "at": notification.at,
         "batch": batch.name,
         "provider": batch.provider,
-        "points": progress.points,
-        "succeeded": progress.succeeded,
-        "failed": progress.failed,
-        "running": progress.running,
-        "waiting": progress.waiting,
+        **{key: getattr(progress, key) for key in _PROGRESS_KEYS},
         "reason": batch.reason,
         "usd": round(progress.spent_usd, 6),
         "limit_usd": batch.spec.limits.usd,

@@ -2,73 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
 from launcher.core.batch import BudgetUse
+from launcher.ui.documents.document import Document
 from launcher.ui.render.table import table
 
-Document = Mapping[str, Any]
+
+class ShownSetting(Document):
+    """A setting that holds now."""
+
+    key: str
+    value: str | float | bool | Sequence[str] | None
+    """Null: not set."""
+    origin: str
+    """`line 3` of the file, `VASTRUN_PROVIDER`, `default`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SettingsView:
-    """The settings that hold now."""
+class BudgetState(Document):
+    """The state of a budget; null where there is no limit."""
+
+    of: str
+    since: float | None
+    limit_usd: float | None
+    spent_usd: float
+    reserved_usd: float
+    left_usd: float | None
+
+    @classmethod
+    def show(cls, use: BudgetUse) -> BudgetState:
+        """Show the budget."""
+        limit_usd, left_usd = (x if isfinite(x) else None for x in (use.budget.usd, use.left_usd))
+        return cls.fill(use, use.budget, of=use.budget.name, limit_usd=limit_usd, left_usd=left_usd)
+
+
+class ShownSettings(Document):
+    """The user's settings and budgets."""
 
     file: str
-    values: Mapping[str, Any]
-    """By dotted key; None: not set."""
-    origins: Mapping[str, str]
-    """By dotted key: `line 3` of the file, `VASTRUN_PROVIDER`, `default`."""
+    settings: Sequence[ShownSetting]
+    budgets: Sequence[BudgetState]
+    """The month's budget, then that of all runs."""
     faults: Sequence[str]
-    uses: Sequence[BudgetUse]
-    """Of the month's budget, then of that of all runs; infinite where none is set."""
 
 
-def settings_text(view: SettingsView) -> str:
+def settings_text(shown: ShownSettings) -> str:
     """Return the file, a table of the values and one of the budgets."""
-    values = [(key, _value(value), view.origins[key]) for key, value in view.values.items()]
+    values = [(each.key, _value(each.value), each.origin) for each in shown.settings]
     budgets = [
-        (
-            use.budget.name,
-            *map(_usd, (use.budget.usd, use.spent_usd, use.reserved_usd, use.left_usd)),
-        )
-        for use in view.uses
+        (each.of, *map(_usd, (each.limit_usd, each.spent_usd, each.reserved_usd, each.left_usd)))
+        for each in shown.budgets
     ]
     header = ("BUDGET OF", "LIMIT", "SPENT", "RESERVED", "LEFT")
     return "\n".join(
         [
-            f"file: {view.file}",
+            f"file: {shown.file}",
             "",
             table(("KEY", "VALUE", "FROM"), values),
             "",
             table(header, budgets, right=range(1, 5)),
         ]
     )
-
-
-def settings_document(view: SettingsView) -> Document:
-    """Return the same for programs; null where there is no limit."""
-    return {
-        "file": view.file,
-        "settings": [
-            {"key": key, "value": value, "from": view.origins[key]} for key, value in view.values.items()
-        ],
-        "budgets": [
-            {
-                "of": use.budget.name,
-                "since": use.budget.since,
-                "limit_usd": _finite(use.budget.usd),
-                "spent_usd": use.spent_usd,
-                "reserved_usd": use.reserved_usd,
-                "left_usd": _finite(use.left_usd),
-            }
-            for use in view.uses
-        ],
-        "faults": list(view.faults),
-    }
 
 
 def _value(value: Any) -> str:
@@ -79,9 +75,5 @@ def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _usd(amount: float) -> str:
-    return f"${amount:,.2f}" if isfinite(amount) else "-"
-
-
-def _finite(amount: float) -> float | None:
-    return amount if isfinite(amount) else None
+def _usd(amount: float | None) -> str:
+    return "-" if amount is None else f"${amount:,.2f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from launcher.commands.accounting import CostReport
 from launcher.decisions.grouping import NONE, OVER_TIME, Group, GroupBy
@@ -34,32 +34,19 @@ def report_csv(report: CostReport) -> str:
     """Write one line a group, with its numbers as they are; what there is none of is left empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([report.by.value, *_CELLS])
+    writer.writerow([report.by.value, *_AMOUNTS, *_SCORES])
     for group in report.groups:
-        writer.writerow([_cell_of(group.key), *(cell(group) for cell in _CELLS.values())])
+        scores = [getattr(group.scored, name, None) for name in _SCORES.values()]
+        writer.writerow([_cell_of(group.key), *(getattr(group, name) for name in _AMOUNTS), *scores])
     return out.getvalue().removesuffix("\n")
 
 
-_CELLS: dict[str, Callable[[Group], float | None]] = {
-    "runs": lambda group: group.runs,
-    "finished": lambda group: group.finished,
-    "hours": lambda group: group.hours,
-    "gpu_hours": lambda group: group.gpu_hours,
-    "gpu_usd": lambda group: group.cost.gpu_usd,
-    "storage_usd": lambda group: group.cost.storage_usd,
-    "traffic_usd": lambda group: group.cost.traffic_usd,
-    "usd": lambda group: group.cost.usd,
-    "training_usd": lambda group: group.training_usd,
-    "idle_usd": lambda group: group.idle_usd,
-    "failed_usd": lambda group: group.failed_usd,
-    "steps": lambda group: group.steps,
-    "usd_per_run": lambda group: group.usd_per_run,
-    "usd_per_1000_steps": lambda group: group.usd_per_1000_steps,
-    "scored": lambda group: group.scored.runs if group.scored else None,
-    "lowest": lambda group: group.scored.lowest if group.scored else None,
-    "median": lambda group: group.scored.median if group.scored else None,
-    "highest": lambda group: group.scored.highest if group.scored else None,
-}
+_AMOUNTS = (
+    *("runs", "finished", "hours", "gpu_hours", "gpu_usd", "storage_usd", "traffic_usd", "usd"),
+    *("training_usd", "idle_usd", "failed_usd", "steps", "usd_per_run", "usd_per_1000_steps"),
+)
+_SCORES = {"scored": "runs", "lowest": "lowest", "median": "median", "highest": "highest"}
+"""Columns of what was scored, and their attributes."""
 
 
 def _cell_of(key: str) -> str:
@@ -69,7 +56,7 @@ def _cell_of(key: str) -> str:
 
 
 def _charged(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:
-    parts = [usd_parts((one.cost.gpu_usd, one.cost.storage_usd, one.cost.traffic_usd)) for one in lines]
+    parts = [usd_parts((one.gpu_usd, one.storage_usd, one.traffic_usd)) for one in lines]
     gpu, storage, traffic = zip(*parts, strict=True)
     columns = {
         "RUNS": [str(one.runs) for one in lines],
@@ -78,13 +65,13 @@ def _charged(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:
         "GPU": _dollars(gpu, by),
         "STORAGE": _dollars(storage, by),
         "TRAFFIC": _dollars(traffic, by),
-        "COST": _dollars([one.cost.usd for one in lines], by),
+        "COST": _dollars([one.usd for one in lines], by),
     }
     return _table(lines, by, columns, width)
 
 
 def _used(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:
-    parts = [usd_parts((one.training_usd, one.idle_usd, one.failed_usd), one.cost.usd) for one in lines]
+    parts = [usd_parts((one.training_usd, one.idle_usd, one.failed_usd), one.usd) for one in lines]
     training, idle, failed = zip(*parts, strict=True)
     columns = {
         "DONE": [str(one.finished) for one in lines],
@@ -145,7 +132,7 @@ def _note(report: CostReport) -> str:
         return "A run counts under each of its tags, and once in the total."
     if report.by in OVER_TIME:
         return (
-            f"Each {report.by.value} is one of this computer's time zone ({report.zone_name}).\n"
+            f"Each {report.by.value} is one of this computer's time zone ({report.time_zone}).\n"
             "A run that goes on past its end counts in the next one too, each with its share\nof the hours."
         )
     return ""

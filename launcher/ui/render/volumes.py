@@ -1,10 +1,9 @@
-"""Data volumes in text and as documents."""
+"""Data volumes in text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from launcher.core import Volume
 from launcher.ui.render.amounts import duration, usd, usd_sum
@@ -12,20 +11,6 @@ from launcher.ui.render.table import table
 
 if TYPE_CHECKING:
     from launcher.commands.volumes import VolumeState
-
-
-def volume_document(volume: Volume, now: float) -> Mapping[str, Any]:
-    """Describe a volume for `--json`."""
-    return {**asdict(volume), "usd_per_month": volume.usd_per_month, "usd": volume.cost_usd(now)}
-
-
-def state_document(state: VolumeState, now: float) -> Mapping[str, Any]:
-    """Describe a volume as its provider lists it for `reap --json`."""
-    return {
-        **volume_document(state.volume, now),
-        "in_use": state.in_use,
-        "unused": state.is_unused(now),
-    }
 
 
 def volume_states_text(states: Sequence[VolumeState], now: float) -> str:

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from launcher.commands.queries import RunRow
 from launcher.core import Phase
+from launcher.decisions.schedule import BatchRow
 from launcher.ui.render.amounts import duration, moment, usd
-from launcher.ui.render.batch import BatchRow
 from launcher.ui.render.runs import progress_of
 from launcher.ui.render.summary import state_of
 from launcher.ui.report.markup import Content, Html, element, joined

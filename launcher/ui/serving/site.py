@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from threading import Lock
 
 from launcher.batch.reporting import batch_report_of
+from launcher.batch.results import row_in
 from launcher.commands.queries import all_rows
 from launcher.commands.reporting import report_of
 from launcher.core import Phase
-from launcher.core.batch import Batch
 from launcher.core.errors import NoSuchRunError, UsageError
-from launcher.decisions.schedule import progress_of_batch, states_of
 from launcher.ports import Ledger
-from launcher.ui.render.batch import BatchRow
 from launcher.ui.report.batch_page import batch_page
 from launcher.ui.report.index_page import Index, index_page, run_address
 from launcher.ui.report.page import Frame
@@ -90,7 +88,7 @@ class Site:
     def index(self, asked: _Asked, refresh_s: float) -> str:
         """Write the list of batches and runs: those that are wanted."""
         ledger, now = self._ledger(), self._now()
-        batches = [self._batch(ledger, batch, now) for batch in ledger.batches.all()]
+        batches = [row_in(ledger, batch.name, now) for batch in ledger.batches.all()]
         index = Index(runs=all_rows(ledger, now), batches=batches, wanted=asked.wanted, made_at=now)
         return index_page(index, Frame(refresh_s=refresh_s, has_form=True))
 
@@ -110,16 +108,6 @@ class Site:
         goes_on = report.progress.running or report.progress.waiting
         frame = Frame(home="../", refresh_s=refresh_s if goes_on else self._refresh_s * _SHARE)
         return batch_page(report, lambda run: f"../{run_address(run.id)}", frame)
-
-    @staticmethod
-    def _batch(ledger: Ledger, batch: Batch, now: float) -> BatchRow:
-        states = states_of(ledger.batches.points(batch.name), ledger.runs(batch=batch.name))
-        return BatchRow(
-            batch=batch,
-            states=states,
-            progress=progress_of_batch(states, ledger.batches.held_usd(batch.name), now),
-            is_driven=ledger.batches.is_driven(batch.name),
-        )
 
 
 Maker = Callable[[Site, _Asked, float], str]

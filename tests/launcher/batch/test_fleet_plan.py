@@ -8,7 +8,8 @@ import pytest
 
 from launcher.batch.pricing import BatchPlan, price
 from launcher.core.batch import BatchLimits, BatchSpec, Sharing
-from launcher.ui.render.batch import plan_document, plan_text
+from launcher.ui.documents.batches import PlannedBatch
+from launcher.ui.render.batch import plan_text
 from tests.launcher.batch.test_fleet import one_gpu
 from tests.launcher.batch.world import BatchWorld, point
 
@@ -43,22 +44,23 @@ def test_a_plan_shows_the_price_of_a_point_packed_and_alone(tmp_path: Path) -> N
 
 def test_where_machines_of_one_point_cost_less_none_is_held(tmp_path: Path) -> None:
     found = plan(tmp_path, {1: 0.2, 8: 2.0}, pack="auto")
-    assert found.fleet is None and plan_document(found)["fleet"] is None
+    assert found.fleet is None and PlannedBatch.of(found).fleet is None
     assert "held" not in plan_text(found)
 
 
 def test_a_plan_with_reuse_names_its_machines_and_what_they_may_cost(tmp_path: Path) -> None:
     found = plan(tmp_path, {1: 0.5}, parallel=2, reuse="auto")
     assert found.fleet is not None
-    assert (found.fleet.machines, found.fleet.rounds, found.fleet.slots) == (2, 4, 1)
-    assert 0 < found.fleet.expected_usd <= found.fleet.worst_case_usd <= 20.0
+    assert (found.fleet.machines, found.fleet.points_in_turn, found.fleet.points_at_once) == (2, 4, 1)
+    assert 0 < found.fleet.expected_usd <= found.fleet.at_most_usd <= 20.0
     assert "2 machines held: one point at a time, 4 in turn" in plan_text(found)
-    assert plan_document(found)["fleet"]["machines"] == 2
+    fleet = PlannedBatch.of(found).fleet
+    assert fleet is not None and fleet.machines == 2
 
 
 def test_with_pack_alone_each_turn_has_machines_anew(tmp_path: Path) -> None:
     found = plan(tmp_path, {1: 0.5, 4: 1.0}, parallel=4, pack="auto")
-    assert found.fleet is not None and (found.fleet.machines, found.fleet.rounds) == (2, 1)
+    assert found.fleet is not None and (found.fleet.machines, found.fleet.points_in_turn) == (2, 1)
 
 
 @pytest.mark.parametrize("parallel", [8, 20])

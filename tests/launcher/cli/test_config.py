@@ -69,7 +69,7 @@ def test_values_are_set_shown_with_their_lines_and_taken_out_again(terminal: Ter
     assert done.stderr == f"budget.month_usd is 300 in {terminal.folder / 'config.yaml'}\n"
     terminal.type("config", "set", "provider", "vast")
     document = terminal.document("config")
-    settings = [(one["key"], one["value"], one["from"]) for one in document["settings"]]
+    settings = [(one["key"], one["value"], one["origin"]) for one in document["settings"]]
     assert [one for one in settings if not one[0].startswith("slurm.")] == [
         ("provider", "vast", "line 4"),
         ("budget.month_usd", 300.0, "line 3"),
@@ -257,7 +257,7 @@ def test_the_provider_is_the_command_lines_else_the_environments_else_the_files(
     monkeypatch.setenv("VASTRUN_PROVIDER", environment)
     assert terminal.type("plan", str(terminal.job), *options).exit_code == 0
     assert terminal.asked == [asked]
-    assert terminal.document("config")["settings"][0]["from"] == told
+    assert terminal.document("config")["settings"][0]["origin"] == told
 
 
 def test_a_month_that_cannot_pay_for_one_point_refuses_a_batch_before_it_is_written(tmp_path: Path) -> None:

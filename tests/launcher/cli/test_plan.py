@@ -44,7 +44,7 @@ def test_offers_on_hosts_that_failed_are_left_out_and_counted(terminal: Terminal
 
 def test_the_explanation_as_a_document_has_every_term(terminal: Terminal) -> None:
     document = terminal.document("plan", str(terminal.job), "--explain")
-    assert document["hurdles"] == [{"name": "gpu_memory_gb", "text": "20 GB", "removed": 3}]
+    assert document["constraints"] == [{"name": "gpu_memory_gb", "text": "20 GB", "removed": 3}]
     assert document["quotes"][0]["usd"] == pytest.approx(7.3)
     assert document["quotes"][0]["terms"][0] == {"name": "GPU", "usd": 7.2, "text": "2.0 h"}
 

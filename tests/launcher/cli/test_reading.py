@@ -281,6 +281,7 @@ def test_logs_show_only_what_is_asked_for(terminal: Terminal) -> None:
         "at": 1800000005.0,
         "source": "rank1",
         "text": "the end",
+        "node": None,
     }
     assert "2027-01-15" in logs("--timestamps", "--tail", "1")[0]
 
@@ -380,4 +381,4 @@ def test_status_lists_the_newest_runs_and_all_of_them_with_who_started_them_wher
     header, *rows = terminal.type("status", "--all").stdout.splitlines()
     assert header.split()[:3] == ["RUN", "JOB", "USER"]
     assert sum("ada" in line for line in rows) == 23
-    assert {run["user"] for run in terminal.document("status", "--all")["runs"]} == {"ada", ""}
+    assert {run["started_by"] for run in terminal.document("status", "--all")["runs"]} == {"ada", ""}

@@ -19,8 +19,8 @@ from launcher.environment import wire
 from launcher.providers.vast.conformance.assumption import Value, When
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from launcher.providers.vast.conformance.record import Record, read_record
-from launcher.ui.render.conformance import conformance_document, conformance_text
-from launcher.ui.render.documents import to_text
+from launcher.ui.documents.document import to_text
+from launcher.ui.render.conformance import Conformance, conformance_text
 from tests.documents import hold
 from tests.emulators.vast import VastEmulator
 from tests.launcher.terminal import Terminal
@@ -90,7 +90,7 @@ def test_the_report_names_what_deviates_and_what_rests_on_it() -> None:
     assert "500 internal" in text
     assert "refusals._TABLE" in text
     assert f"{len(ASSUMPTIONS) - 1} agrees, 1 deviates" in text
-    document = json.loads(to_text(conformance_document(report, "seen.json")))
+    document = json.loads(to_text(Conformance.of(report, "seen.json")))
     hold("doctor", document)
     rows = {row["name"]: row for row in document["rows"]}
     assert rows["key.bad"]["state"] == "deviates"

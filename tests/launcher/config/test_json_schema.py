@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 from jsonschema import Draft7Validator
 
@@ -34,6 +35,10 @@ def accepts(schema: Draft7Validator, document: Any) -> bool:
     return bool(schema.is_valid(document))
 
 
+@pytest.mark.skipif(
+    f"pydantic=={pydantic.VERSION}\n" not in (schemas.ROOT / "constraints.txt").read_text(),
+    reason="the pinned pydantic makes the schemas; other versions may word them otherwise",
+)
 @pytest.mark.parametrize("name", schemas.NAMES)
 def test_what_is_shipped_is_made_from_the_types_and_the_page(name: str) -> None:
     shipped = (schemas.FOLDER / f"{name}.json").read_text(encoding="utf-8")

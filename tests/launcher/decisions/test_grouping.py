@@ -54,12 +54,12 @@ def test_a_group_costs_what_its_runs_cost_and_says_what_for() -> None:
     bad = spending_of(run("b", hours=5, cause=Cause.HANG, step=200), BEGAN, [line(Phase.TRAIN, 3.0)])
     group = group_of("demo", [good, bad])
     assert (group.runs, group.finished, group.hours, group.gpu_hours) == (2, 1, 15.0, 30.0)
-    assert group.cost.usd == pytest.approx(good.cost.usd + bad.cost.usd)
+    assert group.usd == pytest.approx(good.cost.usd + bad.cost.usd)
     assert group.failed_usd == pytest.approx(bad.cost.usd)
     assert group.training_usd == pytest.approx(29.0)
     assert group.idle_usd == pytest.approx(good.cost.usd - 29.0)
-    assert group.usd_per_run == pytest.approx(group.cost.usd)
-    assert group.usd_per_1000_steps == pytest.approx(group.cost.usd / 1.2)
+    assert group.usd_per_run == pytest.approx(group.usd)
+    assert group.usd_per_1000_steps == pytest.approx(group.usd / 1.2)
 
 
 def test_without_a_success_or_a_step_there_is_no_price_of_one() -> None:
@@ -70,7 +70,7 @@ def test_without_a_success_or_a_step_there_is_no_price_of_one() -> None:
 def test_a_run_counts_under_each_of_its_tags() -> None:
     found = groups([run("a", tags=("lr", "new")), run("b", tags=("lr",))], GroupBy.TAG)
     assert {key: group.runs for key, group in found.items()} == {"lr": 2, "new": 1}
-    assert found["lr"].cost.usd == pytest.approx(2 * found["new"].cost.usd)
+    assert found["lr"].usd == pytest.approx(2 * found["new"].usd)
 
 
 def test_the_most_expensive_group_comes_first_and_days_come_in_their_order() -> None:
@@ -87,9 +87,7 @@ def test_a_run_that_goes_on_past_midnight_is_split_by_its_hours() -> None:
         "2027-01-17": pytest.approx(8.0),
     }
     whole = spending_of(run(hours=48), BEGAN)
-    assert [group.cost.usd / whole.cost.usd for group in found.values()] == pytest.approx(
-        [1 / 3, 1 / 2, 1 / 6]
-    )
+    assert [group.usd / whole.cost.usd for group in found.values()] == pytest.approx([1 / 3, 1 / 2, 1 / 6])
     assert [group.finished for group in found.values()] == [0, 0, 1]
     assert [group.runs for group in found.values()] == [1, 1, 1]
 
@@ -128,7 +126,7 @@ def test_nothing_is_lost_and_nothing_counted_twice_but_under_tags(by: GroupBy, s
     for amount in ("hours", "gpu_hours", "idle_usd", "failed_usd", "training_usd", "steps", "finished"):
         assert sum(getattr(group, amount) for group in found) == pytest.approx(getattr(total, amount)), amount
     for amount in ("gpu_usd", "storage_usd", "traffic_usd", "usd"):
-        assert sum(getattr(one.cost, amount) for one in found) == pytest.approx(getattr(total.cost, amount))
+        assert sum(getattr(one, amount) for one in found) == pytest.approx(getattr(total, amount))
     if by not in OVER_TIME:
         assert sum(group.runs for group in found) == total.runs == 12
 

@@ -14,8 +14,8 @@ from launcher.core.bills import cost_of, cost_usd
 from launcher.decisions.grouping import GroupBy, grouped
 from launcher.decisions.shares import net_of_shares, split, total_usd
 from launcher.decisions.spending import spending_of
+from launcher.ui.documents.costs import Costs
 from launcher.ui.render.costs import costs_table
-from launcher.ui.render.documents import costs_document
 from tests.launcher.decisions.test_grouping import LONDON
 from tests.launcher.decisions.test_pooling import NOW, held, on_slot
 
@@ -83,10 +83,10 @@ def test_the_table_and_the_document_of_costs_count_a_share_once() -> None:
     total = costs_table(rows, now).splitlines()[-1]
     assert total.split()[0] == "total"
     assert total.split()[-1] == "$16.000"
-    document = costs_document(rows, [], now)
-    assert document["usd"] == pytest.approx(16.0)
-    assert [run["in_total"] for run in document["runs"]] == [True, False, False]
-    assert [run["usd"] for run in document["runs"]] == pytest.approx([16.0, 2.0, 2.0])
+    document = Costs.of(rows, [], now)
+    assert document.usd == pytest.approx(16.0)
+    assert [run.in_total for run in document.runs] == [True, False, False]
+    assert [run.usd for run in document.runs] == pytest.approx([16.0, 2.0, 2.0])
 
 
 def test_shares_and_idle_time_are_the_bill_together() -> None:
@@ -98,7 +98,7 @@ def test_shares_and_idle_time_are_the_bill_together() -> None:
     assert [one.cost.usd for one in spendings] == pytest.approx([7.0, 0.5, 0.5])
     (group,) = grouped(spendings, GroupBy.BATCH, LONDON)
     assert (group.key, group.finished) == ("b", 2)
-    assert group.cost.usd == pytest.approx(8.0)
+    assert group.usd == pytest.approx(8.0)
     assert group.idle_usd >= 7.0 and group.failed_usd == 0.0
     assert group.gpu_hours <= 8.0
 

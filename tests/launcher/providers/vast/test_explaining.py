@@ -114,7 +114,7 @@ def test_on_vast_an_offer_has_the_same_sums_in_the_plan_and_its_explanation(
         assert {one["id"]: cents(one) for one in seen} == {one["id"]: cents(one) for one in planned}
     assert [one["finishing_usd"] for one in quotes] == sorted(one["finishing_usd"] for one in quotes)
     assert planned[0]["finishing_usd"] <= quotes[0]["finishing_usd"] * 1.01
-    removed = sum(constraint["removed"] for constraint in market_report["hurdles"])
+    removed = sum(constraint["removed"] for constraint in market_report["constraints"])
     assert (
         market_report["offers"]
         == removed + market_report["unreadable"] + market_report["beyond"] + market_report["left"]

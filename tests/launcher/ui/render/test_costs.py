@@ -44,8 +44,8 @@ def report(chance: random.Random, by: GroupBy) -> CostReport:
         total=group_of("total", spendings),
         since=None,
         until=None,
-        metric="",
-        zone_name="UTC",
+        metric=None,
+        time_zone="UTC",
     )
 
 

@@ -1,0 +1,3 @@
+"""HIDDEN: metadata of a field that `--json` does not print."""
+
+HIDDEN = {"hidden": True}

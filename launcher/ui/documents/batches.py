@@ -1,0 +1,162 @@
+"""Documents of batches: their plan, how far they are, their results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any, Self
+
+from launcher.batch.fleet_plan import FleetPlan
+from launcher.batch.pricing import BatchPlan
+from launcher.batch.results import PointResult, finished_in
+from launcher.core import Verdict as RunVerdict
+from launcher.core.batch import Batch, BatchObjective, BatchPoint
+from launcher.core.hidden import HIDDEN
+from launcher.decisions.analysis import Influence, influences, pareto_front
+from launcher.decisions.schedule import BatchProgress, BatchRow
+from launcher.ui.documents.document import Document
+
+
+class PlannedPoint(Document):
+    """A point of a batch."""
+
+    id: str
+    values: Mapping[str, Any]
+
+
+class PlannedBatch(Document):
+    """The plan of a batch, with its costs."""
+
+    batch: str
+    provider: str
+    points: Sequence[PlannedPoint]
+    count: int
+    parallel: int
+    expected_usd: float
+    at_most_usd: float
+    at_most_usd_per_run: float
+    budget_usd: float | None
+    least_budget_usd: float
+    seconds_at_least: float | None
+    refused: Sequence[str]
+    """Budgets that have no room for it."""
+    fleet: FleetPlan | None
+
+    @classmethod
+    def of(cls, plan: BatchPlan) -> PlannedBatch:
+        """Show what a batch would do."""
+        return cls.fill(
+            plan,
+            batch=plan.spec.name,
+            points=[PlannedPoint.fill(point) for point in plan.points],
+            parallel=plan.spec.limits.parallel,
+            at_most_usd=plan.worst_case_usd,
+            at_most_usd_per_run=plan.share_usd,
+            budget_usd=plan.spec.limits.usd,
+            least_budget_usd=plan.share_usd,
+            seconds_at_least=plan.wall_s,
+            refused=list(map(str, plan.refusals)),
+        )
+
+
+class ShownBatch(Document, BatchProgress):
+    """A batch, and how far it is."""
+
+    name: str
+    provider: str
+    created_at: float
+    spent_usd: float = field(metadata=HIDDEN)
+    usd: float
+    budget_usd: float | None
+    is_driven: bool
+    reason: str
+    """Why it ended before its last point; empty: it did not."""
+    outputs: str
+
+    @classmethod
+    def of(cls, row: BatchRow, **values: Any) -> Self:
+        """Show the batch. `values`: further keys of a subclass."""
+        return cls.fill(
+            row.progress,
+            row.batch,
+            row,
+            usd=row.progress.spent_usd,
+            budget_usd=row.batch.spec.limits.usd,
+            outputs=row.batch.folder,
+            **values,
+        )
+
+
+class ShownPoint(Document, BatchPoint):
+    """A point of a batch, and its runs."""
+
+    waiting: bool
+    verdict: RunVerdict | None
+    runs: Sequence[str]
+
+
+class BatchList(Document):
+    """Every batch, the newest first."""
+
+    batches: Sequence[ShownBatch]
+
+
+class BatchInDetail(ShownBatch):
+    """One batch from near."""
+
+    points_list: Sequence[ShownPoint]
+
+
+class PointOutcome(Document):
+    """The result of a point."""
+
+    id: str
+    number: int
+    values: Mapping[str, Any]
+    verdict: RunVerdict | None
+    metric: float | None
+    step: int
+    hours: float
+    usd: float
+    attempts: int
+    run: str | None
+    host: str | None
+    outputs: str | None
+
+
+class Results(Document):
+    """The results of a batch, best first."""
+
+    batch: str
+    provider: str
+    objective: BatchObjective
+    reason: str
+    """Why it ended before its last point; empty: it did not."""
+    points: Sequence[PointOutcome]
+    pareto_front: Sequence[str]
+    """The points that no other beats in metric and dollars both, the cheapest first."""
+    influences: Sequence[Influence]
+    usd: float
+
+    @classmethod
+    def of(cls, rows: Sequence[PointResult], batch: Batch) -> Results:
+        """Show the results."""
+        finished, objective = finished_in(rows), batch.spec.objective
+        return cls.fill(
+            batch,
+            batch=batch.name,
+            objective=objective,
+            points=[
+                PointOutcome.fill(
+                    row,
+                    row.point,
+                    run=row.run and row.run.id,
+                    host=row.run and row.run.host,
+                    outputs=row.run and row.run.out_dir,
+                )
+                for row in rows
+            ],
+            pareto_front=[point.id for point in pareto_front(finished, objective.goal)],
+            influences=influences(finished),
+            usd=sum(row.usd for row in rows),
+        )

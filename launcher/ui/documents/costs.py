@@ -1,0 +1,136 @@
+"""Documents of money: costs and bills."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from launcher.commands.accounting import Reconciliation, StrangeCharge
+from launcher.commands.queries import RunRow, UsdSource
+from launcher.core import Cost, Volume
+from launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
+from launcher.decisions.reconciling import DifferenceReason
+from launcher.decisions.shares import counted_in_total
+from launcher.ui.documents.document import Document
+from launcher.ui.documents.machines import VolumeCost
+
+
+class NodeCost(Document):
+    """The cost of one machine of a run."""
+
+    node: int
+    id: str
+    usd: float
+
+
+class RunCost(Document, Cost):
+    """The cost of one run."""
+
+    printed_properties = ("usd",)
+
+    id: str
+    job: str
+    hours: float
+    """Hours from the rent until its machine was released."""
+    gpu_hours: float
+    """Hours for which its GPUs are billed."""
+    usd_per_hour: float
+    nodes: Sequence[NodeCost]
+    """All machines of a run that has several."""
+    usd_source: UsdSource
+    counted_usd: float
+    """Cost by the ledger, also where `usd` is what was charged."""
+    billed_usd: float | None
+    """Charged by its provider; null: it was not asked, or does not say."""
+    final: bool
+    """It has ended, so that this is all of it."""
+    in_total: bool
+    """False: it took a share of a machine whose own run is counted."""
+
+    @classmethod
+    def of(cls, row: RunRow, now: float, *, in_total: bool) -> RunCost:
+        """Show what the run cost."""
+        several = row.machines if row.nodes else ()
+        return cls.fill(
+            row.cost,
+            row,
+            id=row.run.id,
+            job=row.run.job,
+            hours=sum(rented_seconds(one, now) for one in row.machines) / 3600,
+            gpu_hours=sum(gpu_seconds(one, now) for one in row.machines) / 3600,
+            nodes=[NodeCost.fill(one, usd=cost_usd(one, now)) for one in several],
+            counted_usd=sum(counted_of(one, now).usd for one in row.machines),
+            final=row.verdict is not None,
+            in_total=in_total,
+        )
+
+
+class Costs(Document):
+    """The costs of runs."""
+
+    runs: Sequence[RunCost]
+    usd: float
+    """Sum of all that are counted."""
+    volumes: Sequence[VolumeCost]
+    """Data volumes, also those that were deleted; none where one run is asked for. No part of `usd`."""
+
+    @classmethod
+    def of(cls, rows: Sequence[RunRow], volumes: Sequence[Volume], now: float) -> Costs:
+        """Show what each run cost, and all of them."""
+        counted = counted_in_total([row.run for row in rows])
+        return cls(
+            runs=[RunCost.of(row, now, in_total=row.run.id in counted) for row in rows],
+            usd=sum(row.usd for row in rows if row.run.id in counted),
+            volumes=[VolumeCost.fill(volume, usd=volume.cost_usd(now)) for volume in volumes],
+        )
+
+
+class ReconciledRun(Document):
+    """One run, counted and charged."""
+
+    id: str
+    job: str
+    provider: str
+    counted_usd: float
+    charged_usd: float | None
+    """Null: nothing was charged yet."""
+    difference_usd: float
+    """Above 0: charged and not counted."""
+    reasons: Sequence[DifferenceReason]
+    unexplained_usd: float
+    settled: bool
+    """It costs what was charged, for all commands."""
+
+
+class Reconciled(Document):
+    """Charges compared with what the ledger counts, in dollars."""
+
+    since: float
+    runs: Sequence[ReconciledRun]
+    counted_usd: float
+    charged_usd: float
+    charged_besides: Sequence[StrangeCharge]
+    without_bill: Mapping[str, int]
+    """Number of runs that were left out, by the provider that has no bills."""
+    explained: bool
+
+    @classmethod
+    def of(cls, found: Reconciliation, settled: Collection[str]) -> Reconciled:
+        """Show all bills. `settled`: the ids of runs that cost what was charged."""
+        bills = [one.bill for one in found.runs]
+        return cls.fill(
+            found,
+            runs=[
+                ReconciledRun.fill(
+                    one,
+                    bill,
+                    bill.run,
+                    counted_usd=bill.counted.usd,
+                    charged_usd=bill.charged_usd if bill.charges else None,
+                    settled=bill.run.id in settled,
+                )
+                for one, bill in zip(found.runs, bills, strict=True)
+            ],
+            counted_usd=sum(bill.counted.usd for bill in bills),
+            charged_usd=sum(bill.charged_usd for bill in bills),
+            charged_besides=found.strangers,
+        )

@@ -1,0 +1,67 @@
+"""Documents of machines and data volumes: hosts, and what no open run claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.commands.orphans import Owner
+from launcher.commands.volumes import VolumeState
+from launcher.core import Instance, Volume
+from launcher.decisions.host_history import HostRecord
+from launcher.ui.documents.document import Document
+from launcher.ui.documents.runs import ShownRun
+
+
+class Hosts(Document):
+    """The hosts that were used."""
+
+    hosts: Sequence[HostRecord]
+
+
+class OrphanMachine(Document, Instance):
+    """A machine that no open run claims."""
+
+    run: str | None
+    """Its run, when this ledger knows it."""
+    owner: Owner
+    ledger: str | None
+    """The ledger that its label names."""
+    is_ghost: bool
+    """Its run confirmed its end, and the provider lists it again: it is not charged again."""
+
+
+class VolumeCost(Document, Volume):
+    """A data volume and what it costs."""
+
+    printed_properties = ("usd_per_month",)
+
+    usd: float
+    """Cost until now, or until it was deleted."""
+
+
+class ShownVolume(VolumeCost):
+    """A data volume as its provider lists it."""
+
+    in_use: bool
+    """A machine has it, or had it until a moment ago."""
+    unused: bool
+    """No run has used it for 7 days."""
+
+    @classmethod
+    def listed(cls, state: VolumeState, now: float) -> ShownVolume:
+        """Show how it is listed."""
+        return cls.fill(state.volume, state, usd=state.volume.cost_usd(now), unused=state.is_unused(now))
+
+
+class Orphans(Document):
+    """Machines that no open run claims."""
+
+    machines: Sequence[OrphanMachine] = ()
+    destroyed: Sequence[str] = ()
+    """The ids of those that were ended, the names of networks and volumes that were removed."""
+    networks: Sequence[str] = ()
+    """Networks that were made for runs, of which none is open."""
+    volumes: Sequence[ShownVolume] = ()
+    """Data volumes of this ledger that exist; with --volume, those that it names."""
+    left: Sequence[ShownRun] = ()
+    """Open runs whose machines are left to their leases, because the provider refused the key."""

@@ -1,0 +1,98 @@
+"""Documents of the market as a job sees it: offers and plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from launcher.commands.planning import LaunchPlan
+from launcher.core import Lease, LeftOutFiles, Offer
+from launcher.core.job import JobSpec
+from launcher.decisions.estimates import basis_text, expected_usd, finishing_usd
+from launcher.decisions.market_report import MarketReport, Quote
+from launcher.decisions.policy import worst_case_usd
+from launcher.ui.documents.document import Document
+from trainer.contract.workload import Workloads
+
+
+class ShownOffer(Document, Offer):
+    """An offer, as the job sees it."""
+
+    expected_usd: float
+    """Expected cost of the job there within its limits, all nodes together."""
+    finishing_usd: float
+    """Expected cost of finishing it without its limits, by which offers are sorted; 0: not known."""
+    at_most_usd: float
+    """Most that its limits let it cost."""
+    speed: str | None
+    """Source of its speed, in words."""
+
+    @classmethod
+    def of(cls, offer: Offer, spec: JobSpec) -> ShownOffer:
+        """Show the offer to a job."""
+        return cls.fill(
+            offer,
+            expected_usd=expected_usd(spec, offer),
+            finishing_usd=finishing_usd(spec, offer),
+            at_most_usd=worst_case_usd(spec, offer),
+            speed=offer.forecast and basis_text(offer.forecast),
+        )
+
+
+class ShownPlan(Document):
+    """The plan of a launch, with its costs."""
+
+    job: JobSpec
+    """The job; URLs in `notify` are left out, as whoever knows one may write there."""
+    provider: str
+    offers: Sequence[ShownOffer]
+    """Best first."""
+    worst_case_usd: float
+    """On the first offer."""
+    lease: Lease
+    refused: Sequence[str]
+    """Budgets that have no room for it."""
+    deadline: str | None
+    expected_end_at: float | None
+    workloads: Workloads | None
+    """Needs of a step on a rank; null: they were not estimated."""
+    not_foretold: str | None
+    """Reason why they were not."""
+    left_out: LeftOutFiles | None
+    """Files that would not be downloaded, by a rehearsal of the job; null: there was none."""
+
+    @classmethod
+    def of(cls, plan: LaunchPlan) -> ShownPlan:
+        """Show what a launch would do."""
+        targets = tuple(replace(one, url=one.url and "<secret>") for one in plan.spec.notify)
+        return cls.fill(
+            plan,
+            job=replace(plan.spec, notify=targets),
+            offers=[ShownOffer.of(offer, plan.spec) for offer in plan.offers],
+            refused=list(map(str, plan.refusals)),
+            deadline=plan.spec.limits.deadline,
+            workloads=plan.foretold.workloads,
+            not_foretold=plan.foretold.note or None,
+        )
+
+
+class ShownQuote(Document, Quote):
+    """The expected cost of finishing the job on one offer."""
+
+    printed_properties = ("usd",)
+
+    offer: ShownOffer
+
+
+class ExplainedMarket(Document, MarketReport):
+    """The market within the job's limits."""
+
+    quotes: tuple[ShownQuote, ...]
+    """Offers that are left, the cheapest to finish first."""
+    left: int
+
+    @classmethod
+    def of(cls, report: MarketReport, spec: JobSpec) -> ExplainedMarket:
+        """Show the market to a job."""
+        quotes = tuple(ShownQuote.fill(one, offer=ShownOffer.of(one.offer, spec)) for one in report.quotes)
+        return cls.fill(report, quotes=quotes, left=len(quotes))

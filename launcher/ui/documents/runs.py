@@ -1,0 +1,139 @@
+"""Documents of runs: how they stand, how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from launcher.commands.queries import Explanation, RunDetail, RunEnding, RunRow, UsdSource
+from launcher.core import BoxStatus, Event, LeftOutFiles, Run, StepEnd, UserRequest
+from launcher.core import Verdict as RunVerdict
+from launcher.decisions.advice import advice_for
+from launcher.decisions.lease_left import LeaseLeft
+from launcher.ui.documents.document import Document
+from trainer.contract.outcome import Outcome
+
+
+class ShownRun(Document, Run):
+    """A run: its row of the ledger."""
+
+    printed_properties = ("verdict",)
+
+    request: UserRequest
+    """Request of its user that its driver has yet to carry out."""
+    usd: float
+    """Cost so far, or in all."""
+    usd_source: UsdSource
+    driver: str | None
+    """Who drives it now."""
+    download_left_s: float | None
+    """Seconds left to download its outputs: its training has ended, and no launcher drives it; else null."""
+    lease: LeaseLeft | None
+    """Time and cost left to its machines by their leases: the provider refused the last launcher's key."""
+    nodes: Sequence[Run]
+    """All machines of a run that has several, by node; a node that left may have had several."""
+
+    @classmethod
+    def of(cls, row: RunRow) -> ShownRun:
+        """Show the run."""
+        nodes = row.machines if row.nodes else ()
+        driver = None if row.driver is None else row.driver.who
+        return cls.fill(row.run, row, driver=driver, nodes=nodes)
+
+
+class Runs(Document):
+    """Runs: open ones first, then the newest; with --all, every one."""
+
+    runs: Sequence[ShownRun]
+    more: int
+    """Number of ended runs that are left out."""
+
+
+class RunInDetail(Document):
+    """One run from near."""
+
+    run: ShownRun
+    events: Sequence[Event]
+    """Its diary, oldest first."""
+    box: BoxStatus | None
+    """Null when its box was not seen; `note` says why."""
+    note: str
+    boxes: Sequence[BoxStatus | None]
+    """Status of each machine of a run that has several, in the order of `run.nodes`."""
+
+    @classmethod
+    def of(cls, detail: RunDetail) -> RunInDetail:
+        """Show one run from near."""
+        boxes = [one.box_status for one in ((detail, *detail.nodes) if detail.nodes else ())]
+        return cls.fill(detail, run=ShownRun.of(detail.row), box=detail.box_status, boxes=boxes)
+
+
+class Attempt(Document):
+    """One run of a chain."""
+
+    id: str
+    verdict: RunVerdict | None
+    usd: float
+
+
+class Ending(Document):
+    """The end of a run, or its state while it continues."""
+
+    run: ShownRun
+    exit_code: int
+    lease_ends_at: float | None
+    """Time at which its box ends itself at the latest; null when it has no machine."""
+    scores: Mapping[str, float]
+    attempts: Sequence[Attempt]
+    """The run and the attempts before it."""
+    usd_all_attempts: float
+    next: str | None
+    """Advice: what to try next."""
+
+    @classmethod
+    def of(cls, ending: RunEnding) -> Ending:
+        """Show how a run ended."""
+        run = ending.row.run
+        return cls.fill(
+            ending,
+            run=ShownRun.of(ending.row),
+            exit_code=run.exit_code(),
+            attempts=[Attempt.fill(row.run, row) for row in ending.attempts],
+            usd_all_attempts=sum(row.usd for row in ending.attempts),
+            next=advice_for(run, checkpoint=ending.checkpoint, not_shipped=ending.not_shipped),
+        )
+
+
+class ResultFile(Document):
+    """`result.json` in a run's folder."""
+
+    run: ShownRun
+    exit_code: int | None
+    """Null while it is open."""
+    scores: Mapping[str, float]
+    checkpoint: str | None
+    """The newest that was downloaded, by its name."""
+    best_checkpoint: str | None
+    next: str | None
+    """Advice: what to try next."""
+
+
+class Explained(Document):
+    """The evidence on a run's end."""
+
+    run: ShownRun
+    outcome: Outcome | None
+    """The evidence that its box wrote; null: it wrote none, or it was not downloaded."""
+    stacks: Sequence[str]
+    """Files on this computer with the stacks of a hang."""
+    steps: Sequence[StepEnd]
+    """Steps of its box, as far as they were downloaded."""
+    left_out: LeftOutFiles
+    """Files of its program that are not on this computer."""
+    next: str | None
+    """Advice: what to try next."""
+
+    @classmethod
+    def of(cls, found: Explanation) -> Explained:
+        """Show the evidence."""
+        advice = advice_for(found.row.run, checkpoint=found.checkpoint, not_shipped=found.not_shipped)
+        return cls.fill(found, run=ShownRun.of(found.row), next=advice)

@@ -1,0 +1,164 @@
+"""JSON Schemas (draft-07) of what `--json` prints, made by pydantic of the dataclasses that are printed."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
+
+from launcher.cli.bugreport import BugReport
+from launcher.cli.export import Exported
+from launcher.cli.profile import Profiled
+from launcher.cli.pull import Pulled
+from launcher.cli.report import WrittenReport
+from launcher.commands.accounting import CostReport
+from launcher.core.hidden import HIDDEN
+from launcher.ui.documents.batches import BatchInDetail, BatchList, PlannedBatch, Results
+from launcher.ui.documents.costs import Costs, Reconciled
+from launcher.ui.documents.document import SCHEMA_VERSION
+from launcher.ui.documents.machines import Hosts, Orphans
+from launcher.ui.documents.market import ExplainedMarket, ShownPlan
+from launcher.ui.documents.runs import Ending, Explained, ResultFile, RunInDetail, Runs
+from launcher.ui.render.batch_why import ExplainedBatch
+from launcher.ui.render.conformance import Conformance
+from launcher.ui.render.differences import Differences
+from launcher.ui.render.doctor import Findings
+from launcher.ui.render.images import Images, VerifiedImage
+from launcher.ui.render.loglines import LogLine
+from launcher.ui.render.rehearsal import Rehearsed
+from launcher.ui.render.settings import ShownSettings
+
+Schema = dict[str, Any]
+
+DRAFT = "http://json-schema.org/draft-07/schema#"
+RESULT = "result"
+"""The file of that name in a run's folder; all others are commands."""
+DOCUMENTS: Mapping[str, tuple[type, ...]] = {
+    "attach": (Ending,),
+    "batch-results": (Results,),
+    "batch-resume": (Results,),
+    "batch-retry": (Results,),
+    "batch-status": (BatchList, BatchInDetail),
+    "batch-submit": (Results, PlannedBatch),
+    "batch-watch": (Results,),
+    "bugreport": (BugReport,),
+    "config": (ShownSettings,),
+    "cost": (Costs, CostReport),
+    "cost-reconcile": (Reconciled,),
+    "diff": (Differences,),
+    "doctor": (Findings, Conformance),
+    "export": (Exported,),
+    "hold": (Ending,),
+    "hosts": (Hosts,),
+    "image-ls": (Images,),
+    "image-verify": (VerifiedImage,),
+    "launch": (Ending, ShownPlan),
+    "logs": (LogLine,),
+    "plan": (ShownPlan, ExplainedMarket),
+    "profile": (Profiled,),
+    "pull": (Pulled,),
+    "reap": (Orphans,),
+    "rehearse": (Rehearsed,),
+    "report": (WrittenReport,),
+    RESULT: (ResultFile,),
+    "resume": (Ending,),
+    "status": (Runs, RunInDetail),
+    "stop": (Ending,),
+    "sweep": (Results, PlannedBatch),
+    "wait": (Ending,),
+    "why": (Explained, ExplainedBatch),
+}
+"""What each command prints with --json. Each may print one of several."""
+WITHOUT_VERSION = ("logs",)
+"""These do not state the version of their form: each line is one document."""
+
+REFERENCES = "#/definitions/{model}"
+_CONFIG = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+
+def document_schema(name: str) -> Schema:
+    """Return the schema of what a command prints."""
+    kinds = DOCUMENTS[name]
+    found = _schema_of(reduce(or_, kinds))
+    if name not in WITHOUT_VERSION:
+        version = {"description": "Version of the form of this document", "const": SCHEMA_VERSION}
+        for top in (found["$defs"][kind.__name__] for kind in kinds):
+            top["properties"] = {"schema_version": version, **top["properties"]}
+            top["required"] = ["schema_version", *top["required"]]
+    return whole(
+        "result.json of a run" if name == RESULT else f"vastrun {name.replace('-', ' ')} --json", found
+    )
+
+
+def whole(title: str, found: Schema) -> Schema:
+    """Return a schema from that of a list of it, with the classes that it refers to."""
+    top, definitions = found["items"], found["$defs"]
+    for each in definitions.values():
+        each.pop("title", None)
+    if "$ref" in top:
+        top = definitions.pop(top["$ref"].rpartition("/")[2])
+    return {"$schema": DRAFT, "title": title, **top, "definitions": definitions}
+
+
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Adapt a list of `kind`: pydantic takes no configuration for a dataclass itself."""
+    return TypeAdapter(list[kind], config=_CONFIG)
+
+
+def _schema_of(kind: Any) -> Schema:
+    return _adapter(kind).json_schema(
+        mode="serialization", schema_generator=_PrintedKeys, ref_template=REFERENCES
+    )
+
+
+class Draft7(GenerateJsonSchema):
+    """Writes closed objects, tuples as draft-07 does, and no titles that repeat a name."""
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> Schema:
+        """Close the object, and describe it, which early versions of pydantic leave out."""
+        about = {"additionalProperties": False, "description": inspect.getdoc(schema["cls"])}
+        return {**super().dataclass_schema(schema), **about}
+
+    def tuple_schema(self, schema: core_schema.TupleSchema) -> Schema:
+        """Write the types of a tuple."""
+        found = super().tuple_schema(schema)
+        return {"items" if key == "prefixItems" else key: value for key, value in found.items()}
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Leave titles out."""
+        return False
+
+
+class _PrintedKeys(Draft7):
+    """Writes what `keys_of` prints: every key is there, and no other."""
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> Schema:
+        """Add printed properties, take out what is hidden, and describe inherited fields."""
+        found, kind = super().dataclass_schema(schema), schema["cls"]
+        for name in getattr(kind, "printed_properties", ()):
+            found["properties"][name] = self._property(inspect.getattr_static(kind, name))
+        for field in fields(kind):
+            if field.metadata == HIDDEN:
+                del found["properties"][field.name]
+        for base in filter(is_dataclass, kind.__mro__[1:]):
+            for name, above in _schema_of(base)["$defs"][base.__name__]["properties"].items():
+                if name in found["properties"] and "description" in above:
+                    found["properties"][name].setdefault("description", above["description"])
+        return {**found, "required": list(found["properties"])}
+
+    def _property(self, found: Any) -> Schema:
+        hint = typing.get_type_hints(found.fget)["return"]
+        schema = self.generate_inner(_adapter(hint).core_schema)["items"]
+        return {**schema, "description": inspect.getdoc(found)} if inspect.getdoc(found) else schema
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> Schema:
+        """Leave defaults out: they are printed, too."""
+        return self.generate_inner(schema["schema"])
