@@ -37,7 +37,6 @@ class ConformanceRequest:
     file: Path | None
     watch_s: float
     download_url: str | None
-    restarts: bool
     yes: bool
     as_json: bool
 
@@ -49,9 +48,7 @@ def rent(wiring: Wiring, request: ConformanceRequest) -> int:
     interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
     examination = ConformanceRun(
         wiring.provider(_PROVIDER),
-        ProbeLevel(
-            download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s, restarts=request.restarts
-        ),
+        ProbeLevel(download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s),
         lambda: interrupts.current() is not UserRequest.NONE,
     )
     wiring = replace(wiring, provider=lambda _: examination.provider)

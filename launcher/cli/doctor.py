@@ -34,7 +34,6 @@ from launcher.wiring import Wiring
     help="--rent: watch an ended machine so long [60].",
 )
 @click.option("--down-url", metavar="URL", help="--rent: what the machine downloads [a file of PyPI's].")
-@click.option("--restarts", is_flag=True, help="--rent: reboot, stop and start it when its job has ended.")
 @click.option(
     "--settle",
     "settle_file",
@@ -55,7 +54,6 @@ def command(
     file: Path | None,
     watch_s: float,
     down_url: str | None,
-    restarts: bool,
     settle_file: Path | None,
     yes: bool,
     as_json: bool,
@@ -91,7 +89,6 @@ def command(
             file=file,
             watch_s=watch_s,
             download_url=down_url,
-            restarts=restarts,
             yes=yes,
             as_json=as_json,
         )

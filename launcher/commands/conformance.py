@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from launcher.config import load_job
 from launcher.core import Run
-from launcher.core.bills import cost_usd, counted_of, gpu_seconds
+from launcher.core.bills import cost_usd, counted_of
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec
 from launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
@@ -105,7 +105,7 @@ class ConformanceRun:
                 ended_at=run.ended_at or now,
                 verdict="" if run.verdict is None else run.verdict.value,
                 exit_code=run.exit_code(),
-                counted=_counted(run, now, self._recorder.stopped_s),
+                counted=_counted(run, now),
                 run_usd=cost_usd(run, now),
                 seen=seen,
                 trials={one: name for one, name in self._recorder.rented.items() if name != "run"},
@@ -132,9 +132,8 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     trials_usd = sum(one.usd for one in everything if one.instance_id in record.trials)
     recorder.measured |= _charged(recorder, record.counted)
     billed_usd = sum(charge.usd for charge in charges)
-    expected_usd = record.counted_usd - record.counted.stopped_usd
-    if expected_usd > 0:
-        recorder.measured["charge.total"] = billed_usd / expected_usd
+    if record.counted_usd > 0:
+        recorder.measured["charge.total"] = billed_usd / record.counted_usd
     bill = {name: value for name, value in seen_in(recorder).items() if ASSUMPTIONS[name].when is When.SETTLE}
     seen = {**record.seen, **bill}
     return replace(record, billed_usd=billed_usd, trials_billed_usd=trials_usd, seen=seen)
@@ -153,17 +152,10 @@ def vast_of(provider: Provider) -> VastProvider:
     return provider
 
 
-def _counted(run: Run, now: float, stopped_s: float) -> Counted:
-    """Of its own machine alone. The ledger does not know that it was stopped on purpose, as it ended."""
-    run = replace(run, rentals=())
-    cost, counted_s = counted_of(run, now), gpu_seconds(run, now)
-    share = min(1.0, stopped_s / counted_s) if counted_s > 0 else 0.0
-    return Counted(
-        gpu_usd=cost.gpu_usd,
-        storage_usd=cost.storage_usd,
-        traffic_usd=cost.traffic_usd,
-        stopped_usd=share * cost.gpu_usd,
-    )
+def _counted(run: Run, now: float) -> Counted:
+    """Of its own machine alone."""
+    cost = counted_of(replace(run, rentals=()), now)
+    return Counted(gpu_usd=cost.gpu_usd, storage_usd=cost.storage_usd, traffic_usd=cost.traffic_usd)
 
 
 def _charged(recorder: ApiRecorder, counted: Counted) -> dict[str, Value]:
@@ -174,10 +166,8 @@ def _charged(recorder: ApiRecorder, counted: Counted) -> dict[str, Value]:
         for item in items if isinstance(items, list) else ():
             if isinstance(item, dict) and str(item.get("type")) in usd:
                 usd[item["type"]] += number_of(item.get("amount")) or 0.0
-    ran_usd = counted.gpu_usd - counted.stopped_usd
     pairs = (
-        ("charge.gpu", usd["gpu"], ran_usd),
+        ("charge.gpu", usd["gpu"], counted.gpu_usd),
         ("charge.disk", usd["disk"], counted.storage_usd),
-        ("charge.stopped", usd["gpu"] - ran_usd, counted.stopped_usd),
     )
     return {name: charged / expected for name, charged, expected in pairs if expected > 0}

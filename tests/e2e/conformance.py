@@ -48,18 +48,12 @@ class Deviation:
     """How fast time passes."""
     watch_s: float = 3.0
     """How long a machine is looked for."""
-    restarts: bool = False
-    """It is stopped and started again."""
     trials: bool = False
     """An image by its digest, and a bid, are ordered before."""
 
 
 def _of(usual: Mapping[str, str], **words: str) -> Deviation:
     return Deviation(value={**usual, **words})
-
-
-def _restarted(value: Value, factor: float = 8.0) -> Deviation:
-    return Deviation(value=value, factor=factor, restarts=True)
 
 
 DEVIATIONS: Mapping[str, Deviation] = {
@@ -118,15 +112,6 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "box.cuda": Deviation(value=-1.0),
     "download.billed": Deviation(value=0.6),
     "download.seconds": Deviation(value=45.0, watch_s=60),
-    "reboot.answer": _restarted("202 success"),
-    "reboot.seconds": _restarted(130.0, factor=16.0),
-    "reboot.onstart": _restarted("does not run"),
-    "stop.answer": _restarted("202 success"),
-    "stop.seconds": _restarted(80.0, factor=16.0),
-    "stop.state": _restarted("offline"),
-    "start.answer": _restarted("202 success"),
-    "start.seconds": _restarted(130.0, factor=16.0),
-    "charge.stopped": _restarted(1.0),
     "destroy.answer": Deviation(value="202 success"),
     "destroy.again": Deviation(value="400 invalid_args"),
     "gone.by_id": Deviation(value=45.0),
@@ -151,7 +136,6 @@ class Examined(FastLauncher):
         *,
         factor: float = 8.0,
         watch_s: float = 3.0,
-        restarts: bool = False,
         trials: bool = False,
     ) -> None:
         super().__init__(folder, factor=factor, market=honest_machines(5), seen=seen)
@@ -161,8 +145,6 @@ class Examined(FastLauncher):
             download_gb=0.002,
             watch_s=watch_s,
             trials=trials,
-            restarts=restarts,
-            restarts_s=1000.0,
         )
         self._provider = VastProvider(account, folder / "state", clock=self._clock)
         self._examination = ConformanceRun(self._provider, self._thorough, lambda: False)

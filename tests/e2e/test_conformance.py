@@ -31,7 +31,7 @@ def test_every_assumption_has_a_deviation() -> None:
 
 @pytest.mark.slow
 def test_all_agrees_with_the_emulator_as_it_is(tmp_path: Path) -> None:
-    with Examined(tmp_path, restarts=True, trials=True) as examined:
+    with Examined(tmp_path, trials=True) as examined:
         report = examined.examine()
         assert [
             (one.name, one.seen_text) for one in report.comparisons if one.state is not State.AGREES
@@ -49,7 +49,6 @@ def test_a_deviation_is_named_and_nothing_stays_rented(name: str, tmp_path: Path
         {name: deviation.value},
         factor=deviation.factor,
         watch_s=deviation.watch_s,
-        restarts=deviation.restarts,
         trials=deviation.trials,
     ) as examined:
         report = examined.examine()

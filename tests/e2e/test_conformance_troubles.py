@@ -74,20 +74,6 @@ def test_whatever_happens_at_whatever_moment_nothing_stays_rented(
     assert vast.billing.total_usd() <= USD
 
 
-@pytest.mark.slow
-def test_a_machine_that_a_killed_launcher_left_stopped_is_ended_by_the_next_one(
-    rented: Terminal, vast: VastEmulator
-) -> None:
-    launch = rented.start(*RENT, "--restarts", "--down-url", f"{vast.url}/download/2000000")
-    eventually(lambda: [one for one in vast.instances if one.cur == "stopped"], what="a stop")
-    launch.kill()
-    assert len(vast.instances) == 1
-
-    rented.type("resume", "last")
-    assert len(vast.instances) == 0
-    assert vast.billing.total_usd() <= USD
-
-
 def _orders_are_over(launch: Launch, vast: VastEmulator) -> bool:
     """Nobody will rent any more: the launcher has ended, or its key opens nothing."""
     return launch.process.poll() is not None or vast.account_key not in vast.account.keys
@@ -101,21 +87,16 @@ def test_the_command_reports_settles_and_hands_its_file_to_an_emulator(
     done = rented.type(*RENT, "--file", str(file), "--down-url", f"{vast.url}/download/2000000", "--json")
     report = done.json()
     assert (done.exit_code, report["exit_code"]) == (0, 0), done.out + done.err
-    asked = [row for row in report["rows"] if not _needs_restarts(row)]
-    assert {row["name"] for row in asked if row["state"] != "agrees"} == {
-        row["name"] for row in asked if row["when"] == "settle"
+    rows = report["rows"]
+    assert {row["name"] for row in rows if row["state"] != "agrees"} == {
+        row["name"] for row in rows if row["when"] == "settle"
     }
     assert not any(secret in file.read_text() for secret in secrets_of(vast))
 
     settled = eventually(lambda: _settled(rented, file), what="the settled bill")
-    assert all(row["state"] == "agrees" for row in settled["rows"] if not _needs_restarts(row))
+    assert all(row["state"] == "agrees" for row in settled["rows"])
     assert settled["counted"]["usd"] == pytest.approx(settled["billed_usd"], rel=0.03)
     _assert_behaves_like(file, "key.bad", "403 auth_error")
-
-
-def _needs_restarts(row: Mapping[str, str]) -> bool:
-    """Whether only `--restarts` looks at it."""
-    return row["name"].startswith(("reboot.", "stop.", "start.")) or row["name"] == "charge.stopped"
 
 
 def secrets_of(vast: VastEmulator) -> list[str]:

@@ -90,13 +90,7 @@ def _ended(world: World, call: Call, done: Reply) -> Reply:
 def _changed(world: World, call: Call, done: Reply) -> Reply:
     if done.status != 200 or done.content.get("success") is not True:
         return done
-    rows = {"stopped": "stop.answer", "running": "start.answer"}
-    row = "label.rename" if "label" in call.body else rows.get(str(call.body.get("state")), "")
-    return worded(done, world.behaviour.word(row)) if row else done
-
-
-def _rebooted(world: World, _: Call, done: Reply) -> Reply:
-    return worded(done, world.behaviour.word("reboot.answer")) if done.status == 200 else done
+    return worded(done, world.behaviour.word("label.rename")) if "label" in call.body else done
 
 
 def _charged(world: World, _: Call, done: Reply) -> Reply:
@@ -148,6 +142,5 @@ _BENDS: Mapping[str, Bend] = {
     "list_instances": _listed,
     "destroy": _ended,
     "set_state": _changed,
-    "reboot": _rebooted,
     "charges": _charged,
 }

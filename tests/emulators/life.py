@@ -84,7 +84,7 @@ class Life:
         """Whether it starts; if not, the start is queued."""
         refused = self._faults.take("start_refused", instance.place)
         if not refused and self.can_run(instance):
-            self.restart(instance, slower_s=self._behaviour.number("start.seconds"))
+            self.restart(instance)
             return True
         instance.intended = "running"
         if self._honours_queue:
@@ -98,12 +98,12 @@ class Life:
         if not instance.runs:
             self.restart(instance)
 
-    def restart(self, instance: Instance, *, slower_s: float = 0.0) -> None:
+    def restart(self, instance: Instance) -> None:
         """It reads `exited` for a while, then loads."""
         lag = self._faults.take("exited_lag", instance.place)
         instance.losing = False
         instance.actual, instance.status_msg = "exited", None
-        self.boot(instance, delay_s=slower_s + ((lag.seconds or _LONG_S) if lag else self._pace.restart_s))
+        self.boot(instance, delay_s=(lag.seconds or _LONG_S) if lag else self._pace.restart_s)
 
     def reboot(self, instance: Instance, *, wipe: bool) -> None:
         """The container starts again on the same GPUs; `wipe` makes its disk new."""
@@ -111,17 +111,14 @@ class Life:
         instance.running_since = None
         if wipe:
             instance.box.wipe()
-        if self._behaviour.word("reboot.onstart") != "runs again":
-            instance.rental = replace(instance.rental, onstart="")
-        self.restart(instance, slower_s=self._behaviour.number("reboot.seconds"))
+        self.restart(instance)
 
     def stop(self, instance: Instance) -> None:
         """It gives its GPUs away soon and keeps its disk."""
         instance.generation += 1
         instance.losing = False
         instance.intended = instance.next = "stopped"
-        stop_s = self._pace.stop_s + self._behaviour.number("stop.seconds")
-        self._events.after(instance, stop_s, self._halt_as_told)
+        self._events.after(instance, self._pace.stop_s, self.halt)
 
     def halt(self, instance: Instance) -> None:
         """The container is down, only the disk is billed."""
@@ -131,11 +128,6 @@ class Life:
         instance.meter.gpu_on = False
         instance.running_since = None
         instance.state("exited", "stopped", "stopped")
-
-    def _halt_as_told(self, instance: Instance) -> None:
-        self.halt(instance)
-        instance.actual = self._behaviour.word("stop.state")
-        instance.meter.gpu_on = self._behaviour.number("charge.stopped") > 0
 
     def lose_bid(self, instance: Instance) -> None:
         """Somebody pays more for its GPUs."""

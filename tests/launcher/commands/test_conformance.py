@@ -28,7 +28,7 @@ from tests.launcher.terminal import Terminal
 NOW = 1_800_000_000.0
 USUAL: Mapping[str, Value] = {name: row.assumed.usual for name, row in ASSUMPTIONS.items()}
 BY_RENT = {name: value for name, value in USUAL.items() if ASSUMPTIONS[name].when is When.RENT}
-NOT_RESTARTED = {name: value for name, value in BY_RENT.items() if not ASSUMPTIONS[name].follows}
+WITHOUT_TRIALS = {name: value for name, value in BY_RENT.items() if not ASSUMPTIONS[name].follows}
 DEVIATES = {"key.bad": "500 internal"}
 
 
@@ -52,10 +52,8 @@ def record(seen: Mapping[str, Value], *, exit_code: int = 0, billed_usd: float |
         pytest.param(record(USUAL, billed_usd=0.02), 0, id="all agrees"),
         pytest.param(record(BY_RENT), 0, id="the bill is not yet to be seen"),
         pytest.param(record(BY_RENT, billed_usd=0.02), 10, id="settled, and rows of the bill are missing"),
-        pytest.param(record(NOT_RESTARTED), 0, id="nobody asked for restarts"),
-        pytest.param(
-            record({**NOT_RESTARTED, "reboot.answer": "200 success"}), 10, id="a restart went amiss"
-        ),
+        pytest.param(record(WITHOUT_TRIALS), 0, id="the trials were refused"),
+        pytest.param(record({**WITHOUT_TRIALS, "digest.answer": "200 success"}), 10, id="a trial went amiss"),
         pytest.param(record({}), 10, id="nothing was seen"),
         pytest.param(record({}, exit_code=8), 8, id="no offer fitted"),
         pytest.param(record(BY_RENT, exit_code=7), 7, id="the machine was lost"),

@@ -16,7 +16,7 @@ from launcher.ports import Remote
 from launcher.providers.vast.conformance.assumption import Value
 
 _PROBE = Path(__file__).with_name("box_probe.py").read_text(encoding="utf-8")
-_MAX_CHARACTERS, _MAX_WORD, _MAX_KEYS, _MAX_BYTES, _MAX_LEASE_S = 16_000, 80, 16, 1 << 40, 1e9
+_MAX_CHARACTERS, _MAX_WORD, _MAX_KEYS, _MAX_BYTES = 16_000, 80, 16, 1 << 40
 _PROBE_S = 60.0
 _WORDS: Mapping[str, tuple[str, str]] = {
     "container_id": ("the machine's id", "other"),
@@ -73,13 +73,6 @@ def key_modes(reply: Mapping[str, Any]) -> str:
     """Return owner and modes of the files of its SSH keys; empty where the box does not say."""
     modes = reply.get("key_modes")
     return one_line(modes)[:_MAX_WORD] if isinstance(modes, str) else ""
-
-
-def lease_seconds(reply: Mapping[str, Any]) -> float | None:
-    """Return how old the box's lease is; None where none runs, or it does not say."""
-    age_s = reply.get("lease_s")
-    is_age = not isinstance(age_s, bool) and isinstance(age_s, int | float) and 0 <= age_s <= _MAX_LEASE_S
-    return float(age_s) if is_age and age_s is not None else None
 
 
 def hardware_values(box: BoxHardware, row: Instance, offer: Offer | None) -> dict[str, Value]:

@@ -27,8 +27,7 @@ def main(instance_id: str, server: str, url: str = "", most_bytes: str = "0", mo
     if url:
         print(json.dumps({"downloaded": _download(url, int(most_bytes), float(most_s))}))
         return
-    pid = _lease_pid()
-    lease = _environment(pid)
+    lease = _environment(_lease_pid())
     key = lease.get("CONTAINER_API_KEY", "")
     seen: dict[str, object] = {
         "onstart_sha256": _sha256(Path("~/onstart.sh").expanduser()),
@@ -38,7 +37,6 @@ def main(instance_id: str, server: str, url: str = "", most_bytes: str = "0", mo
         "session_key": "CONTAINER_API_KEY" in os.environ,
         "host_keys": _host_keys(),
         "key_modes": ", ".join(map(_mode, ("~", "~/.ssh", "~/.ssh/authorized_keys"))),
-        "lease_s": _age(pid) if lease.get("CONTAINER_ID") else None,
     }
     if key:
         seen["own_row"] = _status(f"{server}/api/v0/instances/{instance_id}/?owner=me", key)
@@ -59,15 +57,6 @@ def _environment(pid: str) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
-
-
-def _age(pid: str) -> float | None:
-    """Seconds since the process was started."""
-    try:
-        began = int(Path(f"/proc/{int(pid)}/stat").read_bytes().rpartition(b")")[2].split()[19])
-        return float(Path("/proc/uptime").read_text().split()[0]) - began / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _shell_of_onstart(instance_id: str) -> str:

@@ -28,7 +28,6 @@ from launcher.providers.vast.conformance.box import (
     key_modes,
 )
 from launcher.providers.vast.conformance.recorder import ApiRecorder
-from launcher.providers.vast.conformance.restarts import Restarts
 from launcher.providers.vast.conformance.trials import Trials
 from trainer.contract import layout
 
@@ -52,14 +51,6 @@ class ProbeLevel:
     """Seconds after the order at which the last look at the box begins."""
     trials: bool = True
     """An image is ordered by its digest, and a bid, before the run's own order."""
-    restarts: bool = False
-    """It is rebooted, stopped and started again when its job has ended."""
-    restarts_s: float = 420.0
-    """Seconds after the order at which the last restart begins."""
-    restart_s: float = 150.0
-    """Timeout of each, in seconds."""
-    stopped_s: float = 60.0
-    """Seconds for which it stays stopped."""
 
 
 class ObservedVast:
@@ -79,9 +70,8 @@ class ObservedVast:
         self._clock = vast.clock
         self._order: RentalOrder | None = None
         self._probed = ""
-        self._restarted = False
         self._trials = Trials(vast, recorder, stopping)
-        self.instances, self.machine = vast.instances, vast.machine
+        self.instances, self.machine, self.destroy = vast.instances, vast.machine, vast.destroy
         vast.api.record(recorder.record)
 
     @property
@@ -122,24 +112,6 @@ class ObservedVast:
             lambda: self._probe(instance, remote),
             lambda: self._recorder.measured.update({"log.host_keys": "others"}),
         )
-
-    def destroy(self, instance_id: str) -> None:
-        """End the machine; once, before that, look at what a restart does."""
-        if self._thorough.restarts and instance_id == self._probed and not self._restarted:
-            self._restarted = True
-            self._look(self._restart, instance_id)
-        self._vast.destroy(instance_id)
-
-    def _restart(self, instance_id: str) -> None:
-        if (machine := self._vast.machine(instance_id)) is not None:
-            thorough = self._thorough
-            Restarts(
-                vast=self._vast,
-                recorder=self._recorder,
-                wait_s=thorough.restart_s,
-                stopped_s=thorough.stopped_s,
-                may_go_on=lambda: self._in_time(thorough.restarts_s),
-            ).look(machine)
 
     def _probe(self, instance: Instance, remote: Remote) -> None:
         if self._probed == instance.id or not self._in_time(self._thorough.probes_s):

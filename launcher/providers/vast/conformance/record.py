@@ -26,8 +26,6 @@ class Counted:
     gpu_usd: float = 0.0
     storage_usd: float = 0.0
     traffic_usd: float = 0.0
-    stopped_usd: float = 0.0
-    """Of `gpu_usd`, for the time in which it was stopped on purpose, which should not be charged."""
 
 
 @dataclass(frozen=True, kw_only=True)

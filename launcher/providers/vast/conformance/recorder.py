@@ -81,8 +81,6 @@ class ApiRecorder:
     """Results of the trials before the run's order, by assumption."""
     key_modes: dict[str, str] = field(default_factory=dict)
     """Owner and modes of the box's SSH key files, before and after the key was attached again."""
-    stopped_s: float = 0.0
-    """For how long it did not run, because it was stopped on purpose."""
     rented_at: float | None = None
     """Epoch seconds at which Vast had agreed to the last rental."""
 
@@ -93,7 +91,7 @@ class ApiRecorder:
 
     def begin(self, instance_id: str, at: float | None) -> None:
         """Another machine was rented: what was measured of the one before it does not count."""
-        self.instance_id, self.rented_at, self.stopped_s = instance_id, at, 0.0
+        self.instance_id, self.rented_at = instance_id, at
         self.measured.clear()
         self.rented[instance_id] = "run"
 

@@ -19,7 +19,6 @@ from launcher.providers.vast.conformance.box import (
     downloaded_bytes,
     hardware_values,
     key_modes,
-    lease_seconds,
 )
 
 SHA256 = "ab" * 32
@@ -78,12 +77,6 @@ def test_what_an_image_prints_before_does_no_harm() -> None:
 @pytest.mark.parametrize("size", [*LIES, 1 << 60])
 def test_a_download_of_a_size_that_is_none_is_none(size: Any) -> None:
     assert downloaded_bytes({"downloaded": size}) in (0, 7)
-
-
-def test_an_age_of_a_lease_is_a_number_of_seconds_or_nothing() -> None:
-    assert lease_seconds({"lease_s": 12}) == 12.0
-    assert all(lease_seconds({"lease_s": lie}) is None for lie in LIES if lie != 7)
-    assert lease_seconds({}) is None
 
 
 @pytest.mark.parametrize("modes", [*LIES, "x" * 10**4, "~ 0 700\x1b[2J"])
