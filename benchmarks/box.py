@@ -35,7 +35,6 @@ def prepare(folder: Path, config: TrainConfig, *, ranks: int = RANKS, gpus: int 
         "env": {},
         "success": None,
         "outputs": [],
-        "nccl_debug": "WARN",
     }
     (folder / layout.JOB).write_text(json.dumps(job))
     for task in config.data:

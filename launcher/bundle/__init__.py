@@ -216,7 +216,6 @@ def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]
         "success": None if spec.success is None else asdict(spec.success),
         "outputs": spec.outputs,
         "outputs_gb": spec.outputs_gb,
-        "nccl_debug": spec.nccl_debug,
         "checkpoints": _own_checkpoints(spec.checkpoints),
         "push": spec.checkpoints.push,
         "start_from": spec.checkpoints.start_from,

@@ -13,7 +13,6 @@ from launcher.cli.options import (
     confirm,
     job_argument,
     json_option,
-    name_option,
     provider_option,
     set_option,
     yes_option,
@@ -33,7 +32,6 @@ from launcher.wiring import Wiring
 @click.command("hold")
 @job_argument
 @set_option
-@name_option
 @provider_option
 @click.option("--slots", type=click.IntRange(1, 64), default=1, show_default=True, help="Such runs at once.")
 @click.option(
@@ -54,7 +52,6 @@ def command(
     ctx: click.Context,
     job_file: Path,
     sets: tuple[str, ...],
-    name: str | None,
     provider: str,
     slots: int,
     idle: float,
@@ -70,7 +67,7 @@ def command(
     wiring: Wiring = ctx.obj
     began = wiring.now()
     say(f"reading {job_file}", err=True)
-    job = read_job_file(job_file, sets, name)
+    job = read_job_file(job_file, sets)
     must_ship(wiring, job, job_file)
     job = without_auto(wiring, job, wiring.provider(provider))
     request = HoldRequest(

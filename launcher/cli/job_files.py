@@ -25,18 +25,18 @@ def example_or(path: Path) -> Path:
     return jobs.example_or(path, lambda text: say(text, err=True))
 
 
-def read_job_file(path: Path, sets: tuple[str, ...], name: str | None, by: str | None = None) -> JobSpec:
+def read_job_file(path: Path, sets: tuple[str, ...], by: str | None = None) -> JobSpec:
     """Read the job in a file, or in the example of that name. `by`: its deadline instead, as typed.
 
     Raises JobFileError, and UsageError when the file cannot be read.
     """
     typed, path = path, example_or(path)
     reads(path)
-    spec = _changed(jobs.text_in(path), str(path), path.resolve().parent, sets, name, by)
+    spec = _changed(jobs.text_in(path), str(path), path.resolve().parent, sets, by)
     return replace(spec, job_file=str(typed))
 
 
-def job_of(run: Run, sets: tuple[str, ...], name: str | None, by: str | None) -> JobSpec:
+def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
     """Return the job of a run, as it was before any attempt at it, with what is typed changed.
 
     Raises JobFileError.
@@ -44,14 +44,12 @@ def job_of(run: Run, sets: tuple[str, ...], name: str | None, by: str | None) ->
     wiring: Wiring = click.get_current_context().obj
     first = read_job(chain_of(wiring.ledger(), run)[0].spec_json)
     source = jobs.source_of(first)
-    spec = _changed(source.text, f"the job of {run.id}", source.folder, sets, name, by)
+    spec = _changed(source.text, f"the job of {run.id}", source.folder, sets, by)
     return replace(spec, job_file=first.job_file)
 
 
-def _changed(
-    text: str, source: str, folder: Path, sets: tuple[str, ...], name: str | None, by: str | None
-) -> JobSpec:
-    overrides = [*sets, *([f"name={name}"] if name else []), *([f"limits.deadline='{by}'"] if by else [])]
+def _changed(text: str, source: str, folder: Path, sets: tuple[str, ...], by: str | None) -> JobSpec:
+    overrides = [*sets, *([f"limits.deadline='{by}'"] if by else [])]
     wiring: Wiring = click.get_current_context().obj
     return load_job(text, source, overrides, str(folder), wiring.local_now())
 

@@ -16,7 +16,6 @@ from launcher.cli.options import (
     confirm,
     json_option,
     maybe_job_argument,
-    name_option,
     plain_option,
     provider_option,
     set_option,
@@ -39,7 +38,6 @@ from launcher.wiring import Wiring
 @maybe_job_argument
 @set_option
 @by_option
-@name_option
 @tag_option
 @provider_option
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [runs/RUN].")
@@ -63,7 +61,6 @@ def command(
     job_file: Path | None,
     sets: tuple[str, ...],
     by: str | None,
-    name: str | None,
     tags: tuple[str, ...],
     provider: str,
     out: Path | None,
@@ -86,7 +83,7 @@ def command(
         sets = (*sets, f"checkpoints.start_from={from_url}")
     ledger = wiring.ledger()  # knows which hosts to avoid; found unwritable now, not after one was chosen
     parent = find_run(ledger, from_name) if from_name else None
-    spec = with_tags(_job(job_file, parent, sets, name, by), tags)
+    spec = with_tags(_job(job_file, parent, sets, by), tags)
     must_ship(wiring, spec, job_file)
     market = wiring.provider(provider)
     spec = without_auto(wiring, spec, market, parent)
@@ -103,17 +100,15 @@ def command(
     ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=request))
 
 
-def _job(
-    job_file: Path | None, parent: Run | None, sets: tuple[str, ...], name: str | None, by: str | None
-) -> JobSpec:
+def _job(job_file: Path | None, parent: Run | None, sets: tuple[str, ...], by: str | None) -> JobSpec:
     """The job that is named, else that of the run that is continued."""
     if job_file is not None:
         say(f"reading {job_file}", err=True)
-        return read_job_file(job_file, sets, name, by)
+        return read_job_file(job_file, sets, by)
     if parent is None:
         raise click.MissingParameter(param_type="argument", param_hint="'JOB.yaml'")
     say(f"the job of {parent.id} again: {parent.job}", err=True)
-    return job_of(parent, sets, name, by)
+    return job_of(parent, sets, by)
 
 
 def _must_be_agreed(plan: LaunchPlan, *, free: bool, yes: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
@@ -13,7 +12,7 @@ import click
 from launcher.api.logs import growing, written
 from launcher.cli.options import run_argument, the_run
 from launcher.cli.output import say
-from launcher.cli.values import pattern, seconds
+from launcher.cli.values import seconds
 from launcher.commands.logfeed import feed_of
 from launcher.config import read_job
 from launcher.core import Phase, Run
@@ -49,7 +48,6 @@ from launcher.wiring import Wiring
     is_flag=True,
     help="Show the first error, of a step that failed its own; else that step's last lines.",
 )
-@click.option("--grep", "regex", type=pattern, metavar="RE", help="Show only lines that match.")
 @click.option("--timestamps", is_flag=True, help="Show when each line was written.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @click.pass_obj
@@ -62,7 +60,6 @@ def command(
     tail: int | None,
     since: str | None,
     errors: bool,
-    regex: re.Pattern[str] | None,
     timestamps: bool,
     as_json: bool,
 ) -> None:
@@ -75,9 +72,7 @@ def command(
             f"--rank {rank}: {run.id} has {has}", hint=f"vastrun logs {run.id} --rank {ranks - 1}"
         )
     feed = feed_of(run, wiring.ledger(), wiring.provider(run.provider), node)
-    choice = LogFilter(
-        rank=rank, since=None if since is None else _moment(since, wiring.now()), pattern=regex
-    )
+    choice = LogFilter(rank=rank, since=None if since is None else _moment(since, wiring.now()))
     form = (lambda line: json.dumps(keys_of(line))) if as_json else _as_text(timestamps)
     lines = chosen(written(feed), choice, tail=tail)
     if errors:

@@ -68,7 +68,6 @@ set_option = click.option(
 by_option = click.option(
     "--by", metavar="TIME", help="Finish by then: 18:00, or '2030-11-25 08:00'; as limits.deadline."
 )
-name_option = click.option("--name", help="Another name for the job.")
 tag_option = click.option(
     "--tag", "tags", metavar="TAG", multiple=True, callback=_tags, help="One more tag: see cost --by tag."
 )

@@ -12,7 +12,6 @@ from launcher.cli.options import (
     by_option,
     job_argument,
     json_option,
-    name_option,
     provider_anyway_option,
     set_option,
 )
@@ -34,7 +33,6 @@ from launcher.wiring import Wiring
 @job_argument
 @set_option
 @by_option
-@name_option
 @provider_anyway_option
 @click.option("--explain", is_flag=True, help="Show what each limit removes, and the ranking with its terms.")
 @json_option
@@ -44,7 +42,6 @@ def command(
     job_file: Path,
     sets: tuple[str, ...],
     by: str | None,
-    name: str | None,
     provider: str,
     explain: bool,
     as_json: bool,
@@ -55,7 +52,7 @@ def command(
     seconds the first time, and torch. Offers that have no room for it are left out.
     """
     wiring: Wiring = ctx.obj
-    spec = read_job_file(job_file, sets, name, by)
+    spec = read_job_file(job_file, sets, by)
     must_ship(wiring, spec, job_file)
     market, ledger, now = wiring.provider(provider), wiring.ledger(), wiring.now()
     spec = without_auto(wiring, spec, market)

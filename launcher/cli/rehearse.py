@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from launcher.cli.job_files import read_job_file, without_auto
-from launcher.cli.options import job_argument, json_option, name_option, set_option
+from launcher.cli.options import job_argument, json_option, set_option
 from launcher.cli.output import say, show
 from launcher.commands.rehearsing import CONFIG, FIT, REPORT, TRAIN, Rehearsal, chosen, rehearsal_folder
 from launcher.config import dump_job
@@ -31,7 +31,6 @@ _ON_THE_CPU = "--set 'resources={gpus: 0}' --set ranks=1"
 @job_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
 @set_option
-@name_option
 @click.option(
     "--box", metavar="DIR", type=click.Path(path_type=Path), help="Where; it stays [the cache folder]."
 )
@@ -43,7 +42,6 @@ def command(
     job_file: Path,
     steps: tuple[str, ...],
     sets: tuple[str, ...],
-    name: str | None,
     box: Path | None,
     gpus: tuple[str, ...],
     as_json: bool,
@@ -72,7 +70,7 @@ def command(
     wiring: Wiring = ctx.obj
     began = wiring.now()
     wanted = chosen(steps)
-    spec = read_job_file(job_file, sets, name)
+    spec = read_job_file(job_file, sets)
     here = [step for step in wanted if step not in (CONFIG, FIT, REPORT)]
     if spec.nodes > 1 and here:
         raise UsageError(f"the job asks for {spec.nodes} machines, this is one", hint="--set nodes=1")

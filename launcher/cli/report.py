@@ -12,7 +12,7 @@ from launcher.cli.options import json_option
 from launcher.cli.output import say, show
 from launcher.commands.reporting import report_of
 from launcher.core import Run
-from launcher.core.errors import NoSuchRunError, UsageError
+from launcher.core.errors import NoSuchRunError
 from launcher.ledger.run_ids import did_you_mean, find_run
 from launcher.outputs.store import REPORT
 from launcher.outputs.storing import need_space, stored, storing
@@ -32,7 +32,6 @@ class WrittenReport(Document):
 @click.command("report")
 @click.argument("name", metavar="RUN|BATCH")
 @click.option("--open", "opens", is_flag=True, help="Show it in the browser.")
-@click.option("--against", metavar="RUN", help="Show in what the run's job differs from that one's.")
 @click.option(
     "--output",
     metavar="FILE",
@@ -41,9 +40,7 @@ class WrittenReport(Document):
 )
 @json_option
 @click.pass_obj
-def command(
-    wiring: Wiring, name: str, opens: bool, against: str | None, output: Path | None, as_json: bool
-) -> None:
+def command(wiring: Wiring, name: str, opens: bool, output: Path | None, as_json: bool) -> None:
     """Write one HTML page of RUN or BATCH, and print where it is.
 
     The page opens from the disk and asks no network. Of a run: the verdict with its proofs, time and dollars
@@ -51,9 +48,7 @@ def command(
     metric against dollars, parameters, all curves. Each run writes its own at its end.
     """
     run = _run_named(wiring, name)
-    if run is None and against is not None:
-        raise UsageError("--against compares two runs; this is a batch", hint="vastrun report RUN")
-    file, text = _of_batch(wiring, name, output) if run is None else _of_run(wiring, run, against, output)
+    file, text = _of_batch(wiring, name, output) if run is None else _of_run(wiring, run, output)
     content = text.encode(errors="replace")
     with storing(file.parent):
         need_space(file.parent, len(content))
@@ -83,9 +78,8 @@ def _run_named(wiring: Wiring, name: str) -> Run | None:
     return run
 
 
-def _of_run(wiring: Wiring, run: Run, against: str | None, output: Path | None) -> tuple[Path, str]:
-    other = None if against is None else find_run(wiring.ledger(), against)
-    return _place(run.out_dir, run.id, output), run_page(report_of(wiring.ledger(), run, wiring.now(), other))
+def _of_run(wiring: Wiring, run: Run, output: Path | None) -> tuple[Path, str]:
+    return _place(run.out_dir, run.id, output), run_page(report_of(wiring.ledger(), run, wiring.now()))
 
 
 def _of_batch(wiring: Wiring, name: str, output: Path | None) -> tuple[Path, str]:

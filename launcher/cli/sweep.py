@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from launcher.config.batch_file import LoadedBatch
 
 _UNNAMED = "sweep"
-_SHARING = click.Choice(("auto", "never"))
 reuse_option = click.option(
-    "--reuse", type=_SHARING, default="never", show_default=True, help="Machines take points in turn."
-)
-pack_option = click.option(
-    "--pack", type=_SHARING, default="never", show_default=True, help="Points share a machine's GPUs."
+    "--reuse",
+    type=click.Choice(("auto", "never")),
+    default="never",
+    show_default=True,
+    help="Machines take points in turn.",
 )
 
 
@@ -58,7 +58,6 @@ pack_option = click.option(
 )
 @set_option
 @reuse_option
-@pack_option
 @click.option("--name", help="The batch's name [that of the job, with -sweep].")
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [batches/NAME].")
 @detach_option
@@ -80,7 +79,6 @@ def command(
     early_stop: int | None,
     sets: tuple[str, ...],
     reuse: Sharing,
-    pack: Sharing,
     name: str | None,
     out: Path | None,
     detach: bool,
@@ -103,7 +101,6 @@ def command(
         limits=BatchLimits(usd=usd, parallel=parallel),
         early_stop=None if early_stop is None else EarlyStop(min_steps=early_stop),
         reuse=reuse,
-        pack=pack,
     )
     text = jobs.text_in(job_file)
     loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, ctx.obj.local_now(), sets)

@@ -1,4 +1,4 @@
-"""Values as one types them: spans of time, the zone of a time of day, regular expressions."""
+"""Values as one types them: spans of time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,3 @@ def seconds(value: str) -> float:
     if match is None:
         raise click.BadParameter(f"expected a time such as 90s, 10m or 2h, got {value!r}")
     return float(match[1]) * _SECONDS[match[2] or "s"]
-
-
-def pattern(value: str) -> re.Pattern[str]:
-    """Read a regular expression."""
-    try:
-        return re.compile(value)
-    except re.error as error:
-        raise click.BadParameter(f"not a regular expression: {error}") from error

@@ -10,7 +10,7 @@ from launcher.commands.queries import Explanation, RunRow, diary_of, explain, ro
 from launcher.config import read_job
 from launcher.core import Event, Run
 from launcher.core.job import JobSpec
-from launcher.decisions.comparing import ComparedRun, Difference, job_differences
+from launcher.decisions.comparing import ComparedRun
 from launcher.decisions.timeline import PhaseSpan, timeline_of
 from launcher.gate.pictures import Picture
 from launcher.gate.series import Series
@@ -36,10 +36,6 @@ class RunReport:
     """The begin and the end of its log, as it was downloaded."""
     stack: str = ""
     """Of the rank that hung."""
-    against: Run | None = None
-    """The run that its job is compared with."""
-    differences: Sequence[Difference] = ()
-    """From that one's job to its own."""
     made_at: float
 
     @property
@@ -51,7 +47,7 @@ class RunReport:
         return self.row.run
 
 
-def report_of(ledger: Ledger, run: Run, now: float, against: Run | None = None) -> RunReport:
+def report_of(ledger: Ledger, run: Run, now: float) -> RunReport:
     """Return what is known of the run. Reads the ledger and its outputs; asks no machine."""
     outputs = Outputs(run)
     explanation, spec, events = explain(ledger, run, now), read_job(run.spec_json), diary_of(ledger, run)
@@ -73,8 +69,6 @@ def report_of(ledger: Ledger, run: Run, now: float, against: Run | None = None) 
         log_head=log_head(outputs),
         log_tail=log_tail(outputs),
         stack="" if outcome is None or outcome.hang is None else stack_in(outputs, outcome.hang.rank),
-        against=against,
-        differences=[] if against is None else job_differences(read_job(against.spec_json), spec),
         made_at=now,
     )
 

@@ -223,8 +223,6 @@ def _environment(spec: JobSpec) -> Iterator[Clash]:
 def _variable_fault(name: str) -> str | None:
     if not _VARIABLE.fullmatch(name):
         return f"expected letters, digits and '_', the first no digit, got {name!r}"
-    if name == "NCCL_DEBUG":
-        return "is set by the option nccl_debug"
     return f"{name} is set by vastrun itself" if _OURS.fullmatch(name) else None
 
 

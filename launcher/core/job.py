@@ -210,7 +210,6 @@ class JobSpec:
     """Keeps the data of a rented machine for later runs; None: they go with the machine."""
     notify: tuple[NotifyUrl, ...] = ()
     """Told of the end, of a failure, and when half, 80 % and all of `limits.usd` is spent."""
-    nccl_debug: Literal["VERSION", "WARN", "INFO", "TRACE"] = "WARN"
     tags: tuple[str, ...] = ()
     """Words of the user's own, by which costs are added up."""
     hold: Hold | None = field(default=None, metadata=OURS)

@@ -22,7 +22,7 @@ ADVICE: Mapping[Cause, str] = {
     Cause.SETUP: "read what the step that failed wrote: vastrun logs {run} --first-error",
     Cause.OUT_OF_MEMORY: "halve train.batch, or ask for more with resources.gpu_memory_gb",
     Cause.SIGNAL: "read the rank's last lines: vastrun logs {run} --first-error",
-    Cause.COMMUNICATION: "set nccl_debug: INFO to see which rank failed first, or try another machine",
+    Cause.COMMUNICATION: "NCCL_DEBUG: INFO in env: shows which rank failed first; or try another machine",
     Cause.DATA: "read which data it failed on: vastrun logs {run} --first-error",
     Cause.DIVERGED: "lower train.optim.lr or train.optim.clip, or raise train.optim.warmup; then: {edited}",
     Cause.DISK: "ask for more with resources.disk_gb, or keep fewer checkpoints",

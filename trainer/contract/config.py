@@ -171,14 +171,10 @@ class LoaderConfig:
 
     workers: Count = 2
     """Processes of each rank that read from files, with `data.keep: disk`."""
-    start_method: Literal["forkserver", "spawn"] = "forkserver"
-    """No `fork`: a copy of a rank would have its sockets, and locks that the rank's threads hold."""
     prefetch: Count = 2
     """Micro-batches that the reading thread, or each worker, reads ahead."""
     pin: bool = True
     """GPU only: copy from pinned memory, so that the training does not wait for the copy."""
-    persistent: bool = True
-    """true: workers live as long as the training; false: for an epoch, which frees their memory."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ _REFUSED: tuple[_Row, ...] = (
         "has no effect with data.keep: device; host and disk read it",
     ),
     (
-        "loader.workers loader.start_method loader.persistent",
+        "loader.workers",
         lambda c: "disk" in _kept(c),
         "has no effect without data.keep: disk",
     ),

@@ -131,7 +131,6 @@ class Job:
     """Globs of what is downloaded, and with `!` before of what is left behind on purpose."""
     outputs_gb: float = 5.0
     """Most GB of what a command wrote that are downloaded where `outputs` names no files."""
-    nccl_debug: str = "WARN"
     push: str | None = None
     """The URL that finished checkpoints are pushed to; None: they are not pushed."""
     pushed: tuple[str, ...] = ()

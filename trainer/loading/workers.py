@@ -8,7 +8,7 @@ import signal
 from collections import deque
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from multiprocessing.context import BaseContext
+from multiprocessing.context import ForkServerContext
 
 import torch
 
@@ -53,7 +53,7 @@ class Workers:
 
     def close(self) -> None:
         """End every worker."""
-        for worker in {*self._fleet, *(worker for _, worker in self._coming)}:
+        for worker in self._fleet:
             worker.close()
         self._fleet.clear()
         self._coming.clear()
@@ -69,18 +69,17 @@ class Workers:
         position = self._next
         if position >= self._end:
             return
-        if not self._fleet or (not self._config.persistent and self._opens_an_epoch(position)):
-            self._renew(position)
+        if not self._fleet:
+            self._start(position)
         worker = self._fleet[0]
         self._fleet.rotate(-1)
         worker.ask(position)
         self._coming.append((position, worker))
         self._next = position.after(1, accumulation=self._sample_plan.accumulation)
 
-    def _renew(self, position: Position) -> None:
-        for worker in self._fleet:
-            worker.leave()
-        context = multiprocessing.get_context(self._config.start_method)
+    def _start(self, position: Position) -> None:
+        # No `fork`: a copy of a rank would have its sockets, and locks that the rank's threads hold.
+        context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_PRELOADED)
         if self._example is None:
             self._example = self._task.batch(
@@ -90,10 +89,6 @@ class Workers:
             Worker(context, number, self._task, self._sample_plan, self._example, self._config.prefetch)
             for number in range(self._config.workers)
         )
-
-    def _opens_an_epoch(self, position: Position) -> bool:
-        batch, total = self._sample_plan.batch, self._sample_plan.space.trajectories
-        return position.number == 0 and position.step * batch // total != (position.step - 1) * batch // total
 
 
 class Worker:
@@ -105,7 +100,7 @@ class Worker:
 
     def __init__(
         self,
-        context: BaseContext,
+        context: ForkServerContext,
         number: int,
         task: Task,
         sample_plan: SamplePlan,
@@ -116,9 +111,7 @@ class Worker:
         self._asked: list[Position] = []
         self._pipe, there = context.Pipe()
         work = (there, task, sample_plan, self._buffers)
-        self._process = context.Process(  # type: ignore[attr-defined]
-            target=_serve, args=work, name=f"loader worker {number}", daemon=True
-        )
+        self._process = context.Process(target=_serve, args=work, name=f"loader worker {number}", daemon=True)
         self._process.start()
         # The worker has this end. Were it open here as well, a dead worker would be waited for, not noticed.
         there.close()
@@ -142,11 +135,6 @@ class Worker:
         if fault:
             raise DataError(f"{self._process.name}: {fault}")
         return self._buffers.read(buffer)
-
-    def leave(self) -> None:
-        """Let the process end when it has answered what it was asked."""
-        with suppress(ConnectionError):
-            self._pipe.send(None)
 
     def close(self) -> None:
         """Wait until the process is gone."""

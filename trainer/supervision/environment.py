@@ -44,7 +44,7 @@ def defaults(job: Job, start: Start, inherited: Mapping[str, str]) -> dict[str, 
     return {
         # Every rank would otherwise take all cores, and they would fight for them.
         "OMP_NUM_THREADS": str(job.threads or max(1, len(os.sched_getaffinity(0)) // start.world_size)),
-        "NCCL_DEBUG": job.nccl_debug,
+        "NCCL_DEBUG": "WARN",
         # How many collectives the flight recorder remembers per rank.
         "TORCH_FR_BUFFER_SIZE": "2000",
         # How long NCCL's watchdog may stand still before it aborts the rank. The supervisor comes first: it

@@ -44,13 +44,10 @@ class LogFilter:
     rank: int | None = None
     since: float | None = None
     """Epoch seconds."""
-    pattern: re.Pattern[str] | None = None
 
     def takes(self, line: LogLine) -> bool:
-        return (
-            (self.rank is None or line.source == f"rank{self.rank}")
-            and (self.since is None or line.at >= self.since)
-            and (self.pattern is None or self.pattern.search(line.text) is not None)
+        return (self.rank is None or line.source == f"rank{self.rank}") and (
+            self.since is None or line.at >= self.since
         )
 
 

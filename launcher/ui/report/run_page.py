@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from launcher.commands.reporting import RunReport, report_of
 from launcher.core import Phase, Run
 from launcher.core.bills import gpu_seconds
 from launcher.decisions.advice import advice_for
-from launcher.decisions.comparing import Difference, chosen_values, job_values
+from launcher.decisions.comparing import chosen_values, job_values
 from launcher.ports import Ledger
 from launcher.ui.render.amounts import duration, how_many, moment, usd
 from launcher.ui.render.runs import progress_of
@@ -213,41 +213,13 @@ def _cost(report: RunReport) -> str:
 
 def _job(report: RunReport) -> Html:
     chosen, every = chosen_values(report.spec), job_values(report.spec)
-    parts: list[Content] = []
-    if report.against is not None:
-        parts += [element("h3", f"Against {report.against.id}"), _against(report.differences, report)]
-        parts.append(element("h3", "The job"))
-    parts += [_values("Job", chosen), folded(f"All {len(every)} options", _values("All options", every))]
-    return joined(*parts)
+    return joined(_values("Job", chosen), folded(f"All {len(every)} options", _values("All options", every)))
 
 
 def _values(title: str, values: Mapping[str, object]) -> Html:
     """Write options as `--set` takes them."""
     lines = "\n".join(f"{key}: {shortened(str(value))}" for key, value in values.items())
     return scrolled(title, element("pre", element("code", lines)))
-
-
-def _against(found: Sequence[Difference], report: RunReport) -> Html:
-    if not found:
-        return note("The two jobs are the same.")
-    assert report.against is not None
-    rows = [
-        element(
-            "tr",
-            element("th", one.key, scope="row"),
-            element("td", _value(one.one), class_="num"),
-            element("td", _value(one.other), class_="num"),
-        )
-        for one in found
-    ]
-    names = ("Option", report.against.id, report.run.id)
-    header = element("tr", *(element("th", name, scope="col") for name in names))
-    table = element("table", element("thead", header), element("tbody", *rows))
-    return scrolled("Differences", table)
-
-
-def _value(value: object) -> str:
-    return "–" if value is None else shortened(str(value))
 
 
 def _diary(report: RunReport) -> Html | str:

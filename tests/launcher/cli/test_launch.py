@@ -87,7 +87,7 @@ def test_every_fault_of_a_job_file_is_told_before_anything_happens(terminal: Ter
 
 
 def test_a_job_can_be_changed_and_named_on_the_command_line(terminal: Terminal) -> None:
-    terminal.launch("--set", "limits.hours=0.5", "--name", "other")
+    terminal.launch("--set", "limits.hours=0.5", "--set", "name=other")
     (run,) = terminal.ledger.runs()
     assert run.job == "other"
     assert read_job(run.spec_json).limits.hours == 0.5
@@ -316,7 +316,7 @@ def test_a_run_continues_from_the_checkpoint_of_another(terminal: Terminal) -> N
 def test_a_run_continues_with_its_own_job_where_none_is_named(terminal: Terminal) -> None:
     terminal.launch("--set", "limits.usd=3", "--tag", "lr")
     terminal.job.unlink()
-    end = terminal.type("launch", "--from", "last", "-y", "--set", "limits.hours=2", "--name", "longer")
+    end = terminal.type("launch", "--from", "last", "-y", "--set", "limits.hours=2", "--set", "name=longer")
     assert end.exit_code == 0, end.output
     second, first = terminal.ledger.runs()
     assert f"the job of {first.id} again: {first.job}" in end.stderr

@@ -31,7 +31,7 @@ def test_status_lists_open_runs_first_and_cuts_only_what_a_terminal_is_too_narro
     tmp_path: Path,
 ) -> None:
     terminal = Terminal(tmp_path, Training(seconds=600.0), Training())
-    terminal.launch("--detach", "--name", "a-job-with-quite-a-long-name-for-a-table")
+    terminal.launch("--detach", "--set", "name=a-job-with-quite-a-long-name-for-a-table")
     terminal.launch()
     end = terminal.type("status")
     header, first, second, *_ = end.stdout.splitlines()
@@ -275,7 +275,7 @@ def test_logs_show_only_what_is_asked_for(terminal: Terminal) -> None:
         return terminal.type("logs", "last", *options).stdout.splitlines()
 
     assert logs("--rank", "0", "--tail", "1") == ["rank0 step 2"]
-    assert logs("--grep", "step 1$", "--since", "10m") == ["rank0 step 1", "rank1 step 1"]
+    assert logs("--since", "10m", "--tail", "9")[:2] == ["rank0 step 1", "rank1 step 1"]
     assert logs("--first-error") == ["rank1 ValueError: bad", "rank1 the end"]
     assert json.loads(logs("--json", "--tail", "1")[0]) == {
         "at": 1800000005.0,
@@ -284,10 +284,6 @@ def test_logs_show_only_what_is_asked_for(terminal: Terminal) -> None:
         "node": None,
     }
     assert "2027-01-15" in logs("--timestamps", "--tail", "1")[0]
-
-
-def test_a_regular_expression_that_is_none_is_refused(terminal: Terminal) -> None:
-    assert terminal.type("logs", "last", "--grep", "(").exit_code == 2
 
 
 def test_pull_fetches_what_there_is_from_a_living_box(terminal: Terminal) -> None:

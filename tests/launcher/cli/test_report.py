@@ -61,16 +61,6 @@ def test_a_run_whose_outputs_are_gone_has_its_page_here(
     assert_sound((tmp_path / result.stdout.strip()).read_text())
 
 
-def test_two_jobs_are_compared_on_the_page(terminal: Terminal) -> None:
-    terminal.launch()
-    former = terminal.ledger.runs()[0].id
-    terminal.launch("--set", "train.batch=16")
-    terminal.type("report", "last", "--against", former)
-    read = assert_sound((terminal.folder / "out-2" / "report.html").read_text())
-    told = " ".join(read.shown)
-    assert f"Against {former}" in told and "train.batch 8 16" in " ".join(told.split())
-
-
 def test_the_page_of_a_batch_lies_in_its_folder(tmp_path: Path) -> None:
     desk = Desk(tmp_path, RICH)
     desk.submit()
@@ -92,9 +82,6 @@ def test_what_is_neither_a_run_nor_a_batch_is_told(tmp_path: Path) -> None:
     result = desk.type("report", "nothing")
     assert result.exit_code == 2
     assert "nor is there such a batch" in result.stderr
-    result = desk.type("report", "widths", "--against", "last")
-    assert result.exit_code == 2
-    assert "--against compares two runs" in result.stderr
 
 
 def test_a_page_that_cannot_be_written_is_an_error_of_this_computer(terminal: Terminal) -> None:

@@ -24,7 +24,7 @@ def three_runs(folder: Path) -> Terminal:
     """A run that succeeded, one that crashed and one that trains, from the newest to the oldest."""
     terminal = Terminal(folder, GOOD, CRASH, GOOD)
     terminal.launch("--tag", "lr", "--tag", "new")
-    terminal.launch("--tag", "lr", "--name", "other")
+    terminal.launch("--tag", "lr", "--set", "name=other")
     terminal.launch("--detach")
     terminal.clock.sleep(3600)
     return terminal

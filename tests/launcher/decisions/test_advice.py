@@ -228,7 +228,7 @@ PROGRAM, TRAINING = dump_job(command_job()), dump_job(train_job())
     [
         (PROGRAM, Cause.COMMUNICATION, "DistNetworkError: port: 29500, name: EADDRINUSE", "$MASTER_PORT"),
         (PROGRAM, Cause.USER_ERROR, "OSError: [Errno 98] Address already in use", "$MASTER_PORT"),
-        (PROGRAM, Cause.COMMUNICATION, "NCCL error", "nccl_debug"),
+        (PROGRAM, Cause.COMMUNICATION, "NCCL error", "NCCL_DEBUG"),
         (PROGRAM, Cause.OUT_OF_MEMORY, "torch.OutOfMemoryError: CUDA out of memory", "gpu_memory_gb"),
         (PROGRAM, Cause.OUT_OF_MEMORY, "DataLoader worker (pid 1) is killed by signal: Killed", "memory_gb"),
         (

@@ -131,13 +131,6 @@ def _processes_made() -> int:
     return int(re.split("[-:]", multiprocessing.Process().name)[-1])
 
 
-def kinds_of_workers(session: Session) -> set[str]:
-    import multiprocessing
-
-    session.loader.read(0, 0)
-    return {type(child).__name__ for child in multiprocessing.active_children()}
-
-
 DISK: Options = {"data.keep": "disk"}
 BUILT: tuple[tuple[str, Any, Options, Callable[[Session], Any]], ...] = (
     ("strategy", "fsdp2", {}, lambda session: session.plan.strategy),
@@ -150,8 +143,6 @@ BUILT: tuple[tuple[str, Any, Options, Callable[[Session], Any]], ...] = (
     ("data.keep", "host", {}, lambda session: type(session.loader).__name__),
     ("loader.prefetch", 4, {"data.keep": "host"}, read_ahead),
     ("loader.workers", 1, DISK, workers_of),
-    ("loader.persistent", False, DISK, workers_of),
-    ("loader.start_method", "spawn", DISK, kinds_of_workers),
 )
 """Key, another value, what stands beside it, and what of a rank is another then."""
 
@@ -346,8 +337,6 @@ def test_the_supervisor_waits_as_long_as_the_job_says(key: str, seconds: float) 
         (TWO | {"mixing": "temperature", "temperature": 3.0}, []),
         ({"loader.workers": 4, "loader.prefetch": 4}, ["loader.prefetch", "loader.workers"]),
         ({"loader.workers": 4, "loader.prefetch": 4, "data.keep": "host"}, ["loader.workers"]),
-        ({"loader.persistent": False, "data.keep": "host"}, ["loader.persistent"]),
-        ({"loader.start_method": "spawn", "data.keep": "disk"}, []),
         ({"fsdp2.cpu_offload": True, "strategy": "ddp"}, ["fsdp2.cpu_offload"]),
         ({"fsdp2.reshard_after_forward": False, "strategy": "single"}, ["fsdp2.reshard_after_forward"]),
         ({"fsdp2.reshard_after_forward": False, "strategy": "fsdp2"}, []),

@@ -84,7 +84,6 @@ COMPUTED: dict[str, tuple[Any, ...]] = {
     "data.keep": KEEP,
     "loader.workers": (2, 1),
     "loader.prefetch": (2, 1, 3),
-    "loader.persistent": (True, False),
     "check_every": (100, 2),
 }
 """How it is computed."""

@@ -115,7 +115,7 @@ def assert_same(found: list[Windows], expected: list[Windows]) -> None:
         ("host", {}),
         ("host", {"prefetch": 5}),
         ("disk", {"workers": 3, "prefetch": 1}),
-        ("disk", {"workers": 1, "start_method": "spawn"}),
+        ("disk", {"workers": 1}),
     ],
 )
 def test_micro_batches_are_the_same_wherever_the_trajectories_lie(
@@ -170,18 +170,15 @@ def test_an_error_of_the_reading_thread_reaches_the_loop(folder: Path, open_load
         loader.read(3, 0)
 
 
-@pytest.mark.parametrize(("persistent", "fleets"), [(True, 1), (False, 4)])
-def test_workers_have_nothing_of_the_rank_and_are_renewed_each_epoch_if_asked(
-    folder: Path, open_loader: Open, persistent: bool, fleets: int
-) -> None:
+def test_workers_have_nothing_of_the_rank(folder: Path, open_loader: Open) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.set_inheritable(True)
         task = Witness(task_of(folder, "disk"), server)  # type: ignore[arg-type]
-        loader = open_loader(task, "disk", persistent=persistent)
+        loader = open_loader(task, "disk")
         told = [tuple(batch.conditions.tolist()) for batch in micro_batches(loader)]
     assert {(socket_is_open, no_gpu) for _, socket_is_open, no_gpu in told} == {(0, 1)}
     pids = [pid for pid, _, _ in told]
-    assert len(set(pids)) == 2 * fleets
+    assert len(set(pids)) == 2
     loader.close()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids[-2:])
 

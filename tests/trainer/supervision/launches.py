@@ -121,7 +121,6 @@ def job_of(**changes: Any) -> dict[str, Any]:
         "env": {},
         "success": {"exit_code": 0},
         "outputs": [],
-        "nccl_debug": "WARN",
     }
     return job | changes
 

@@ -91,10 +91,6 @@ def test_a_program_in_a_batch_has_its_wandb_run_in_the_batchs_group_unless_told_
         assert not [name for name in rank_environment(other, START, BOX, {}) if name.startswith("WANDB")]
 
 
-def test_the_jobs_nccl_debug_is_set() -> None:
-    assert rank_environment(job(nccl_debug="INFO"), START, BOX, {})["NCCL_DEBUG"] == "INFO"
-
-
 @pytest.mark.parametrize("name", ["PYTHONFAULTHANDLER", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "VASTRUN_BOX"])
 def test_what_the_supervisor_lives_by_cannot_be_changed(name: str) -> None:
     assert rank_environment(job(env={name: "0"}), START, BOX, {})[name] != "0"

@@ -94,7 +94,7 @@ def test_a_page_that_its_reader_comes_back_to_again_and_again_asks_once_at_a_tim
 def test_the_list_keeps_the_order_that_its_reader_chose(
     browser: Page, server: Server, terminal: Terminal
 ) -> None:
-    terminal.launch("--name", "aaa")
+    terminal.launch("--set", "name=aaa")
     browser.look()
     browser.visit(server.address)
     first = "document.querySelector('#runs tbody tr').innerText"
@@ -102,7 +102,7 @@ def test_the_list_keeps_the_order_that_its_reader_chose(
     browser.evaluate(click)
     assert "aaa" in browser.evaluate(first)
     terminal.clock.sleep(5)
-    terminal.launch("--name", "bbb")
+    terminal.launch("--set", "name=bbb")
     becomes(browser, lambda text: "bbb" in text)
     jobs = browser.evaluate(
         "[...document.querySelectorAll('#runs tbody tr')].map(row => row.cells[2].innerText)"
@@ -116,18 +116,18 @@ def test_the_list_keeps_the_order_that_its_reader_chose(
 def test_a_run_is_looked_for_and_what_is_typed_stays_while_the_list_keeps_up(
     browser: Page, server: Server, terminal: Terminal
 ) -> None:
-    terminal.launch("--name", "needle")
+    terminal.launch("--set", "name=needle")
     browser.look()
     browser.visit(server.address)
     browser.evaluate("document.querySelector('#words').value = 'needle'")
-    terminal.launch("--name", "hay")
+    terminal.launch("--set", "name=hay")
     becomes(browser, lambda text: "hay" in text)
     assert browser.evaluate("document.querySelector('#words').value") == "needle"
     browser.follow("document.querySelector('#find button').click()")
     assert "1 to 1 of 1" in browser.evaluate(TEXT)
     jobs = "[...document.querySelectorAll('#runs tbody tr')].map(row => row.cells[2].innerText)"
     assert browser.evaluate(jobs) == ["needle"]
-    terminal.launch("--name", "needle-two")
+    terminal.launch("--set", "name=needle-two")
     becomes(browser, lambda text: "1 to 2 of 2" in text)
     assert_asked_only(browser, server)
 

@@ -34,7 +34,7 @@ def two_runs(folder: Path) -> Terminal:
     """One that crashed, and one that trains."""
     terminal = Terminal(folder, CRASH)
     terminal.launch()
-    terminal.launch("--detach", "--name", "still-at-it")
+    terminal.launch("--detach", "--set", "name=still-at-it")
     return terminal
 
 
