@@ -49,7 +49,7 @@ class Saving:
         return time.perf_counter() - began
 
     def save(self, step: int, *, durable: bool) -> float:
-        state = TrainerState(step=step, samples=0, loss=None, config={}, made_by={}, scaler={}, schedule={})
+        state = TrainerState(step=step, samples=0, loss=None, config={}, made_by={}, scaler={})
         self.ranks.wait_for_all()
         began = time.perf_counter()
         self.checkpoints.save(state, tensors_of(self.layers, [self.optimizer], None), durable=durable)

@@ -95,7 +95,6 @@ def learn(session: Session, first: int, last: int) -> tuple[Session, list[float]
     for step in range(first, last):
         session, told = take(session, step, heart)
         losses.append(session.ranks.mean_of(*told)[0])
-        session.schedule.observe(step + 1, losses[-1])
     return session, losses
 
 

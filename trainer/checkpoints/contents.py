@@ -46,7 +46,6 @@ class TrainerState:
     """Where it comes from: run and its W&B run, commit, version of torch, plan."""
     scaler: dict[str, Any]
     """Empty but for fp16."""
-    schedule: dict[str, Any]
 
     @property
     def merit(self) -> Merit | None:

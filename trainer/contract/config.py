@@ -96,11 +96,11 @@ class OptimConfig:
     """muon: for the matrices within the blocks; AdamW trains the rest."""
     lr: Positive = 3e-3
     """The highest learning rate."""
-    schedule: Literal["cosine", "linear", "plateau", "step", "constant"] = "cosine"
+    schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"
     drop: Annotated[float, Gt(0), Lt(1)] = 0.5
-    """With `step` and `plateau`: the share of the learning rate that a drop leaves."""
+    """With `step`: the share of the learning rate that a drop leaves."""
     drop_after: Count = 200
-    """`step`: steps between two drops; `plateau`: steps without a better loss before a drop."""
+    """With `step`: steps between two drops."""
     weight_decay: Annotated[float, Ge(0)] = 0.01
     betas: tuple[Annotated[float, Ge(0), Lt(1)], Annotated[float, Ge(0), Lt(1)]] = (0.9, 0.98)
     warmup: Annotated[float, Ge(0), Le(1)] = 0.05

@@ -255,11 +255,6 @@ def _diloco_checks(config: TrainConfig) -> list[_Check]:
         (evaluated is not None and evaluated % every > 0, "evaluate_every", f"{multiple} {evaluated}"),
         (config.precision == "fp16", "precision", "expected bf16, tf32 or fp32 with diloco, got fp16"),
         (config.ema is not None, "ema", "expected none with diloco: each node would average its own weights"),
-        (
-            config.optim.schedule == "plateau",
-            "optim.schedule",
-            "expected another than plateau with diloco: each node has its own loss",
-        ),
         (config.stage != "operator", "stage", f"expected operator with diloco, got {config.stage}"),
         (config.freeze != "off", "freeze", f"expected off with diloco, got {config.freeze}"),
         (config.out_of_memory == "retry", "out_of_memory", "retry is for single and ddp, not for diloco"),

@@ -30,8 +30,8 @@ _REFUSED: tuple[_Row, ...] = (
     ),
     (
         "optim.drop optim.drop_after",
-        lambda c: c.optim.schedule in ("step", "plateau"),
-        "has no effect with optim.schedule: {c.optim.schedule}; step and plateau read it",
+        lambda c: c.optim.schedule == "step",
+        "has no effect with optim.schedule: {c.optim.schedule}; expected step",
     ),
     (
         "fsdp2.reshard_after_forward fsdp2.cpu_offload",

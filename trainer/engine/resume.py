@@ -25,11 +25,8 @@ from trainer.stages import STAGES, Stage
 _MEASURED_STEPS = 8
 """Batches of a task that a stage sees before it begins."""
 
-_NEEDED = {
-    "config": {"data", "deterministic", "freeze", "model", "stage"},
-    "schedule": {"best", "best_at", "dropped"},
-}
-"""What is read of the state in a checkpoint."""
+_NEEDED = {"data", "deterministic", "freeze", "model", "stage"}
+"""What is read of the configuration in a checkpoint."""
 
 
 def resumed(session: Session) -> Session:
@@ -59,7 +56,6 @@ def resumed(session: Session) -> Session:
     if config.deterministic and ranks.rank.is_first:
         _warn_of_other_bits(session, found.path.name, state)
     session.checkpoints.load(found, session.tensors())
-    session.schedule.load_state_dict(state.schedule)
     if state.scaler:  # empty: the precision was another one
         session.scaler.load_state_dict(state.scaler)
     return replace(session, start=state.step, loss=state.loss, wandb_id=_wandb_id(session, state))
@@ -93,9 +89,8 @@ def _wandb_id(session: Session, state: TrainerState) -> str:
 
 def _fault(config: TrainConfig, name: str, state: TrainerState) -> str | None:
     """Say why this job cannot continue from that checkpoint, which comes from a stranger's machine."""
-    for section, keys in _NEEDED.items():
-        for key in keys - getattr(state, section).keys():
-            return f"{STATE} of {name} has no {section}.{key}"
+    for key in sorted(_NEEDED - state.config.keys()):
+        return f"{STATE} of {name} has no config.{key}"
     try:
         return _difference(config, name, state)
     except (KeyError, TypeError, ValueError) as error:

@@ -165,7 +165,6 @@ class Session:
             config=asdict(self.config),
             made_by={**origin, **described(self.plan, device)},
             scaler=self.scaler.state_dict(),
-            schedule=self.schedule.state_dict(),
         )
 
 

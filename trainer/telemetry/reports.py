@@ -1,7 +1,7 @@
 """Reports: every few steps all ranks agree on loss and gradient norm, and rank 0 tells what is known.
 
 Nobody waits for the device: on CUDA a report comes through one report later, and at the latest before a
-checkpoint, so that none is saved of a training that has diverged. Only a `plateau` waits for its loss.
+checkpoint, so that none is saved of a training that has diverged.
 """
 
 from __future__ import annotations
@@ -35,10 +35,6 @@ class Reports:
         if self._instruments:
             self._figures[step] = self._instruments.read(step)
         self._tell(self._readings.after(step, self._session.ranks.mean(*losses)))
-        if self._session.config.optim.schedule == "plateau":
-            # The rates that follow depend on this loss. If it came with the next report, then after an extra
-            # one, of a stop or a checkpoint, it would count earlier than in a training that went on.
-            self.settle()
 
     def settle(self) -> None:
         """Wait for all that was on its way. Raises DivergedError on all ranks alike."""
@@ -66,9 +62,6 @@ class Reports:
             )
             self._metrics.add(point)
         self._must_be_finite(reading.step, self.loss, grad_norm)
-        # A training that was interrupted has other reports besides, and must go on as if it had not.
-        if reading.step % self._session.config.log_every == 0:
-            self._session.schedule.observe(reading.step, self.loss)
 
     def _must_be_finite(self, step: int, loss: float, grad_norm: float) -> None:
         session = self._session

@@ -51,7 +51,7 @@ class Training:
 
     def save(self, *, durable: bool = True) -> None:
         done = {"step": self.step, "samples": self.step * BATCH, "loss": 1.0}
-        state = TrainerState(**done, config={}, made_by={}, scaler={}, schedule={})
+        state = TrainerState(**done, config={}, made_by={}, scaler={})
         self.checkpoints.save(state, self.tensors(), durable=durable)
 
     def _train(self) -> float:

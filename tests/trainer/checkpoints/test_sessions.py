@@ -96,7 +96,6 @@ def test_a_job_with_another_model_or_optimiser_is_refused_in_a_line_by_one_rank(
     ("section", "key", "told"),
     [
         ("config", "model", "state.json of step-000001 has no config.model"),
-        ("schedule", "best_at", "state.json of step-000001 has no schedule.best_at"),
         (None, "step", "step-000001/state.json is of step 7"),
     ],
 )

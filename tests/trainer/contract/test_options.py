@@ -331,7 +331,7 @@ def test_the_supervisor_waits_as_long_as_the_job_says(key: str, seconds: float) 
     [
         ({"optim.drop": 0.1}, ["optim.drop"]),
         ({"optim.drop_after": 7, "optim.schedule": "linear"}, ["optim.drop_after"]),
-        ({"optim.drop_after": 7, "optim.schedule": "plateau"}, []),
+        ({"optim.drop_after": 7, "optim.schedule": "step"}, []),
         ({"temperature": 3.0}, ["temperature"]),
         ({"mixing": "proportional"}, ["mixing"]),
         (TWO | {"mixing": "temperature", "temperature": 3.0}, []),

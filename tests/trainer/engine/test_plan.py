@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainer.contract.config import Fsdp2Config, OptimConfig, TrainConfig
+from trainer.contract.config import Fsdp2Config, TrainConfig
 from trainer.contract.config_checks import faults_of
 from trainer.contract.errors import ConfigError
 from trainer.engine.plan import Facts, make_plan
@@ -123,7 +123,6 @@ def test_what_cannot_be_is_refused_in_one_line(facts: Facts, options: dict[str, 
                 "checkpoint_every": {"checkpoint_every": 30},
                 "precision": {"precision": "fp16"},
                 "ema": {"ema": 0.9},
-                "optim.schedule": {"optim": OptimConfig(schedule="plateau")},
                 "freeze": {"freeze": "codec"},
                 "out_of_memory": {"out_of_memory": "retry"},
             }.items()

@@ -67,7 +67,7 @@ LEARNED: dict[str, tuple[Any, ...]] = {
     "model.modes": (12, 6),
     "optim.name": ("adamw", "adamw", "muon"),
     "optim.lr": (3e-3, 1e-3),
-    "optim.schedule": ("cosine", "linear", "plateau", "step", "constant"),
+    "optim.schedule": ("cosine", "linear", "step", "constant"),
     "optim.drop_after": (200, 2),
     "optim.clip": (1.0, 0.1),
 }

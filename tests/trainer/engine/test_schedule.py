@@ -38,30 +38,3 @@ def test_steps_drop_at_fixed_distances_after_the_warm_up() -> None:
 
 def test_a_constant_rate_stays() -> None:
     assert rates(5, warmup=0.0, schedule="constant") == [1.0] * 5
-
-
-def test_a_plateau_drops_when_the_loss_stays_and_remembers_it() -> None:
-    config = OptimConfig(lr=1.0, warmup=0.0, schedule="plateau", drop=0.5, drop_after=3)
-    schedule = Schedule(config, 100)
-    for step, loss in enumerate([3.0, 2.0, 2.0, 1.9999, 1.0, 1.0, 1.0], start=1):
-        schedule.observe(step, loss)
-    assert schedule.rate(7) == 1.0
-    schedule.observe(8, 1.5)
-    assert schedule.rate(8) == pytest.approx(0.505)
-
-    resumed = Schedule(config, 100)
-    resumed.load_state_dict(schedule.state_dict())
-    for one in (schedule, resumed):
-        one.observe(10, 1.0)
-        assert one.rate(10) == pytest.approx(0.505)
-        one.observe(11, 1.0)
-        assert one.rate(11) == pytest.approx(0.2575)
-
-
-def test_a_plateau_waits_for_the_warm_up() -> None:
-    schedule = Schedule(OptimConfig(lr=1.0, warmup=0.5, schedule="plateau", drop_after=10), 100)
-    for step in range(1, 60):
-        schedule.observe(step, 1.0)
-    assert schedule.rate(59) == 1.0
-    schedule.observe(60, 1.0)
-    assert schedule.rate(60) < 1.0

@@ -191,7 +191,7 @@ EVERYTHING = {
     "strategy": "fsdp2",
     "precision": "fp16",
     "ema": 0.9,
-    "optim": {"name": "muon", "schedule": "plateau", "drop_after": 2},
+    "optim": {"name": "muon", "schedule": "step", "drop_after": 2},
 }
 
 

@@ -141,23 +141,3 @@ def report_late(ranks: Ranks, box: Path) -> list[list[int] | str]:
         except DivergedError as error:
             seen.append(str(error))
     return seen
-
-
-def test_a_plateau_sees_each_loss_at_its_own_step_also_where_reports_come_late(tmp_path: Path) -> None:
-    box = prepare(tmp_path / "box")
-    ((before, after_two_reports, after_a_stop),) = together(see_losses, 1, box)
-    assert (before, after_two_reports, after_a_stop) == (10, 20, 10)
-
-
-def see_losses(ranks: Ranks, box: Path) -> list[int]:
-    """The step of the best loss after the report of step 10, of 20, and of a stop at 13 instead."""
-    settings = {"optim": {"schedule": "plateau", "warmup": 0.0}, "log_every": 10}
-
-    def best_after(*steps: int) -> int:
-        session = begin(ranks, box, settings)
-        reports = Reports(session, None, Readings(DelayedDevice()))
-        for step in steps:
-            reports.report(step, (torch.tensor(1.0 / step), torch.tensor(1.0)))
-        return int(session.schedule.state_dict()["best_at"])
-
-    return [best_after(10), best_after(10, 20), best_after(10, 13)]
