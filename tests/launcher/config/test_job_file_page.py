@@ -19,7 +19,7 @@ OPTIONS = {option.key: option for option in options() if option.expected != "a s
 
 
 def test_every_key_has_one_row_and_no_other_is_there() -> None:
-    named = Counter(re.findall(r"^\| `(.+?)` \|", PAGE, re.MULTILINE))
+    named = Counter(re.findall(r"^\| `(.+?)` \| .+? \| .+? \| .+? \|$", PAGE, re.MULTILINE))
     assert named == Counter(list(OPTIONS))
 
 
