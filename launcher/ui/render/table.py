@@ -58,17 +58,17 @@ def cells(text: str) -> int:
 
 
 def short(text: str, width: int | None) -> str:
-    """Cut the text to so many columns of a terminal; None: it is not cut."""
+    """Cut the text to `width` columns of a terminal; None: it is not cut."""
     if width is None or cells(text) <= width:
         return text
-    kept = text[: max(0, width - 1)]
-    while kept and cells(kept) > width - 1:
-        kept = kept[:-1]
-    return kept + "…"
+    start = text[: max(0, width - 1)]
+    while start and cells(start) > width - 1:
+        start = start[:-1]
+    return start + "…"
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
-    """Fill the text with spaces to so many columns of a terminal; `right`: on its left side."""
+    """Fill the text with spaces to `width` columns of a terminal; `right`: align it to the right."""
     spaces = " " * (width - cells(text))
     return spaces + text if right else text + spaces
 
