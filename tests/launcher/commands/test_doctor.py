@@ -99,9 +99,9 @@ def test_a_sound_computer_without_an_account_is_fit_for_local(
     ("free_mb", "health", "fix"),
     [
         (8000.0, "ok", ""),
-        (300.0, "ok", ""),
-        (299.0, "warn", "end other programs"),
-        (99.0, "fail", "end other"),
+        (200.0, "ok", ""),
+        (199.0, "warn", "end other programs"),
+        (109.0, "fail", "end other"),
     ],
 )
 def test_the_memory_that_a_launcher_needs_is_held_against_what_is_free(
@@ -110,14 +110,15 @@ def test_the_memory_that_a_launcher_needs_is_held_against_what_is_free(
     finding = _memory(free_mb, tmp_path)
     assert finding.health.value == health
     assert finding.text == (
-        f"{free_mb:,.0f} MB free; a launcher takes 100 MB, up to 300 MB while it downloads or serves a batch"
+        f"{free_mb:,.0f} MB free; a launcher takes up to 110 MB, "
+        "200 MB while a machine sends as much as it may"
     )
     assert finding.fix.startswith(fix)
 
 
 def test_where_the_system_does_not_say_what_is_free_the_need_is_stated(tmp_path: Path) -> None:
     finding = _memory(None, tmp_path)
-    assert (finding.health.value, finding.text[:21]) == ("skip", "a launcher takes 100 ")
+    assert (finding.health.value, finding.text[:23]) == ("skip", "a launcher takes up to ")
 
 
 def _memory(free_mb: float | None, folder: Path) -> Finding:
