@@ -44,11 +44,6 @@ class ProgressTracker:
                 self._beginning[rank_progress.rank] = rank_progress.activity
         return self._beginning != before
 
-    @property
-    def has_begun(self) -> bool:
-        """Tell whether all ranks that were seen have begun their first step."""
-        return bool(self._beginning) and _BEGINNING.isdisjoint(self._beginning.values())
-
     def _progress_of(self, rank: int) -> RankProgress:
         now, beat = time.monotonic(), beat_of(self.box, rank)
         if rank not in self._moved or self._moved[rank][0] != beat:

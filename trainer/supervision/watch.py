@@ -48,8 +48,6 @@ RESERVE = 1 << 18
 """Less room on the disk than this is a full disk."""
 
 _LOOK_EVERY_S = 0.1
-_LOOK_AT_STEPS_EVERY_S = 0.2
-"""Once ranks train: on a CPU they lose what a look takes, some half a millisecond."""
 _REPORT_EVERY_S = 1.0
 FAILED_GRACE_S = 4.0
 """How long the other ranks may live on when one has failed."""
@@ -149,7 +147,7 @@ class Watch:
                 self.report()
             if self._is_over(processes, ranks_progress):
                 return
-            time.sleep(_LOOK_AT_STEPS_EVERY_S if self.tracker.has_begun else _LOOK_EVERY_S)
+            time.sleep(_LOOK_EVERY_S)
 
     def report(self) -> None:
         """Write `run/status.json`, and name in the log every rank that has ended."""
