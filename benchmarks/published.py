@@ -116,8 +116,9 @@ class Reached:
         )
 
 
-def main() -> None:
-    options = _parser().parse_args()
+def main(words: Sequence[str] | None = None) -> None:
+    """`words`: those of the command line, unless others are told."""
+    options = _parser().parse_args(words)
     if not options.set:
         _write(options.page, "", "")  # a page that cannot be written is told before a dollar is spent
     for file in options.files or FILES:

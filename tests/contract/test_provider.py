@@ -48,60 +48,36 @@ def test_free_says_whether_its_offers_cost_nothing(market: Market) -> None:
     assert market.provider.free == (market.offer().usd_per_hour == 0)
 
 
-def test_a_rented_machine_carries_its_label_and_its_price(market: Market) -> None:
+def test_a_rented_machine_is_as_it_was_ordered_and_every_launcher_sees_it(market: Market) -> None:
     order = market.order("vastrun-calm-heron-3f1a")
     instance = market.provider.rent(order)
     assert instance.label == "vastrun-calm-heron-3f1a"
     assert instance.usd_per_hour == order.offer.usd_per_hour
     assert instance.rented_at > 0
+    for launcher in (market.provider, market.again()):
+        assert unmetered(launcher.instances()) == unmetered([instance])
+    state = market.provider.connect(instance).read("lease.state")
+    assert b"state=armed" in state.splitlines()
 
 
-def test_a_rented_machine_is_listed_as_it_was_rented(market: Market, instance: Instance) -> None:
-    assert unmetered(market.provider.instances()) == unmetered([instance])
-
-
-def test_another_launcher_sees_the_same_machines(market: Market, instance: Instance) -> None:
-    assert unmetered(market.again().instances()) == unmetered([instance])
-
-
-def test_renting_twice_makes_two_machines(market: Market) -> None:
+def test_renting_twice_makes_two_machines_of_which_one_can_be_destroyed(market: Market) -> None:
     first = market.provider.rent(market.order("vastrun-calm-heron-3f1a"))
     second = market.provider.rent(market.order("vastrun-calm-heron-3f1a"))
     assert first.id != second.id
     assert {found.id for found in market.provider.instances()} == {first.id, second.id}
 
+    market.provider.destroy(first.id)
+    market.provider.destroy(first.id)  # twice is no error
 
-def test_a_destroyed_machine_is_not_listed(market: Market, instance: Instance) -> None:
-    market.provider.destroy(instance.id)
-    assert not market.provider.instances()
-
-
-def test_destroying_one_machine_leaves_the_others(market: Market, instance: Instance) -> None:
-    other = market.provider.rent(market.order("vastrun-warm-otter-77aa"))
-    market.provider.destroy(instance.id)
-    assert unmetered(market.provider.instances()) == unmetered([other])
-
-
-def test_destroying_twice_is_no_error(market: Market, instance: Instance) -> None:
-    market.provider.destroy(instance.id)
-    market.provider.destroy(instance.id)
+    assert unmetered(market.provider.instances()) == unmetered([second])
+    with pytest.raises(GoneError):
+        market.provider.connect(first)
 
 
 def test_destroying_what_never_was_is_no_error(market: Market) -> None:
     market.provider.destroy("nothing-0000.0000")
 
 
-def test_a_destroyed_machine_cannot_be_connected_to(market: Market, instance: Instance) -> None:
-    market.provider.destroy(instance.id)
-    with pytest.raises(GoneError):
-        market.provider.connect(instance)
-
-
 def test_another_launcher_can_destroy_a_machine(market: Market, instance: Instance) -> None:
     market.again().destroy(instance.id)
     assert not market.provider.instances()
-
-
-def test_a_rented_machine_has_its_lease_armed(market: Market, instance: Instance) -> None:
-    state = market.provider.connect(instance).read("lease.state")
-    assert b"state=armed" in state.splitlines()

@@ -11,7 +11,6 @@ import pytest
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.asking import ask
 from tests.emulators.vast import VastEmulator
-from tests.slow import slow
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.torch
@@ -41,12 +40,13 @@ def outbid(vast: VastEmulator) -> None:
     vast.faults.add("outbid")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("taken_away", "cause", "job", "checkpoint", "said"),
     [
         (vanish, "lost", CONTINUES, "step-000007", "all is well"),
-        *slow((vanish, "lost", SAVES_ITS_OWN, "step-000030", "continues after step 30")),
-        *slow((outbid, "preempted", TRAINS, "step-000020", "resumes after step 20:")),
+        (vanish, "lost", SAVES_ITS_OWN, "step-000030", "continues after step 30"),
+        (outbid, "preempted", TRAINS, "step-000020", "resumes after step 20:"),
     ],
     ids=["vanish", "own", "outbid"],
 )

@@ -18,7 +18,7 @@ PASSES = ("launch", str(JOBS / "script.yaml"), "--set", "ranks=1", *WITH_STUB_TO
 WAITS = (*PASSES, "--set", "command=python script.py waits")
 
 
-@pytest.mark.parametrize("phase", ["boot", "train", *slow(("plan",), ("rent",), ("ship",), ("collect",))])
+@pytest.mark.parametrize("phase", ["train", *slow(("boot",), ("plan",), ("rent",), ("ship",), ("collect",))])
 def test_a_launcher_killed_in_a_phase_is_resumed_to_the_right_verdict(phase: str, terminal: Terminal) -> None:
     launch = terminal.start(*PASSES)
     launch.shows(f"  {phase} ")

@@ -33,6 +33,7 @@ def losses(terminal: Terminal, out: str) -> list[float]:
     return [loss for line in lines if (loss := json.loads(line).get("loss")) is not None]
 
 
+@pytest.mark.slow
 def test_two_nodes_of_two_ranks_learn_as_one_node_of_four_and_leave_nothing(terminal: Terminal) -> None:
     assert train(terminal, *ONE_NODE, "--out", "one").exit_code == 0
     done = train(terminal, *TWO_NODES, "--set", "train.strategy=ddp", "--out", "two")

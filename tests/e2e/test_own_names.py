@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.terminal import STUB_TORCH, Terminal
+from tests.slow import slow
 
 JOB = f"""
 name: own-names
@@ -33,7 +34,7 @@ for step in range(1, 4):
 
 @pytest.mark.parametrize(
     "program",
-    ["train.py", "scripts/train.py"],
+    ["train.py", *slow(("scripts/train.py",))],
     ids=["its folder is looked in first", "its folder is on PYTHONPATH"],
 )
 def test_a_program_with_a_package_named_trainer_has_that_and_the_heartbeat(

@@ -43,7 +43,7 @@ def write_job(folder: Path, program: str, **fields: str) -> str:
 @pytest.mark.parametrize(
     ("success", "verdict", "exit_code", "proof"),
     [
-        ("{exit_code: 0}", "STOPPED: stopped at your request", 3, "NO       stop"),
+        *slow(("{exit_code: 0}", "STOPPED: stopped at your request", 3, "NO       stop")),
         ("{steps: 599, exit_code: 0}", "STOPPED: stopped at your request", 3, " of 599"),
         ("{steps: 3, files: saved.txt}", "SUCCEEDED", 0, "yes      stop"),
     ],

@@ -138,6 +138,7 @@ def test_a_check_is_ended_and_left_when_the_time_of_all_is_over(tmp_path: Path) 
     assert (found.state, found.why) == (State.LEFT, "the 5 s were over after 5 s of it")
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_results_survive_a_kill_at_any_moment_and_a_later_call_adds_to_them(tmp_path: Path) -> None:
     out = tmp_path / "out"

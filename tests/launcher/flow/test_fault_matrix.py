@@ -195,8 +195,12 @@ CHANGE_ROWS = [
     for trouble in troubles
 ]
 """What may go wrong while a run leaves a slow machine: the last calls of its launcher."""
-QUICK_CHANGE_ROWS = [row for row in CHANGE_ROWS if row[1] == ("after" if row[2] == "killed" else "before")]
 STILL_SLOW = ("killed", "unreachable", "busy")
+QUICK_CHANGE_ROWS = [
+    row
+    for row in CHANGE_ROWS
+    if row[2] in STILL_SLOW and row[1] == ("after" if row[2] == "killed" else "before")
+]
 
 
 def a_run_on_a_slow_machine(folder: Path) -> World:

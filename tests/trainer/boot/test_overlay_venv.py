@@ -44,6 +44,7 @@ def test_its_pip_installs_into_it(layer: Path) -> None:
     assert str(layer / "pip.conf") in said
 
 
+@pytest.mark.slow
 def test_a_python_without_pip_gets_one(tmp_path: Path) -> None:
     EnvBuilder(symlinks=True, with_pip=False).create(tmp_path / "bare")  # as uv makes them
     root = Path(overlay_venv.__file__).parents[2]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.slow import slow
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.sessions import Curve
@@ -36,9 +35,8 @@ MORE_TWO: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("more_one", "more_two"), [({}, {}), *slow((MORE_ONE, MORE_TWO))], ids=["some", "all"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("more_one", "more_two"), [({}, {}), (MORE_ONE, MORE_TWO)], ids=["some", "all"])
 def test_a_training_of_several_tasks_is_the_same_however_it_is_spread(
     more_one: dict[str, dict[str, Any]], more_two: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:

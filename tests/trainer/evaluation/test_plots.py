@@ -77,6 +77,7 @@ def test_no_name_of_the_error_s_picture_is_cut_at_its_edge(tmp_path: Path) -> No
     assert edge.getextrema()[0] > 250
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_ranks_of_a_machine_share_the_pictures(tmp_path: Path) -> None:
     seen = evaluation((16,))
@@ -94,6 +95,7 @@ def test_where_matplotlib_is_missing_the_report_is_written_and_one_line_says_so(
     assert files_in(tmp_path / "report").keys() == {report.SCORES, report.REPORT}
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_scores_are_there_before_anything_is_drawn(tmp_path: Path) -> None:
     assert together(seen_while_drawing, 1, tmp_path) == [[report.SCORES]]

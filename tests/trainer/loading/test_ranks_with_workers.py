@@ -33,6 +33,7 @@ def start_rank(box: Box) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_its_rank_as_a_signal_does(tmp_path: Path) -> None:
     box = Box(sessions.prepare(tmp_path / "box"), **STEADY, steps=1_000_000, data=DISK)
     rank = start_rank(box)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from tests.slow import slow
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.sessions import Curve
@@ -90,7 +89,8 @@ WITHIN_ITS_TYPE = [
 ]
 
 
-@pytest.mark.parametrize("launches", [SOME, *slow((ALL,))], ids=["some", "all"])
+@pytest.mark.slow
+@pytest.mark.parametrize("launches", [SOME, ALL], ids=["some", "all"])
 def test_a_training_is_the_same_however_it_is_spread(launches: Launches, tmp_path: Path) -> None:
     """One test, so that its launches are made once."""
     box = sessions.prepare(tmp_path / "box")

@@ -34,6 +34,7 @@ def wandb() -> Iterator[WandbServer]:
     server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "reason"), [(KILLED, "signal"), (NEVER_BEGAN, "error")])
 def test_a_training_that_failed_is_failed_and_not_crashed(
     fault: dict[str, Any], reason: str, train: Train, wandb: WandbServer

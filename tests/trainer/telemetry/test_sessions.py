@@ -25,6 +25,7 @@ from trainer.telemetry.reports import Reports
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.slow
 def test_the_wandb_run_is_that_of_the_training_that_is_continued(tmp_path: Path) -> None:
     assert together(continue_often, 1, prepare(tmp_path / "box")) == [["first", "first", "first", "fourth"]]
 

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_what_a_step_takes_is_foretold_for_one_rank() -> None:
     (found,) = foretell(TrainConfig(batch=4, strategy="single"), 1).of("single")[:1]
     assert found.flops > 0

@@ -45,6 +45,7 @@ def test_a_training_finds_what_fits_and_computes_less_when_that_no_longer_does(t
     assert run.losses() == pytest.approx(undisturbed.losses(), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_an_update_that_a_retry_cannot_repeat_starts_the_ranks_again_with_less(train: Train) -> None:
     fault = SHORT | {"where": "optimizer", "step": 13, "rank": 1, "above": 2}
     run = train(fault, train={"out_of_memory": "retry"})
