@@ -13,7 +13,7 @@ from launcher.api.session import silent
 from launcher.core import UserRequest
 from launcher.core.errors import VastrunError
 from tests.fakebox import Training
-from tests.launcher.cli.test_batch import Desk
+from tests.launcher.desk import Desk
 
 JOB = {
     "name": "demo",

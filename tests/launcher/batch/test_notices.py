@@ -14,7 +14,7 @@ from launcher.ui.render.notifications import body, notification_document, title
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import Killed
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
-from tests.launcher.cli.test_batch import Desk
+from tests.launcher.desk import Desk
 from tests.launcher.ui.test_notify import inbox, notified
 
 BUDGET_USD = 2.85 * SHARE_USD

@@ -1,12 +1,10 @@
-"""`batch` and `sweep` as a user types them, on a fake market."""
+"""`batch` as a user types it, on a fake market."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,54 +12,22 @@ import pytest
 from launcher.bundle.checkout import worktree
 from launcher.core import Driver, UserRequest
 from launcher.ledger.sqlite import SqliteLedger
-from launcher.wiring import Wiring
 from tests.fakebox import Training
-from tests.launcher.batch.virtual_time import VirtualTime
-from tests.launcher.terminal import CRASH, JOB, Terminal
-from trainer.contract.outcome import Check
-
-FILE = """\
-name: widths
-job: job.yaml
-grid: {train.seed: [1, 2, 3], train.batch: [8, 16]}
-limits: {usd: 20, parallel: 3}
-"""
-
-OWN = """\
-name: own
-resources: {gpus: 2}
-limits: {hours: 1, usd: 3}
-command: python -c 'print({lr})'
-success: {steps: 10}
-"""
-DONE = Check(name="steps", holds=True, text="every rank reached step 10 of 10")
-
-
-class Desk(Terminal):
-    """A terminal at which many runs take their time together."""
-
-    def __init__(self, folder: Path, *trainings: Training, usd_per_hour: float = 3.6) -> None:
-        self.time = VirtualTime()
-        super().__init__(folder, *trainings, usd_per_hour=usd_per_hour, clock=self.time)
-        self.file = folder / "batch.yaml"
-        self.file.write_text(FILE)
-
-    def wiring(self) -> Wiring:
-        wiring = super().wiring()
-        object.__setattr__(wiring, "workers", self.time.workers)
-        object.__setattr__(wiring, "bell", lambda: self.time)
-        return wiring
-
-    def submit(self, *options: str) -> tuple[int, str, str]:
-        result = self.type(
-            "batch", "submit", str(self.file), "-y", "--out", str(self.folder / "out"), *options
-        )
-        return result.exit_code, result.stdout, result.stderr
+from tests.launcher.desk import FILE, Desk
+from tests.launcher.terminal import CRASH, JOB
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """With a batch that has ended, for all tests that only look at it."""
+    desk = Desk(tmp_path_factory.mktemp("ended"))
+    assert desk.submit()[0] == 0
+    return desk
 
 
 def test_a_batch_runs_every_point_and_ends_with_its_table(desk: Desk) -> None:
@@ -85,9 +51,8 @@ def test_outputs_of_a_batch_in_the_folder_of_the_code_are_never_shipped_with_it(
     assert [path for path in worktree(str(desk.folder)).paths if path.startswith("out/")] == []
 
 
-def test_what_a_batch_cost_is_added_up_under_its_name(desk: Desk) -> None:
-    assert desk.submit()[0] == 0
-    (group,) = desk.document("cost", "--by", "batch")["groups"]
+def test_what_a_batch_cost_is_added_up_under_its_name(ended: Desk) -> None:
+    (group,) = ended.document("cost", "--by", "batch")["groups"]
     assert (group["key"], group["runs"], group["finished"]) == ("widths", 6, 6)
     assert group["usd_per_run"] == pytest.approx(group["usd"] / 6)
 
@@ -207,16 +172,15 @@ def test_a_machine_that_could_not_be_given_back_is_told_and_makes_the_exit_code_
     assert desk.machines() == 0
 
 
-def test_results_are_a_table_a_document_and_lines_of_csv(desk: Desk) -> None:
-    desk.submit()
-    document = desk.document("batch", "results", "widths")
+def test_results_are_a_table_a_document_and_lines_of_csv(ended: Desk) -> None:
+    document = ended.document("batch", "results", "widths")
     assert [point["verdict"] for point in document["points"]] == ["SUCCEEDED"] * 6
-    text = desk.type("batch", "results", "widths", "--csv").stdout
+    text = ended.type("batch", "results", "widths", "--csv").stdout
     rows = list(csv.DictReader(io.StringIO(text)))
     assert {(row["train.seed"], row["train.batch"]) for row in rows} == {
         (s, b) for s in "123" for b in ("8", "16")
     }
-    assert desk.type("batch", "results", "widths", "--csv", "--json").exit_code == 2
+    assert ended.type("batch", "results", "widths", "--csv", "--json").exit_code == 2
 
 
 def test_batches_are_listed_and_a_name_that_there_is_not_is_told(desk: Desk) -> None:
@@ -228,17 +192,6 @@ def test_batches_are_listed_and_a_name_that_there_is_not_is_told(desk: Desk) -> 
     assert (batch["succeeded"], batch["budget_usd"]) == (6, 20.0)
     unknown = desk.type("batch", "results", "depths")
     assert unknown.exit_code == 2 and "no batch is called 'depths'" in unknown.stderr
-
-
-def test_a_stop_of_a_batch_that_nobody_drives_ends_its_machines_and_starts_no_other(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, Training(seconds=600.0))
-    desk.at(20.0, lambda: signal.raise_signal(signal.SIGHUP))
-    desk.submit()
-    assert desk.machines() == 3
-    stopped = desk.type("batch", "stop", "widths")
-    assert stopped.exit_code == 0, stopped.stderr
-    assert "asked 3 runs of widths to stop" in stopped.stderr
-    assert (desk.machines(), desk.market.rentals) == (0, 3)
 
 
 def test_a_folder_with_other_files_is_refused(desk: Desk) -> None:
@@ -255,69 +208,12 @@ def test_a_batch_is_forgotten_only_when_it_has_ended(desk: Desk) -> None:
     assert desk.type("batch", "status").stdout == "no batches yet\n"
 
 
-def test_a_sweep_is_a_batch_in_one_line(desk: Desk) -> None:
-    words = (
-        "sweep",
-        str(desk.job),
-        "train.seed=1,2",
-        "train.noise=0.1..0.2",
-        "--samples",
-        "2",
-        "--usd",
-        "9",
-        "-y",
-    )
-    result = desk.type(*words, "--out", str(desk.folder / "out"))
-    assert result.exit_code == 0, result.stderr
-    assert result.stdout.count("SUCCEEDED") == 4
-    # Not after the file: that of most programs is job.yaml.
-    assert "batch demo-sweep: 4 of 4 points are new" in result.stderr
-    listed = [line.split() for line in desk.type("status").stdout.splitlines()[:5]]
-    assert listed[0][:3] == ["RUN", "JOB", "VALUES"]
-    assert sorted(line[2] for line in listed[1:]) == ["seed=1", "seed=1", "seed=2", "seed=2"]
-    assert len({tuple(line[2:4]) for line in listed[1:]}) == 4
-    wrong = desk.type("sweep", str(desk.job), "train.sed=1,2", "--usd", "9", "-y")
-    assert wrong.exit_code == 2 and "--set train.sed: unknown key; did you mean seed?" in wrong.stderr
-
-
-def test_values_that_all_points_of_a_sweep_have_are_set_as_for_a_launch(desk: Desk) -> None:
-    words = ("sweep", str(desk.job), "train.seed=1,2", "--usd", "9", "-y", "--out", str(desk.folder / "out"))
-    result = desk.type(*words, "--set", "train.batch=16", "--set", "name=short")
-    assert result.exit_code == 0, result.stderr
-    assert "batch short-sweep: 2 of 2 points are new" in result.stderr
-    jobs = [json.loads(run.spec_json) for run in desk.ledger.runs()]
-    assert sorted((job["train"]["batch"], job["train"]["seed"]) for job in jobs) == [(16, 1), (16, 2)]
-    wrong = desk.type(*words, "--set", "train.stepps=7", "--set", "nothing")
-    assert wrong.exit_code == 2
-    assert "--set train.stepps: unknown key; did you mean steps?" in wrong.stderr
-    assert "--set nothing: expected key=value" in wrong.stderr
-
-
-def test_a_batch_that_is_not_there_is_answered_with_the_one_that_was_meant(desk: Desk) -> None:
-    desk.type("batch", "submit", str(desk.file), "-y", "--out", str(desk.folder / "out"))
+def test_a_batch_that_is_not_there_is_answered_with_the_one_that_was_meant(ended: Desk) -> None:
     for name in ("wid", "width", "withs"):
-        results, report = desk.type("batch", "results", name), desk.type("report", name)
+        results, report = ended.type("batch", "results", name), ended.type("report", name)
         assert (results.exit_code, report.exit_code) == (2, 2)
         assert f"no batch is called '{name}'; did you mean widths?" in results.stderr
         assert f"no run or batch is called '{name}'; did you mean widths?" in report.stderr
-
-
-def test_only_a_point_that_has_checkpoints_is_offered_to_be_continued(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "trainer")
-    words = ("--usd", "9", "-y", "--out")
-    trained = desk.type("sweep", str(desk.job), "train.seed=1,2", *words, str(desk.folder / "out"))
-    assert "continue  vastrun launch --from" in trained.stdout
-    own = Desk(tmp_path / "own", Training(outcome=lambda told: replace(told, checks=(DONE,))))
-    own.job.write_text(OWN)
-    swept = own.type("sweep", str(own.job), "lr=1,2", *words, str(own.folder / "out"))
-    assert "best " in swept.stdout, swept.stdout + swept.stderr
-    assert "continue" not in swept.stdout
-
-
-def test_a_sweep_whose_metric_no_run_reports_says_so(desk: Desk) -> None:
-    words = ("--metric", "accuracy", "--usd", "9", "-y", "--out", str(desk.folder / "out"))
-    swept = desk.type("sweep", str(desk.job), "train.seed=1,2", *words)
-    assert "metric  no run reported accuracy: beat(step, accuracy=...) in the program does" in swept.stdout
 
 
 def test_a_free_batch_needs_no_budget_and_no_yes(tmp_path: Path) -> None:
@@ -325,66 +221,6 @@ def test_a_free_batch_needs_no_budget_and_no_yes(tmp_path: Path) -> None:
     desk.file.write_text(FILE.replace("usd: 20, ", ""))
     result = desk.type("batch", "submit", str(desk.file), "--out", str(tmp_path / "out"))
     assert result.exit_code == 0, result.stderr
-
-
-@pytest.mark.slow
-def test_points_that_fall_behind_are_pruned_and_are_no_failure(tmp_path: Path) -> None:
-    losses = (1.0, 8.0, 2.0, 9.0, 3.0, 7.0)
-    desk = Desk(tmp_path, *(Training(seconds=400.0, steps=40, loss=loss) for loss in losses))
-    desk.job.write_text(JOB.replace("steps: 10", "steps: 40"))
-    desk.file.write_text(FILE + "early_stop: {min_steps: 8, factor: 2}\n")
-    code, out, err = desk.submit()
-    assert code == 0, err
-    points = {p["number"]: p for p in desk.document("batch", "results", "widths")["points"]}
-    pruned = {number for number, point in points.items() if point["verdict"] == "PRUNED"}
-    assert pruned >= {2, 4, 6} and points[1]["verdict"] == "SUCCEEDED"
-    assert all(points[number]["step"] < 40 for number in pruned)
-    assert "is not among the best half" in err
-    assert f"{len(pruned)} pruned" in desk.type("batch", "status", "widths").stdout
-    assert out.splitlines()[1].split()[0] == "1"
-    assert "is not among the best half" in desk.type("why", points[4]["run"]).stdout
-
-
-@pytest.mark.slow
-def test_without_early_stop_all_of_them_finish(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, *(Training(seconds=100.0, steps=40, loss=loss) for loss in (1.0, 8.0, 9.0)))
-    desk.job.write_text(JOB.replace("steps: 10", "steps: 40"))
-    desk.file.write_text(FILE + "early_stop: {min_steps: 8, factor: 2}\n")
-    assert desk.submit("--no-early-stop")[0] == 0
-    results = desk.document("batch", "results", "widths")["points"]
-    assert {point["verdict"] for point in results} == {"SUCCEEDED"}
-
-
-def test_a_search_that_learns_asks_for_its_points_while_it_runs(desk: Desk) -> None:
-    desk.file.write_text(
-        "name: widths\njob: job.yaml\nlimits: {usd: 20, parallel: 2}\n"
-        "search: {method: tpe, samples: 7, seed: 1, space: {train.optim.lr: {log: [1e-4, 1e-1]}}}\n"
-    )
-    code, _, err = desk.submit()
-    assert code == 0, err
-    assert "a search of 7 points" in err
-    points = desk.document("batch", "results", "widths")["points"]
-    assert sorted(point["number"] for point in points) == list(range(1, 8))
-    assert len({point["values"]["train.optim.lr"] for point in points}) == 7
-    assert all(run.reserved_usd == 3.0 for run in desk.ledger.runs())
-    assert desk.submit()[0] == 0 and desk.market.rentals == 7
-    plan = desk.document("batch", "submit", str(desk.file), "--dry-run")
-    assert (plan["count"], plan["at_most_usd"]) == (7, 21.0)
-
-
-def test_the_points_of_a_batch_are_compared_by_dollars_and_by_what_went_with_the_metric(
-    tmp_path: Path,
-) -> None:
-    trainings = [Training(seconds=20.0 + 10 * n, loss=3.0 - n / 4) for n in range(6)]
-    desk = Desk(tmp_path, *trainings)
-    desk.file.write_text(FILE.replace("parallel: 3", "parallel: 1"))
-    code, out, err = desk.submit()
-    assert code == 0, err
-    assert "no other point is both cheaper and better" in out
-    assert "train.seed: rank correlation -" in out and "a correlation is not a cause" in out
-    document = desk.document("batch", "results", "widths")
-    assert len(document["pareto_front"]) == 6
-    assert {one["key"] for one in document["influences"]} == {"train.seed", "train.batch"}
 
 
 def test_last_is_the_newest_batch(desk: Desk) -> None:
@@ -421,8 +257,7 @@ def test_why_of_a_batch_tells_the_causes_of_its_failed_points(tmp_path: Path) ->
     assert "no run is called 'nosuch'" in desk.type("why", "nosuch").stderr
 
 
-def test_a_command_for_runs_says_that_a_name_is_a_batch(desk: Desk) -> None:
-    desk.submit()
-    end = desk.type("stop", "widths")
+def test_a_command_for_runs_says_that_a_name_is_a_batch(ended: Desk) -> None:
+    end = ended.type("stop", "widths")
     assert end.exit_code == 2
     assert "'widths' is a batch, not a run" in end.stderr and "vastrun batch status widths" in end.stderr

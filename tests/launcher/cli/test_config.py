@@ -10,7 +10,7 @@ import pytest
 from launcher.core import Phase
 from launcher.ports import Provider
 from launcher.wiring import Wiring
-from tests.launcher.cli.test_batch import Desk
+from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, Terminal
 
 BROKEN = "budget:\n  mnth_usd: 3\n"

@@ -15,7 +15,7 @@ from launcher.outputs.store import FolderStore
 from launcher.ui.render.index import index_of
 from launcher.wiring import Wiring
 from tests.fakebox import Training
-from tests.launcher.cli.test_batch import Desk
+from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.report.reading import assert_sound
 from trainer.contract import layout

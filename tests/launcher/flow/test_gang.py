@@ -13,7 +13,7 @@ from launcher.core.batch import Budget
 from launcher.core.errors import BudgetError
 from launcher.core.phases import BEFORE_TRAINING
 from tests.fakebox import Loading
-from tests.hostile.lies import PLACES
+from tests.hostile.texts import PLACES
 from tests.jobs import train_job
 from tests.launcher.gang_checks import check_nothing_leaked
 from tests.launcher.gang_world import RUN_ID, ApartMarket, GangMarket, GangWorld, Life

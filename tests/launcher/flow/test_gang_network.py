@@ -8,7 +8,7 @@ import pytest
 
 from launcher.commands.orphans import leftover_networks
 from launcher.core import Cause, Phase
-from tests.hostile.lies import INTERFACES
+from tests.hostile.texts import INTERFACES
 from tests.launcher.faults import Fault
 from tests.launcher.gang_checks import check_nothing_leaked, networked
 from tests.launcher.gang_world import RUN_ID

@@ -17,7 +17,7 @@ from launcher.ports import Abilities, Remote
 from launcher.providers.vast import boot
 from tests.fakebox import Loading, Training
 from tests.fakes import PRICE
-from tests.hostile.lies import HOST_LOGS
+from tests.hostile.texts import HOST_LOGS
 from tests.launcher.terminal import Market, Terminal
 
 MANIFEST = "docker: Error response from daemon: manifest unknown."

@@ -12,7 +12,7 @@ import pytest
 from launcher.core import Cause, Instance
 from launcher.core.errors import BoxError, ProviderError, UnreachableError
 from launcher.gate.rendezvous import ADDRESSES, address_on, rendezvous_of
-from tests.hostile.lies import INTERFACES, PLACES, SUBNETS
+from tests.hostile.texts import INTERFACES, PLACES, SUBNETS
 
 needs_proc = pytest.mark.skipif(not Path("/proc/net/fib_trie").exists(), reason="the kernel does not say")
 

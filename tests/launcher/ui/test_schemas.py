@@ -20,7 +20,7 @@ from tests import schemas
 from tests.document_schemas import DOCUMENTS, RESULT
 from tests.documents import hold, name_of
 from tests.fakebox import Training
-from tests.launcher.cli.test_batch import Desk
+from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, HANG
 
 ROWS = (

@@ -1,0 +1,39 @@
+"""Desk: a terminal at which the runs of a batch take their time together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launcher.wiring import Wiring
+from tests.fakebox import Training
+from tests.launcher.batch.virtual_time import VirtualTime
+from tests.launcher.terminal import Terminal
+
+FILE = """\
+name: widths
+job: job.yaml
+grid: {train.seed: [1, 2, 3], train.batch: [8, 16]}
+limits: {usd: 20, parallel: 3}
+"""
+
+
+class Desk(Terminal):
+    """`submit` the batch of `file`, which has six points."""
+
+    def __init__(self, folder: Path, *trainings: Training, usd_per_hour: float = 3.6) -> None:
+        self.time = VirtualTime()
+        super().__init__(folder, *trainings, usd_per_hour=usd_per_hour, clock=self.time)
+        self.file = folder / "batch.yaml"
+        self.file.write_text(FILE)
+
+    def wiring(self) -> Wiring:
+        wiring = super().wiring()
+        object.__setattr__(wiring, "workers", self.time.workers)
+        object.__setattr__(wiring, "bell", lambda: self.time)
+        return wiring
+
+    def submit(self, *options: str) -> tuple[int, str, str]:
+        result = self.type(
+            "batch", "submit", str(self.file), "-y", "--out", str(self.folder / "out"), *options
+        )
+        return result.exit_code, result.stdout, result.stderr
