@@ -103,5 +103,5 @@ def _note(orphan: Orphan, run: Run, services: Services, ended_at: float, *, is_g
 
 
 def _ended(meter: Meter, at: float, is_gone: bool) -> Meter:
-    """The meter of a machine whose end was ordered, and which is charged no more once it is gone."""
+    """The meter of a machine whose end was ordered: it stops once the machine is gone."""
     return replace(meter, given_back_at=at, absent_at=at) if is_gone else meter

@@ -196,7 +196,7 @@ def released_at(run: Run, machine_id: str) -> float | None:
 
 
 def has_ended(run: Run, machine_id: str) -> bool:
-    """Return whether the provider agreed to end that machine of the run, and had it no more then.
+    """Return whether the provider destroyed that machine of the run, and confirmed it.
 
     One that disappeared by itself has not: it may be back.
     """

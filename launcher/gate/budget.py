@@ -71,15 +71,15 @@ class ExchangeBudget:
         """Bytes that stay in memory so far."""
         return self._allowance.memory - self._memory
 
-    def remaining_s(self, at_most: float = math.inf) -> float:
-        """Return the seconds that are left, or `at_most`: the timeout of what is asked next. Checks first.
+    def remaining_s(self, limit_s: float = math.inf) -> float:
+        """Return the seconds that are left, or `limit_s`: the timeout of what is asked next. Checks first.
 
         Raises `error` once there are none.
         """
         self._check()
         if self.is_late:
             raise self._error(f"{self._sender} did not answer within {self._allowance.seconds:.0f} s")
-        return min(at_most, self._until - self._now())
+        return min(limit_s, self._until - self._now())
 
     def receive(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the chunks of an answer that is kept in memory, each paid for. Raises `error`."""

@@ -70,7 +70,7 @@ METRICS_SLICE_BYTES = 1 << 20
 METRICS_LINES = 250_000
 """Of the metrics, as they are read for a picture; of more, every second or third."""
 METRICS_VALUES = 400_000
-"""Of the metrics as the Python API returns them, steps included; of more, lines are left out evenly."""
+"""Values that the Python API returns, steps included; of more, lines are left out evenly."""
 METRICS_NAMES = 1000
 """Different names of one file of metrics, as the Python API returns them; further ones are left out."""
 STEPS = 10**15
@@ -83,7 +83,7 @@ SERIES = 96
 SERIES_LINES = 20_000
 """Of the metrics, as they are read for a report; of more, every second or third."""
 VAST_LOG_BYTES = 1 << 18
-"""Of a container's or a host's log, as Vast publishes it; the rest is left out."""
+"""Size of a container's or a host's log, as Vast publishes it; the rest is left out."""
 
 PICTURE_BYTES = 1 << 20
 PICTURE_PIXELS = 1 << 24
@@ -94,53 +94,53 @@ SLOT_UNITS = 64
 BOOT_STEPS = 100
 """Steps of a machine's start."""
 COMBINING_MARKS = 4
-"""In a row, in a text that a terminal shows."""
+"""Combining marks in a row, in a text that a terminal shows."""
 ADDRESSES_CHARACTERS = 4000
-"""Of the addresses that a machine says it has."""
+"""Characters of the list of a machine's addresses."""
 SLURM_CHARACTERS = 300
-"""Of one text of Slurm's."""
+"""Characters of one text that Slurm prints."""
 SLURM_NODES = 64
 """Nodes of one job."""
 SLURM_NUMBER = 10**9
-"""Of seconds, nodes, cores or MB."""
+"""Largest number of seconds, nodes, cores or MB that Slurm prints."""
 SLURM_REPLY_CHARACTERS = 40
-"""Of what a job says about its box."""
+"""Characters of a job's reply about its box."""
 REGISTRY_ENTRIES = 1000
-"""Of a list in an answer of a registry: platforms or layers."""
+"""Platforms or layers in a registry's answer."""
 REGISTRY_LABELS = 1000
 """Labels of an image."""
 LAYER_BYTES = 1 << 44
-"""Of one layer, as a registry says."""
+"""Size of one layer, as a registry states it."""
 REGISTRY_CHARACTERS = 64_000
-"""Of one text of a registry's."""
+"""Characters of one text from a registry."""
 KEY_LINE_CHARACTERS = 500
-"""Of a line of a container's log that may name a host key: a pattern takes time with the square of it."""
+"""Characters of a log line that may name a host key: matching takes time with the square of its length."""
 VAST_ID = 1 << 63
-"""The id of an account."""
+"""Largest id of an account."""
 CLOCK_AHEAD_S = 366 * 86_400.0
-"""Difference of two clocks that is believed."""
+"""Largest difference of two clocks, in seconds, that is believed."""
 RETRY_AFTER_S = 120.0
 """Seconds that Vast may ask to be left alone before a call fails."""
 VAST_USD = 1e9
-"""Dollars: a credit or a charge."""
+"""Largest credit or charge, in USD."""
 VAST_NUMBER = 1e12
-"""Any number of Vast's."""
+"""Largest number in an answer from Vast."""
 LABEL_CHARACTERS = 256
-"""Of the label of a machine, a network or a volume."""
+"""Characters of the label of a machine, a network or a volume."""
 VAST_CHARACTERS = 4000
-"""Of one text of Vast's."""
+"""Characters of one text from Vast."""
 GPU_GB = 1000.0
-"""Memory of one GPU."""
+"""Largest memory of one GPU, in GB."""
 PICTURES = 24
 """Pictures of one report."""
 WANDB_FOLDERS = 20
 """Offline runs of W&B that a run's index names."""
 DETAIL_CHARACTERS = 4000
-"""Of a detail or an event of the ledger: words, some of them from a machine."""
+"""Characters of a detail or an event in the ledger: some of it comes from a machine."""
 TRANSCRIPT_LINE_BYTES = 1 << 22
-"""Of one line of a transcript, which may be a stranger's."""
+"""Size of one line of a transcript, which may be a stranger's."""
 TRANSCRIPT_LINES = 500_000
-"""Of one transcript."""
+"""Lines of one transcript."""
 
 EXCHANGES: Mapping[str, Allowance] = {
     "outputs": Allowance(items=FILES, memory=SMALL_FILES[layout.MANIFEST]),

@@ -61,12 +61,12 @@ def records_of(lines: Iterable[bytes]) -> list[dict[str, float]]:
         if type(step) is not int or not 0 <= step <= caps.STEPS:
             continue
         newest = {"step": step, **_numbers(record, names)}
-        if _is_kept(number, share):
+        if _is_sampled(number, share):
             found.append((number, newest))
             values += len(newest)
         while values > caps.METRICS_VALUES and len(found) > 1:
             share /= 2
-            found = [(number, one) for number, one in found if _is_kept(number, share)]
+            found = [(number, one) for number, one in found if _is_sampled(number, share)]
             values = sum(len(one) for _, one in found)
     if newest and (not found or found[-1][1] is not newest):
         found.append((0, newest))
@@ -85,7 +85,7 @@ def _numbers(record: Mapping[str, Any], names: dict[str, str]) -> dict[str, floa
     return found
 
 
-def _is_kept(number: int, share: float) -> bool:
+def _is_sampled(number: int, share: float) -> bool:
     """Spread over all numbers without a period: of lines of which one in N differs, the same share stays."""
     return number * _GOLDEN % 1 < share
 

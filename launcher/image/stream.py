@@ -78,8 +78,8 @@ def follow(messages: Iterable[Mapping[str, Any]], screen: BuildScreen, *, name: 
         if "aux" in message:
             told.append(message["aux"])
         is_of_a_layer = layers.see(message)
-        is_kept = "aux" in message or len(layers) > known
-        budget.spend(items=1, memory=len(str(message)) if is_kept else 0)
+        stays = "aux" in message or len(layers) > known
+        budget.spend(items=1, memory=len(str(message)) if stays else 0)
         if is_of_a_layer:
             screen.gauge(f"{name}: {layers}")
         for line in _STYLE.sub("", str(message.get("stream", ""))).splitlines():

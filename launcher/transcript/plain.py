@@ -92,7 +92,7 @@ class StreamMask:
         return self._hidden(text[:at])
 
     def rest(self) -> str:
-        """Return what was held back: no more will come."""
+        """Return what was held back: the text has ended."""
         held, self._held = self._held, ""
         return self._hidden(held)
 

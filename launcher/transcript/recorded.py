@@ -48,12 +48,12 @@ from launcher.transcript.telling import (
     masked_job,
     row_of,
     secrets_of,
+    size_of_content,
     told_command,
     told_content,
     told_machine,
     told_machines,
     told_offers,
-    told_size,
 )
 from trainer.contract import layout
 
@@ -233,7 +233,7 @@ class RecordedRemote(_Through):
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         # A part of a file that grows may end within a secret; the log is told whole where it is shown.
-        answer = told_size if path in (layout.LOG, layout.METRICS) else told_content
+        answer = size_of_content if path in (layout.LOG, layout.METRICS) else told_content
         said = Said(about={"path": path}, answer=answer, is_routine=True)
         content: bytes = self._recorder.call(
             "remote.read", said, lambda: self._real.read(path, offset=offset, limit=limit)

@@ -67,12 +67,12 @@ def told_command(done: Completed) -> Mapping[str, Any]:
     return end if done.exit_code == 0 else {**end, "stderr": done.stderr[-_TEXT_BYTES:]}
 
 
-def told_size(content: bytes) -> Mapping[str, Any]:
+def size_of_content(content: bytes) -> Mapping[str, Any]:
     """Tell how much of a file came."""
     return {"bytes": len(content)}
 
 
 def told_content(content: bytes) -> Mapping[str, Any]:
     """Tell how much of a file came, and what is in it where that is little."""
-    size = told_size(content)
+    size = size_of_content(content)
     return size if len(content) > _TEXT_BYTES else {**size, "text": content.decode(errors="replace")}

@@ -50,7 +50,7 @@ class VastApi:
         self._made: VastAI | None = None
         self._making = threading.Lock()
         self._of_thread = threading.local()
-        """Of the thread's last call: when it was made, and its budget."""
+        """Time and budget of the thread's last call."""
         self._record: Callable[[Exchange], None] | None = None
 
     @property
