@@ -21,8 +21,8 @@ from launcher.core import Phase, Progress, Run
 from launcher.core.job import Limits
 from launcher.outputs.storing import claim
 from launcher.transcript.plain import Mask
-from launcher.transcript.recorder import Recorder, Said
-from launcher.transcript.telling import told_content
+from launcher.transcript.recorded import CALLS
+from launcher.transcript.recorder import Recorder
 from launcher.ui.live import LiveScreen
 from launcher.ui.question import HeldStream
 from launcher.ui.screens import curves_at_home
@@ -126,7 +126,6 @@ def _recorded() -> float:
         began = time.process_time()
         for number in range(_CALLS):
             moment[0] += 0.4
-            said = Said(about={"path": f"run/{number % 5}"}, answer=told_content, is_routine=True)
-            recorder.call("remote.read", said, lambda: b"x" * 200)
+            recorder.call("remote.read", CALLS["remote.read"], lambda _: b"x" * 200, f"run/{number % 5}")
         recorder.close()
         return (time.process_time() - began) / _CALLS * 1e6

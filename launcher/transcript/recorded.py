@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from launcher.config import read_job
-from launcher.core import (
-    Completed,
-    Event,
-    Identity,
-    Instance,
-    ListedVolume,
-    Offer,
-    Progress,
-    RentalOrder,
-    Run,
-    UserRequest,
-    VolumeOffer,
-)
+from launcher.core import Event, Instance, Progress, RentalOrder, Run, UserRequest
 from launcher.core.job import JobSpec
 from launcher.flow.services import Services
 from launcher.ports import (
     Abilities,
     ChecksIdentity,
     CountsNoise,
-    HasAccount,
-    HasHostLog,
-    HasNetworks,
-    HasVolumes,
     Interruptible,
-    KeepsKeys,
     Ledger,
-    ListsByRun,
     Packer,
     Provider,
     Remote,
@@ -43,7 +25,7 @@ from launcher.ports import (
     UserRequests,
 )
 from launcher.transcript.plain import Mask, secrets_in
-from launcher.transcript.recorder import Recorder, Said
+from launcher.transcript.recorder import CallLogSpec, Recorder
 from launcher.transcript.telling import (
     masked_job,
     row_of,
@@ -84,7 +66,7 @@ def recorded(
     try:
         yield replace(
             services,
-            provider=cast("Provider", RecordedProvider(services.provider, recorder)),
+            provider=cast("Provider", RecordedProvider(services.provider, recorder, "provider")),
             ledger=cast("Ledger", RecordedLedger(services.ledger, recorder, run)),
             packer=cast("Packer", RecordedPacker(services.packer, recorder)),
             screen=RecordedScreen(services.screen, recorder),
@@ -92,6 +74,46 @@ def recorded(
         )
     finally:
         recorder.close(guard_gap_s=round(guard_gap_s(), 3))
+
+
+def _order(order: RentalOrder) -> Mapping[str, Any]:
+    about = {"offer": order.offer.id, "label": order.label, "image": order.image}
+    volume = {} if order.volume is None else {"volume": order.volume}
+    return {**about, "at_most_usd": order.at_most_usd, **volume}
+
+
+def _machine_id(instance_id: str, **_: Any) -> Mapping[str, Any]:
+    return {"id": instance_id}
+
+
+CALLS: Mapping[str, CallLogSpec] = {
+    "provider.search": CallLogSpec(answer=told_offers),
+    "provider.rent": CallLogSpec(about=_order, answer=lambda machine: machine),
+    "provider.instances": CallLogSpec(answer=told_machines),
+    "provider.machine": CallLogSpec(about=_machine_id, answer=told_machine),
+    "provider.connect": CallLogSpec(about=lambda instance: {"id": instance.id}),
+    "provider.destroy": CallLogSpec(about=_machine_id),
+    "account.identity": CallLogSpec(answer=lambda identity: {"clock_ahead_s": identity.clock_ahead_s}),
+    "by_run.instances_for": CallLogSpec(about=lambda run: {"run": run.id}, answer=told_machines),
+    "host_log.host_log": CallLogSpec(about=_machine_id, answer=lambda text: {"chars": len(text)}),
+    "keys.forget": CallLogSpec(about=lambda run_id: {"run": run_id}),
+    "networks.rendezvous": CallLogSpec(
+        about=lambda label, _: {"label": label}, answer=lambda place: {"place": place}
+    ),
+    "networks.remove_network": CallLogSpec(about=lambda label: {"label": label}),
+    "volumes.volumes": CallLogSpec(answer=list),
+    "volumes.volume_offer": CallLogSpec(
+        about=lambda host, gb: {"host": host, "gb": gb}, answer=lambda offer: offer
+    ),
+    "remote.run": CallLogSpec(
+        about=lambda command, **_: {"command": command}, answer=told_command, is_routine=True
+    ),
+    "remote.put": CallLogSpec(about=lambda _, path: {"path": path}),
+    "remote.write": CallLogSpec(about=lambda path, content, **_: {"path": path, "bytes": len(content)}),
+    "remote.read": CallLogSpec(about=lambda path, **_: {"path": path}, answer=told_content, is_routine=True),
+    "remote.close": CallLogSpec(),
+}
+"""What of each call is written: sizes, not contents, but for small files and for commands that failed."""
 
 
 class _Through:
@@ -104,178 +126,68 @@ class _Through:
         return getattr(self._real, name)
 
 
-class RecordedProvider(_Through):
+class RecordedPort(_Through):
+    """A port whose calls are recorded as `CALLS` says under its name."""
+
+    def __init__(self, real: Any, recorder: Recorder, name: str) -> None:
+        super().__init__(real, recorder)
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        act = getattr(self._real, method)
+        verb = f"{self._name}.{method}"
+        if verb not in CALLS:
+            return act
+        return lambda *args, **options: self._recorder.call(verb, CALLS[verb], act, *args, **options)
+
+
+class RecordedProvider(RecordedPort):
     """A Provider, recorded; so are its connections, and what of its abilities a drive asks."""
 
     @property
     def abilities(self) -> Abilities:
         able: Abilities = self._real.abilities
-        recorder = self._recorder
-        return replace(
-            able,
-            account=able.account and cast("HasAccount", _RecordedAccount(able.account, recorder)),
-            host_log=able.host_log and cast("HasHostLog", _RecordedHostLog(able.host_log, recorder)),
-            keys=able.keys and cast("KeepsKeys", _RecordedKeys(able.keys, recorder)),
-            networks=able.networks and cast("HasNetworks", _RecordedNetworks(able.networks, recorder)),
-            volumes=able.volumes and cast("HasVolumes", _RecordedVolumes(able.volumes, recorder)),
-            by_run=able.by_run and cast("ListsByRun", _RecordedByRun(able.by_run, recorder)),
-        )
-
-    def search(self, spec: JobSpec) -> Sequence[Offer]:
-        return self._recorder.call(
-            "provider.search", Said(about={}, answer=told_offers), lambda: self._real.search(spec)
-        )
-
-    def rent(self, order: RentalOrder) -> Instance:
-        about = {
-            "offer": order.offer.id,
-            "label": order.label,
-            "image": order.image,
-            "at_most_usd": order.at_most_usd,
-            **({} if order.volume is None else {"volume": order.volume}),
+        names = {verb.partition(".")[0] for verb in CALLS} - {"provider", "remote"}
+        recorded: dict[str, Any] = {
+            name: RecordedPort(ability, self._recorder, name)
+            for name in names
+            if (ability := getattr(able, name)) is not None
         }
-        said = Said(about=about, answer=lambda machine: machine)
-        machine: Instance = self._recorder.call("provider.rent", said, lambda: self._real.rent(order))
-        return machine
-
-    def instances(self) -> Sequence[Instance]:
-        return self._recorder.call(
-            "provider.instances", Said(about={}, answer=told_machines), lambda: self._real.instances()
-        )
-
-    def machine(self, instance_id: str) -> Instance | None:
-        said = Said(about={"id": instance_id}, answer=told_machine)
-        found: Instance | None = self._recorder.call(
-            "provider.machine", said, lambda: self._real.machine(instance_id)
-        )
-        return found
+        return replace(able, **recorded)
 
     def connect(self, instance: Instance) -> Remote:
-        said = Said(about={"id": instance.id})
-        remote = self._recorder.call("provider.connect", said, lambda: self._real.connect(instance))
+        verb = "provider.connect"
+        remote = self._recorder.call(verb, CALLS[verb], self._real.connect, instance)
         return recorded_remote(remote, self._recorder)
 
-    def destroy(self, instance_id: str) -> None:
-        said = Said(about={"id": instance_id})
-        self._recorder.call("provider.destroy", said, lambda: self._real.destroy(instance_id))
 
+class RecordedRemote(RecordedPort):
+    """A Remote, recorded. Its log and metrics are told by their size alone.
 
-class _RecordedAccount(_Through):
-    def identity(self) -> Identity:
-        said = Said(about={}, answer=lambda it: {"clock_ahead_s": it.clock_ahead_s})
-        who: Identity = self._recorder.call("account.identity", said, lambda: self._real.identity())
-        return who
+    A part of a file that grows may end within a secret; the log is told whole where it is shown.
+    """
 
-
-class _RecordedHostLog(_Through):
-    def host_log(self, instance_id: str, *, within_s: float) -> str:
-        line = Said(about={"id": instance_id}, answer=lambda text: {"chars": len(text)})
-        text: str = self._recorder.call(
-            "host_log.host_log", line, lambda: self._real.host_log(instance_id, within_s=within_s)
-        )
-        return text
-
-
-class _RecordedKeys(_Through):
-    def forget(self, run_id: str) -> None:
-        self._recorder.call("keys.forget", Said(about={"run": run_id}), lambda: self._real.forget(run_id))
-
-
-class _RecordedNetworks(_Through):
-    def rendezvous(self, label: str, remote: Remote) -> str:
-        said = Said(about={"label": label}, answer=lambda place: {"place": place})
-        place: str = self._recorder.call(
-            "networks.rendezvous", said, lambda: self._real.rendezvous(label, remote)
-        )
-        return place
-
-    def remove_network(self, label: str) -> None:
-        said = Said(about={"label": label})
-        self._recorder.call("networks.remove_network", said, lambda: self._real.remove_network(label))
-
-
-class _RecordedVolumes(_Through):
-    def volumes(self) -> Sequence[ListedVolume]:
-        call_log = Said(about={}, answer=list)
-        return self._recorder.call("volumes.volumes", call_log, lambda: self._real.volumes())
-
-    def volume_offer(self, host: str, gb: int) -> VolumeOffer | None:
-        call_log = Said(about={"host": host, "gb": gb}, answer=lambda offer: offer)
-        found: VolumeOffer | None = self._recorder.call(
-            "volumes.volume_offer", call_log, lambda: self._real.volume_offer(host, gb)
-        )
-        return found
-
-
-class _RecordedByRun(_Through):
-    def instances_for(self, run: Run) -> Sequence[Instance]:
-        said = Said(about={"run": run.id}, answer=told_machines)
-        return self._recorder.call("provider.instances_for", said, lambda: self._real.instances_for(run))
-
-
-class RecordedRemote(_Through):
-    """A Remote, recorded: sizes, not contents, but for small files and for commands that failed."""
-
-    def run(self, command: str, *, timeout_s: float) -> Completed:
-        said = Said(about={"command": command}, answer=told_command, is_routine=True)
-        done: Completed = self._recorder.call(
-            "remote.run", said, lambda: self._real.run(command, timeout_s=timeout_s)
-        )
-        return done
-
-    def put(self, local_path: str, path: str) -> None:
-        said = Said(about={"path": path})
-        self._recorder.call("remote.put", said, lambda: self._real.put(local_path, path))
-
-    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        said = Said(about={"path": path, "bytes": len(content)})
-        self._recorder.call("remote.write", said, lambda: self._real.write(path, content, mode=mode))
-
-    def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        # A part of a file that grows may end within a secret; the log is told whole where it is shown.
-        answer = size_of_content if path in (layout.LOG, layout.METRICS) else told_content
-        said = Said(about={"path": path}, answer=answer, is_routine=True)
-        content: bytes = self._recorder.call(
-            "remote.read", said, lambda: self._real.read(path, offset=offset, limit=limit)
-        )
+    def read(self, path: str, **limits: int) -> bytes:
+        spec = CALLS["remote.read"]
+        if path in (layout.LOG, layout.METRICS):
+            spec = replace(spec, answer=size_of_content)
+        content: bytes = self._recorder.call("remote.read", spec, self._real.read, path, **limits)
         return content
-
-    def close(self) -> None:
-        self._recorder.call("remote.close", Said(about={}), lambda: self._real.close())
-
-
-class _Heeding(_Through):
-    def heed(self, check: Callable[[], None]) -> None:
-        self._real.heed(check)
-
-    def abort(self) -> None:
-        self._real.abort()
-
-
-class _Known(_Through):
-    @property
-    def identity(self) -> str:
-        return str(self._real.identity)
-
-
-class _Counting(_Through):
-    @property
-    def left_out(self) -> Mapping[str, int]:
-        return cast("Mapping[str, int]", self._real.left_out)
-
-
-_ABILITIES: Mapping[type, type[_Through]] = {
-    Interruptible: _Heeding,
-    ChecksIdentity: _Known,
-    CountsNoise: _Counting,
-}
-"""What some remotes can do besides: `isinstance` must find it, or not, as in the real one."""
 
 
 def recorded_remote(remote: Remote, recorder: Recorder) -> Remote:
-    """Return the remote, recorded, with the abilities that it has."""
-    able = tuple(kind for ability, kind in _ABILITIES.items() if isinstance(remote, ability))
-    return cast("Remote", type("RecordedRemote", (RecordedRemote, *able), {})(remote, recorder))
+    """Return the remote, recorded. `isinstance` finds the abilities that the real one has, and no others."""
+    able = [
+        ability for ability in (Interruptible, ChecksIdentity, CountsNoise) if isinstance(remote, ability)
+    ]
+    members = {
+        name: _forwarded(name) for ability in able for name in vars(ability) if not name.startswith("_")
+    }
+    return cast("Remote", type("RecordedRemote", (RecordedRemote,), members)(remote, recorder, "remote"))
+
+
+def _forwarded(name: str) -> property:
+    return property(lambda port: getattr(port._real, name))
 
 
 class RecordedLedger(_Through):

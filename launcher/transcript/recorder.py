@@ -37,10 +37,10 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """How a call is told."""
+class CallLogSpec:
+    """What of a call is written: of its arguments, and of its answer."""
 
-    about: Mapping[str, Any]
+    about: Callable[..., Mapping[str, Any]] = lambda *_, **__: {}
     answer: Callable[[Any], Any] = lambda _: None
     is_routine: bool = False
     """It is made all the time: its answer is not worth a line each time, even where it differs."""
@@ -91,19 +91,22 @@ class Recorder:
         if text:
             self._put("log", at, {"text": text}, is_chatter=True)
 
-    def call(self, verb: str, said: Said, act: Callable[[], _T]) -> _T:
+    def call(self, verb: str, spec: CallLogSpec, act: Callable[..., _T], *args: Any, **options: Any) -> _T:
         """Do `act`, and write what was asked, what was answered or raised, and how long it took."""
         began = self.now()
+        about: Mapping[str, Any] = {}
+        with suppress(*PAGE_FAULTS):  # how it is told is no reason to fail
+            about = spec.about(*args, **options)
         try:
-            answer = act()
+            answer = act(*args, **options)
         except BaseException as error:
             with suppress(*PAGE_FAULTS):  # as below: what the call raised is what goes on
                 raised = {"type": type(error).__name__, "text": str(error)}
-                self._called(verb, said.about, began, {"error": raised})
+                self._called(verb, about, began, {"error": raised})
             raise
-        with suppress(*PAGE_FAULTS):  # how it is told is no reason to fail
-            told = {"answer": said.answer(answer)}
-            self._called(verb, said.about, began, told, is_routine=said.is_routine)
+        with suppress(*PAGE_FAULTS):
+            told = {"answer": spec.answer(answer)}
+            self._called(verb, about, began, told, is_routine=spec.is_routine)
         return answer
 
     def close(self, **facts: Any) -> None:

@@ -19,8 +19,8 @@ from launcher.outputs.folder import Outputs
 from launcher.outputs.storing import claim
 from launcher.ports import ChecksIdentity, CountsNoise, Interruptible, Provider, Remote
 from launcher.transcript.plain import Mask, cut, secrets_in
-from launcher.transcript.recorded import RecordedProvider, RecordedRemote, recorded_remote
-from launcher.transcript.recorder import MOST_BYTES, Recorder, Said
+from launcher.transcript.recorded import CALLS, recorded_remote
+from launcher.transcript.recorder import MOST_BYTES, CallLogSpec, Recorder
 from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.gang_world import GangWorld
@@ -68,10 +68,10 @@ def test_what_a_call_raised_is_told_and_raised(tmp_path: Path) -> None:
     assert {"type": "NoOfferError", "text": "somebody else was faster"} in raised
 
 
-@pytest.mark.parametrize(("port", "kind"), [(Provider, RecordedProvider), (Remote, RecordedRemote)])
-def test_no_verb_of_a_port_is_left_out(port: type, kind: type) -> None:
-    verbs = {name for name, _ in inspect.getmembers(port, inspect.isfunction) if not name.startswith("_")}
-    assert verbs <= vars(kind).keys()
+@pytest.mark.parametrize(("port", "name"), [(Provider, "provider"), (Remote, "remote")])
+def test_no_verb_of_a_port_is_left_out(port: type, name: str) -> None:
+    verbs = {verb for verb, _ in inspect.getmembers(port, inspect.isfunction) if not verb.startswith("_")}
+    assert {f"{name}.{verb}" for verb in verbs} <= CALLS.keys()
 
 
 class Bare:
@@ -170,13 +170,11 @@ def test_a_box_that_says_much_fills_no_disk_and_hides_no_decision(tmp_path: Path
 
 
 def test_calls_that_go_as_ever_are_counted(tmp_path: Path) -> None:
-    from launcher.transcript.recorder import Said
-
     clock = [0.0]
     recorder = recorder_in(tmp_path, lambda: clock[0])
     for second in range(130):
         clock[0] = float(second)
-        recorder.call("remote.read", Said(about={"path": "log"}, is_routine=True), lambda: b"")
+        recorder.call("remote.read", CallLogSpec(is_routine=True), lambda: b"")
     recorder.close()
     calls = [line for line in transcript_in(tmp_path) if line["kind"] == "call"]
     assert [(call["at"], call.get("alike", 0)) for call in calls] == [(0, 0), (60, 59), (120, 59)]
@@ -203,8 +201,8 @@ def test_a_file_that_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> N
 
 def test_a_call_that_cannot_be_told_is_made_all_the_same(tmp_path: Path) -> None:
     recorder = recorder_in(tmp_path)
-    said = Said(about={}, answer=lambda answer: answer.nothing_of_that_name)
-    assert recorder.call("provider.search", said, lambda: "an answer") == "an answer"
+    broken = CallLogSpec(about=lambda spec: spec.name, answer=lambda answer: answer.nothing_of_that_name)
+    assert recorder.call("provider.search", broken, lambda _: "an answer", "no job") == "an answer"
 
 
 class UntellableError(NoOfferError):
@@ -221,7 +219,7 @@ def test_an_error_that_cannot_be_told_is_raised_all_the_same(tmp_path: Path) -> 
         raise UntellableError("")
 
     with pytest.raises(UntellableError):
-        recorder.call("provider.rent", Said(about={}), fail)
+        recorder.call("provider.rent", CallLogSpec(), fail)
 
 
 def test_a_launcher_that_does_nothing_writes_nothing(terminal: Terminal) -> None:
