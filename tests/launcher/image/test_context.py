@@ -87,7 +87,7 @@ def test_every_image_is_built_on_a_base_with_a_digest(variant: str) -> None:
 @pytest.mark.parametrize("file", REQUIREMENTS, ids=lambda file: file.name)
 def test_every_package_is_pinned_by_hashes_and_as_the_tests_have_it(file: Path) -> None:
     pinned = dict(re.findall(r"^(\S+)==(\S+)", (CHECKOUT / "constraints.txt").read_text(), re.MULTILINE))
-    versions = {name.lower().replace("_", "-"): version for name, version in pinned.items()}
+    versions = {_normalized(name): version for name, version in pinned.items()}
     found = entries(file.read_text())
     assert found
     for name, block in found.items():
@@ -96,12 +96,18 @@ def test_every_package_is_pinned_by_hashes_and_as_the_tests_have_it(file: Path) 
         assert version == versions.get(name, version)
 
 
+def _normalized(name: str) -> str:
+    """Return a package's name as indexes write it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def test_make_installs_all_that_the_launcher_needs_by_hashes() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     makefile = (CHECKOUT / "Makefile").read_text()
     extras = [line for name in ("vast", "docker") for line in project["optional-dependencies"][name]]
     for file, asked in (("launcher", []), ("providers", extras)):
-        names = {re.match(r"[\w-]+", line)[0] for line in [*project["dependencies"], *asked]}  # type: ignore[index]
+        lines = [*project["dependencies"], *asked]
+        names = {_normalized(re.match(r"[\w.-]+", line)[0]) for line in lines}  # type: ignore[index]
         assert names <= set(entries((CHECKOUT / f"requirements/{file}.txt").read_text()))
         assert f"--require-hashes --requirement requirements/{file}.txt" in makefile
 
