@@ -87,8 +87,8 @@ def stop_world(folder: Path, stop: Stop, exit_code: int, proofs: Proofs) -> Worl
 
 def _limits(stop: Stop) -> Limits:
     if stop == "time":
-        return Limits(hours=0.2, usd=30.0)
-    return Limits(hours=5.0, usd=0.25) if stop == "money" else LIMITS
+        return Limits(hours=0.05, usd=30.0)
+    return Limits(hours=5.0, usd=0.1) if stop == "money" else LIMITS
 
 
 def _prune_at(world: World, asked_at: float) -> None:

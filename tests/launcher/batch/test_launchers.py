@@ -146,20 +146,6 @@ def test_it_is_no_error_any_more_once_another_launcher_has_ended_the_run(left: B
     assert any("HTTP 401" in note for note in left.screen.notes)
 
 
-def test_a_stop_of_a_batch_whose_launcher_was_killed_ends_its_machines_and_starts_nothing(
-    world: BatchWorld,
-) -> None:
-    world.submit(6, usd=20.0, parallel=2)
-    world.time.kill_at = world.time.now() + 8.0
-    with pytest.raises(Killed):
-        world.drive()
-    world.time.kill_at = float("inf")
-    world.ledger.batches.ask(NAME, UserRequest.STOP)
-    world.drive()
-    assert world.market.rented == 0 and world.market.rentals == 2
-    assert world.verdicts() == {"STOPPED": 2, "None": 4}
-
-
 @pytest.mark.parametrize("seed", [0, 1, *slow((2,), (3,), (4,))])
 def test_a_launcher_that_is_killed_again_and_again_leaves_each_point_one_verdict(
     world: BatchWorld, seed: int

@@ -222,21 +222,15 @@ def test_a_program_whose_success_names_a_step_shows_how_far_it_is_and_how_long_i
     assert re.search(r"train +step \d+/60 \(\d+%\)  loss 0.5  ETA [1-4]m", said), said
 
 
-def test_the_first_ctrl_c_without_a_terminal_stops_and_collects(terminal: Terminal) -> None:
-    terminal.press(after_s=5)
+@pytest.mark.parametrize(("presses", "said"), [(1, "stopping"), (2, "vastrun stop last --now")])
+def test_ctrl_c_without_a_terminal_stops_and_collects_however_often(
+    presses: int, said: str, terminal: Terminal
+) -> None:
+    for _ in range(presses):
+        terminal.press(after_s=5)
     end = terminal.launch()
     assert end.exit_code == 3
-    assert "stopping" in end.stderr
-    assert (terminal.folder / "out" / "details" / "outcome.json").is_file()
-    assert terminal.machines() == 0
-
-
-def test_a_second_ctrl_c_without_a_terminal_does_not_cost_the_outputs(terminal: Terminal) -> None:
-    terminal.press(after_s=5)
-    terminal.press(after_s=5)
-    end = terminal.launch()
-    assert end.exit_code == 3
-    assert "vastrun stop last --now" in end.stderr
+    assert said in end.stderr
     assert (terminal.folder / "out" / "details" / "outcome.json").is_file()
     assert terminal.machines() == 0
 

@@ -255,19 +255,16 @@ def test_a_machine_that_will_not_go_keeps_the_row_open_and_resume_tries_again(tm
     assert world.rented() == 0
 
 
-def test_a_line_that_is_cut_for_minutes_while_the_machine_is_ended_is_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("verb", "times"),
+    [("provider.destroy", 8), ("remote.write", 99)],
+    ids=["for minutes while the machine is ended", "once the outputs are home"],
+)
+def test_a_line_that_is_cut_is_waited_for_and_takes_no_success_away(
+    verb: str, times: int, tmp_path: Path
+) -> None:
     world = World(tmp_path)
-    world.expect(Fault(verb="provider.destroy", nth=1, moment="before", trouble="unreachable", times=8))
-
-    run = world.launch()
-
-    assert (run.phase, run.cause) == (Phase.ENDED, None)
-    assert world.rented() == 0
-
-
-def test_a_line_that_is_cut_once_the_outputs_are_home_takes_no_success_away(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.expect(Fault(verb="remote.write", nth=1, moment="before", trouble="unreachable", times=99))
+    world.expect(Fault(verb=verb, nth=1, moment="before", trouble="unreachable", times=times))
 
     run = world.launch()
 

@@ -48,7 +48,7 @@ def test_a_launcher_killed_in_a_phase_of_either_node_and_resumed_ends_with_succe
     check_nothing_leaked(world)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"])
 def shared(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[GangWorld]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,28 +127,24 @@ def machine(note: str) -> Instance:
     return Instance(id="1", label="l", state="loading", usd_per_hour=1.0, rented_at=0.0, note=note)
 
 
-def test_a_pull_whose_layers_arrive_gets_more_time_and_not_for_ever() -> None:
+@pytest.mark.parametrize(
+    ("note", "every_s", "least_s", "at_most_s"),
+    [
+        (lambda now: f"{now:012.0f}: Pull complete", 60.0, policy.MAX_BOOT_S, policy.MAX_BOOT_S + 120.0),
+        (
+            lambda now: f"0d30c18b26f8: Retrying in {int(now) % 15} seconds",
+            *(1.0, policy.STILL_S, policy.STILL_S + 5.0),
+        ),
+        (lambda now: f"preparing, part {now:.0f}", 60.0, policy.BOOT_S, policy.BOOT_S + 120.0),
+    ],
+    ids=["layers arrive, not for ever", "another try is no progress", "no news of layers"],
+)
+def test_a_pull_gets_more_time_while_its_layers_arrive(
+    note: Callable[[float], str], every_s: float, least_s: float, at_most_s: float
+) -> None:
     timeouts = BootTimeouts(began=0.0, moved_at=0.0)
     now = 0.0
     while not timeouts.late(now):
-        timeouts.silent(machine(f"{now:012.0f}: Pull complete"), now)
-        now += 60.0
-    assert policy.MAX_BOOT_S < now <= policy.MAX_BOOT_S + 120.0
-
-
-def test_a_pull_that_counts_down_to_another_try_makes_no_progress() -> None:
-    timeouts = BootTimeouts(began=0.0, moved_at=0.0)
-    now = 0.0
-    while not timeouts.late(now):
-        timeouts.silent(machine(f"0d30c18b26f8: Retrying in {int(now) % 15} seconds"), now)
-        now += 1.0
-    assert policy.STILL_S < now <= policy.STILL_S + 5.0
-
-
-def test_a_start_without_news_of_layers_ends_at_the_usual_limit() -> None:
-    timeouts = BootTimeouts(began=0.0, moved_at=0.0)
-    now = 0.0
-    while not timeouts.late(now):
-        timeouts.silent(machine(f"preparing, part {now:.0f}"), now)
-        now += 60.0
-    assert policy.BOOT_S < now <= policy.BOOT_S + 120.0
+        timeouts.silent(machine(note(now)), now)
+        now += every_s
+    assert least_s < now <= at_most_s

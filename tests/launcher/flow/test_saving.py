@@ -53,17 +53,19 @@ def test_after_a_long_copy_the_line_rests() -> None:
     assert saving.is_due(0.0), "a clock that was set back delays nothing"
 
 
+@pytest.mark.parametrize("what", ["checkpoint", "metrics"])
 @pytest.mark.parametrize("trouble", ["no space", "error"])
-def test_a_checkpoint_that_cannot_come_is_told_once_and_hurts_nothing(trouble: str, tmp_path: Path) -> None:
+def test_what_cannot_come_is_told_once_and_hurts_nothing(trouble: str, what: str, tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.expect(
-        Fault(verb="output_store.save_checkpoint", nth=1, moment="before", trouble=trouble, times=99)
-    )
+    verb = f"output_store.save_{what}"
+    world.expect(Fault(verb=verb, nth=1, moment="before", trouble=trouble, times=99))
 
     run = world.launch()
 
     assert run.cause is None
-    assert len([text for text in told(world) if "checkpoints stay on the machine" in text]) == 1
+    told_of = f"{what.removesuffix('s')}s stay on the machine"
+    assert len([text for text in told(world) if told_of in text]) == 1
+    assert what == "checkpoint" or world.plan.calls[verb] == 1
 
 
 class Metrics(FakeOutputStore):
@@ -94,18 +96,6 @@ def test_metrics_are_home_while_the_training_goes_on_and_are_asked_for_every_few
     assert 15 <= len(moments) <= 21
     assert min(later - former for former, later in itertools.pairwise(moments)) >= METRICS_S
     assert sum(brought > 0 for _, brought in store.looks) >= 15
-
-
-@pytest.mark.parametrize("trouble", ["no space", "error"])
-def test_metrics_that_cannot_come_are_told_once_and_hurt_nothing(trouble: str, tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.expect(Fault(verb="output_store.save_metrics", nth=1, moment="before", trouble=trouble, times=99))
-
-    run = world.launch()
-
-    assert run.cause is None
-    assert len([text for text in told(world) if "metrics stay on the machine" in text]) == 1
-    assert world.plan.calls["output_store.save_metrics"] == 1
 
 
 def test_metrics_wait_for_room_on_this_computer(tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ def test_a_look_changes_nothing_in_the_training_and_a_checkpoint_scores_as_at_it
     assert scores == finished.json(layout.FINAL)["scores"]
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_best_checkpoint_is_that_of_the_lowest_error_on_what_is_kept_back(finished: Box) -> None:
     found = [point for point in points_of(finished) if "validation_nrmse" in point]

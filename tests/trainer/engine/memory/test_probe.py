@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.slow import slow
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.engine.memory.shortage import Shortage
@@ -246,7 +247,7 @@ def fits_whatever_comes_first(ranks: Ranks, box: Path, settings: dict[str, Any])
 
 
 @pytest.mark.parametrize(
-    ("ranks", "settings"), [(1, {}), (2, {"strategy": "ddp"}), (2, {"strategy": "fsdp2"})]
+    ("ranks", "settings"), [(1, {}), *slow((2, {"strategy": "ddp"}), (2, {"strategy": "fsdp2"}))]
 )
 def test_a_large_task_that_comes_later_is_tried_too(
     ranks: int, settings: dict[str, Any], tmp_path: Path
