@@ -42,6 +42,7 @@ def write(folder: Path) -> None:
     (folder / "batch.yaml").write_text(BATCH)
 
 
+@pytest.mark.slow
 def test_a_batch_on_this_computer_gives_each_program_its_values(terminal: Terminal) -> None:
     write(terminal.folder)
     done = terminal.type("batch", "submit", "batch.yaml")

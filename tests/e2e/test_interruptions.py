@@ -53,6 +53,7 @@ def test_a_second_launcher_is_told_who_drives_the_run(terminal: Terminal) -> Non
     assert str(launch.process.pid) in second.err
 
 
+@pytest.mark.slow
 def test_a_detached_run_is_attached_to_and_ends_with_success(terminal: Terminal) -> None:
     left = terminal.type(*PASSES, "-d")
     assert left.exit_code == 0, left.err
@@ -146,6 +147,7 @@ def fill(path: Path) -> None:
             pass
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_while_outputs_come_home_loses_nothing(
     terminal: Terminal, small_disk: Path
 ) -> None:
@@ -167,6 +169,7 @@ def test_a_disk_that_fills_up_while_outputs_come_home_loses_nothing(
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_outputs_that_find_no_room_come_home_to_another_folder(terminal: Terminal, small_disk: Path) -> None:
     launch = terminal.start(*PASSES, "--out", str(small_disk / "out"))
     launch.shows("  ship ")

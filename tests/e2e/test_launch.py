@@ -52,6 +52,7 @@ def test_a_rank_that_hangs_is_named_with_its_top_frame_and_all_stacks_come_home(
     assert terminal.leftovers() == []
 
 
+@pytest.mark.slow
 def test_a_training_that_exits_0_without_a_step_is_not_a_success(terminal: Terminal) -> None:
     done = terminal.type("launch", str(JOBS / "does_nothing.yaml"))
 
@@ -129,6 +130,7 @@ def test_a_stopped_training_saves_and_another_run_continues_from_there(terminal:
     assert f"resumes after step {stopped_at}" in done.err
 
 
+@pytest.mark.slow
 def test_a_script_is_run_by_a_shell_and_what_it_runs_may_save_when_it_is_to_stop(terminal: Terminal) -> None:
     job = terminal.folder / "shell.yaml"
     job.write_text(
@@ -150,6 +152,7 @@ def test_a_script_is_run_by_a_shell_and_what_it_runs_may_save_when_it_is_to_stop
     assert [path.name for path in terminal.outputs().glob("outputs/*.txt")] == ["result.txt"]
 
 
+@pytest.mark.slow
 def test_a_file_that_was_shipped_with_the_code_is_no_proof(terminal: Terminal) -> None:
     code = terminal.folder / "code"
     code.mkdir()
@@ -164,6 +167,7 @@ def test_a_file_that_was_shipped_with_the_code_is_no_proof(terminal: Terminal) -
     assert "was there before the start" in done.out
 
 
+@pytest.mark.slow
 def test_a_script_fails_with_its_first_command_that_fails(terminal: Terminal) -> None:
     script = "command=false | true; echo all is well > result.txt"
     done = terminal.type(
@@ -218,7 +222,8 @@ def test_at_a_terminal_a_run_is_one_view_that_a_question_interrupts(terminal: Te
     assert terminal.leftovers() == []
 
 
-@pytest.mark.parametrize("options", [(), *slow((("last",),))])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("last",)])
 def test_a_status_is_watched_until_ctrl_c(terminal: Terminal, options: tuple[str, ...]) -> None:
     done = terminal.type("launch", str(JOBS / "script.yaml"), "--set", "ranks=1", *WITH_STUB_TORCH)
     assert done.exit_code == 0, done.err

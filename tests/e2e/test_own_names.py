@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.terminal import STUB_TORCH, Terminal
-from tests.slow import slow
 
 JOB = f"""
 name: own-names
@@ -32,9 +31,10 @@ for step in range(1, 4):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
-    ["train.py", *slow(("scripts/train.py",))],
+    ["train.py", "scripts/train.py"],
     ids=["its folder is looked in first", "its folder is on PYTHONPATH"],
 )
 def test_a_program_with_a_package_named_trainer_has_that_and_the_heartbeat(

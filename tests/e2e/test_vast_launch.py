@@ -90,14 +90,15 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
     assert billed == pytest.approx(meter.total_usd)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("behaviour", "limit", "most_usd"),
     [
-        pytest.param("passes", "limits.hours=1", 0.02, id="success", marks=pytest.mark.slow),
-        pytest.param("exits_3", "limits.hours=1", 0.02, id="failure", marks=pytest.mark.slow),
-        pytest.param("hangs", "limits.stall_s=5", 0.02, id="hang", marks=pytest.mark.slow),
+        pytest.param("passes", "limits.hours=1", 0.02, id="success"),
+        pytest.param("exits_3", "limits.hours=1", 0.02, id="failure"),
+        pytest.param("hangs", "limits.stall_s=5", 0.02, id="hang"),
         pytest.param("waits", "limits.hours=0.006", 0.02, id="deadline"),
-        pytest.param("waits", "limits.usd=0.01", 0.01, id="money", marks=pytest.mark.slow),
+        pytest.param("waits", "limits.usd=0.01", 0.01, id="money"),
     ],
 )
 def test_a_box_whose_launcher_is_gone_for_good_ends_by_itself(

@@ -23,16 +23,14 @@ def runner() -> list[str]:
 
 
 FILES = {path.stem: path for path in sorted(HERE.glob("*.bats"))}
-FILES_OF_VAST = ("lease_vast", "ssh_access", "start")
-"""Slow ones: an API that does not answer, or not as it should; what a lease does every 10 s; many shells."""
+QUICK = ("deadline", "slot")
+"""The others start a hundred shells, or wait for an API that does not answer; quick tests of boxes run the
+same scripts."""
 
 
 @pytest.mark.parametrize(
     "file",
-    [
-        pytest.param(FILES[name], id=name, marks=[pytest.mark.slow] * (name in FILES_OF_VAST))
-        for name in FILES
-    ],
+    [pytest.param(FILES[name], id=name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in FILES],
 )
 def test_script(file: Path) -> None:
     # The Python itself: a shim of pyenv's takes ten times as long, some hundred times.

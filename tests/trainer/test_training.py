@@ -87,6 +87,7 @@ def test_a_finished_training_leaves_its_evidence(finished: Box) -> None:
         assert (beat.step, beat.activity) == (20, "done")
 
 
+@pytest.mark.slow
 def test_offline_wandb_keeps_its_files_in_the_box_and_says_finished(finished: Box) -> None:
     pytest.importorskip("wandb")
     expected = {"id": "calm-heron-3f1a", "mode": "offline", "state": "finished", "url": None}
@@ -98,6 +99,7 @@ def test_offline_wandb_keeps_its_files_in_the_box_and_says_finished(finished: Bo
     assert shown == {path.stem for path in (finished.path / layout.EVALUATION).glob("*.png")} != set()
 
 
+@pytest.mark.slow
 def test_one_rank_and_two_ranks_learn_along_the_same_curve(
     box: Box, finished: Box, start_ranks: Start
 ) -> None:

@@ -16,6 +16,7 @@ from trainer.distributed.group import Ranks, StopVote
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.slow
 def test_the_rank_that_others_wait_for_is_named_though_all_come_to_the_vote_at_once() -> None:
     said, nothing = together(train_with_a_slow_second, 2)
     assert said.startswith("rank 1 is slow: the others wait ")

@@ -120,6 +120,7 @@ def begun(alone: Ranks, node: int, box: Box) -> sessions.Session:
     return sessions.begin(replace(alone, rank=place), box.path, {"strategy": "diloco", **JOB})
 
 
+@pytest.mark.slow
 def test_the_nodes_follow_nesterovs_momentum_along_their_mean_way(
     alone: Ranks, finished: Sequence[Box], fresh: Box
 ) -> None:

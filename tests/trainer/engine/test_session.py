@@ -118,6 +118,7 @@ def exchanges(ranks: Ranks, box: Path, strategy: str) -> Counter[str]:
     return counted.calls
 
 
+@pytest.mark.slow
 def test_ranks_exchange_gradients_once_however_many_micro_batches_a_step_has(box: Path) -> None:
     (ddp, _), (fsdp2, _) = (together(exchanges, 2, box, strategy) for strategy in ("ddp", "fsdp2"))
     assert ddp["c10d.allreduce_.default"] == 1

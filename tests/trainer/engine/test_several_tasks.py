@@ -69,6 +69,7 @@ def activities(ranks: Ranks, box: Path, settings: dict[str, Any]) -> list[tuple[
     return found
 
 
+@pytest.mark.slow
 def test_a_task_that_is_seen_for_the_first_time_is_compiled_in_whatever_step(tmp_path: Path) -> None:
     box = sessions.prepare(tmp_path / "box", **TASKS)
     found = together(activities, 1, box, {**TASKS, "turns": 1, "compile": "blocks"})[0]
