@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from launcher.commands.service import UserService
     from launcher.decisions.schedule import PointState
     from launcher.ledger.presence import Presence
-    from launcher.ui.list_screen import Listed
+    from launcher.ui.live import Listed
     from launcher.ui.notify import UrlNotifier
     from launcher.ui.screen import StreamScreen
 
@@ -218,7 +218,7 @@ class Wiring:
             states = driver.drive()
             if interrupts.current() is UserRequest.NONE:
                 self.settle(self.ledger().batches.get(name).provider)
-            from launcher.ui.report.batch_file import leave_report  # when a batch has ended
+            from launcher.ui.report.batch_page import leave_report  # when a batch has ended
 
             if told := leave_report(self.ledger(), name, self.now()):
                 screen.note(told)

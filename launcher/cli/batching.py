@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,6 @@ from launcher.batch.pricing import BatchPlan, price
 from launcher.batch.results import metric_of, results_of, states_in
 from launcher.batch.searching import first_points
 from launcher.cli.background import leave_batch
-from launcher.cli.batch_hints import hint_for_batch, hint_for_sweep
 from launcher.cli.job_files import must_ship
 from launcher.cli.options import confirm
 from launcher.cli.output import say, show, width
@@ -39,7 +39,6 @@ from launcher.wiring import Wiring
 
 if TYPE_CHECKING:
     from launcher.config.batch_file import LoadedBatch
-
 
 _GOOD = (Verdict.SUCCEEDED, Verdict.PRUNED)
 
@@ -199,3 +198,21 @@ class BatchLines:
 def _question(plan: BatchPlan) -> str:
     points = how_many(plan.count, "point")
     return f"run {points} on {plan.provider} for at most {usd(plan.spec.limits.usd or 0.0)}"
+
+
+_SET = re.compile(r"--set ([\w.]+)=([^\s,]+)(?:, or (?:set )?[\w. ]+ in the job file)?")
+_USD = re.compile(r"limits: \{usd: ([\w.]+)\}( or more)? in the batch file, or --usd(?: USD)?")
+
+
+def hint_for_batch(hint: str) -> str:
+    """Return the hint for `batch submit`, which has neither --set nor --usd: what to write in which file."""
+    in_file = _USD.sub(r"limits: {usd: \1}\2 in the batch file", hint)
+    return _SET.sub(r"\1: \2 in the job file", in_file)
+
+
+def hint_for_sweep(hint: str) -> str:
+    """Return the hint for `sweep`, which has --set, --usd and --name, and no batch file."""
+    as_option = _USD.sub(r"--usd \1\2", hint)
+    return as_option.replace("another name: in the batch file", "another --name").replace(
+        "another name:", "another --name"
+    )

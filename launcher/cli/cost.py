@@ -15,9 +15,8 @@ from launcher.commands.settling import settle
 from launcher.decisions.calendar import Calendar
 from launcher.decisions.grouping import GroupBy
 from launcher.ui.documents.costs import Costs, Reconciled
-from launcher.ui.render.costs import costs_table
 from launcher.ui.render.reconciling import reconciliation_text
-from launcher.ui.render.spending import report_csv, report_text
+from launcher.ui.render.spending import costs_table, report_csv, report_text
 from launcher.ui.render.volumes import volume_costs_text
 from launcher.wiring import Wiring
 

@@ -14,11 +14,11 @@ from launcher.cli.options import (
     job_argument,
     json_option,
     provider_option,
+    seconds,
     set_option,
     yes_option,
 )
 from launcher.cli.output import say
-from launcher.cli.values import seconds
 from launcher.commands.attempts import Attempts
 from launcher.commands.holding import HoldRequest, begin_holding
 from launcher.commands.planning import plan_of

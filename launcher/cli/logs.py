@@ -10,9 +10,8 @@ from datetime import datetime
 import click
 
 from launcher.api.logs import growing, written
-from launcher.cli.options import run_argument, the_run
+from launcher.cli.options import run_argument, seconds, the_run
 from launcher.cli.output import say
-from launcher.cli.values import seconds
 from launcher.commands.logfeed import feed_of
 from launcher.config import read_job
 from launcher.core import Phase, Run

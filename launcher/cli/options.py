@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -127,3 +128,14 @@ def confirm(question: str, *, yes: bool) -> None:
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         say("nothing was done", err=True)
         ctx.exit(EXIT_DECLINED)
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds(value: str) -> float:
+    """Read a span of time as seconds: `90`, `90s`, `10m`, `2h`, `1d`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
+    if match is None:
+        raise click.BadParameter(f"expected a time such as 90s, 10m or 2h, got {value!r}")
+    return float(match[1]) * _SECONDS[match[2] or "s"]

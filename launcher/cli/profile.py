@@ -6,9 +6,8 @@ import secrets
 
 import click
 
-from launcher.cli.options import json_option, run_argument, the_run
+from launcher.cli.options import json_option, run_argument, seconds, the_run
 from launcher.cli.output import say, show
-from launcher.cli.values import seconds
 from launcher.commands.profile import profile
 from launcher.ui.documents.document import Document
 from launcher.wiring import Wiring

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from launcher.cli.driving import drive_to_end
-from launcher.cli.options import json_option, run_argument, the_run
-from launcher.cli.values import seconds
+from launcher.cli.options import json_option, run_argument, seconds, the_run
 from launcher.core import UserRequest
 from launcher.wiring import Wiring
 

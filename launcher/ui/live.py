@@ -6,7 +6,7 @@ import math
 import textwrap
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TextIO
 
@@ -129,3 +129,55 @@ class LiveScreen(StreamScreen):
         room = max(0, rows - _KEPT_ROWS - len(lines))
         log = list(self._log)[-room:] if room else []
         self._painter.paint([*lines, *(((f"  {text}", "dim"),) for text in log)])
+
+
+_LIST_PAINT_S = 0.5
+_LIST_S = 2.0
+"""So old the list may be: it is read from the ledger."""
+_ROWS_ABOVE_LIST = 6
+"""Of the terminal, for what is printed above the list."""
+
+Listed = Callable[[], Sequence[str]]
+"""A header and a line for each run that goes on."""
+
+
+class ListScreen(StreamScreen):
+    """What is printed stays above; the list below it is painted over."""
+
+    def __init__(
+        self, stream: HeldStream, listed: Listed, *, began: float, now: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(stream, TerminalCapabilities(live=True, color=True), began=began, now=now)
+        self._output, self._painter, self._listed = stream, Painter(stream), listed
+        self._text = ""
+        self._lines: Sequence[str] = ()
+        self._listed_at = self._painted_at = -math.inf
+
+    def gauge(self, text: str) -> None:
+        """Show how all of them stand, and each that goes on."""
+        self._text = f"{self._elapsed():>8}  {one_line(text)}"
+        if self._now() - self._painted_at < _LIST_PAINT_S:
+            return
+        if self._now() - self._listed_at >= _LIST_S:
+            self._lines, self._listed_at = self._listed(), self._now()
+        self._paint()
+
+    def close(self) -> None:
+        """Take away what was painted."""
+        self._painter.erase()
+        self._text, self._lines = "", ()
+
+    def _line(self, text: str) -> None:
+        self._painter.print_above(text)
+        self._paint()
+
+    def _paint(self) -> None:
+        if not self._text:
+            return
+        self._painted_at = self._now()
+        room = max(0, size(self._output)[1] - _ROWS_ABOVE_LIST)
+        shown = list(self._lines[:room])
+        if len(self._lines) > room > 0:
+            shown[-1] = f"… and {len(self._lines) - room + 1} more"
+        lines = [((one_line(text), "dim" if n == 0 else ""),) for n, text in enumerate(shown)]
+        self._painter.paint([((self._text, "bold"),), *lines])

@@ -12,7 +12,7 @@ from launcher.ui.question import HeldStream, ask_at
 from launcher.ui.screen import StreamScreen, TerminalCapabilities
 
 if TYPE_CHECKING:
-    from launcher.ui.list_screen import Listed
+    from launcher.ui.live import Listed
     from launcher.ui.render.live import LearningCurve
 
 _STDERR = 2
@@ -33,11 +33,11 @@ def list_screen_on(
     output: HeldStream, environ: Mapping[str, str], listed: Listed, *, began: float, now: Callable[[], float]
 ) -> StreamScreen:
     """Return what shows many runs at once: with a list of those that go on, where somebody looks."""
-    from launcher.ui import list_screen, live
+    from launcher.ui import live
 
     if not live.is_wanted(sys.stderr, environ):
         return plain_screen_on(output, environ, began=began, now=now)
-    return list_screen.ListScreen(output, listed, began=began, now=now)
+    return live.ListScreen(output, listed, began=began, now=now)
 
 
 def plain_screen_on(

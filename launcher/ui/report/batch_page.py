@@ -8,11 +8,14 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from launcher.batch.reporting import BatchReport
+from launcher.batch.reporting import BatchReport, batch_report_of
 from launcher.batch.results import PointResult
 from launcher.core import Run
+from launcher.core.errors import StorageError
 from launcher.decisions.analysis import NOT_A_CAUSE
-from launcher.outputs.store import REPORT
+from launcher.outputs.store import PAGE_FAULTS, REPORT
+from launcher.outputs.storing import IGNORE, need_space, stored, storing
+from launcher.ports import Ledger
 from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.point_values import value_text
 from launcher.ui.report.batch_pictures import curves, parallel, scatter, told
@@ -165,3 +168,29 @@ def _influences(report: BatchReport) -> Html | str:
     return joined(
         element("h3", "What went with the metric"), element("ul", *lines), note(f"It is {NOT_A_CAUSE}.")
     )
+
+
+def leave_report(ledger: Ledger, name: str, now: float) -> str:
+    """Write the page, and say where it is, or why it is not, which changes nothing else."""
+    try:
+        file = write_batch_report(ledger, name, now)
+    except StorageError as error:
+        return f"the report of the batch was not written: {error}"
+    return "" if file is None else f"report: {file}"
+
+
+def write_batch_report(ledger: Ledger, name: str, now: float) -> Path | None:
+    """Write the page as the batch stands; None where nothing came home. Raises StorageError."""
+    folder = Path(ledger.batches.get(name).folder)
+    if not folder.is_dir() or all(entry.name == IGNORE for entry in folder.iterdir()):
+        return None
+    try:
+        content = batch_page_file(batch_report_of(ledger, name, now), folder.resolve()).encode(
+            errors="replace"
+        )
+    except PAGE_FAULTS as fault:
+        raise StorageError(f"{REPORT} cannot be made: {type(fault).__name__}: {fault}") from fault
+    with storing(folder):
+        need_space(folder, len(content))
+        stored(folder / REPORT, content)
+    return folder / REPORT

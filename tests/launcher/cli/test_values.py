@@ -13,7 +13,7 @@ from tests.waiting import LONGEST_S
 _PROGRAM = """\
 from datetime import datetime
 from launcher.clocks import LocalZone
-from launcher.config.moments import absolute
+from launcher.config.loading import absolute
 print(absolute({text!r}, datetime.fromtimestamp({now}, tz=LocalZone())))
 """
 WINTER, SUMMER = 1_795_537_800, 1_814_286_600

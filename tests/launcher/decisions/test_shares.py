@@ -15,7 +15,7 @@ from launcher.decisions.grouping import GroupBy, grouped
 from launcher.decisions.shares import net_of_shares, split, total_usd
 from launcher.decisions.spending import spending_of
 from launcher.ui.documents.costs import Costs
-from launcher.ui.render.costs import costs_table
+from launcher.ui.render.spending import costs_table
 from tests.launcher.decisions.test_grouping import LONDON
 from tests.launcher.decisions.test_pooling import NOW, held, on_slot
 

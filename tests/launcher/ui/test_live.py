@@ -18,8 +18,7 @@ from launcher.config import dump_job
 from launcher.core import Event, Phase, Progress, Run
 from launcher.core.job import Limits
 from launcher.ui import live
-from launcher.ui.list_screen import ListScreen
-from launcher.ui.live import LiveScreen
+from launcher.ui.live import ListScreen, LiveScreen
 from launcher.ui.question import HeldStream
 from launcher.ui.render.live import LearningCurve, sparkline
 from tests.fakes import FakeClock

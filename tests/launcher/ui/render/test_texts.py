@@ -24,8 +24,8 @@ from launcher.core.verdict import EXIT_INTERRUPTED, EXIT_TEARDOWN_NOT_CONFIRMED
 from launcher.decisions.advice import ADVICE, advice_for
 from launcher.gate.text import printable
 from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.costs import costs_table
 from launcher.ui.render.loglines import first_error, parse_line
+from launcher.ui.render.spending import costs_table
 from launcher.ui.render.summary import verdict_line
 from launcher.ui.render.table import facts, short, table
 from launcher.ui.render.why import explanation_text

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.api.jobs import text_in
-from launcher.api.nearby import advice_for_missing
+from launcher.api.jobs import advice_for_missing, text_in
 from launcher.core.errors import UsageError
 
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from launcher.config.moments import absolute
+from launcher.config.loading import absolute
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 24, 17, 30, tzinfo=BERLIN)
