@@ -21,13 +21,15 @@ from trainer.contract.job import Job
 from trainer.contract.outcome import REASONS, Outcome, Reason, StartRecord
 from trainer.contract.records import write_atomically
 from trainer.distributed.nodes import this_node_of, torchrun_line
-from trainer.supervision.agents import Agents
+from trainer.supervision.agents import TURN, Agents, await_turn
 from trainer.supervision.agreement import first_start, unreachable, what_follows
+from trainer.supervision.checkpoint_restore import OwnCheckpoints
 from trainer.supervision.diagnosis import Diagnosis, Watched, diagnose
 from trainer.supervision.environment import lowers_debug
 from trainer.supervision.evidence import (
     NOTHING,
     Stamp,
+    end_wandb,
     read_checkpoint,
     read_final,
     read_wandb,
@@ -37,7 +39,6 @@ from trainer.supervision.evidence import (
 from trainer.supervision.launch import put_aside
 from trainer.supervision.logged_curves import LoggedCurves
 from trainer.supervision.native_stack import keep_native_stacks
-from trainer.supervision.own_checkpoints import OwnCheckpoints
 from trainer.supervision.peers import Peers, PeersError, TooLateError
 from trainer.supervision.processes import adopt_orphans, kill_descendants
 from trainer.supervision.program_files import note_files
@@ -46,8 +47,6 @@ from trainer.supervision.pushing import push_last
 from trainer.supervision.ranklogs import MergedLog
 from trainer.supervision.restarts import NoRestart, Restart, Start
 from trainer.supervision.stop import StopRequest, stopped_by
-from trainer.supervision.turn import TURN, await_turn
-from trainer.supervision.wandb_end import end_wandb
 from trainer.supervision.watch import DRAIN_S, RESERVE, Begin, run_ranks
 
 _KILL_S = 5.0

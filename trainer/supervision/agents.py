@@ -1,7 +1,9 @@
 """Agents: the processes that start the ranks, one a start. Standard library only.
 
 Each leaves a copy of itself behind for the next start (`launch_agent.py`): only the first imports
-torch, and it may do so before its turn.
+torch, and it may do so before its turn: a rented GPU waits for packages, code and data anyway. A supervisor
+that was started early reads a line from its stdin when it is its turn. Until then it writes no evidence, and
+ends with whoever started it.
 """
 
 from __future__ import annotations
@@ -12,15 +14,23 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from trainer.contract import layout
+from trainer.contract.job import Job
 from trainer.contract.run_module import module_command
+from trainer.distributed.nodes import this_node_of
 from trainer.supervision.launch import Agent, Launch, make_folders, spare_of
 from trainer.supervision.launch_agent import LaunchOrder
-from trainer.supervision.processes import send
+from trainer.supervision.processes import die_with_parent, outlive_parent, send
+from trainer.supervision.restarts import Start
+from trainer.supervision.watch import environment_of
+
+TURN = "VASTRUN_TURN"
+"""The environment variable with the process that says when; without it, it is this supervisor's turn."""
 
 _READ_LATE = "NCCL_"
 """Variables that count when ranks begin to talk, not when torch is imported: the preflight sets them late."""
@@ -113,3 +123,17 @@ class _Adopted:
 
     def kill(self) -> None:
         send(self.pid, signal.SIGKILL)
+
+
+def await_turn(box: Path, agents: Agents) -> None:
+    """Have the launch agent load; return when it is this supervisor's turn."""
+    die_with_parent(int(os.environ.pop(TURN)))
+    job = Job.read(box)
+    this_node = this_node_of(job.nodes, os.environ)
+    agents.prepare(box, environment_of(box, job, Start(world_size=job.ranks), this_node))
+    if not os.read(0, 1):
+        sys.exit("nobody is left who could say when it is this supervisor's turn")
+    outlive_parent()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)

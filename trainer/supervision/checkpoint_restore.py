@@ -1,4 +1,4 @@
-"""Checkpoint restore: puts the newest intact checkpoint of a program back to its place.
+"""Checkpoint restore: takes what a program saves, and puts its newest intact checkpoint back to its place.
 
 Standard library only.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -22,9 +24,15 @@ from trainer.contract.checkpoint_folder import (
     sum_of,
     verify,
 )
-from trainer.contract.job import JobCheckpoints
+from trainer.contract.job import Job, JobCheckpoints
 from trainer.contract.records import read_json, read_small
-from trainer.supervision.checkpoint_watcher import FILES, STATE
+from trainer.contract.stop_budget import CHECKPOINT_S
+from trainer.supervision.checkpoint_watcher import FILES, POLL_S, STATE, CheckpointWatcher
+from trainer.supervision.rank_process import read_processes
+from trainer.supervision.stop import StopRequest
+
+LAST_LOOK_S = 300.0
+"""Seconds in which the last checkpoint is taken after the end: the machine costs money meanwhile."""
 
 ASIDE = "tmp/incomplete"
 """The folder for entries that are incomplete, or that a restored checkpoint replaces."""
@@ -148,3 +156,71 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+@dataclass(kw_only=True)
+class OwnCheckpoints:
+    """The checkpoints of one supervised program; does nothing where the job does not name them."""
+
+    box: Path
+    say: Callable[[str], None]
+    watcher: CheckpointWatcher | None
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _is_late: Callable[[], bool] = lambda: False
+    """Return True once the last look has used up its time."""
+
+    @classmethod
+    def of(cls, box: Path, job: Job, say: Callable[[str], None]) -> OwnCheckpoints:
+        """Return those of the job's program."""
+        own = cls(box=box, say=say, watcher=None)
+        if job.checkpoints is not None:
+            own.watcher = CheckpointWatcher(
+                box=box, run_id=job.run_id, settings=job.checkpoints, say=say, is_stopping=own._is_stopping
+            )
+        return own
+
+    def restore(self) -> str:
+        """Put the newest checkpoint back and return its path; empty on a fresh start. Raises DamagedError."""
+        if self.watcher is None:
+            return ""
+        set_aside(self.watcher.incomplete, self.watcher.root, self.box, self.say)
+        path = restore_newest(self.box, self.watcher.settings, self.say)
+        self.watcher.begin()
+        return path
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look for new checkpoints in a separate thread while all ranks of the program live."""
+        if self.watcher is None:
+            yield
+            return
+        self._stopping.clear()
+        thread = threading.Thread(target=self._watch, args=(self.watcher,), name="checkpoints", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            thread.join()
+
+    def last_look(self, stop: StopRequest, *, ended_well: bool) -> None:
+        """Take what the program saved last, in the time that a stop has left."""
+        if self.watcher is None:
+            return
+        deadline = time.monotonic() + LAST_LOOK_S
+        self._stopping.clear()
+        self._is_late = lambda: time.monotonic() > deadline or stop.waited_s > CHECKPOINT_S
+        self.watcher.last_look(ended_well=ended_well)
+        self._is_late = lambda: False
+
+    def _watch(self, watcher: CheckpointWatcher) -> None:
+        while not self._stopping.wait(min(POLL_S, watcher.settings.every_s)):
+            if any(process.exit_code for process in read_processes(self.box)):
+                return  # what a killed rank left half written stands still too: the last look judges it
+            try:
+                watcher.poll(time.monotonic())
+            except OSError as error:  # a full disk, a folder that is removed meanwhile
+                self.say(f"checkpoints: {error}")
+
+    def _is_stopping(self) -> bool:
+        return self._stopping.is_set() or self._is_late()

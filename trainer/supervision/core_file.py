@@ -1,4 +1,4 @@
-"""Core file: what the kernel's dump of a program says of its crash, and where it is written.
+"""Core file: what the kernel's dump of a program says of its crash, where it lies, how large it may be.
 
 The notes at its beginning name the signal, the address and the files that were mapped; they are there however
 small a core may be. Linux; standard library only.
@@ -7,12 +7,29 @@ small a core may be. Linux; standard library only.
 from __future__ import annotations
 
 import re
+import resource
+import shutil
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+
+from trainer.contract.job import working_folder
+
+MAX_CORE = 2 << 30
+"""Bytes of one core file that gdb can use."""
+NOTES_CORE = 16 << 20
+"""Bytes that hold the notes: without gdb nothing else of a core is of use."""
+_SHARE = 32
+"""One core takes at most this part of the free disk: the workers of a rank may crash with it."""
+_MAX_CORES = 2
+"""Cores that are there at once: a program may continue when one process after another of its crashes."""
+_TRIM_S = 5.0
+_FILTER = "0x11\n"
+"""Memory in a core: a process's own, and the beginnings of files; no memory that is shared."""
 
 _PATTERN = Path("/proc/sys/kernel/core_pattern")
 _USES_PID = Path("/proc/sys/kernel/core_uses_pid")
@@ -84,7 +101,7 @@ def core_handler(pattern: Path = _PATTERN) -> str:
     return ""
 
 
-class Mapping(NamedTuple):
+class CoreMapping(NamedTuple):
     """A file, or a part of one, in the memory of a process."""
 
     start: int
@@ -156,7 +173,7 @@ def _each(notes: bytes) -> Iterator[tuple[int, bytes]]:
         at = start + (size + 3 & ~3)
 
 
-def _mappings(content: bytes) -> Iterator[Mapping]:
+def _mappings(content: bytes) -> Iterator[CoreMapping]:
     if len(content) < 16:
         return
     count, page = struct.unpack_from("<QQ", content)
@@ -165,7 +182,7 @@ def _mappings(content: bytes) -> Iterator[Mapping]:
     names = content[16 + count * 24 :].split(b"\0")
     for number, name in zip(range(count), names):
         start, end, offset = struct.unpack_from("<QQQ", content, 16 + number * 24)
-        yield Mapping(start, end, offset * page, name.decode("utf-8", "replace"))
+        yield CoreMapping(start, end, offset * page, name.decode("utf-8", "replace"))
 
 
 def _address(signal_info: bytes) -> int | None:
@@ -180,14 +197,63 @@ def _program_counter(machine: int, status: bytes) -> int:
     return 0 if at is None or len(status) < at + 8 else int(struct.unpack_from("<Q", status, at)[0])
 
 
-def _place(mappings: list[Mapping], address: int) -> str:
+def _place(mappings: list[CoreMapping], address: int) -> str:
     found = next((m for m in mappings if m.start <= address < m.end), None)
     return "" if found is None else f"{Path(found.file).name}+{address - found.start + found.offset:#x}"
 
 
-def _executable(mappings: list[Mapping], auxiliary: bytes) -> str:
+def _executable(mappings: list[CoreMapping], auxiliary: bytes) -> str:
     for at in range(0, len(auxiliary) - 15, 16):
         kind, value = struct.unpack_from("<QQ", auxiliary, at)
         if kind == _ENTRY:
             return next((m.file for m in mappings if m.start <= value < m.end), "")
     return ""
+
+
+def allow_core(box: Path, ranks: int, environment: Mapping[str, str]) -> None:
+    """Let this process, and those that it starts, leave a bounded core file where that can be read."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    if soft != 0 or hard == 0 or core_place(working_folder(box)) is None:
+        return  # a limit that somebody else has set is theirs
+    size = MAX_CORE if shutil.which("gdb", path=environment.get("PATH")) else NOTES_CORE
+    limit = min(size, shutil.disk_usage(box).free // (_SHARE * max(1, ranks)))
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (limit if hard < 0 else min(limit, hard), hard))
+        Path("/proc/self/coredump_filter").write_text(_FILTER)
+
+
+def forbid_core(pid: int) -> None:
+    """Keep another process from writing a core file: it is only asked for its Python stack."""
+    with suppress(OSError, ValueError):
+        hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, hard))
+
+
+def bounds_cores() -> bool:
+    """Tell whether cores are there because of `allow_core`: this process has no limit of somebody else's."""
+    return resource.getrlimit(resource.RLIMIT_CORE)[0] == 0
+
+
+@dataclass(kw_only=True)
+class CoreTrimmer:
+    """Deletes all but the newest cores while the ranks run."""
+
+    place: CorePlace | None
+    """Folder of the cores; None: nothing is deleted."""
+    since: float
+    """Epoch seconds at which the ranks were started."""
+    _due_at: float = 0.0
+
+    @classmethod
+    def of(cls, box: Path, since: float) -> CoreTrimmer:
+        """Return the one for the program of a box."""
+        return cls(place=core_place(working_folder(box)) if bounds_cores() else None, since=since)
+
+    def look(self) -> None:
+        """Delete what is too much, every few seconds; to be called more often than that."""
+        now = time.monotonic()
+        if self.place is not None and now >= self._due_at:
+            self._due_at = now + _TRIM_S
+            for core in self.place.written(self.since)[:-_MAX_CORES]:
+                with suppress(OSError):
+                    core.unlink()

@@ -22,14 +22,19 @@ from trainer.distributed.exit import (
     reason_of_text,
 )
 from trainer.distributed.nodes import ThisNode
-from trainer.supervision.failure_line import failure_line, lost_process_line, peak_text, where_text
-from trainer.supervision.last_lines import last_lines, lines_after
+from trainer.supervision.failure_line import (
+    failure_line,
+    lost_a_process,
+    lost_process_line,
+    peak_text,
+    where_text,
+)
 from trainer.supervision.launch_agent import AgentRecord
-from trainer.supervision.lost_process import lost_a_process
 from trainer.supervision.memory_counters import MemoryUse
 from trainer.supervision.native_stack import read_crash
 from trainer.supervision.progress import beat_of
 from trainer.supervision.rank_process import RankProcess
+from trainer.supervision.ranklogs import last_lines, lines_after
 from trainer.supervision.stop import stopped_by
 
 _UNCAUGHT = 1

@@ -1,4 +1,8 @@
-"""Evidence: what the files of a training prove. Standard library only."""
+"""Evidence: what the files of a training prove, and what W&B is told where rank 0 could not tell it.
+
+A rank that is killed leaves a run that W&B hears no more of, and calls crashed. A process of its own ends
+that run. Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,28 @@ import json
 import math
 import os
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trainer.contract import layout
 from trainer.contract.checksum import sha256_of
-from trainer.contract.job import NAMES_OUTPUTS, JobSuccess, working_folder
-from trainer.contract.outcome import Check, CheckpointEnd, FileSum, RankEnd, WandbRun
+from trainer.contract.job import NAMES_OUTPUTS, Job, JobSuccess, working_folder
+from trainer.contract.outcome import Check, CheckpointEnd, FileSum, Outcome, RankEnd, WandbRun
 from trainer.contract.records import read_as
+from trainer.contract.run_module import module_command
+from trainer.supervision.environment import rank_environment
+from trainer.supervision.processes import kill_descendants
 from trainer.supervision.progress import Loss, last_loss
+from trainer.supervision.restarts import Start
+
+_END_S = 40.0
+"""W&B's own limits are within it: the machine costs money meanwhile."""
+_KILL_S = 2.0
+_COMMAND = module_command("trainer.telemetry.tracking")
 
 _LONGEST_LINE = 8192
 
@@ -195,3 +210,29 @@ def _json(path: Path) -> Any:
 
 def _relative(path: Path, box: Path) -> str:
     return os.path.relpath(path, box)
+
+
+def end_wandb(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
+    """Return the outcome, with what W&B says of it now."""
+    run = outcome.wandb
+    truth: Literal["finished", "failed"] = "finished" if exit_code == 0 else "failed"
+    if run is None or run.mode == "off" or run.state == truth or outcome.kind != "train":
+        return outcome
+    if run.mode == "offline" and truth == "failed" and run.state == "crashed":
+        # A run without an end is a failed one for `wandb sync`.
+        return replace(outcome, wandb=replace(run, state=truth))
+    with (
+        suppress(subprocess.TimeoutExpired, OSError),
+        (box / layout.RAW_LOGS / "wandb.log").open("ab") as log,
+    ):
+        subprocess.Popen(
+            [*_COMMAND, str(exit_code)],
+            cwd=box,
+            env=rank_environment(job, Start(world_size=job.ranks), box, os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        ).wait(_END_S)
+    kill_descendants(within_s=_KILL_S)
+    return replace(outcome, wandb=read_wandb(box))

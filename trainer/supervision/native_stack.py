@@ -21,8 +21,14 @@ from pathlib import Path
 
 from trainer.contract import layout
 from trainer.contract.job import working_folder
-from trainer.supervision.core_file import CoreNotes, CorePlace, core_handler, core_place, read_notes
-from trainer.supervision.core_limit import bounds_cores
+from trainer.supervision.core_file import (
+    CoreNotes,
+    CorePlace,
+    bounds_cores,
+    core_handler,
+    core_place,
+    read_notes,
+)
 from trainer.supervision.rank_process import RankProcess
 from trainer.supervision.stacks import main_thread, top_frame
 

@@ -29,7 +29,7 @@ from trainer.contract.job import Job, working_folder
 from trainer.contract.records import read_json, read_small, write_atomically
 from trainer.contract.resume_command import RESUME, with_resume
 from trainer.distributed.exit import last_raised, reason_of_text
-from trainer.supervision.core_limit import allow_core
+from trainer.supervision.core_file import allow_core
 from trainer.supervision.environment import without_ours
 from trainer.supervision.fork_server import ADDRESS, Copy
 from trainer.supervision.processes import die_with_parent, send

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.contract import layout
-from trainer.supervision.core_limit import forbid_core
+from trainer.supervision.core_file import forbid_core
 from trainer.supervision.processes import descendants, send
 
 _POLL_S = 0.02

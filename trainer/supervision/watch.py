@@ -15,7 +15,7 @@ from trainer.contract.job import Job
 from trainer.contract.outcome import Hang
 from trainer.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from trainer.distributed.nodes import ThisNode, network_environment
-from trainer.supervision.core_limit import CoreTrimmer
+from trainer.supervision.core_file import CoreTrimmer
 from trainer.supervision.diagnosis import Watched, ends_here, left_early, signal_name
 from trainer.supervision.environment import rank_environment
 from trainer.supervision.launch import Launch

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.trainer.supervision.forked import Train, starting
 from tests.trainer.supervision.launches import job_of
+from tests.trainer.telemetry.wandb_server import WandbServer
 from trainer.contract import layout
 from trainer.contract.job import Job, JobSuccess
 from trainer.contract.outcome import Outcome, RankEnd
@@ -17,6 +20,13 @@ from trainer.supervise import conclude
 from trainer.supervision.diagnosis import Watched, diagnose
 from trainer.supervision.evidence import run_checks, stamps
 from trainer.supervision.rank_process import RankProcess
+
+pytestmark = pytest.mark.torch
+
+RUN = "calm-heron-3f1a"
+KILLED = {"what": "SIGKILL once tracked", "where": "forward", "step": 13, "rank": 0}
+
+NEVER_BEGAN = {"what": "exception", "where": "setup", "rank": 1}
 
 STATE = b"weights"
 DONE = Watched(
@@ -239,3 +249,41 @@ def test_a_file_that_is_not_downloaded_proves_nothing(tmp_path: Path, name: str)
     (check,) = run_checks(JobSuccess(files=("*.txt",)), tmp_path, [])
     assert check.holds
     assert check.text.startswith("1 file(s) match")
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Iterator[Train]:
+    yield from starting(tmp_path)
+
+
+@pytest.fixture
+def wandb() -> Iterator[WandbServer]:
+    pytest.importorskip("wandb")
+    server = WandbServer()
+    yield server
+    server.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "reason"), [(KILLED, "signal"), (NEVER_BEGAN, "error")])
+def test_a_training_that_failed_is_failed_and_not_crashed(
+    fault: dict[str, Any], reason: str, train: Train, wandb: WandbServer
+) -> None:
+    run = train(fault, restarts={"signal": 0}, train={"wandb": {"mode": "online"}}, env=wandb.environment)
+    outcome = run.outcome()
+    assert outcome.reason == reason, run.log()
+    assert wandb.runs[RUN].state == "failed"
+    assert outcome.wandb is not None
+    assert (outcome.wandb.mode, outcome.wandb.state) == ("online", "failed")
+
+
+@pytest.mark.slow
+def test_a_training_that_began_again_is_one_run_that_finished(train: Train, wandb: WandbServer) -> None:
+    run = train(KILLED, train={"wandb": {"mode": "online"}}, env=wandb.environment)
+    outcome = run.outcome()
+    assert outcome.reason == "finished", run.log()
+    assert [start.reason for start in outcome.starts] == ["signal", "finished"]
+    assert list(wandb.runs) == [RUN]
+    assert wandb.runs[RUN].state == "finished"
+    assert [point["step"] for point in wandb.runs[RUN].history][-10:] == list(range(11, 21))
+    assert json.loads((run.box / layout.WANDB).read_text())["state"] == "finished"

@@ -17,8 +17,7 @@ import pytest
 
 from tests.trainer.supervision.launches import Launched
 from trainer.contract import layout
-from trainer.supervision.core_file import CorePlace, core_place, read_notes
-from trainer.supervision.core_limit import CoreTrimmer
+from trainer.supervision.core_file import CorePlace, CoreTrimmer, core_place, read_notes
 from trainer.supervision.native_stack import (
     crash_signal,
     keep_native_stacks,
@@ -222,7 +221,7 @@ def test_a_limit_that_was_set_before_and_its_cores_are_left_alone(tmp_path: Path
     (tmp_path / layout.CODE).mkdir(parents=True)
     script = (
         "import os, resource, sys; from pathlib import Path\n"
-        "from trainer.supervision.core_limit import allow_core\n"
+        "from trainer.supervision.core_file import allow_core\n"
         "hard = resource.getrlimit(resource.RLIMIT_CORE)[1]\n"
         "resource.setrlimit(resource.RLIMIT_CORE, (int(sys.argv[2]), hard))\n"
         "allow_core(Path(sys.argv[1]), 1, os.environ)\n"

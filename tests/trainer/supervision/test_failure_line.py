@@ -12,7 +12,7 @@ from tests.trainer.supervision.launches import Launched
 from tests.trainer.supervision.test_conclude import exits, outcome
 from trainer.contract import layout
 from trainer.contract.outcome import RankEnd, Reason
-from trainer.supervision.lost_process import lost_a_process
+from trainer.supervision.failure_line import lost_a_process
 from trainer.supervision.memory_counters import MemoryUse
 
 GONE = "RuntimeError: DataLoader worker (pid(s) 71) exited unexpectedly"
