@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from launcher.core import Phase, Run, UserRequest
-from launcher.core.early_stop import EarlyStop, Goal, Pruning
+from launcher.core.batch import EarlyStop, Goal, Pruning
 from launcher.decisions.early_stop import Curve, condensed, memo_of, to_prune
 from launcher.outputs.folder import Outputs
 from launcher.ports import Ledger

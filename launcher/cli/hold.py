@@ -24,8 +24,8 @@ from launcher.commands.holding import HoldRequest, begin_holding
 from launcher.commands.planning import plan_of
 from launcher.core import Run, UserRequest
 from launcher.core.errors import NoOfferError
+from launcher.decisions.advice import resources_of_slots
 from launcher.decisions.estimates import offer_text
-from launcher.decisions.slot_advice import resources_of_slots
 from launcher.wiring import Wiring
 
 

@@ -22,10 +22,10 @@ from launcher.core.batch import (
     BatchLimits,
     BatchObjective,
     BatchSpec,
+    EarlyStop,
     Sharing,
     sweep_name,
 )
-from launcher.core.early_stop import EarlyStop
 
 if TYPE_CHECKING:
     from launcher.config.batch_file import LoadedBatch

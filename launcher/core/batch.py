@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
-from launcher.core.early_stop import EarlyStop, Goal
 from launcher.core.hidden import HIDDEN
 from launcher.core.runs import UserRequest
 
@@ -23,13 +22,17 @@ MAX_NAME = 63
 _LONGEST_JOB_NAME = MAX_NAME - len("-sweep")
 
 
+Goal = Literal["min", "max"]
+"""Which end of a metric is best."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BatchObjective:
     """What the runs are compared by."""
 
     metric: Annotated[str, MinLen(1)] = "loss"
     """`scores.NAME` of the final evaluation, or a name in `metrics.jsonl`, whose last value counts."""
-    goal: Literal["min", "max"] = "min"
+    goal: Goal = "min"
 
     def sort_key(self, value: float | None) -> tuple[bool, float]:
         """Return a key that sorts the best value first and None last."""
@@ -59,6 +62,32 @@ class BatchLimits:
     parallel: Annotated[int, Ge(1), Le(MOST_PARALLEL)] = 4
     """How many runs at once."""
     stop: StopRules = field(default_factory=StopRules)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyStop:
+    """When a run of a batch is pruned."""
+
+    rule: Literal["asha", "median"] = "asha"
+    metric: Annotated[str, MinLen(1)] = "loss"
+    """A name in `metrics.jsonl`."""
+    min_steps: Annotated[int, Ge(1)]
+    """No run is judged before it has done so many steps. With asha the first rung; the next are this times
+    `factor`, `factor` squared, and so on."""
+    factor: Annotated[int, Ge(2)] = 3
+    """asha: of the runs that reached a rung, one in so many goes on."""
+    goal: Goal | None = None
+    """Which end of that metric is best; None: that of the objective if it is the same metric, else min."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pruning:
+    """A run to prune now."""
+
+    run: str
+    """Its id."""
+    reason: str
+    """In words, for its diary and its verdict."""
 
 
 Sharing = Literal["auto", "never"]

@@ -15,8 +15,8 @@ from itertools import accumulate
 from statistics import median
 
 from launcher.core import PRUNING, Event, Run
+from launcher.core.batch import EarlyStop, Goal, Pruning
 from launcher.core.bills import cost_usd
-from launcher.core.early_stop import EarlyStop, Goal, Pruning
 
 Curve = Sequence[tuple[float, float]]
 """Steps and values as they were told. Steps that go back are those of a run that began again there."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from launcher.core import Cause, Evidence, Judgement, Proof, StepEnd
 from launcher.core.job import JobSpec
-from launcher.decisions.left_out import left_out_text
+from launcher.core.left_out import left_out_text
 from trainer.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
 
 STOP_CAUSES: Mapping[str, Cause] = {

@@ -17,8 +17,7 @@ from launcher.core.errors import (
 from launcher.core.phases import Result
 from launcher.decisions import download_check, image_pull, offer_check, policy
 from launcher.flow.context import RunContext
-from launcher.flow.host_log import explained
-from launcher.flow.lease_end import lost_end
+from launcher.flow.lease_end import explained, lost_end
 from launcher.flow.phase_end import PhaseEnd
 from launcher.flow.together import join_network
 from launcher.gate.box_status import NO_LEASE, lease_of, missing_programs

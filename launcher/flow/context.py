@@ -15,9 +15,8 @@ from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.gang import priced_together, total_usd
 from launcher.flow.gang import Gang
-from launcher.flow.ghosts import GhostRows, is_absent
 from launcher.flow.guarded import GuardedRemote
-from launcher.flow.machines import machines_of
+from launcher.flow.machines import GhostRows, is_absent, machines_of
 from launcher.flow.notifications import Notifications
 from launcher.flow.phase_end import OverError, PhaseEnd
 from launcher.flow.progress_display import SHOWN_EACH_S, ProgressDisplay

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from launcher.core import Cause, KeepAnswer, LeftOutFile, LeftOutFiles, UserRequest
 from launcher.core.errors import EndedError, GoneError, NoRoomError, ProviderError
+from launcher.core.left_out import bytes_text, file_text
 from launcher.decisions import policy
 from launcher.decisions.deadlines import moment_text
-from launcher.decisions.left_out import bytes_text, file_text
 from launcher.flow.context import RunContext
 from launcher.flow.phase_end import OverError
 from trainer.contract import layout

@@ -17,12 +17,12 @@ from launcher.core.errors import (
     UnreachableError,
     VastrunError,
 )
+from launcher.core.left_out import left_out_text
 from launcher.core.phases import Result
 from launcher.decisions import policy
 from launcher.decisions.deadlines import deadline_text
 from launcher.decisions.estimates import offer_text
 from launcher.decisions.judge import judge
-from launcher.decisions.left_out import left_out_text
 from launcher.decisions.replacing import of_one_machine
 from launcher.flow.booting import boot, unlike_its_offer
 from launcher.flow.context import RunContext

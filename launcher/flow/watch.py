@@ -14,16 +14,22 @@ from launcher.decisions import policy
 from launcher.decisions.gang import STOP_S
 from launcher.decisions.judge import DIED, judge
 from launcher.decisions.pooling import TAKES_SLOTS
-from launcher.flow.beginning import Beginning
 from launcher.flow.context import RunContext
 from launcher.flow.lease_end import gone_end, how_ended, is_due, set_deadline
 from launcher.flow.pace import Pace
 from launcher.flow.phase_end import PhaseEnd
-from launcher.flow.progress import activity_of, knows_step, last_step, planned_steps, progress_of
+from launcher.flow.progress import (
+    Beginning,
+    activity_of,
+    knows_step,
+    last_step,
+    planned_steps,
+    progress_of,
+    split_at,
+)
 from launcher.flow.rearming import is_disarmed, rearm
 from launcher.flow.saving import Saving, save_metrics, save_some
 from launcher.flow.slowness import SlownessWatch, should_change
-from launcher.flow.step_log import split_at
 from launcher.flow.together import explained, is_awaited, tell_place
 from launcher.gate.evidence import evidence_of
 from launcher.gate.reading import look, small_file

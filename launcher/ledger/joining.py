@@ -67,7 +67,7 @@ class TeamLedger:
         if not self._key:
             return None
         database = self.database
-        from launcher.ledger.vault import Vault
+        from launcher.ledger.team import Vault
 
         return Vault(database, self._key, ledger)
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher.ledger.memory_kills import from_text, to_text
+from launcher.ledger.presence import from_text, to_text
 from tests.e2e.terminal import JOBS, VASTRUN, WITH_STUB_TORCH, Terminal
 from tests.emulators.asking import ask
 from tests.emulators.vast import VastEmulator

@@ -9,7 +9,7 @@ from typing import Literal
 
 from launcher.batch.pruning import prune
 from launcher.core import Cause, UserRequest, Verdict
-from launcher.core.early_stop import Pruning
+from launcher.core.batch import Pruning
 from launcher.core.job import Limits, Success
 from tests.fakebox import RANKS, Training
 from tests.jobs import command_job

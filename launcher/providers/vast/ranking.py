@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from launcher.core import Forecast, Offer
 from launcher.core.job import JobSpec
 from launcher.decisions import policy
-from launcher.decisions.estimates import basis_text
-from launcher.decisions.interruptions import again_hours, lost_hours
+from launcher.decisions.estimates import again_hours, basis_text, lost_hours
 from launcher.decisions.market_report import Term
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock

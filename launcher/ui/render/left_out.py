@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher.core import LeftOutFiles
-from launcher.decisions.left_out import bytes_text
+from launcher.core.left_out import bytes_text
 
 _MAX_LINES = 20
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from launcher.commands.rehearsing import CONFIG, FIT
 from launcher.core import Judgement, LeftOutFiles, StepEnd
 from launcher.core import Verdict as RunVerdict
+from launcher.core.left_out import bytes_text
 from launcher.decisions.fit import Fit
-from launcher.decisions.left_out import bytes_text
 from launcher.gate.manifest import Listing
 from launcher.outputs.folder import OWN, name_of
 from launcher.ui.documents.document import Document

@@ -10,7 +10,7 @@ import pytest
 
 from launcher.batch.pruning import LEAST_LOOK_S, LOOK_S, Pruner, look_s
 from launcher.core import Phase, Run, UserRequest
-from launcher.core.early_stop import EarlyStop
+from launcher.core.batch import EarlyStop
 from launcher.ledger.sqlite import SqliteLedger
 from tests.fakes import FakeClock
 

@@ -15,9 +15,8 @@ from launcher.config import dump_job
 from launcher.core import Cause, Phase, Run
 from launcher.core.errors import ProviderError
 from launcher.core.job import Resources
-from launcher.decisions.advice import ADVICE, advice_for
+from launcher.decisions.advice import ADVICE, HOLD_ADVICE, SLOT_ADVICE, advice_for
 from launcher.decisions.pooling import hold_spec
-from launcher.decisions.slot_advice import HOLD_ADVICE, SLOT_ADVICE
 from launcher.outputs.folder import Outputs
 from tests.fakebox import Training
 from tests.jobs import command_job, train_job

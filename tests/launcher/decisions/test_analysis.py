@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.core.early_stop import Goal
+from launcher.core.batch import Goal
 from launcher.decisions.analysis import (
     FinishedPoint,
     influences,

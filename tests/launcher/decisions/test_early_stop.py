@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.core.early_stop import EarlyStop, Goal
+from launcher.core.batch import EarlyStop, Goal
 from launcher.decisions.early_stop import Curve, condensed, to_prune
 
 ASHA = EarlyStop(rule="asha", min_steps=200, factor=3)

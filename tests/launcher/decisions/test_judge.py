@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles, StepEnd
+from launcher.core.left_out import file_text
 from launcher.decisions.judge import CAUSE_OF_STEP, STOP_CAUSES, judge
-from launcher.decisions.left_out import file_text
 from launcher.decisions.pooling import hold_spec
 from launcher.gate.evidence import evidence_of, step_ends_of
 from launcher.shipped import onstart_dir

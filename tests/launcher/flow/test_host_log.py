@@ -13,7 +13,7 @@ from launcher.core import Cause, Instance, Phase, Run
 from launcher.core.errors import StorageError, UnexplainedError, UnreachableError, VastrunError
 from launcher.decisions import policy
 from launcher.flow.booting import BootTimeouts
-from launcher.flow.host_log import WITHIN_S
+from launcher.flow.lease_end import WITHIN_S
 from launcher.ports import Abilities, Remote
 from launcher.providers.vast import boot
 from tests.fakebox import Loading, Training

@@ -10,7 +10,7 @@ import pytest
 
 from launcher.batch.pruning import prune
 from launcher.core import Cause, Phase, Run, UserRequest, Verdict
-from launcher.core.early_stop import Pruning
+from launcher.core.batch import Pruning
 from launcher.core.errors import HeldError, StorageError
 from launcher.core.runs import CAUSE_OF_REQUEST
 from tests.fakebox import Loading, Training

@@ -26,7 +26,7 @@ LAUNCHER = Path(caps.__file__).parents[1]
 _CAP = re.compile(r"_?(MAX|MOST|LONGEST|LARGEST)(_|$)")
 BESIDE: Mapping[str, str] = {
     "gate/rendezvous.py: _MOST_PORT": "a property of TCP",
-    "ledger/memory_kills.py: _MAX_CHARACTERS": "of files of this computer's kernel",
+    "ledger/presence.py: _MAX_CHARACTERS": "of files of this computer's kernel",
     "ledger/postgres.py: _MOST_CONNECTIONS": "ours",
     "outputs/fetching.py: _MAX_NUMBER": "of names that are given here",
     "providers/docker/boxes.py: _MOST_PROCESSES": "of a container, for its kernel",

@@ -51,7 +51,7 @@ def test_an_answer_of_the_database_that_has_no_end_is_refused_and_the_next_is_he
 
 
 def vault(db: Any, key: str = KEY) -> Any:
-    from launcher.ledger.vault import Vault
+    from launcher.ledger.team import Vault
 
     return Vault(db, key, "9c41e02b")
 

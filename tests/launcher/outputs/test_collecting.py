@@ -11,7 +11,7 @@ import pytest
 
 from launcher.core import Evidence, Run, StepEnd
 from launcher.core.errors import UnreachableError
-from launcher.decisions.left_out import file_text
+from launcher.core.left_out import file_text
 from launcher.gate import caps
 from launcher.outputs.store import FolderStore
 from tests.launcher.outputs.boxes import LINES, OUTCOME, MemoryBox, box_with, files_in

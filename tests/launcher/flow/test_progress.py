@@ -6,8 +6,7 @@ import pytest
 
 from launcher.core import BoxStatus, RankStatus
 from launcher.core.job import JobSpec, Success
-from launcher.flow.beginning import SETTLED_S, Beginning
-from launcher.flow.progress import activity_of
+from launcher.flow.progress import SETTLED_S, Beginning, activity_of
 from tests.jobs import command_job, train_job
 
 TRAINER, SILENT = train_job(), command_job()

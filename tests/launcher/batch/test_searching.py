@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from launcher.batch.tpe import CompletedTrial, Dimension, ask
-from launcher.core.early_stop import Goal
+from launcher.batch.searching import CompletedTrial, Dimension, propose
+from launcher.core.batch import Goal
 
 LR = Dimension(key="train.optim.lr", kind="log", among=(1e-4, 1e-1))
 CLIP = Dimension(key="train.optim.clip", kind="range", among=(0, 2))
@@ -30,7 +30,7 @@ def searched(
     """A batch that runs one point after the other."""
     history: list[CompletedTrial] = []
     for _ in range(points):
-        (values,) = ask(space, history, goal=goal, seed=seed)
+        (values,) = propose(space, history, goal=goal, seed=seed)
         history.append(finished(values, loss(values)))
     return history
 
@@ -42,7 +42,7 @@ def loss(values: Mapping[str, Any]) -> float:
 
 def test_values_are_of_their_dimension_and_short() -> None:
     for seed in range(20):
-        (values,) = ask(SPACE, (), seed=seed)
+        (values,) = propose(SPACE, (), seed=seed)
         assert list(values) == [dimension.key for dimension in SPACE]
         assert 1e-4 <= values[LR.key] <= 1e-1
         assert values[LR.key] == float(f"{values[LR.key]:.6g}")
@@ -54,10 +54,10 @@ def test_values_are_of_their_dimension_and_short() -> None:
 
 def test_the_same_history_and_seed_give_the_same_points_and_others_give_others() -> None:
     history = searched(SPACE, 14, loss, seed=1)
-    asked = [ask(SPACE, history, pending=[history[3].values], seed=1, count=3) for _ in range(2)]
+    asked = [propose(SPACE, history, pending=[history[3].values], seed=1, count=3) for _ in range(2)]
 
     assert asked[0] == asked[1]
-    assert asked[0] != ask(SPACE, history, pending=[history[3].values], seed=2, count=3)
+    assert asked[0] != propose(SPACE, history, pending=[history[3].values], seed=2, count=3)
     assert len({str(tried.values) for tried in history}) == 14
 
 
@@ -91,7 +91,7 @@ def test_points_that_were_pruned_or_failed_or_diverged_are_learned_from_and_hurt
         *(finished({CLIP.key: 1.6 + n / 100}, value) for n, value in enumerate((math.nan, math.inf, 1e300))),
     ]
 
-    (values,) = ask((CLIP,), history)
+    (values,) = propose((CLIP,), history)
 
     assert 0 <= values[CLIP.key] <= 2
 
@@ -100,16 +100,16 @@ def test_points_that_go_on_are_not_asked_for_again_nor_those_that_were_tried() -
     space = (Dimension(key="n", kind="int", among=(1, 6)),)
     history = [finished({"n": 1}, 0.1), CompletedTrial(values={"n": 2}, state="failed")]
 
-    asked = ask(space, history, pending=[{"n": 3}], count=9)
+    asked = propose(space, history, pending=[{"n": 3}], count=9)
 
     assert sorted(values["n"] for values in asked) == [4, 5, 6]
-    assert ask(space, history, pending=[{"n": n} for n in range(3, 7)]) == []
+    assert propose(space, history, pending=[{"n": n} for n in range(3, 7)]) == []
 
 
 def test_choices_are_told_apart_by_their_type() -> None:
     space = (Dimension(key="c", kind="choice", among=(1, 1.0, True, "1", None, [1])),)
 
-    asked = ask(space, (), count=6)
+    asked = propose(space, (), count=6)
 
     assert sorted(repr(values["c"]) for values in asked) == sorted(map(repr, space[0].among))
 
@@ -129,7 +129,7 @@ def test_points_of_a_file_that_was_edited_do_not_count(foreign: dict[str, Any]) 
     space = (LR, DEPTH)
     history = [finished({LR.key: 1e-3, DEPTH.key: 2}, 0.5)]
 
-    assert ask(space, [*history, finished(foreign, 0.1)], [foreign]) == ask(space, history)
+    assert propose(space, [*history, finished(foreign, 0.1)], [foreign]) == propose(space, history)
 
 
 def test_nothing_is_said_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
@@ -144,8 +144,9 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
 
 def test_optuna_is_imported_where_it_is_asked_and_never_torch() -> None:
     done = python(
-        "import sys; from launcher.batch.tpe import Dimension, ask; assert 'optuna' not in sys.modules\n"
-        "ask([Dimension(key='n', kind='int', among=(1, 6))], ())\n"
+        "import sys; from launcher.batch.searching import Dimension, propose\n"
+        "assert 'optuna' not in sys.modules\n"
+        "propose([Dimension(key='n', kind='int', among=(1, 6))], ())\n"
         "print({'optuna', 'torch'} & set(sys.modules))"
     )
 
@@ -156,8 +157,8 @@ def test_without_optuna_it_says_what_to_install() -> None:
     done = python(
         "import sys; sys.modules['optuna'] = None\n"
         "from launcher.core.errors import UsageError\n"
-        "from launcher.batch.tpe import Dimension, ask\n"
-        "try: ask([Dimension(key='n', kind='int', among=(1, 6))], ())\n"
+        "from launcher.batch.searching import Dimension, propose\n"
+        "try: propose([Dimension(key='n', kind='int', among=(1, 6))], ())\n"
         "except UsageError as error: print(error, error.hint, error.exit_code)"
     )
 

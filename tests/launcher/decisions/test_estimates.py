@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from launcher.core.job import Checkpoints
-from launcher.decisions.interruptions import again_hours, lost_hours
+from launcher.decisions.estimates import again_hours, lost_hours
 from tests.jobs import command_job, train_job
 
 

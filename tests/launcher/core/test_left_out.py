@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from launcher.core import LeftOutFile, LeftOutFiles
-from launcher.decisions.left_out import bytes_text, left_out_text
+from launcher.core.left_out import bytes_text, left_out_text
 from launcher.ui.render.left_out import left_out_lines
 
 LOG = LeftOutFile(path="code/debug.log", why="not named in outputs", size=2_500, named=False)

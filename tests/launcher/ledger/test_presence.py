@@ -8,13 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from launcher.ledger.memory_kills import KillCount, from_text, kill_count, killed_since, to_text
-from launcher.ledger.presence import KilledLauncher, Presence
+from launcher.ledger.presence import (
+    KillCount,
+    KilledLauncher,
+    Presence,
+    from_text,
+    kill_count,
+    killed_since,
+    to_text,
+)
 
 HOLDS = """
 import sys
 from pathlib import Path
-from launcher.ledger.memory_kills import KillCount
+from launcher.ledger.presence import KillCount
 from launcher.ledger.presence import Presence
 count = KillCount(boot="b", computer=3, cgroup="", in_cgroup=-1)
 print(Presence(Path(sys.argv[1]), count=lambda: count).who, flush=True)
