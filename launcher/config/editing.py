@@ -62,8 +62,10 @@ def without_value(text: str, name: str, key: str) -> str:
 def _load(text: str, name: str) -> CommentedMap:
     """Return the file's keys and values, each with its comments. Raises SyntaxFault."""
     node = parse(text, name)  # says what is wrong better than ruamel
-    if not isinstance(node, MappingNode) and node.tag != NULL:
-        raise SyntaxFault(fault_at(node, "", "expected `key: value` lines"))
+    if not isinstance(node, MappingNode):
+        if node.tag != NULL:
+            raise SyntaxFault(fault_at(node, "", "expected `key: value` lines"))
+        return CommentedMap()
     try:
         return _yaml(text).load(text[len(_head(text)) :]) or CommentedMap()
     except YAMLError as error:
@@ -72,10 +74,11 @@ def _load(text: str, name: str) -> CommentedMap:
 
 
 def _head(text: str) -> str:
-    """Return the comments and the `---` above the first key."""
+    """Return the comments and the `---` above the first key; of a file without keys, all but its `...`."""
     node = parse(text, "")
-    is_mapping = isinstance(node, MappingNode)
-    return text[: text.rfind("\n", 0, node.start_mark.index) + 1] if is_mapping else text
+    if isinstance(node, MappingNode):
+        return text[: text.rfind("\n", 0, node.start_mark.index) + 1]
+    return re.sub(r"^\.\.\.(?=\s|$)[ \t]*\n?", "", text, flags=re.MULTILINE)
 
 
 def _set(section: CommentedMap, key: str, value: Any) -> None:

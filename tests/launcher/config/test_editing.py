@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from launcher.config.editing import with_value, without_value
@@ -132,6 +132,7 @@ LINES = st.sampled_from((*TOP, *BELOW))
 
 
 @settings(deadline=None)
+@example(lines=["---\n", "...\n"], key="provider")
 @given(lines=st.lists(LINES, max_size=8), key=st.sampled_from(["provider", "budget.usd", "budget.month_usd"]))
 def test_whatever_the_file_looks_like_a_value_that_was_set_is_there_and_goes_again(
     lines: list[str], key: str

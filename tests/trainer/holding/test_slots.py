@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -220,5 +221,7 @@ def test_a_holder_that_is_to_end_asks_its_slots_to_stop_and_waits_for_them(box: 
 
 
 def test_a_slot_whose_lease_is_over_is_gone_by_itself(box: Path) -> None:
-    rent(box, order(env={**LEASE, "LEASE_LIFE_S": "1", "LEASE_GRACE_S": "0"}), ENVIRON)
+    # On a busy computer the lease is over while it is still being armed, which kills the script that arms it.
+    with suppress(subprocess.CalledProcessError):
+        rent(box, order(env={**LEASE, "LEASE_LIFE_S": "1", "LEASE_GRACE_S": "0"}), ENVIRON)
     eventually(lambda: not listed(box).slots, what="the end of the slot")
