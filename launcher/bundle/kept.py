@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from launcher.core import Run
 from launcher.core.errors import UsageError
-from launcher.ports.team import SecretStore
+from launcher.ports import SecretStore
 
 MOST_BYTES = 32 << 20
 """Of packed code; what is larger stays where it is."""

@@ -13,8 +13,7 @@ from launcher.commands.accounting import reconciled_bills
 from launcher.core import Cost, Driver, Run
 from launcher.core.errors import AuthError, HeldError, ProviderError, StorageError
 from launcher.decisions.policy import HOLD_S
-from launcher.decisions.reconciling import ReconciledBill
-from launcher.decisions.settling import is_due, settled
+from launcher.decisions.reconciling import ReconciledBill, is_due, settled
 from launcher.ports import Ledger, Provider
 
 _NEWEST = 1000

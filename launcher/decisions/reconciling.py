@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Run, ledger_in
+from launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Phase, Run, ledger_in
 from launcher.core.bills import WATCHED_S, counted_of, with_machine
 from launcher.core.phases import BEFORE_TRAINING
 
@@ -20,6 +20,8 @@ NOBODY = ""
 """Instead of the id of a run: the charge is for no run that is known."""
 SETTLES_S = 3600.0
 """What a machine cost is on the bill so long after its end, at the latest."""
+ASKED_FOR_S = 7 * 86_400.0
+"""For so long a bill that should be whole is asked for unbidden: one that is not by then hardly will be."""
 ROUNDED_SHARE = 0.005
 ROUNDED_USD = 0.001
 """Prices and times are told rounded: a difference up to the larger of the two is none."""
@@ -246,3 +248,41 @@ BOUNDS: Mapping[DifferenceReason, Callable[[Bill], float]] = {
     DifferenceReason.LAST_TRAFFIC: _last_traffic,
 }
 """How many dollars of a bill's difference each reason may explain; 0: it is none. The likeliest one first."""
+
+
+def settled(one: ReconciledBill) -> Cost | None:
+    """Return what the run cost by its bill; None: that is not whole, or lower than can be explained.
+
+    A list of charges may lack a part: then what was counted stays.
+    """
+    cost = charged_cost(one.bill.charges)
+    is_low = cost.usd <= 0 or (one.bill.difference_usd < 0 and not one.explained)
+    return None if is_low or not is_whole(one.bill) else cost
+
+
+def is_due(run: Run, now: float) -> bool:
+    """Return whether the bill of the run should be whole by now, and was not seen whole yet."""
+    return run.charged is None and run.phase is Phase.ENDED and 0 <= now - settles_at(run) <= ASKED_FOR_S
+
+
+def is_whole(bill: Bill) -> bool:
+    """Return whether it is over, long enough ago, and each of its machines was charged for."""
+    charged = {charge.instance_id for charge in bill.charges}
+    return (
+        bill.run.phase is Phase.ENDED
+        and bill.now >= bill.settles_at
+        and charged.issuperset(machine.instance_id or "" for machine in bill.machines)
+    )
+
+
+def charged_cost(charges: Iterable[Charge]) -> Cost:
+    """Return the sum of the charges by what they are for, no part below 0 and all together the sum."""
+    charges = list(charges)
+    usd = sum(charge.usd for charge in charges)
+    traffic_usd = _between(sum(charge.traffic_usd for charge in charges), usd)
+    storage_usd = _between(sum(charge.storage_usd for charge in charges), usd - traffic_usd)
+    return Cost(gpu_usd=usd - traffic_usd - storage_usd, storage_usd=storage_usd, traffic_usd=traffic_usd)
+
+
+def _between(usd: float, most_usd: float) -> float:
+    return min(max(0.0, usd), max(0.0, most_usd))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.core.errors import StorageError, UsageError
-from launcher.ports.team import CallBook, SecretStore
+from launcher.ports import CallBook, SecretStore
 from launcher.shipped import install_command
 
 if TYPE_CHECKING:

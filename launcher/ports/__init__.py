@@ -33,7 +33,9 @@ from launcher.ports.abilities import ListsByRun as ListsByRun
 from launcher.ports.abilities import TellsEnds as TellsEnds
 from launcher.ports.abilities import TellsIdentity as TellsIdentity
 from launcher.ports.ledger import Batches as Batches
+from launcher.ports.ledger import CallBook as CallBook
 from launcher.ports.ledger import Ledger as Ledger
+from launcher.ports.ledger import SecretStore as SecretStore
 from launcher.ports.ledger import VolumeRecords as VolumeRecords
 from launcher.ports.remotes import ChecksExchange as ChecksExchange
 from launcher.ports.remotes import ChecksIdentity as ChecksIdentity

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from launcher.core import Run
 from launcher.core.errors import UsageError
 from launcher.core.settings import LoadedSettings
-from launcher.ports import Clock, Provider
-from launcher.ports.team import CallBook, SecretStore
+from launcher.ports import CallBook, Clock, Provider, SecretStore
 
 if TYPE_CHECKING:
     from launcher.core.job import JobSpec

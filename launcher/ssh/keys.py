@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.core.errors import StorageError
-from launcher.ports.team import SecretStore
+from launcher.ports import SecretStore
 
 _PRIVATE = "id_ed25519"
 _KNOWN_HOSTS = "known_hosts"

@@ -34,8 +34,7 @@ from launcher.decisions.job_shape import shape_of, steps_of
 from launcher.decisions.market_report import MarketReport
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock, shipped_lock
-from launcher.ports import Abilities, Clock, Remote
-from launcher.ports.team import CallBook, SecretStore
+from launcher.ports import Abilities, CallBook, Clock, Remote, SecretStore
 from launcher.providers import ProviderContext
 from launcher.providers.identity import LoggedKeys
 from launcher.providers.onstart import BOX, readable_text

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from launcher.core.errors import StorageError
-from launcher.ports.team import CallBook
+from launcher.ports import CallBook
 
 _T = TypeVar("_T")
 

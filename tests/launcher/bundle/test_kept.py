@@ -13,7 +13,7 @@ from launcher.bundle.kept import KeptJobs
 from launcher.core import Bundle, Phase, Run
 from launcher.core.errors import UsageError
 from launcher.core.job import Code, JobSpec, Secret
-from launcher.ports.team import SecretStore
+from launcher.ports import SecretStore
 from trainer.contract import layout
 
 LAPTOP, SERVER = "laptop~1", "server~2"
