@@ -88,7 +88,12 @@ def _faster(wiring: Wiring, clock: Clock) -> Wiring:
         assert name == VastProvider.name
         return VastProvider.of(context)
 
-    def interrupts(first: UserRequest, request: UserRequest, until: float | None, views: bool) -> Interrupts:
+    def interrupts(
+        first: UserRequest = UserRequest.STOP,
+        request: UserRequest = UserRequest.NONE,
+        until: float | None = None,
+        views: bool = False,
+    ) -> Interrupts:
         fast = _FastInterrupts(
             say=lambda _: None,
             first=UserRequest.STOP if first is UserRequest.NONE else first,

@@ -26,7 +26,7 @@ from benchmarks.figures import Claim, at_most, tell
 from benchmarks.status import run as run_status
 from benchmarks.team_vastrun import VARIABLE
 from launcher.config import load_job
-from launcher.core import Phase, Run, UserRequest
+from launcher.core import Phase, Run
 from launcher.core.batch import Budget
 from launcher.core.bills import cost_usd
 from launcher.core.errors import BudgetError
@@ -170,7 +170,7 @@ def _begin_all(environ: dict[str, str], folder: Path, runs: int) -> tuple[int, i
 
     def begin(computer: int) -> None:
         wiring = _wiring(environ, folder / f"starter-{computer}", budget)
-        interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
+        interrupts = wiring.interrupts()
         with wiring.attempts(interrupts, began=wiring.now()) as attempts:
             for number in range(round(runs * _MORE / 10)):
                 run_id = f"run-{computer}-{number:03d}"

@@ -29,10 +29,8 @@ from launcher.ports import (
     RunThreads,
     Screen,
 )
-from launcher.ui.interrupts import Interrupts
-from launcher.ui.screens import (
-    plain_replay_screen,
-)
+from launcher.ui.interrupts import Interrupts, MakeInterrupts
+from launcher.ui.screens import PlainScreens
 
 if TYPE_CHECKING:
     from launcher.batch.services import BatchScreen
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
     from launcher.commands.service import UserService
     from launcher.decisions.schedule import PointState
     from launcher.ledger.presence import Presence
-    from launcher.ui.live import Listed
     from launcher.ui.notify import UrlNotifier
     from launcher.ui.screen import StreamScreen
 
@@ -82,14 +79,10 @@ class Wiring:
     packer: Callable[[Origin], Packer]
     """Packs what a box needs to continue from there."""
     output_store: Callable[[], OutputStore]
-    screen: Callable[[float], StreamScreen]
-    """Counts elapsed time from that moment."""
-    plain_screen: Callable[[float], StreamScreen] | None = None
-    """As `screen`, of plain lines at a terminal, too; None: `screen` is so."""
+    screens: PlainScreens
     notifier: Callable[[Callable[[str], None]], UrlNotifier]
     """Says what it cannot deliver."""
-    interrupts: Callable[[UserRequest, UserRequest, float | None, bool], Interrupts]
-    """Of what the first Ctrl-C means (NONE: ask), the request from the start, and until when to stay."""
+    interrupts: MakeInterrupts
     now: Callable[[], float]
     new_id: Callable[[], str]
     who: Callable[[], str]
@@ -124,23 +117,16 @@ class Wiring:
     """Values that are written nowhere, whatever a job says of them."""
     private_words: Callable[[], Mapping[str, str]] = dict
     """Names of this computer, its user and their folders, each with what a bug report says instead."""
-    replay_screen: Callable[[float, Callable[[], float]], StreamScreen] = plain_replay_screen
-    """What shows a transcript again: elapsed time counts from that moment, by that clock."""
+    crowd: Callable[[str], Provider] | None = None
+    """As `provider`, for many runs at once: they share what it was asked lately. None: it needs no other."""
 
-    list_screen: Callable[[float, Listed], StreamScreen] | None = None
-    """As `screen`, of many runs, with a list of those that go on; None: plain lines."""
-
-    def screen_of_many(self, listed: Listed) -> StreamScreen:
-        """Return what shows a batch."""
-        if self.list_screen is None:
-            return self.plainly().screen(self.now())
-        return self.list_screen(self.now(), listed)
+    def plain_screen(self) -> StreamScreen:
+        """Return a screen of plain lines, whose elapsed time counts from now."""
+        return self.screens.plain(self.now())
 
     def plainly(self) -> Wiring:
         """Return the same wiring without the live view."""
-        if self.plain_screen is None:
-            return self
-        return replace(self, screen=self.plain_screen, list_screen=None, replay_screen=plain_replay_screen)
+        return replace(self, screens=PlainScreens(self.screens.plain))
 
     def settings(self) -> LoadedSettings:
         """Return what the user's config file says now, and its faults."""
@@ -150,9 +136,6 @@ class Wiring:
         """Return the user's budgets at that moment. Raises ConfigFileError."""
         budgets = budgets_of(sound(self.settings()).budget, now)
         return [budget for budget in budgets if isfinite(budget.usd)]
-
-    crowd: Callable[[str], Provider] | None = None
-    """As `provider`, for many runs at once: they share what it was asked lately. None: it needs no other."""
 
     def market_of_many(self, name: str) -> Provider:
         """Return the provider, for the many runs of a batch: they share what it was asked lately."""
@@ -164,17 +147,16 @@ class Wiring:
 
     def clock(self) -> Clock:
         """Return a clock, for a command that drives nothing."""
-        return self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
+        return self.interrupts()
 
     def services_for(self, provider: str, began: float) -> Services:
         """Make what reaches machines, for a command that drives nothing."""
-        interrupts = self.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
-        return self.services(provider, interrupts, self.screen(began))
+        return self.services(provider, self.interrupts(), self.screens.of_run(began))
 
     @contextmanager
     def attempts(self, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
         """Yield what drives runs for a user who may interrupt."""
-        screen = self.screen(began)
+        screen = self.screens.of_run(began)
         notifier = self.notifier(screen.note)
 
         def services_for(provider: str, origin: Origin) -> Services:
@@ -240,22 +222,9 @@ class Wiring:
         """Return what drives one run among many. `notifier`: of a run that is of no batch."""
 
         def services_for(provider: str, origin: Origin) -> Services:
-            return Services(
-                provider=self.market_of_many(provider),
-                ledger=self.ledger(),
-                clock=shared,
-                packer=self.packer(origin),
-                output_store=self.output_store(),
-                screen=screen,
-                user_requests=shared,
-                who=self.who(),
-                user=self.user,
-                computer=self.computer(),
-                notifier=notifier,
-                budgets=self.budgets,
-                guard=self.guard.guarding,
-                runs_at_once=runs_at_once,
-            )
+            market = self.market_of_many(provider)
+            made = self._services(market, shared, screen, origin, notifier)
+            return replace(made, runs_at_once=runs_at_once)
 
         return self._attempts(services_for, shown_since=None)
 
@@ -285,15 +254,25 @@ class Wiring:
         notifier: Notifier | None = None,
     ) -> Services:
         """Make what drives one run."""
+        made = self._services(self.provider(provider), interrupts, screen, origin, notifier)
+        return replace(made, ask_to_keep=interrupts.ask_to_keep)
+
+    def _services(
+        self,
+        provider: Provider,
+        requests: Interrupts | SharedRequests,
+        screen: Screen,
+        origin: Origin,
+        notifier: Notifier | None,
+    ) -> Services:
         return Services(
-            provider=self.provider(provider),
+            provider=provider,
             ledger=self.ledger(),
-            clock=interrupts,
+            clock=requests,
             packer=self.packer(origin),
             output_store=self.output_store(),
             screen=screen,
-            user_requests=interrupts,
-            ask_to_keep=interrupts.ask_to_keep,
+            user_requests=requests,
             who=self.who(),
             user=self.user,
             computer=self.computer(),

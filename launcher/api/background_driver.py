@@ -24,6 +24,7 @@ from launcher.core.errors import HeldError, StorageError, VastrunError
 from launcher.environment import wire
 from launcher.ui.interrupts import Interrupts
 from launcher.ui.screen import StreamScreen, TerminalCapabilities
+from launcher.ui.screens import PlainScreens
 from launcher.wiring import Wiring
 
 RETRY_INTERVAL_S = 60.0
@@ -88,14 +89,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _claimed(wiring: Wiring, folder: DriverFolder, target: Target, claim: Claim) -> int:
     """Drive the target; return the exit code, and note in the record why it gave up."""
-    interrupts = wiring.interrupts(UserRequest.DETACH, UserRequest.NONE, None, True)
+    interrupts = wiring.interrupts(views=True)
     try:
         with interrupts.listening():
             _drive(wiring, interrupts, folder, target)
     except HeldError:
         raise
     except VastrunError as error:
-        wiring.screen(wiring.now()).note(f"giving up: {error}")
+        wiring.plain_screen().note(f"giving up: {error}")
         claim.fail(error)
         return error.exit_code
     except BaseException as error:
@@ -110,12 +111,12 @@ def _logging(wiring: Wiring, log: BoundedLog) -> Wiring:
     def screen(began: float) -> StreamScreen:
         return EventScreen(log, TerminalCapabilities(live=False, color=False), began=began, now=wiring.now)
 
-    return replace(wiring, screen=screen, plain_screen=screen, list_screen=None)
+    return replace(wiring, screens=PlainScreens(screen))
 
 
 def _drive(wiring: Wiring, interrupts: Interrupts, folder: DriverFolder, target: Target) -> None:
     """Drive the target until nothing of it is open, or a signal comes. Raises VastrunError."""
-    note, ledger = wiring.screen(wiring.now()).note, wiring.ledger()
+    note, ledger = wiring.plain_screen().note, wiring.ledger()
     note(f"process {os.getpid()} drives {target.name}")
     while interrupts.current() is UserRequest.NONE:
         has_ended = True

@@ -31,7 +31,7 @@ from launcher.commands.answering import answered
 from launcher.commands.planning import LaunchPlan, plan_of
 from launcher.commands.queries import all_rows
 from launcher.config import load_batch, load_sweep, read_job
-from launcher.core import NOTHING, Run, UserRequest
+from launcher.core import NOTHING, Run
 from launcher.core.batch import MOST_POINTS, BatchSpec, sweep_name
 from launcher.core.errors import UsageError
 from launcher.core.job import JobSpec
@@ -97,7 +97,7 @@ class Client:
         self._plan(source, spec, provider, parent)
         wiring = self._session.wiring
         # No signal is ours to handle here: whoever drives the run does that.
-        interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
+        interrupts = wiring.interrupts()
         with wiring.attempts(interrupts, began=wiring.now()) as attempts:
             run = runs.begin(
                 attempts,

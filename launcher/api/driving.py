@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from launcher.api.drivers import Target, error_line
 from launcher.api.session import silent
-from launcher.core import Phase, UserRequest
+from launcher.core import Phase
 from launcher.core.batch import Batch
 from launcher.core.errors import VastrunError
 from launcher.decisions.schedule import BatchProgress, PointState
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     """Drive what the arguments name; return the exit code."""
     kind, name = arguments
     wiring = silent(wire(os.environ))
-    interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
+    interrupts = wiring.interrupts()
     try:
         with interrupts.listening():
             drive(wiring, interrupts, Target("batch" if kind == "batch" else "run", name))

@@ -16,7 +16,7 @@ from launcher.wiring import Wiring
 
 def serve(wiring: Wiring, interrupts: Interrupts) -> None:
     """Drive what no living launcher drives, until the user leaves. Raises StorageError at its start."""
-    screen = wiring.plainly().screen(wiring.now())
+    screen = wiring.plain_screen()
 
     def drive_run(run: Run, requests: SharedRequests) -> Run:
         with closing(wiring.notifier(screen.note)) as notifier:

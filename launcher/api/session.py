@@ -11,6 +11,7 @@ from typing import TypeVar
 from launcher.api.drivers import DriverProcess, StartDriver, Target
 from launcher.ports import Ledger
 from launcher.ui.screen import StreamScreen, TerminalCapabilities
+from launcher.ui.screens import PlainScreens
 from launcher.wiring import Wiring
 
 LOOK_S = 0.25
@@ -87,7 +88,7 @@ def silent(wiring: Wiring) -> Wiring:
             _Nowhere(), TerminalCapabilities(live=False, color=False), began=began, now=wiring.now
         )
 
-    return replace(wiring, screen=screen)
+    return replace(wiring, screens=PlainScreens(screen))
 
 
 class _Nowhere:

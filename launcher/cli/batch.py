@@ -161,8 +161,8 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
     Ctrl-C ends the watch, and nothing else.
     """
     wiring: Wiring = ctx.obj
-    interrupts = wiring.interrupts(UserRequest.DETACH, UserRequest.NONE, None, True)
-    screen = wiring.screen_of_many(lambda: open_runs_of(wiring, name))
+    interrupts = wiring.interrupts(views=True)
+    screen = wiring.screens.of_many(wiring.now(), lambda: open_runs_of(wiring, name))
     lines, ended = BatchLines(screen), {s.point.id for s in states_in(wiring.ledger(), name) if s.verdict}
     try:
         with interrupts.listening():

@@ -108,9 +108,9 @@ def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True, deta
             )
             return 0
         raise HeldError(f"batch {name} is driven by another launcher", hint=f"vastrun batch watch {name}")
-    interrupts = wiring.interrupts(UserRequest.NONE, UserRequest.NONE, None, False)
+    interrupts = wiring.interrupts(UserRequest.NONE)
     interrupts.subject = f"the runs of {name}"
-    screen = wiring.screen_of_many(lambda: open_runs_of(wiring, name))
+    screen = wiring.screens.of_many(wiring.now(), lambda: open_runs_of(wiring, name))
     try:
         with interrupts.listening():
             states = wiring.drive_batch(name, interrupts, BatchLines(screen), prunes=prunes)

@@ -45,7 +45,7 @@ def rent(wiring: Wiring, request: ConformanceRequest) -> int:
     """Rent a machine, run the job there, show what was seen; return the exit code."""
     began = wiring.now()
     spec = conformance_job(request.usd, request.gpus, request.sets, began)
-    interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
+    interrupts = wiring.interrupts()
     examination = ConformanceRun(
         wiring.provider(_PROVIDER),
         ProbeLevel(download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s),

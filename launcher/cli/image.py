@@ -51,7 +51,7 @@ def build_command(wiring: Wiring, variant: str, repository: str, base: str | Non
         version=__version__,
         revision=f"{commit or 'unknown'}{'-dirty' if dirty else ''}",
     )
-    screen = wiring.plainly().screen(wiring.now())
+    screen = wiring.plain_screen()
     say(build(connect(), recipe, wiring.cache / "wheels", screen))
 
 
@@ -66,7 +66,7 @@ def push_command(wiring: Wiring, image: str, repository: str | None) -> None:
     """
     reference = reference_of(image)
     to = reference_of(repository).name if repository else reference.name
-    click.echo(push(connect(), reference, to, wiring.plainly().screen(wiring.now())))
+    click.echo(push(connect(), reference, to, wiring.plain_screen()))
 
 
 @command.command("lock")
@@ -106,7 +106,7 @@ def verify_command(
     machine = None
     if cuda_max is not None and compute_cap is not None:
         machine = Capability(cuda_max=cuda_max, compute_cap=compute_cap)
-    screen = wiring.plainly().screen(wiring.now())
+    screen = wiring.plain_screen()
     client = connect()
     check_registry(subject, Registry(login_of))
     rows = checks(contents_of(client, subject.reference, screen), subject.locked, __version__, machine)

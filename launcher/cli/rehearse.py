@@ -131,7 +131,7 @@ def _perform(wiring: Wiring, rehearsal: Rehearsal, spec: JobSpec, steps: Sequenc
     """Up to the first that fails."""
     if not steps:
         return []
-    screen, packer = wiring.plainly().screen(wiring.now()), wiring.packer(NOTHING)
+    screen, packer = wiring.plain_screen(), wiring.packer(NOTHING)
     performed: list[StepEnd] = []
     try:
         rehearsal.lay_out(packer.pack(_run(wiring, spec), spec), afresh=TRAIN in steps)

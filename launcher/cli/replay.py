@@ -52,7 +52,7 @@ def command(ctx: click.Context, name: str, speed: float | None, calls: bool) -> 
     entries = _entries(name, run)
     speed = (1.0 if sys.stdout.isatty() else 0.0) if speed is None else speed
     clock = ReplayClock(began_at(entries), speed, wiring.clock().sleep)
-    with closing(wiring.replay_screen(began_at(entries), clock.now)) as screen:
+    with closing(wiring.screens.of_replay(began_at(entries), clock.now)) as screen:
         replay(entries, screen, clock, (lambda call: screen.note(call_text(call))) if calls else None)
     if run is not None and (others := _other_attempts(wiring.ledger(), run)):
         say(others, err=True)

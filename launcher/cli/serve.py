@@ -9,7 +9,6 @@ import click
 from launcher.api.serving import serve
 from launcher.cli.output import say
 from launcher.commands.service import UserService
-from launcher.core import UserRequest
 from launcher.wiring import Wiring
 
 
@@ -36,7 +35,7 @@ def command(wiring: Wiring, driver: bool, install: bool, uninstall: bool) -> Non
         service = wiring.service(Path.cwd())
         _install(service) if install else _uninstall(service)
         return
-    interrupts = wiring.interrupts(UserRequest.DETACH, UserRequest.NONE, None, True)
+    interrupts = wiring.interrupts(views=True)
     say(f"driving what nobody drives of {wiring.place}; Ctrl-C leaves it", err=True)
     with interrupts.listening():
         serve(wiring, interrupts)

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from operator import attrgetter
 from types import FrameType
+from typing import Protocol
 
 from launcher.core import KeepAnswer, UserRequest
 from launcher.ui.question import Ask, Choice, Question, Say
@@ -228,6 +229,18 @@ class Interrupts:
         with suppress(RuntimeError):  # it rings already
             self._bell.release()
         self._say("\n" + _SAID[request])
+
+
+class MakeInterrupts(Protocol):
+    """Makes what notes the signals of a command, as `Interrupts`; `first` of NONE: ask."""
+
+    def __call__(
+        self,
+        first: UserRequest = UserRequest.STOP,
+        request: UserRequest = UserRequest.NONE,
+        until: float | None = None,
+        views: bool = False,
+    ) -> Interrupts: ...
 
 
 def say_on(descriptor: int) -> Say:

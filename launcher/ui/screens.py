@@ -18,57 +18,70 @@ if TYPE_CHECKING:
 _STDERR = 2
 
 
-def screen_on(
-    output: HeldStream, environ: Mapping[str, str], *, began: float, now: Callable[[], float]
-) -> StreamScreen:
-    """Return what shows a run on stderr, through `output`; elapsed time counts from `began`."""
-    from launcher.ui import live
+class PlainScreens:
+    """Makes what shows runs, in plain lines."""
 
-    if not live.is_wanted(sys.stderr, environ):
-        return plain_screen_on(output, environ, began=began, now=now)
-    return live.LiveScreen(output, began=began, now=now, curve_of=curves_at_home())
+    def __init__(self, plain: Callable[[float], StreamScreen]) -> None:
+        """`plain` makes a screen whose elapsed time counts from that moment."""
+        self.plain = plain
 
+    def of_run(self, began: float) -> StreamScreen:
+        """Return what shows a run."""
+        return self.plain(began)
 
-def list_screen_on(
-    output: HeldStream, environ: Mapping[str, str], listed: Listed, *, began: float, now: Callable[[], float]
-) -> StreamScreen:
-    """Return what shows many runs at once: with a list of those that go on, where somebody looks."""
-    from launcher.ui import live
+    def of_many(self, began: float, listed: Listed) -> StreamScreen:  # noqa: ARG002 - of a live one
+        """Return what shows many runs at once; `listed`: those that go on."""
+        return self.plain(began)
 
-    if not live.is_wanted(sys.stderr, environ):
-        return plain_screen_on(output, environ, began=began, now=now)
-    return live.ListScreen(output, listed, began=began, now=now)
+    def of_replay(self, began: float, now: Callable[[], float]) -> StreamScreen:
+        """Return what shows a transcript again, on stdout; `now` is its moment."""
+        return StreamScreen(sys.stdout, TerminalCapabilities(live=False, color=False), began=began, now=now)
 
 
-def plain_screen_on(
-    output: HeldStream, environ: Mapping[str, str], *, began: float, now: Callable[[], float]
-) -> StreamScreen:
-    """Return what shows a run, or anything else, in plain lines."""
-    return StreamScreen(output, TerminalCapabilities.of(sys.stderr, environ), began=began, now=now)
+class LiveScreens(PlainScreens):
+    """Makes live views where somebody looks at a terminal, else screens of plain lines on stderr."""
 
+    def __init__(self, output: HeldStream, environ: Mapping[str, str], now: Callable[[], float]) -> None:
+        """`output` writes to stderr."""
+        self._output, self._environ, self._now = output, environ, now
 
-def replay_screen_on(environ: Mapping[str, str], *, began: float, now: Callable[[], float]) -> StreamScreen:
-    """Return what shows a transcript again, on stdout; `now` is its moment."""
-    from launcher.ui import live
+        def plain(began: float) -> StreamScreen:
+            return StreamScreen(output, TerminalCapabilities.of(sys.stderr, environ), began=began, now=now)
 
-    if live.is_wanted(sys.stdout, environ):
-        return live.LiveScreen(HeldStream(lambda: sys.stdout), began=began, now=now)
-    return StreamScreen(sys.stdout, TerminalCapabilities.of(sys.stdout, environ), began=began, now=now)
+        super().__init__(plain)
 
+    def of_run(self, began: float) -> StreamScreen:
+        from launcher.ui import live
 
-def plain_replay_screen(began: float, now: Callable[[], float]) -> StreamScreen:
-    """Return the same, of plain lines."""
-    return StreamScreen(sys.stdout, TerminalCapabilities(live=False, color=False), began=began, now=now)
+        if not live.is_wanted(sys.stderr, self._environ):
+            return self.plain(began)
+        return live.LiveScreen(self._output, began=began, now=self._now, curve_of=curves_at_home())
+
+    def of_many(self, began: float, listed: Listed) -> StreamScreen:
+        from launcher.ui import live
+
+        if not live.is_wanted(sys.stderr, self._environ):
+            return self.plain(began)
+        return live.ListScreen(self._output, listed, began=began, now=self._now)
+
+    def of_replay(self, began: float, now: Callable[[], float]) -> StreamScreen:
+        from launcher.ui import live
+
+        if live.is_wanted(sys.stdout, self._environ):
+            return live.LiveScreen(HeldStream(lambda: sys.stdout), began=began, now=now)
+        return StreamScreen(
+            sys.stdout, TerminalCapabilities.of(sys.stdout, self._environ), began=began, now=now
+        )
 
 
 def interrupts_on(
     output: HeldStream,
     environ: Mapping[str, str],
     now: Callable[[], float],
-    first: UserRequest,
-    request: UserRequest,
-    until: float | None,
-    views: bool,
+    first: UserRequest = UserRequest.STOP,
+    request: UserRequest = UserRequest.NONE,
+    until: float | None = None,
+    views: bool = False,
 ) -> Interrupts:
     """Return what notes signals; at a terminal a Ctrl-C asks where `first` is NONE, else it stops."""
     say = say_on(_descriptor(sys.stderr))

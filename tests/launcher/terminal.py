@@ -29,6 +29,7 @@ from launcher.ui.notify import UrlNotifier
 from launcher.ui.render.index import index_of
 from launcher.ui.report.run_page import page_of
 from launcher.ui.screen import StreamScreen, TerminalCapabilities
+from launcher.ui.screens import PlainScreens
 from launcher.wiring import Wiring
 from tests.documents import hold_to_schema
 from tests.fake_outputs import FakePacker
@@ -186,8 +187,10 @@ class Terminal:
             output_store=lambda: FolderStore(
                 index=index_of, report=lambda run, now: page_of(self.ledger, run, now)
             ),
-            screen=lambda began: StreamScreen(
-                sys.stderr, TerminalCapabilities(live=False, color=False), began=began, now=self.clock.now
+            screens=PlainScreens(
+                lambda began: StreamScreen(
+                    sys.stderr, TerminalCapabilities(live=False, color=False), began=began, now=self.clock.now
+                )
             ),
             notifier=lambda say: UrlNotifier(self.environ, say),
             interrupts=self._interrupts,
@@ -207,7 +210,11 @@ class Terminal:
         return self.has_browser
 
     def _interrupts(
-        self, first: UserRequest, request: UserRequest, until: float | None, views: bool
+        self,
+        first: UserRequest = UserRequest.STOP,
+        request: UserRequest = UserRequest.NONE,
+        until: float | None = None,
+        views: bool = False,
     ) -> Interrupts:
         first = UserRequest.STOP if first is UserRequest.NONE else first
         interrupts = FastInterrupts(

@@ -10,7 +10,6 @@ from launcher.api.client import Client
 from launcher.api.drivers import DriverProcess, Target
 from launcher.api.driving import drive
 from launcher.api.session import silent
-from launcher.core import UserRequest
 from launcher.core.errors import VastrunError
 from tests.fakebox import Training
 from tests.launcher.desk import Desk
@@ -59,7 +58,7 @@ class Notebook(Desk):
             if trouble is not None:
                 raise trouble
             wiring = silent(self.wiring())
-            interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
+            interrupts = wiring.interrupts()
             drive(wiring, interrupts, target)
 
         return work

@@ -29,8 +29,8 @@ def terminal(tmp_path: Path) -> Terminal:
 def killed_after_one_attempt(terminal: Terminal, spec: JobSpec = RETRIED) -> Run:
     """The run of a launcher that was killed as soon as its first attempt had failed."""
     wiring = terminal.wiring()
-    interrupts = wiring.interrupts(UserRequest.STOP, UserRequest.NONE, None, False)
-    services = wiring.services("fake", interrupts, wiring.screen(terminal.clock.now()))
+    interrupts = wiring.interrupts()
+    services = wiring.services("fake", interrupts, wiring.plain_screen())
     out = str(terminal.folder / "out")
     run = drive(begin(spec, dump_job(spec), services, run_id="calm-heron-3f1a", out_dir=out), spec, services)
     assert (run.phase, run.cause) == (Phase.ENDED, Cause.SIGNAL)
