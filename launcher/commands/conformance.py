@@ -19,9 +19,8 @@ from launcher.providers.vast.conformance.assumption import Comparison, State, Va
 from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
 from launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
-from launcher.providers.vast.conformance.record import Counted, Record
+from launcher.providers.vast.conformance.record import Counted, Record, timeline
 from launcher.providers.vast.conformance.recorder import ApiRecorder
-from launcher.providers.vast.conformance.timeline import timeline
 from launcher.shipped import configs_dir
 
 JOB = "conformance.yaml"

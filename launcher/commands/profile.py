@@ -13,8 +13,7 @@ from launcher.core.errors import ProviderError, UsageError, VastrunError
 from launcher.flow.machines import machines_of
 from launcher.flow.progress import TRAIN
 from launcher.flow.services import Services
-from launcher.gate.profile import profile_response
-from launcher.gate.reading import look
+from launcher.gate.reading import look, profile_response
 from launcher.outputs.profiles import download
 from launcher.ports import Remote
 from trainer.contract import layout

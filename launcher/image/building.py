@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,13 +19,17 @@ from launcher.image.daemon import explained
 from launcher.image.pins import Pins
 from launcher.image.pull_push import have, is_here
 from launcher.image.stream import BuildScreen, follow
-from launcher.image.wheels import fetch, interpreter_of
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
 _REQUIREMENTS = ("trainer/requirements.txt", "requirements/image.txt", "requirements/build.txt")
 _TORCH_FOR_CPU = "requirements/torch-cpu.txt"
+_TIMEOUT_S = 1800
+_OLDEST_GLIBC = 17
+_HASH_LETTERS = 12
+_COMPLETE = ".complete"
+_PROBE = Path(__file__).with_name("interpreter_probe.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,9 +138,6 @@ def _run(
         raise ImageError(f"{doing}: the daemon named no image")
 
 
-_HASH_LETTERS = 12
-
-
 def files_of(root: Path) -> list[str]:
     """Return the paths of the context, relative to `root`, sorted."""
     from docker.utils.build import exclude_paths
@@ -171,3 +174,66 @@ def write_context(archive_path: Path, root: Path, paths: Iterable[str], wheels: 
                 archive.add_file(f"wheels/{wheel.name}", wheel)
     except OSError as error:
         raise ImageError(f"cannot write {archive_path}: {error.strerror}", hint="export TMPDIR=…") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """The Python that the wheels are for."""
+
+    version: tuple[int, int]
+    glibc: str
+    machine: str
+
+    @property
+    def platforms(self) -> list[str]:
+        """The tags of the wheels that it can use, the newest first."""
+        newest = int(self.glibc.partition(".")[2] or _OLDEST_GLIBC)
+        tags = [f"manylinux_2_{minor}_{self.machine}" for minor in range(newest, _OLDEST_GLIBC - 1, -1)]
+        return [*tags, f"manylinux2014_{self.machine}", f"linux_{self.machine}"]
+
+
+def interpreter_of(client: DockerClient, image: str) -> Interpreter:
+    """Return the Python of an image. Raises ImageError where there is none."""
+    with explained(f"cannot run python3 in {image}"):
+        said = client.containers.run(
+            image,
+            ["-c", _PROBE.read_text(encoding="utf-8")],
+            entrypoint="python3",
+            remove=True,
+            network_mode="none",
+        )
+    major, minor, glibc, machine = json.loads(said)
+    return Interpreter(version=(major, minor), glibc=glibc, machine=machine)
+
+
+def fetch(requirements: Iterable[Path], interpreter: Interpreter, folder: Path) -> None:
+    """Fill the folder, once, with the wheels as pinned by their hashes. Raises ImageError."""
+    complete = folder / _COMPLETE
+    if complete.exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in requirements:
+        _fetch(file, _command(file, interpreter, folder))
+    complete.touch()
+
+
+def _fetch(file: Path, command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ImageError(f"pip takes more than {_TIMEOUT_S / 60:.0f} min for {file.name}") from error
+    if done.returncode:
+        raise ImageError(
+            f"pip cannot fetch what {file.name} pins: {done.stderr.strip()[-1000:]}",
+            hint="see that this works: python -m pip download pip",
+        )
+
+
+def _command(file: Path, interpreter: Interpreter, folder: Path) -> Sequence[str]:
+    platforms = [word for tag in interpreter.platforms for word in ("--platform", tag)]
+    return [
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+        *("--dest", str(folder), "--requirement", str(file), "--require-hashes", "--no-deps"),
+        *("--only-binary", ":all:", "--implementation", "cp"),
+        *("--python-version", "{}.{}".format(*interpreter.version), *platforms),
+    ]

@@ -11,7 +11,6 @@ from typing import Any
 import yaml
 
 from launcher.core.errors import ImageError
-from launcher.image.compute_capability import lacks_code
 from launcher.shipped import configs_dir
 
 ARCHITECTURE = "amd64"
@@ -20,6 +19,11 @@ _SCHEMA = 1
 _BLACKWELL = 1000
 """The least compute capability of its GPUs."""
 _BLACKWELL_CUDA = 12.8
+_FIRST_CUDA = ((1000, 12.8), (900, 11.8), (800, 11.0), (700, 9.0))
+"""The first version for GPUs from that compute capability (x 100) on: Blackwell, Hopper, Ampere, Volta. GPUs
+of one generation run each other's code."""
+_DROPPED = ((13.0, 750),)
+"""From that version on there is no code for GPUs below that compute capability: Maxwell, Pascal, Volta."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HEAD = "# Images by digest; the first that fits a machine is taken. `vastrun image lock` writes this file.\n"
 
@@ -166,3 +170,11 @@ def _image_of(values: Mapping[str, Any]) -> LockedImage:
     if not _DIGEST.fullmatch(image.digest):
         raise ValueError(f"{image.name}: no digest: {image.digest!r}")
     return image
+
+
+def lacks_code(cuda: float, compute_cap: int) -> bool:
+    """Tell whether programs of that CUDA version have no code for such a GPU. 0, unknown: they have."""
+    if cuda <= 0 or compute_cap <= 0:
+        return False
+    first = next((version for min_cap, version in _FIRST_CUDA if compute_cap >= min_cap), 0.0)
+    return cuda < first or any(cuda >= version and compute_cap < min_cap for version, min_cap in _DROPPED)

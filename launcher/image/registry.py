@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
@@ -18,7 +20,6 @@ from launcher.core.image_ref import HUB, ImageReference
 from launcher.gate import caps
 from launcher.gate.budget import ExchangeBudget
 from launcher.image.lock import ARCHITECTURE
-from launcher.image.registry_answers import RegistryAnswer
 
 Login = Callable[[str], tuple[str, str] | None]
 """The user and the password for a registry; None: it is asked as anybody."""
@@ -36,6 +37,8 @@ _MANIFESTS = (
 )
 _LOOPBACK = re.compile(r"(localhost|127\.[\d.]+)(:\d+)?")
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_HEADER = re.compile(r"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,3 +203,81 @@ def _wrong_architecture(reference: ImageReference, found: str) -> ImageError:
         f"{reference} is for {found}; the machines that are rented are {ARCHITECTURE}",
         hint=f"choose an image for linux/{ARCHITECTURE}",
     )
+
+
+class RegistryAnswer:
+    """One JSON object of an answer. Whatever it lacks, or has of another type, is an ImageError."""
+
+    def __init__(self, fields: Mapping[str, Any], about: str) -> None:
+        """`about`: what was asked for, as messages name it."""
+        self._fields, self._about = fields, about
+
+    @classmethod
+    def of(cls, content: bytes, about: str) -> RegistryAnswer:
+        """Parse it. Raises ImageError."""
+        try:
+            fields = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise _malformed(about, "it is no JSON") from error
+        if not isinstance(fields, dict):
+            raise _malformed(about, "it is no JSON object")
+        return cls(fields, about)
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is such a field."""
+        return name in self._fields
+
+    def text(self, name: str) -> str:
+        """Return a text; empty where there is none."""
+        value = self._fields.get(name)
+        if value is not None and not isinstance(value, str):
+            raise _malformed(self._about, f"{name} is no text")
+        return (value or "")[: caps.REGISTRY_CHARACTERS]
+
+    def digest(self, name: str) -> str:
+        """Return a digest, which must be there."""
+        digest = self.text(name)
+        if not _DIGEST.fullmatch(digest):
+            raise _malformed(self._about, f"{name} is no sha256 digest")
+        return digest
+
+    def size(self, name: str) -> int:
+        """Return a number of bytes, which must be there."""
+        value = self._fields.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= caps.LAYER_BYTES:
+            raise _malformed(self._about, f"{name} is no number of bytes")
+        return value
+
+    def within(self, name: str) -> RegistryAnswer:
+        """Return an object in it; an empty one where there is none."""
+        value = self._fields.get(name)
+        if value is not None and not isinstance(value, dict):
+            raise _malformed(self._about, f"{name} is no object")
+        return RegistryAnswer(value or {}, self._about)
+
+    def each(self, name: str) -> Sequence[RegistryAnswer]:
+        """Return the objects of a list, which must be there."""
+        values = self._fields.get(name)
+        if not isinstance(values, list) or len(values) > caps.REGISTRY_ENTRIES:
+            raise _malformed(
+                self._about, f"{name} is no list, or has more than {caps.REGISTRY_ENTRIES} entries"
+            )
+        if not all(isinstance(value, dict) for value in values):
+            raise _malformed(self._about, f"{name} has entries that are no objects")
+        return [RegistryAnswer(value, self._about) for value in values]
+
+    def texts(self) -> Mapping[str, str]:
+        """Return its fields that are texts, at most caps.REGISTRY_LABELS."""
+        found = [(name, value) for name, value in self._fields.items() if isinstance(value, str)]
+        return {name: value[: caps.REGISTRY_CHARACTERS] for name, value in found[: caps.REGISTRY_LABELS]}
+
+    def token(self) -> str:
+        """Return the token of a login, fit for a header."""
+        token = self.text("token") or self.text("access_token")
+        if not _HEADER.fullmatch(token):
+            raise _malformed(self._about, "it holds no token")
+        return token
+
+
+def _malformed(about: str, why: str) -> ImageError:
+    return ImageError(f"the registry of {about} sends a malformed answer: {why}", hint="try again")

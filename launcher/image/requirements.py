@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 
 from launcher.core.image_ref import ImageReference
-from launcher.image.compute_capability import lacks_code
-from launcher.image.lock import Capability, Lock
+from launcher.image.lock import Capability, Lock, lacks_code
 
 _CUDA = re.compile(r"(?<![a-z])cu(?:da)?[-_]?(?:(\d{1,2})\.(\d)|(\d{2})(\d))(?!\d)", re.ASCII)
 """`cuda12.4`, `cuda-12.8.1`, `cu128`; a major version alone says too little."""

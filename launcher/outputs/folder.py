@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles, Run, StepEnd
 from launcher.gate import caps
 from launcher.gate.evidence import outcome_of, step_ends_of
 from launcher.gate.manifest import left_out_of
-from launcher.gate.metrics import records_of
-from launcher.outputs.curves import CurveReader
+from launcher.gate.metrics import point_of, records_of
 from trainer.contract import layout
 from trainer.contract.outcome import Outcome
 
@@ -34,6 +34,12 @@ _FOLDERS: Mapping[str, str] = {
     layout.OUTPUTS: OWN,
     layout.RUN: DETAILS,  # after those which lie in it
 }
+_CHUNK = 1 << 20
+_OVERLAP = 256
+"""Bytes that are read again, to see that what follows belongs to what was read."""
+_RELATIVE = 1000
+"""Points lie at least this part of their step apart. So a curve of 100,000 steps takes some 6,000 points,
+and the value that is known at a step is at most a thousandth of it old, early and late alike."""
 
 
 def place_of(folder: Path, box_path: str) -> Path:
@@ -180,3 +186,53 @@ def _start_of_last(path: Path, lines: int) -> int:
         return size
     parts = end.removesuffix(b"\n").rsplit(b"\n", lines)
     return size - len(end) + (len(parts[0]) + 1 if len(parts) > lines else 0)
+
+
+class CurveReader:
+    """The curve of one metric in a file that grows. Each call of `points` reads only what is new."""
+
+    def __init__(self, path: Path, metric: str) -> None:
+        self._path, self._metric = path, metric
+        self._begin_anew()
+
+    def points(self) -> Sequence[tuple[int, float]]:
+        """Return steps, rising, and values: the newest and, of those before, as many as are worth keeping.
+
+        Where a training began again at a checkpoint, what it told of later steps before counts no more.
+        """
+        try:
+            with self._path.open("rb") as file:
+                self._read(file)
+        except OSError:  # it has not come home yet, or not again
+            pass
+        return tuple(self._points)
+
+    def _begin_anew(self) -> None:
+        self._at = 0
+        self._last = b""
+        self._points: list[tuple[int, float]] = []
+
+    def _read(self, file: BinaryIO) -> None:
+        file.seek(self._at - len(self._last))
+        if file.read(len(self._last)) != self._last:  # the file is another one: it was cut, or begun anew
+            self._begin_anew()
+            file.seek(0)
+        while chunk := file.read(_CHUNK):
+            # A line that fills a chunk is none of ours: its pieces are skipped.
+            end = chunk.rfind(b"\n") + 1 or (len(chunk) if len(chunk) == _CHUNK else 0)
+            if not end:
+                break
+            for line in chunk[:end].split(b"\n"):
+                if point := point_of(line, self._metric):
+                    self._append_thinned(*point)
+            self._at += end
+            self._last = (self._last + chunk[:end])[-_OVERLAP:]
+            file.seek(self._at)
+
+    def _append_thinned(self, step: int, value: float) -> None:
+        points = self._points
+        while points and points[-1][0] >= step:
+            points.pop()
+        if len(points) > 1 and (points[-1][0] - points[-2][0]) * _RELATIVE < points[-1][0]:
+            points.pop()  # the newest is always kept, so it was not asked before
+        points.append((step, value))

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import math
+import secrets
+import shlex
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from launcher.core import CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
-from launcher.core.errors import StorageError
+from launcher.core.errors import BoxError, StorageError
 from launcher.gate import caps
 from launcher.gate.budget import ExchangeBudget
+from launcher.gate.manifest import listed
+from launcher.gate.reading import small_file
 from launcher.outputs.checkpoints import continue_copy
-from launcher.outputs.collecting import collect
-from launcher.outputs.fetching import fetch
-from launcher.outputs.folder import START_SCRIPT, Outputs
+from launcher.outputs.collecting import bring, collect
+from launcher.outputs.folder import START_SCRIPT, Outputs, place_of
+from launcher.outputs.growing import grow_metrics, pump
 from launcher.outputs.index import Index, contents_of
-from launcher.outputs.logcopy import pump
-from launcher.outputs.metricscopy import grow_metrics
-from launcher.outputs.places import IgnoresCase, ignores_case
-from launcher.outputs.storing import claim, must_be_free, need_space, stored, storing
+from launcher.outputs.places import IgnoresCase, ignores_case, places
+from launcher.outputs.storing import claim, is_home, must_be_free, need_space, stored, storing
 from launcher.ports import ChecksExchange, Remote
+from trainer.contract import layout
+from trainer.contract.outcome import FileSum
 
 Report = Callable[[Run, float], str]
 """The page of a run, as HTML."""
 REPORT = "report.html"
 PAGE_FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a bug in a page may raise. What it shows has ended: that must not keep its launcher from going on."""
+_MAX_NUMBER = 100
+_LIST_S = 1800.0
+"""Limit for the checksums of what is fetched."""
 
 
 class FolderStore:
@@ -134,3 +141,62 @@ def _write(out: Path, texts: Mapping[str, str]) -> None:
 def _disk_bytes(run: Run) -> float:
     """Of its machine, as far as that is known: no box has more to bring home."""
     return math.inf if run.offer is None else run.offer.disk_gb * 1e9
+
+
+def fetch(
+    out: Path,
+    remote: Remote,
+    path: str | None,
+    disk_ignores_case: IgnoresCase,
+    disk_bytes: float,
+    budget: ExchangeBudget,
+) -> Fetched:
+    """Download what lies at a path of the box; None: all that its manifest leaves out.
+
+    Raises BoxError when the box cannot list it.
+    """
+    name = f"{layout.PULL}/{secrets.token_hex(8)}.json"
+    words = [name] if path is None else [name, path]
+    command = f"bash onstart/trainer.sh transfer.chosen {' '.join(map(shlex.quote, words))}"
+    done = remote.run(command, timeout_s=_LIST_S)
+    if done.exit_code != 0:
+        raise BoxError(f"the machine cannot list {path or 'its files'}: {done.stderr.strip()[-200:]!r}")
+    manifest = small_file(remote, name, caps.SMALL_FILES[layout.MANIFEST], budget)
+    listing = listed(manifest, disk_bytes, budget)
+    files = [file for file in listing.files if _is_program_file(file)]
+    # Nothing else may be replaced here: evidence, checkpoints, the log.
+    rejected = [file.path for file in listing.files if not _is_program_file(file)]
+    requested = {
+        _own_place(out, place, file, budget): file
+        for place, file in places(out, files, disk_ignores_case).items()
+    }
+    damaged = [*bring(out, requested, remote, budget, sweep=False), *listing.refused, *rejected]
+    home = [place for place in requested if place.is_file()]
+    return Fetched(
+        files=len(home),
+        bytes=sum(place.stat().st_size for place in home),
+        damaged=tuple(damaged),
+        renamed={
+            file.path: str(place.relative_to(out))
+            for place, file in requested.items()
+            if place != place_of(out, file.path)
+        },
+        left_out=listing.left_out,
+    )
+
+
+def _own_place(out: Path, place: Path, file: FileSum, budget: ExchangeBudget) -> Path:
+    """Return a place with a number where one of the downloaded outputs has the file's place.
+
+    Before those are downloaded, what lies there is an earlier state of the same file.
+    """
+    if not place_of(out, layout.MANIFEST).is_file():
+        return place
+    numbered = (place.with_name(f"{place.name}.{number}") for number in range(1, _MAX_NUMBER))
+    free = (one for one in (place, *numbered) if not one.exists() or is_home(one, file, budget.check))
+    return next(free, place)
+
+
+def _is_program_file(file: FileSum) -> bool:
+    path = PurePosixPath(file.path)
+    return any(path.is_relative_to(root) for root in (layout.CODE, layout.OUTPUTS))

@@ -7,9 +7,13 @@ import functools
 import logging
 import secrets
 import shlex
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, InvalidStateError, wait
+from contextlib import suppress
 from dataclasses import dataclass
+from errno import EINVAL
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +21,6 @@ from launcher.core.errors import HostKeyError, StorageError, UnreachableError
 from launcher.ssh.hosts import Address, KnownHosts
 from launcher.ssh.keys import KeyPair
 from launcher.ssh.session import BrokenError, Check, SshSession
-from launcher.ssh.tcp import PendingSocket
 
 if TYPE_CHECKING:
     from paramiko import Channel, PKey, Transport
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 _KEEP_ALIVE_S = 10
 _SILENT = logging.NullHandler()
 """Without one, paramiko's complaints about broken lines go to the terminal."""
+_CHECK_INTERVAL_S = 1.0
+_UNACKNOWLEDGED_MS = 30_000
 
 
 class KeyRefusedError(UnreachableError):
@@ -228,3 +233,50 @@ def _summed_up(faults: Sequence[tuple[Address, UnreachableError]]) -> Unreachabl
             if isinstance(error, kind):
                 return kind(f"SSH: {text}", hint=error.hint)
     return UnreachableError(f"SSH: {text}")
+
+
+class PendingSocket:
+    """Opens the connection in a thread: nothing else ends the system's name resolution or its connect().
+
+    pending = PendingSocket(("host", 22), timeout_s=8)
+    connected = pending.wait(check)
+    """
+
+    def __init__(self, address: tuple[str, int], timeout_s: float) -> None:
+        self._address, self._timeout_s = address, timeout_s
+        self._opened: Future[socket.socket] = Future()
+        threading.Thread(target=self._open, name="tcp connect", daemon=True).start()
+
+    def wait(self, check: Callable[[], None]) -> socket.socket:
+        """Return the socket. `check` is called each second; what it raises ends the wait.
+
+        Raises OSError as `connect()` does; UnreachableError once it was closed.
+        """
+        try:
+            while not wait([self._opened], timeout=_CHECK_INTERVAL_S).done:
+                check()
+            return self._opened.result()
+        except CancelledError as error:
+            raise UnreachableError("connection attempt aborted") from error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give up the connection, from any thread; one that is open already stays open."""
+        self._opened.cancel()
+
+    def _open(self) -> None:
+        plug: socket.socket | None = None
+        try:
+            plug = socket.create_connection(self._address, timeout=self._timeout_s)
+            plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+            self._opened.set_result(plug)
+        except InvalidStateError:  # it was given up meanwhile
+            if plug is not None:
+                plug.close()
+        except (OSError, UnicodeError) as error:
+            is_name = isinstance(error, UnicodeError)  # of the encoding of host names
+            with suppress(InvalidStateError):
+                self._opened.set_exception(OSError(EINVAL, "invalid host name") if is_name else error)

@@ -12,12 +12,11 @@ from typing import BinaryIO, TypeVar
 from launcher.core import Completed, LocalProgram
 from launcher.core.errors import GoneError, NoBoxError, ProviderError, UnreachableError, VastrunError
 from launcher.ssh.connection import Connection, Login, script
-from launcher.ssh.download import Download
 from launcher.ssh.hosts import Address
 from launcher.ssh.noise import NoiseFilter
 from launcher.ssh.session import BrokenError, SshSession
 from launcher.ssh.terminal import login_argv, tunnel_argv
-from launcher.ssh.upload import Upload
+from launcher.ssh.transfers import Download, Upload
 
 _T = TypeVar("_T")
 

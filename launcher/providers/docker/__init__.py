@@ -28,8 +28,7 @@ from launcher.providers.docker.boxes import (
     limits_of,
 )
 from launcher.providers.docker.engine import Engine
-from launcher.providers.docker.images import image_for, variants_here
-from launcher.providers.docker.offers import hardware_of, offers_for
+from launcher.providers.docker.offers import hardware_of, image_for, offers_for, variants_here
 from launcher.providers.docker.rows import Container, owner_of
 from launcher.providers.hardware import of_all_nodes
 from launcher.providers.identity import LoggedKeys

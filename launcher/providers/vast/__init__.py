@@ -39,9 +39,10 @@ from launcher.providers import ProviderContext
 from launcher.providers.identity import LoggedKeys
 from launcher.providers.onstart import BOX, readable_text
 from launcher.providers.vast import account as accounts
-from launcher.providers.vast import boot, charges, market, renting
+from launcher.providers.vast import boot, market, renting
 from launcher.providers.vast.addresses import DirectAddresses
 from launcher.providers.vast.api import VastApi
+from launcher.providers.vast.boot import OFFLINE_S, offline_error, stop_error
 from launcher.providers.vast.credentials import SERVER, VastAccount
 from launcher.providers.vast.instance_row import InstanceRow, has_our_label, id_of
 from launcher.providers.vast.key_access import VARIABLE, KeyAccess
@@ -49,7 +50,6 @@ from launcher.providers.vast.latest import Latest
 from launcher.providers.vast.limits import LIMITS, FileBook, Limiter
 from launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
 from launcher.providers.vast.search_check import search_findings
-from launcher.providers.vast.stops import OFFLINE_S, offline_error, stop_error
 from launcher.providers.vast.volumes import Volumes
 from launcher.ssh.connection import Login
 from launcher.ssh.hosts import KnownHosts
@@ -332,7 +332,7 @@ class VastProvider:
 
     def charged(self, since: float, until: float) -> Sequence[Charge]:
         """Return charges by machine; Vast settles them minutes later."""
-        return charges.charges_of(self._api, since, until)
+        return accounts.charges_of(self._api, since, until)
 
     def _row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
         """The machine's row, and when it was asked for.

@@ -1,18 +1,21 @@
-"""The account as Vast sees it: its credit, its clock, and what its key may do."""
+"""The account as Vast sees it: its credit, its clock, its charges, and what its key may do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from launcher.core import AccountStatus, Identity
+from launcher.core import AccountStatus, Charge, Identity
 from launcher.core.errors import AuthError, ProviderError
 from launcher.gate import caps
 from launcher.providers.vast.api import VastApi, credit_of
+from launcher.providers.vast.rows import charge_of
 
 NEEDED = ("instance_read", "instance_write", "misc", "user_read", "billing_read")
 """The permission categories of a key that launches: search is in `misc`."""
+_DAY_S = 86400.0
+_IDENTITY = ("source", "type", "start", "end", "amount")
 
 
 def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
@@ -86,3 +89,17 @@ def _ahead_s(date: str | None, asked_at: float, heard_at: float) -> float | None
     if abs(most_s) >= caps.CLOCK_AHEAD_S:
         return None
     return 0.0 if least_s <= 0 <= most_s else least_s
+
+
+def charges_of(api: VastApi, since: float, until: float) -> Sequence[Charge]:
+    """Return charges. Vast counts in whole days: the one before and the one after are asked for, too."""
+    charges: dict[object, Charge] = {}
+    for number, row in enumerate(api.charges(since - _DAY_S, until + _DAY_S)):
+        charge = charge_of(row)
+        # A list that grows while its pages are read shows a row twice.
+        charges[_identity(row) if charge.instance_id else number] = charge
+    return list(charges.values())
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(row.get(column)) for column in _IDENTITY)

@@ -13,8 +13,7 @@ from launcher.decisions import policy
 from launcher.decisions.workload import is_too_small, least_gb
 from launcher.gate import caps
 from launcher.image.lock import Lock
-from launcher.providers.vast.images import image_needs, runs_image
-from launcher.providers.vast.offers import MIN_DIRECT_PORTS, START_S, offer_of
+from launcher.providers.vast.offers import MIN_DIRECT_PORTS, START_S, image_needs, offer_of, runs_image
 from launcher.providers.vast.rows import OfferRow
 from trainer.contract.workload import Workloads
 

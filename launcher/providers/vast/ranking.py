@@ -13,8 +13,7 @@ from launcher.decisions.estimates import again_hours, basis_text, lost_hours
 from launcher.decisions.market_report import Term
 from launcher.decisions.speed_history import SpeedHistory
 from launcher.image.lock import Lock
-from launcher.providers.vast.images import fetched_gb
-from launcher.providers.vast.offers import offer_of
+from launcher.providers.vast.offers import fetched_gb, offer_of
 from launcher.providers.vast.rows import OfferRow
 from launcher.providers.vast.speeds import Speeds, speeds_of
 

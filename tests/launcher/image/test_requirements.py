@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.image.compute_capability import lacks_code
-from launcher.image.lock import Capability, shipped_lock
+from launcher.image.lock import Capability, lacks_code, shipped_lock
 from launcher.image.requirements import ImageRequirements
 
 DIGEST = f"@sha256:{64 * 'a'}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.core.errors import ImageError
-from launcher.image.wheels import Interpreter, fetch
+from launcher.image.building import Interpreter, fetch
 from tests.wheels import wheel
 
 BOOKWORM = Interpreter(version=(3, 11), glibc="2.36", machine="x86_64")

@@ -14,7 +14,7 @@ from launcher.core.errors import GoneError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.decisions.pooling import hold_spec
 from launcher.ports import Abilities, Remote
-from launcher.providers.pool.remote import NO_SLOT
+from launcher.providers.pool.machines import NO_SLOT
 from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakeProvider, FakeRemote
 from trainer.contract import layout

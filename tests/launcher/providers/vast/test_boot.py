@@ -8,7 +8,8 @@ import pytest
 
 from launcher.core import Cause
 from launcher.providers.vast import boot
-from tests.launcher.providers.vast.rows import NOW, instance, instance_row
+from launcher.providers.vast.boot import stop_error
+from tests.launcher.providers.vast.rows import DAY_S, NOW, instance, instance_row
 
 LOADING = {"actual_status": "loading", "ports": None}
 DAEMON = "Error response from daemon:"
@@ -16,6 +17,7 @@ CDI = (
     "Error response from daemon: failed to create task for container: OCI runtime create failed: "
     "failed to inject CDI devices: unresolvable CDI devices nvidia.com/gpu=3"
 )
+STOPPED = {"actual_status": "exited", "cur_state": "stopped", "intended_status": "stopped"}
 
 
 @pytest.mark.parametrize(
@@ -93,3 +95,23 @@ def test_a_machine_that_may_serve_is_tried_though_it_is_listed_as_loading(
 def test_the_progress_is_the_last_thing_that_the_host_said() -> None:
     row = instance_row(**LOADING, status_msg="a: Pull complete\nb: Pulling fs layer\n")
     assert boot.progress(row) == "loading: b: Pulling fs layer"
+
+
+@pytest.mark.parametrize(
+    ("changes", "credit_usd", "cause", "text"),
+    [
+        ({"is_bid": True}, 10.0, Cause.PREEMPTED, "outbid"),
+        ({"is_bid": True}, 0.0, Cause.PROVIDER, "credit is used up"),
+        ({"is_bid": True, "end_date": NOW - 1}, 10.0, Cause.LOST, "contract ended"),
+        ({"is_bid": False}, -2.5, Cause.PROVIDER, "credit is used up"),
+        ({"is_bid": False, "end_date": NOW - 1}, 10.0, Cause.LOST, "contract ended"),
+        ({"is_bid": False, "end_date": NOW + DAY_S}, 10.0, Cause.LOST, "not by this launcher"),
+        ({"is_bid": False, "end_date": None}, 10.0, Cause.LOST, "not by this launcher"),
+    ],
+)
+def test_each_stop_has_its_own_cause(
+    changes: dict[str, Any], credit_usd: float, cause: Cause, text: str
+) -> None:
+    error = stop_error(instance_row(**STOPPED, **changes), credit_usd=credit_usd, now=NOW)
+    assert error.cause is cause
+    assert text in str(error)

@@ -12,9 +12,8 @@ import pytest
 
 from launcher.core.errors import AuthError, UnreachableError
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.account import NEEDED
+from launcher.providers.vast.account import NEEDED, charges_of
 from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.charges import charges_of
 from launcher.providers.vast.credentials import VastAccount
 from launcher.providers.vast.rows import charge_of
 from tests.emulators.clock import Clock

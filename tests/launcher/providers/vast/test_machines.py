@@ -10,7 +10,7 @@ import pytest
 from launcher.core import Cause
 from launcher.core.errors import AuthError, GoneError, ProviderError, UnreachableError
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.stops import OFFLINE_S
+from launcher.providers.vast.boot import OFFLINE_S
 from launcher.shipped import onstart_dir
 from tests.contract.markets import LEASE
 from tests.emulators.instance import Pace

@@ -11,8 +11,7 @@ from launcher.core import ListedVolume, VolumeOrder
 from launcher.core.errors import AuthError, ProviderError, UnreachableError
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.limits import LIMITS
-from launcher.providers.vast.volume_rows import VolumeOfferRow, VolumeRow
-from launcher.providers.vast.volumes import MOUNT_PATH, volume_info
+from launcher.providers.vast.volumes import MOUNT_PATH, VolumeOfferRow, VolumeRow, volume_info
 from tests.emulators.limits import SPACING_S
 from tests.emulators.vast import VastEmulator
 from tests.emulators.volumes import RELEASE_S

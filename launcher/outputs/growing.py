@@ -1,23 +1,26 @@
-"""The copy of a box's log: its size says how far an earlier pump came."""
+"""Copies of a box's growing files, its log and its metrics: the size of a copy says how far it came."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
 from launcher.core.errors import BoxError
-from launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS
+from launcher.gate import caps
+from launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS, METRICS_SLICE_BYTES
 from launcher.outputs.folder import place_of
-from launcher.outputs.storing import need_space, write
+from launcher.outputs.storing import need_space, stored, write
 from launcher.ports import Remote
 from trainer.contract import layout
 
+OVERLAP = 256
+"""Bytes that are read again, to see that what follows belongs to what is held."""
 LIMIT = 2 << 20
 """Bytes of log in memory at once."""
+_MAX_METRICS_BYTES = caps.SMALL_FILES[layout.METRICS]
 
 
 def pump(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
@@ -39,15 +42,15 @@ def pump(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
 def _grown(remote: Remote, copy: FileIO, held: int) -> bytes:
     """What follows the `held` bytes of the local copy. The copy of another log is set aside, not lost."""
     last = os.pread(copy.fileno(), OVERLAP, max(0, held - OVERLAP))
-    found = log_tail(remote, layout.LOG, held=held, last=last, limit=LIMIT)
+    new = log_tail(remote, layout.LOG, held=held, last=last, limit=LIMIT)
     log = Path(copy.name)
-    if found.replaced:
+    if new is None:
         shutil.copyfile(log, _unused(log))
         copy.truncate(0)
         return _grown(remote, copy, 0)
-    if found.new and held + len(found.new) + _set_aside_bytes(log) > LOG_BYTES:
+    if new and held + len(new) + _set_aside_bytes(log) > LOG_BYTES:
         raise BoxError(f"the log is larger than {LOG_BYTES >> 30} GB")
-    return found.new
+    return new
 
 
 def _unused(log: Path) -> Path:
@@ -66,29 +69,16 @@ def _set_aside_bytes(log: Path) -> int:
     return sum(place.stat().st_size for place in _set_aside(log) if place.is_file())
 
 
-OVERLAP = 256
-"""Bytes that are read again, to see that what follows belongs to what is held."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogTail:
-    """What one look at a growing file found."""
-
-    new: bytes
-    """What follows the bytes that are held; nothing when the file is another one."""
-    replaced: bool
-    """The file on the box does not begin with what is held: it was cut, or begun anew."""
-
-
-def log_tail(remote: Remote, path: str, *, held: int, last: bytes, limit: int) -> LogTail:
+def log_tail(remote: Remote, path: str, *, held: int, last: bytes, limit: int) -> bytes | None:
     """Read what follows the first `held` bytes, whose end is `last` (up to OVERLAP bytes); at most `limit`.
 
+    None: the file on the box does not begin with what is held: it was cut, or begun anew.
     A file that is not there has not grown: what became of the box is for others to say.
     """
     seen = _read(remote, path, held - len(last), len(last), len(last) + limit)
     if seen.startswith(last):
-        return LogTail(new=seen[len(last) :], replaced=False)
-    return LogTail(new=b"", replaced=bool(seen or remote.read(path, limit=1)))
+        return seen[len(last) :]
+    return None if seen or remote.read(path, limit=1) else b""
 
 
 def _read(remote: Remote, path: str, offset: int, least: int, limit: int) -> bytes:
@@ -101,3 +91,47 @@ def _read(remote: Remote, path: str, offset: int, least: int, limit: int) -> byt
         if not chunk or (len(chunk) < size and len(content) >= least):
             break
     return bytes(content)
+
+
+def grow_metrics(out: Path, remote: Remote) -> int:
+    """Append whole lines that are new, from one read of the box or two; return how many bytes.
+
+    A training that is started again on its machine cuts the file back to its checkpoint: then the copy
+    begins anew, too. Raises BoxError when the box gives more than metrics take.
+    """
+    place = place_of(out, layout.METRICS)
+    held = place.stat().st_size if place.is_file() else 0
+    last = _last(place, held)
+    seen = remote.read(layout.METRICS, offset=held - len(last), limit=len(last) + METRICS_SLICE_BYTES)
+    if seen.startswith(last):
+        return _append(place, held, _whole_lines(seen[len(last) :]))
+    anew = _whole_lines(remote.read(layout.METRICS, limit=METRICS_SLICE_BYTES))
+    need_space(out, len(anew))
+    stored(place, anew)  # at once: whoever reads it finds the old ones or the new ones
+    return len(anew)
+
+
+def _last(place: Path, held: int) -> bytes:
+    if not held:
+        return b""
+    with place.open("rb") as copy:
+        copy.seek(max(0, held - OVERLAP))
+        return copy.read(OVERLAP)
+
+
+def _whole_lines(new: bytes) -> bytes:
+    """The last line may still be written. Raises BoxError for one that has no end."""
+    whole = new[: new.rfind(b"\n") + 1]
+    if not whole and len(new) >= METRICS_SLICE_BYTES:
+        raise BoxError(f"a line of the metrics is longer than {METRICS_SLICE_BYTES} bytes")
+    return whole
+
+
+def _append(place: Path, held: int, lines: bytes) -> int:
+    if held + len(lines) > _MAX_METRICS_BYTES:
+        raise BoxError(f"the metrics are larger than {_MAX_METRICS_BYTES >> 20} MB")
+    if lines:
+        need_space(place.parent, len(lines))
+        with place.open("ab", buffering=0) as copy:
+            write(copy.fileno(), lines)
+    return len(lines)
