@@ -1,4 +1,6 @@
-"""Caps: the most of anything that is taken from a box. What is more is refused, and the box is to blame."""
+"""Caps: the most of anything that is taken from a box. What is more is refused, and the box is to blame.
+
+The memory that each may cost stands in tests/launcher/gate/test_caps.py."""
 
 from __future__ import annotations
 
@@ -163,76 +165,3 @@ EXCHANGES: Mapping[str, Allowance] = {
 
 Of a machine: a download of all outputs, and a slice of a checkpoint during the training.
 """
-
-EXCHANGES_MB: Mapping[str, float] = {
-    "outputs": 118,
-    "checkpoint": 118,
-    "registry": 110,
-    "docker": 20,
-    "docker answer": 110,
-    "vast": 120,
-    "vast list": 120,
-    "ledger": 300,
-    "slurm": 10,
-}
-"""MB that each exchange may add to the launcher's memory, with JSON that takes the most.
-
-A ledger is the team's own, and as large as its runs are many."""
-
-MEMORY_MB: Mapping[str, float] = {
-    "SMALL_FILES": 118,
-    "CHECKPOINT_MANIFEST": 118,
-    "FILES": 95,
-    "NAME_BYTES": 0,
-    "PATH_BYTES": 0,
-    "PATH_FOLDERS": 0,
-    "RANKS": 1,
-    "COMMAND_BYTES": 30,
-    "GREETING_BYTES": 2,
-    "REPLY_BYTES": 1,
-    "READ_S": 0,
-    "LINE_CHARACTERS": 2,
-    "LOG_BYTES": 0,
-    "LOGS": 0,
-    "METRICS_SLICE_BYTES": 4,
-    "METRICS_LINES": 80,
-    "METRICS_VALUES": 100,
-    "METRICS_NAMES": 2,
-    "STEPS": 0,
-    "LOSS": 0,
-    "LEAST_LOSS": 0,
-    "SERIES": 40,
-    "SERIES_LINES": 40,
-    "VAST_LOG_BYTES": 1,
-    "PICTURE_BYTES": 4,
-    "PICTURE_PIXELS": 0,
-    "SLOT_UNITS": 0,
-    "BOOT_STEPS": 0,
-    "COMBINING_MARKS": 0,
-    "ADDRESSES_CHARACTERS": 0,
-    "SLURM_CHARACTERS": 0,
-    "SLURM_NODES": 0,
-    "SLURM_NUMBER": 0,
-    "SLURM_REPLY_CHARACTERS": 0,
-    "REGISTRY_ENTRIES": 1,
-    "REGISTRY_LABELS": 0,
-    "LAYER_BYTES": 0,
-    "REGISTRY_CHARACTERS": 4,
-    "KEY_LINE_CHARACTERS": 0,
-    "VAST_ID": 0,
-    "CLOCK_AHEAD_S": 0,
-    "RETRY_AFTER_S": 0,
-    "VAST_USD": 0,
-    "VAST_NUMBER": 0,
-    "LABEL_CHARACTERS": 0,
-    "VAST_CHARACTERS": 8,
-    "GPU_GB": 0,
-    "PICTURES": 24,
-    "WANDB_FOLDERS": 0,
-    "DETAIL_CHARACTERS": 0,
-    "TRANSCRIPT_LINE_BYTES": 40,
-    "TRANSCRIPT_LINES": 0,
-}
-"""MB that each cap may add to the launcher's memory, one at a time; 0: it bounds the disk, or no memory.
-
-With its own 80 MB a launcher stays below 200 MB."""

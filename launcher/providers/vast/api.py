@@ -24,7 +24,7 @@ from launcher.providers.vast.host_log import text_of
 from launcher.providers.vast.instance_row import id_of, rows_in
 from launcher.providers.vast.limits import Limiter
 from launcher.providers.vast.refusals import Answer, error_of, list_of, object_of, silent
-from launcher.providers.vast.sdk import NoAnswerError, RefusedError, asked_once, make_sdk
+from launcher.providers.vast.sdk import NoAnswerError, RefusedError, asked_once, json_of, make_sdk
 
 if TYPE_CHECKING:
     from vastai import VastAI
@@ -97,21 +97,13 @@ class VastApi:
         `order`: a column and its direction, as `dph_total asc`. `limit`: None is Vast's own, 64.
         """
 
-        def search() -> Any:
-            return self._sdk().search_offers(
-                query=dict(query), type=kind, order=order, limit=limit, storage=disk_gb, no_default=True
-            )
-
-        return self._repeat("search", search, list_of)
+        asked = {"query": dict(query), "type": kind, "order": order, "limit": limit, "storage": disk_gb}
+        return self.repeat("search", lambda sdk: sdk.search_offers(**asked, no_default=True), list_of)
 
     def create(self, offer_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Rent. Raises UncertainError when a machine may exist: this call alone is not safe to repeat."""
-
-        def create() -> Any:
-            return self._sdk().create_instance(id=int(offer_id), **request)
-
         try:
-            answer = self._answer("create", create)
+            answer = self._answer("create", lambda sdk: sdk.create_instance(id=int(offer_id), **request))
         except RefusedError as refused:
             # A 5xx may come after the machine was made; only a refusal says that there is none.
             if refused.answer.transient:
@@ -129,9 +121,9 @@ class VastApi:
         `asked_at` is then of the first page.
         """
 
-        def list_from(token: str | None) -> Any:
+        def list_from(token: str | None, sdk: VastAI) -> Any:
             request = {"order_by": [{"col": "id", "dir": "asc"}], "limit": _PAGE}
-            return self._sdk().show_instances_v1(request | ({"after_token": token} if token else {}))
+            return sdk.show_instances_v1(request | ({"after_token": token} if token else {}))
 
         rows: list[Any] = []
         asked_at: float | None = None
@@ -149,8 +141,8 @@ class VastApi:
         """Return what was charged on the days between: all that is settled, or an error."""
         request = {"charges": True, "start_date": int(since), "end_date": int(until), "limit": _CHARGES_PAGE}
 
-        def list_from(token: str | None) -> Any:
-            return self._sdk().show_invoices_v1(**request, next_token=token)
+        def list_from(token: str | None, sdk: VastAI) -> Any:
+            return sdk.show_invoices_v1(**request, next_token=token)
 
         return [row for page in self._pages("charges", list_from, "results") for row in page["results"]]
 
@@ -159,15 +151,12 @@ class VastApi:
 
         Vast's own tester takes the row also as a list, or as an object of rows.
         """
-
-        def show() -> Any:
-            # The SDK's own show_instance fails on a row without start_date or extra_env.
-            answer = self._sdk().client.get(f"/instances/{int(instance_id)}/", query_args={"owner": "me"})
-            answer.raise_for_status()
-            return answer.json()
-
+        path, query = f"/instances/{int(instance_id)}/", {"owner": "me"}
         try:
-            answer = self._repeat("show", show, object_of)
+            # The SDK's own show_instance fails on a row without start_date or extra_env.
+            answer = self.repeat(
+                "show", lambda sdk: json_of(sdk.client.get(path, query_args=query)), object_of
+            )
         except GoneError:
             return None
         if "instances" not in answer:
@@ -180,11 +169,7 @@ class VastApi:
 
     def destroy(self, instance_id: str) -> None:
         """Ask Vast to end the instance. Returns when it agreed. Raises GoneError when there is none."""
-
-        def end() -> Any:
-            return self._sdk().destroy_instance(id=int(instance_id))
-
-        answer = self._repeat("destroy", end, object_of)
+        answer = self.repeat("destroy", lambda sdk: sdk.destroy_instance(id=int(instance_id)), object_of)
         if answer.get("success") is False:
             said = answer.get("msg") or answer.get("error")
             raise ProviderError(f"Vast does not destroy {instance_id}: {said}")
@@ -196,45 +181,38 @@ class VastApi:
     def account(self) -> tuple[Mapping[str, Any], str | None]:
         """Return the account's row, and the answer's Date header."""
 
-        def show() -> Any:
+        def show(sdk: VastAI) -> Any:
             # The SDK's own show_user does not hand on the header.
-            answer = self._sdk().client.get("/users/current")
-            answer.raise_for_status()
-            return answer.json(), answer.headers.get("Date")
+            answer = sdk.client.get("/users/current")
+            return json_of(answer), answer.headers.get("Date")
 
-        return self._repeat("account", show, lambda answer: (object_of(answer[0]), answer[1]))
+        return self.repeat("account", show, lambda answer: (object_of(answer[0]), answer[1]))
 
     def hosted_machines(self) -> None:
         """Check that the key may read the machines that the account lets; raises AuthError when not."""
-        self._repeat("account", lambda: self._sdk().show_machines(), _any_answer)
+        self.repeat("account", lambda sdk: sdk.show_machines(), _any_answer)
 
     def attach_key(self, instance_id: str, public_key: str) -> None:
         """Let the owner of that SSH key into the instance."""
-
-        def attach() -> Any:
-            return self._sdk().attach_ssh(instance_id=int(instance_id), ssh_key=public_key)
-
-        self._repeat("attach key", attach, _any_answer)
+        number = int(instance_id)
+        self.repeat(
+            "attach key", lambda sdk: sdk.attach_ssh(instance_id=number, ssh_key=public_key), _any_answer
+        )
 
     def overlays(self) -> list[Any]:
         """List every overlay network of the account."""
-        return self._repeat("overlay", lambda: self._sdk().show_overlays(), list_of)
+        return self.repeat("overlay", lambda sdk: sdk.show_overlays(), list_of)
 
     def create_overlay(self, name: str, cluster: str) -> None:
         """Make an overlay network on a cluster. Asked once: the list tells what came of it."""
-        self._ask_once("overlay", lambda: self._sdk().create_overlay(int(cluster), name))
+        self._ask_once("overlay", lambda sdk: sdk.create_overlay(int(cluster), name))
 
     def delete_overlay(self, name: str) -> None:
         """Ask for the network's end, and for that of every instance on it. Asked once, as above."""
-        self._ask_once("overlay", lambda: self._sdk().delete_overlay(name))
-
-    def repeat(self, endpoint: str, call: Callable[[VastAI], Any], kind: Callable[[Any], _T]) -> _T:
-        """Return the answer to any call that is safe to repeat, as `kind` makes it."""
-        return self._repeat(endpoint, lambda: call(self._sdk()), kind)
+        self._ask_once("overlay", lambda sdk: sdk.delete_overlay(name))
 
     def log(self, instance_id: str, containing: str) -> str:
         """Return the lines of the container's log with that text. Asked for once: it takes its time."""
-
         return self._log(instance_id, {"filter": containing, "tail": _LOG_LINES}, _LOG_S)
 
     def host_log(self, instance_id: str, *, within_s: float) -> str:
@@ -242,20 +220,16 @@ class VastApi:
 
         Raises UnreachableError when the log is not there within `within_s` seconds.
         """
-
         return self._log(instance_id, {"daemon_logs": "true", "tail": _HOST_LOG_LINES}, within_s)
 
     def _log(self, instance_id: str, body: Mapping[str, str], within_s: float) -> str:
-        def request() -> Any:
+        def request(sdk: VastAI) -> Any:
             # The SDK's own logs() waits longer than a machine should that is to be destroyed, without bounds.
-            path = f"/instances/request_logs/{int(instance_id)}/"
-            answer = self._sdk().client.put(path, json_data=body)
-            answer.raise_for_status()
-            return answer.json()
+            return json_of(sdk.client.put(f"/instances/request_logs/{int(instance_id)}/", json_data=body))
 
         return text_of(lambda: object_of(self._ask_once("logs", request)), within_s)
 
-    def _ask_once(self, endpoint: str, call: Callable[[], _T]) -> _T:
+    def _ask_once(self, endpoint: str, call: Callable[[VastAI], _T]) -> _T:
         """The answer to a call that is not repeated."""
         try:
             return self._answer(endpoint, call)
@@ -265,13 +239,13 @@ class VastApi:
             raise silent(str(missing)) from missing
 
     def _pages(
-        self, endpoint: str, list_from: Callable[[str | None], Any], rows: str
+        self, endpoint: str, list_from: Callable[[str | None, VastAI], Any], rows: str
     ) -> Iterator[Mapping[str, Any]]:
         """Every page of a list, each with its rows under that name."""
         token: str | None = None
         budget = ExchangeBudget(caps.EXCHANGES["vast list"], now=time.monotonic, sender="it", error=silent)
         while True:
-            answer = self._repeat(endpoint, partial(list_from, token), object_of)
+            answer = self.repeat(endpoint, partial(list_from, token), object_of)
             if answer.get("success") is False or not isinstance(answer.get(rows), list | dict):
                 raise silent(f"a list of {rows} without its rows")
             budget.spend(items=max(1, len(answer[rows])), memory=self._of_thread.budget.spent_memory)
@@ -283,8 +257,8 @@ class VastApi:
             if token == former:
                 raise silent(f"a list of {rows} without an end")
 
-    def _repeat(self, endpoint: str, call: Callable[[], Any], kind: Callable[[Any], _T]) -> _T:
-        """The answer to a call that is safe to repeat; asked again after a fault that passes.
+    def repeat(self, endpoint: str, call: Callable[[VastAI], Any], kind: Callable[[Any], _T]) -> _T:
+        """Return the answer to a call that is safe to repeat; asked again after a fault that passes.
 
         `kind` returns the answer as what it should be, or raises UnreachableError: that is such a fault, too.
         """
@@ -310,9 +284,9 @@ class VastApi:
                 raise error
             self._clock.sleep(pause)
 
-    def _answer(self, endpoint: str, call: Callable[[], _T]) -> _T:
+    def _answer(self, endpoint: str, call: Callable[[VastAI], _T]) -> _T:
         """The answer to one call, in its turn. One that came too often was not carried out: asked again."""
-        self._sdk()  # brings requests along, or says what is missing
+        sdk = self._sdk()  # brings requests along, or says what is missing
         pauses = iter(_BACK_OFF_S)
         refused_s: float | None = None
         while True:
@@ -320,7 +294,7 @@ class VastApi:
                 self.asked_at = self._clock.now()
                 self._of_thread.budget = _call_budget()
                 try:
-                    return asked_once(call)
+                    return asked_once(partial(call, sdk))
                 except RefusedError as refused:
                     refused_s = _pause_after(refused.answer, next(pauses, None))
                     if refused_s is None:

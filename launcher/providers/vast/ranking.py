@@ -32,17 +32,8 @@ class Estimate:
     unpriced: Offer
     """Without these sums."""
     forecast: Forecast
-    speed_text: str
-    """How fast it trains, and how that is known."""
-    fetch_hours: float
-    fetch_text: str
-    train_usd: float
-    storage_usd: float
-    fetch_usd: float
-    """The time in which the image and the data are fetched, at the full price: waiting is not free."""
-    bandwidth_usd: float
-    risk_usd: float
-    risk_text: str
+    terms: tuple[Term, ...]
+    """The parts of the sum, each with where it comes from."""
     loading_usd: float
     instead_text: str = ""
     """The other way to rent the same offer, and what that would cost."""
@@ -52,19 +43,6 @@ class Estimate:
         """What is on offer, with what the job is expected to cost there."""
         return replace(
             self.unpriced, expected_usd=self.usd, loading_usd=self.loading_usd, forecast=self.forecast
-        )
-
-    @property
-    def terms(self) -> tuple[Term, ...]:
-        """The parts of the sum, each with where it comes from."""
-        extras = self.row.extras
-        hours, minutes = f"{self.forecast.train_s / 3600:.1f} h", f"{self.fetch_hours * 60:.0f} min"
-        return (
-            Term(name="GPU", usd=self.train_usd, text=f"{hours} at {self.speed_text}"),
-            Term(name="disk", usd=self.storage_usd, text=f"${extras.storage_usd_per_hour:.4f}/h"),
-            Term(name="fetch", usd=self.fetch_usd, text=f"{minutes} {self.fetch_text}"),
-            Term(name="traffic", usd=self.bandwidth_usd, text=f"${extras.down_usd_per_gb:.4f}/GB to fetch"),
-            Term(name="risk", usd=self.risk_usd, text=self.risk_text),
         )
 
     @property
@@ -124,33 +102,34 @@ def _estimate(
     offer = offer_of(row, spec, lock, on_demand_usd=on_demand_usd)
     if offer is None:
         return None
-    price = offer.usd_per_hour
+    price, extras = offer.usd_per_hour, row.extras
     down_gb = policy.down_gb(fetched_gb(row, spec, lock))
     fetch_hours, fetch_text = _download_estimate(row, down_gb, known)
     forecast = speeds.forecast(row, fetch_hours * 3600 + policy.START_S)
     train_hours = forecast.train_s / 3600
-    train_usd = (price - row.extras.storage_usd_per_hour) * train_hours
-    storage_usd = row.extras.storage_usd_per_hour * train_hours
-    fetch_usd = price * fetch_hours
+    train_usd = (price - extras.storage_usd_per_hour) * train_hours
+    storage_usd = extras.storage_usd_per_hour * train_hours
+    fetch_usd = price * fetch_hours  # at the full price: waiting is not free
+    traffic_usd = down_gb * extras.down_usd_per_gb + policy.UP_GB * extras.up_usd_per_gb
     risks = _risks(row, fetch_hours)
     again = _again_hours(offer, spec, forecast, fetch_hours, known)
+    risk_usd = min(1.0, sum(risks.values())) * (train_usd + storage_usd + fetch_usd) + again * price
     parts = [f"{name} {risk:.1%}" for name, risk in risks.items() if risk > 0]
     if again:
         parts.append(f"{again:.1f} h more for interruptions, {known.bids.per_hour:.2f} per hour expected")
+    terms = (
+        ("GPU", train_usd, f"{train_hours:.1f} h at {_speed_text(row, forecast, spec)}"),
+        ("disk", storage_usd, f"${extras.storage_usd_per_hour:.4f}/h"),
+        ("fetch", fetch_usd, f"{fetch_hours * 60:.0f} min {fetch_text}"),
+        ("traffic", traffic_usd, f"${extras.down_usd_per_gb:.4f}/GB to fetch"),
+        ("risk", risk_usd, ", ".join(parts)),
+    )
     return Estimate(
         row=row,
         unpriced=offer,
         forecast=forecast,
-        speed_text=_speed_text(row, forecast, spec),
-        fetch_hours=fetch_hours,
-        fetch_text=fetch_text,
-        train_usd=train_usd,
-        storage_usd=storage_usd,
-        fetch_usd=fetch_usd,
-        bandwidth_usd=down_gb * row.extras.down_usd_per_gb + policy.UP_GB * row.extras.up_usd_per_gb,
-        risk_usd=min(1.0, sum(risks.values())) * (train_usd + storage_usd + fetch_usd) + again * price,
-        risk_text=", ".join(parts),
-        loading_usd=row.extras.storage_usd_per_hour * fetch_hours + down_gb * row.extras.down_usd_per_gb,
+        terms=tuple(Term(name=name, usd=usd, text=text) for name, usd, text in terms),
+        loading_usd=extras.storage_usd_per_hour * fetch_hours + down_gb * extras.down_usd_per_gb,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,8 +19,6 @@ from launcher.core.errors import (
     UnreachableError,
     VastrunError,
 )
-
-_BILLING = "https://cloud.vast.ai/billing/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,60 +84,45 @@ def error_of(answer: Answer) -> VastrunError:
     return ProviderError(f"Vast refused: HTTP {answer.status} {answer.reason}".strip())
 
 
-def _auth(answer: Answer) -> VastrunError:
-    return AuthError(
-        f"Vast does not accept the API key ({answer.reason})",
-        hint="export VAST_API_KEY=… with a key from https://cloud.vast.ai/manage-keys/",
-    )
-
-
 def _quota(answer: Answer) -> VastrunError:
-    try:
-        until = datetime.fromtimestamp(float(answer.headers["X-RateLimit-Reset"]), UTC)
-    except (KeyError, ValueError, OverflowError, OSError):
-        return ProviderError("Vast's daily quota of searches is used up; it is full again at midnight UTC")
-    return ProviderError(
-        f"Vast's daily quota of searches is used up; it is full again on {until:%d %B at %H:%M} UTC"
-    )
+    when = "at midnight UTC"
+    with suppress(KeyError, ValueError, OverflowError, OSError):
+        when = (
+            f"on {datetime.fromtimestamp(float(answer.headers['X-RateLimit-Reset']), UTC):%d %B at %H:%M} UTC"
+        )
+    return ProviderError(f"Vast's daily quota of searches is used up; it is full again {when}")
 
 
-def _credit(answer: Answer) -> VastrunError:
-    return ProviderError(f"Vast refused for lack of credit ({answer.reason})", hint=f"add some at {_BILLING}")
+def _means(kind: type[VastrunError], text: str, hint: str = "") -> Callable[[Answer], VastrunError]:
+    """Return what makes an error of that kind. `text`: with `{}` for what Vast says."""
+    return lambda answer: kind(text.replace("{}", answer.reason), hint=hint)
 
 
-def _spend_rate(answer: Answer) -> VastrunError:
-    return ProviderError(
-        f"Vast limits how much this account may spend an hour ({answer.reason})",
-        hint="verify the account or rent something cheaper: limits.usd_per_hour",
-    )
-
-
-def _taken(answer: Answer) -> VastrunError:
-    return NoOfferError(f"the offer is no longer available ({answer.reason})", hint="vastrun launch again")
-
-
-def _gone(_answer: Answer) -> VastrunError:
-    return GoneError("Vast has no such instance")
-
-
-def _denied(answer: Answer) -> VastrunError:
-    return AuthError(
-        f"the API key lacks the permission for this ({answer.reason})",
-        hint="give it instance_read, instance_write, user_read, billing_read and misc at https://cloud.vast.ai/manage-keys/",
-    )
-
-
-def _too_often(answer: Answer) -> VastrunError:
-    return BusyError(
-        f"Vast limits how often it may be called (HTTP 429 {answer.reason})",
-        hint="try again in a few minutes; other programs with your key or in your network count, too",
-    )
-
-
-def _page_lost(_answer: Answer) -> VastrunError:
-    return silent("its list changed while it was read")
-
-
+_auth = _means(
+    AuthError,
+    "Vast does not accept the API key ({})",
+    "export VAST_API_KEY=… with a key from https://cloud.vast.ai/manage-keys/",
+)
+_denied = _means(
+    AuthError,
+    "the API key lacks the permission for this ({})",
+    "give it instance_read, instance_write, user_read, billing_read and misc at https://cloud.vast.ai/manage-keys/",
+)
+_taken = _means(NoOfferError, "the offer is no longer available ({})", "vastrun launch again")
+_gone = _means(GoneError, "Vast has no such instance")
+_credit = _means(
+    ProviderError, "Vast refused for lack of credit ({})", "add some at https://cloud.vast.ai/billing/"
+)
+_spend_rate = _means(
+    ProviderError,
+    "Vast limits how much this account may spend an hour ({})",
+    "verify the account or rent something cheaper: limits.usd_per_hour",
+)
+_too_often = _means(
+    BusyError,
+    "Vast limits how often it may be called (HTTP 429 {})",
+    "try again in a few minutes; other programs with your key or in your network count, too",
+)
 _TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...] = (
     # status          text                     meaning
     ((403,), "permission", _denied),
@@ -149,7 +133,7 @@ _TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...
     ((), "insufficient_credit", _credit),
     ((), "spend_rate_limit", _spend_rate),
     ((429,), "", _too_often),
-    ((400,), "invalid_token", _page_lost),
+    ((400,), "invalid_token", lambda _: silent("its list changed while it was read")),
     ((), "no_such_ask", _taken),
     ((409, 410), "longer available", _taken),
     ((404,), "no_such_instance", _gone),

@@ -86,6 +86,12 @@ def asked_once(call: Callable[[], _T]) -> _T:
         raise NoAnswerError(str(error)) from error
 
 
+def json_of(response: Any) -> Any:
+    """Return what a successful response holds. Raises requests' own errors."""
+    response.raise_for_status()
+    return response.json()
+
+
 def _in_words(error: Exception) -> str:
     """The innermost cause: the outer ones repeat the whole request."""
     name, reason = type(error).__name__, error

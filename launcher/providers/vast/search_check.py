@@ -12,6 +12,7 @@ from launcher.gate.text import one_line
 from launcher.providers.vast.api import VastApi
 from launcher.providers.vast.offers import verified_and_free
 from launcher.providers.vast.rows import OfferRow
+from launcher.providers.vast.sdk import json_of
 
 LIMIT = 1000
 _DEFAULT_PAGE = 64
@@ -50,9 +51,7 @@ def _search(api: VastApi, filters: Mapping[str, Any]) -> list[Any] | None:
 
     def search(sdk: Any) -> None:
         # The SDK's own search fails where one row is odd.
-        answer = sdk.client.post("/bundles/", json_data=query)
-        answer.raise_for_status()
-        answers.append(answer.json())
+        answers.append(json_of(sdk.client.post("/bundles/", json_data=query)))
 
     api.once("search", search)
     rows = answers[0].get("offers") if answers and isinstance(answers[0], dict) else None

@@ -25,6 +25,7 @@ from launcher.providers.vast.columns import (
 )
 from launcher.providers.vast.instance_row import id_of
 from launcher.providers.vast.refusals import list_of, object_of, silent
+from launcher.providers.vast.sdk import json_of
 from trainer.contract import layout
 
 if TYPE_CHECKING:
@@ -104,9 +105,7 @@ class Volumes:
 
 def _list(sdk: VastAI) -> Any:
     # The SDK's own show_volumes fails on a row without start_date.
-    answer = sdk.client.get("/volumes", query_args={"owner": "me", "type": "all_volume"})
-    answer.raise_for_status()
-    return answer.json()
+    return json_of(sdk.client.get("/volumes", query_args={"owner": "me", "type": "all_volume"}))
 
 
 def _rows_of(answer: Any) -> list[Any]:

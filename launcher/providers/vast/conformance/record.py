@@ -112,21 +112,18 @@ def _record_of(document: Mapping[str, Any]) -> Record:
     counted = document.get("counted")
     if not isinstance(counted, dict):
         raise ValueError(f"counted: expected an object, got {counted!r}"[:_MAX_TEXT])
+    texts = {name: _text(document, name) for name in ("run", "instance", "machine", "verdict")}
+    numbers = {name: _number(document, name) for name in ("began_at", "ended_at", "run_usd")}
     return Record(
-        run=_text(document, "run"),
-        instance=_text(document, "instance"),
-        machine=_text(document, "machine"),
-        verdict=_text(document, "verdict"),
-        began_at=_number(document, "began_at"),
-        ended_at=_number(document, "ended_at"),
-        run_usd=_number(document, "run_usd"),
+        **texts,  # type: ignore[arg-type]
+        **numbers,  # type: ignore[arg-type]
         exit_code=int(_number(document, "exit_code")),
         counted=Counted(**{one.name: _number(counted, one.name) for one in fields(Counted)}),
         billed_usd=_optional(document, "billed_usd"),
         seen=_seen(document.get("seen")),
-        trials={name: str(text) for name, text in _sample(document.get("trials", {})).items()},
+        trials=_texts(document.get("trials", {})),
         trials_billed_usd=_optional(document, "trials_billed_usd"),
-        key_modes={name: str(text) for name, text in _sample(document.get("key_modes", {})).items()},
+        key_modes=_texts(document.get("key_modes", {})),
         timeline=_samples(document.get("timeline", [])),
     )
 
@@ -159,6 +156,10 @@ def _sample(raw: Any) -> dict[str, str | float]:
         for name, value in raw.items()
         if name.isidentifier() or name.isdecimal()
     }
+
+
+def _texts(raw: Any) -> dict[str, str]:
+    return {name: str(value) for name, value in _sample(raw).items()}
 
 
 def _optional(document: Mapping[str, Any], key: str) -> float | None:

@@ -73,14 +73,14 @@ def test_without_gpus_in_the_job_a_faster_one_gains_nothing() -> None:
 
 def test_the_parts_of_an_estimate_make_its_sum() -> None:
     estimate = only(job())
-    parts = (estimate.train_usd, estimate.storage_usd, estimate.fetch_usd, estimate.bandwidth_usd)
-    assert estimate.usd == pytest.approx(sum(parts) + estimate.risk_usd)
+    *parts, risk_usd = (term.usd for term in estimate.terms)
+    assert estimate.usd == pytest.approx(sum(parts) + risk_usd)
     assert all(part > 0 for part in parts)
 
 
 def test_a_machine_that_may_be_taken_away_carries_more_risk() -> None:
     bid = only(job(interruptible=True))
-    assert bid.risk_usd / bid.usd > only(job()).risk_usd / only(job()).usd
+    assert bid.terms[-1].usd / bid.usd > only(job()).terms[-1].usd / only(job()).usd
 
 
 def test_an_estimate_explains_itself_term_by_term() -> None:
