@@ -31,10 +31,6 @@ _OURS = ("trainer", "vastrun")
 ValuesOf = Callable[[str, str], Mapping[str, Any]]
 
 
-def _no_values(_batch: str, _point: str) -> Mapping[str, Any]:
-    return {}
-
-
 class Bundler:
     """Packs bundles into a temporary folder that goes with it. `Packer` says what each verb promises.
 
@@ -47,7 +43,7 @@ class Bundler:
         environment: Mapping[str, str],
         *,
         origin: Origin = NOTHING,
-        values_of: ValuesOf = _no_values,
+        values_of: ValuesOf = lambda _batch, _point: {},
         kept: KeptJobs | None = None,
     ) -> None:
         """`kept`: the jobs of a team; None: all jobs are this computer's."""

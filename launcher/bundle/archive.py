@@ -41,9 +41,9 @@ class Archive:
                 with suppress(OSError):
                     file.close()
 
-    def add_bytes(self, name: str, content: bytes, *, mode: int = 0o644) -> None:
+    def add_bytes(self, name: str, content: bytes) -> None:
         """Add a file from memory."""
-        info = _entry(name, mode)
+        info = _entry(name, 0o644)
         info.size = len(content)
         self._tar.addfile(info, io.BytesIO(content))
 

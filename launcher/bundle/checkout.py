@@ -20,19 +20,8 @@ _GIT_RUNS_NOTHING = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/nu
 _GIT_SEES = frozenset({"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "XDG_CONFIG_HOME"})
 
 _LEFT_OUT = {
-    ".git",
-    ".hg",
-    ".svn",
-    ".tox",
-    ".venv",
-    ".mypy_cache",
-    ".pytest_cache",
-    ".ruff_cache",
-    "__pycache__",
-    "node_modules",
-    "runs",
-    "venv",
-    "wandb",
+    *(".git", ".hg", ".svn", ".tox", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache"),
+    *("__pycache__", "node_modules", "runs", "venv", "wandb"),
 }
 """Folders that are never code, unless git tracks them."""
 

@@ -17,8 +17,8 @@ from launcher.image.here import images_here
 from launcher.image.lock import Capability, read_lock, write_lock
 from launcher.image.locking import lock_anew, reference_of, relock
 from launcher.image.pins import CHECKOUT, VARIANTS, pins_of
-from launcher.image.pull_push import push
 from launcher.image.registry import Registry
+from launcher.image.stream import push
 from launcher.image.verifying import check_registry, checks, contents_of, subject_of
 from launcher.ui.render.images import Images, ShownImage, VerifiedImage, checks_text, images_text
 from launcher.wiring import Wiring

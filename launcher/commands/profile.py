@@ -14,7 +14,7 @@ from launcher.flow.machines import machines_of
 from launcher.flow.progress import TRAIN
 from launcher.flow.services import Services
 from launcher.gate.reading import look, profile_response
-from launcher.outputs.profiles import download
+from launcher.outputs.incoming import download
 from launcher.ports import Remote
 from trainer.contract import layout
 from trainer.contract.outcome import FileSum

@@ -14,10 +14,6 @@ class ExchangeBudgetError(BoxError):
     """An exchange took more than its budget."""
 
 
-def _no_check() -> None:
-    """Do nothing: the exchange has no run whose limits could end it."""
-
-
 class ExchangeBudget:
     """The bytes, items, seconds and memory that are left for one exchange.
 
@@ -31,7 +27,7 @@ class ExchangeBudget:
         self,
         allowance: Allowance,
         *,
-        check: Callable[[], None] = _no_check,
+        check: Callable[[], None] = lambda: None,
         now: Callable[[], float],
         sender: str = "the machine",
         error: Callable[[str], Exception] = ExchangeBudgetError,

@@ -18,12 +18,7 @@ JOB_FIELDS = "%i|%T|%M|%V|%b|%D|%N|%r|%j|%k"
 END = "@"
 """A line of its own behind each answer: what was cut short has none."""
 PENDING = (
-    "PENDING",
-    "CONFIGURING",
-    "REQUEUED",
-    "REQUEUE_FED",
-    "REQUEUE_HOLD",
-    "RESV_DEL_HOLD",
+    *("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD"),
     "SPECIAL_EXIT",
 )
 """The job has no node yet."""
@@ -33,17 +28,8 @@ ENDED = (
 )
 """The job has its nodes no more. In any other state, also one that nobody knows, it has them."""
 _UNUSABLE = (
-    "down",
-    "drained",
-    "draining",
-    "drng",
-    "drain",
-    "fail",
-    "failing",
-    "failg",
-    "maint",
-    "unknown",
-    "inval",
+    *("down", "drained", "draining", "drng", "drain", "fail", "failing", "failg"),
+    *("maint", "unknown", "inval"),
 )
 _DURATION = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,2})")
 _GPU = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.+-]{0,99}))?:(\d{1,4})(?![\w:])")
@@ -180,12 +166,8 @@ def job_id_of(printed: str) -> int | None:
 def cluster_of(printed: str) -> Cluster:
     """Read three lines: the cluster's name, Slurm's version, the user. Raises UnreachableError."""
     rows = [row.strip() for row in _rows(printed, "scontrol")]
-    if (
-        len(rows) != 3
-        or not _NAME.fullmatch(rows[0])
-        or not _VERSION.fullmatch(rows[1])
-        or not _NAME.fullmatch(rows[2])
-    ):
+    forms = (_NAME, _VERSION, _NAME)
+    if len(rows) != 3 or not all(form.fullmatch(row) for form, row in zip(forms, rows, strict=True)):
         raise _nonsense("scontrol", " ".join(rows))
     return Cluster(name=rows[0], version=rows[1], user=rows[2])
 

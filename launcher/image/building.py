@@ -17,8 +17,7 @@ from launcher.core.errors import ImageError
 from launcher.core.image_ref import ImageReference
 from launcher.image.daemon import explained
 from launcher.image.pins import Pins
-from launcher.image.pull_push import have, is_here
-from launcher.image.stream import BuildScreen, follow
+from launcher.image.stream import BuildScreen, follow, have, is_here
 
 if TYPE_CHECKING:
     from docker import DockerClient

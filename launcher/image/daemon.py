@@ -76,7 +76,7 @@ def explained(doing: str) -> Iterator[None]:
         yield
     except (DockerException, RequestException) as error:
         said = getattr(error, "explanation", None) or str(error)
-        raise image_error(doing, said, reason=_reason(error)) from error
+        raise image_error(doing, said, reason=reason_of(error)) from error
 
 
 def image_error(doing: str, said: str, printed: Sequence[str] = (), *, reason: str = "") -> ImageError:
@@ -92,8 +92,8 @@ def image_error(doing: str, said: str, printed: Sequence[str] = (), *, reason: s
     return ImageError(f"{doing}: {said[-600:]}{output}")
 
 
-def _reason(error: BaseException) -> str:
-    """What the system said, below all that libraries made of it; empty when no message."""
+def reason_of(error: BaseException) -> str:
+    """Return what the system said, below all that libraries made of it; empty when no message."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

@@ -1,4 +1,4 @@
-"""What the daemon tells while it pulls, builds or pushes: shown layer by layer, searched for its failure."""
+"""Pulls and pushes, and what the daemon tells of them and of a build: layer by layer, or its failure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from launcher.core.errors import ImageError
+from launcher.core.image_ref import ImageReference
 from launcher.gate import caps
 from launcher.gate.budget import ExchangeBudget
-from launcher.image.daemon import image_error
+from launcher.image.daemon import explained, image_error
+from launcher.image.lock import ARCHITECTURE
+
+if TYPE_CHECKING:
+    from docker import DockerClient
 
 _LAST_LINES = 12
 _STEP = re.compile(r"Step (\d+/\d+) : (.+)")
@@ -96,3 +101,47 @@ def _show(line: str, screen: BuildScreen, name: str, printed: deque[str]) -> Non
     elif line and not step and not line.startswith(_CHATTER):
         printed.append(line)
         screen.gauge(f"{name}: {line}")
+
+
+def have(client: DockerClient, reference: ImageReference, screen: BuildScreen) -> None:
+    """Pull the image unless it is here. Raises ImageError."""
+    if is_here(client, reference):
+        return
+    doing = f"cannot pull {reference}"
+    with explained(doing):
+        messages = client.api.pull(
+            reference.name,
+            tag=reference.digest or reference.tag or "latest",
+            stream=True,
+            decode=True,
+            platform=f"linux/{ARCHITECTURE}",
+        )
+        follow(messages, screen, name="pull", doing=doing)
+    screen.step("pull", str(reference))
+
+
+def is_here(client: DockerClient, reference: ImageReference) -> bool:
+    """Tell whether Docker has the image, without asking a registry. Raises ImageError."""
+    from docker.errors import ImageNotFound
+
+    with explained(f"cannot look for {reference}"):
+        try:
+            client.images.get(str(reference))
+        except ImageNotFound:
+            return False
+        return True
+
+
+def push(client: DockerClient, image: ImageReference, repository: str, screen: BuildScreen) -> ImageReference:
+    """Push the image; return it as the registry has it now, by its digest. Raises ImageError."""
+    doing = f"cannot push {image} to {repository}"
+    with explained(doing):
+        client.images.get(str(image)).tag(repository, tag=image.tag)
+        messages = client.api.push(repository, tag=image.tag, stream=True, decode=True)
+        told = follow(messages, screen, name="push", doing=doing)
+    digest = next((record["Digest"] for record in told if record.get("Digest")), "")
+    if not digest:
+        raise ImageError(f"{doing}: the registry named no digest")
+    pushed = ImageReference.of(f"{repository}:{image.tag}@{digest}")
+    screen.step("push", str(pushed))
+    return pushed

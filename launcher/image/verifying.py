@@ -12,8 +12,7 @@ from launcher.core.image_ref import ImageReference
 from launcher.image.daemon import explained
 from launcher.image.lock import Capability, Lock, LockedImage
 from launcher.image.locking import Catalogue, check_digest, reference_of
-from launcher.image.pull_push import have
-from launcher.image.stream import BuildScreen
+from launcher.image.stream import BuildScreen, have
 from launcher.shipped import trainer_dir
 
 if TYPE_CHECKING:

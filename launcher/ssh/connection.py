@@ -36,10 +36,6 @@ class KeyRefusedError(UnreachableError):
     """The machine answers, and does not accept our key."""
 
 
-def _ignore(_accepted: bool) -> None:
-    """Do nothing."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ConnectTimeouts:
     """How long a silent machine is waited for."""
@@ -60,7 +56,7 @@ class Login:
     hosts: KnownHosts
     user: str = "root"
     timeouts: ConnectTimeouts = ConnectTimeouts()
-    on_key: Callable[[bool], None] = _ignore
+    on_key: Callable[[bool], None] = lambda _: None
     """Called with True when the machine accepts the key, with False when no address does and one rejects it.
 
     What it raises then is the error of the connection.

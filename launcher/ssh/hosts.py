@@ -18,14 +18,10 @@ _PIN = "# pinned "
 _HINT = "the connection may be intercepted: destroy the machine and rent another one"
 
 
-def _nobody_vouches() -> Collection[str]:
-    return ()
-
-
 class KnownHosts:
     """A file in the format of OpenSSH's known_hosts; it holds for every launcher that drives the run."""
 
-    def __init__(self, path: Path, *, vouch: Callable[[], Collection[str]] = _nobody_vouches) -> None:
+    def __init__(self, path: Path, *, vouch: Callable[[], Collection[str]] = tuple) -> None:
         """`vouch`: the machine's fingerprints, as `ssh-keygen -l` prints them, from where nobody changes it.
 
         Empty when none is named. Raises UnreachableError when one may be soon, ProviderError when that cannot

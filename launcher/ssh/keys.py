@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class KeyRing:
         path = self._of(run_id) / _PRIVATE
         try:
             if not path.exists():
-                _write(path, self._shared(run_id, _generated()))
+                write_once(path, self._shared(run_id, _generated()))
             return KeyPair(public=_public(path, comment=run_id), private_path=path)
         except (OSError, ValueError) as error:
             raise StorageError(f"no SSH key for {run_id}: {error}", hint=f"remove {path.parent}") from error
@@ -77,8 +78,8 @@ def _generated() -> bytes:
     return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
 
 
-def _write(path: Path, content: bytes) -> None:
-    """The key file, whole from the moment it has its name. Of several launchers the first one's stays."""
+def write_once(path: Path, content: bytes) -> None:
+    """Make a secret file, whole from the moment it has its name. Of several writers the first one wins."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -87,18 +88,11 @@ def _write(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(descriptor)
-        # A link, not a rename: a rename would replace the key that another launcher uses already.
-        if not path.exists():
-            _link(part, path)
+        # A link, not a rename: a rename would replace the one that another launcher uses already.
+        with suppress(FileExistsError):
+            path.hardlink_to(part)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _link(part: Path, path: Path) -> None:
-    try:
-        path.hardlink_to(part)
-    except FileExistsError:
-        return
 
 
 def _public(path: Path, *, comment: str) -> str:

@@ -24,10 +24,6 @@ Check = Callable[[], None]
 """Raises when nobody waits any more."""
 
 
-def _nothing() -> None:
-    """Nobody is in a hurry."""
-
-
 class BrokenError(UnreachableError):
     """The connection broke in the middle of a command."""
 
@@ -35,7 +31,7 @@ class BrokenError(UnreachableError):
 class SshSession:
     """A command that was started as `scripts/session.sh` says. What comes before its mark is left out."""
 
-    def __init__(self, channel: Channel, token: str, *, stall_s: float, check: Check = _nothing) -> None:
+    def __init__(self, channel: Channel, token: str, *, stall_s: float, check: Check = lambda: None) -> None:
         """`stall_s`: a connection on which nothing moves for this long is given up. `check` is called every
         second while the machine is waited for.
         """

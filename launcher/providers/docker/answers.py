@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from launcher.core import Cause
 from launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
+from launcher.image.daemon import reason_of
 from launcher.providers.docker.rows import Container
 from launcher.shipped import install_command
 
@@ -98,13 +99,7 @@ def _said(error: APIError) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """What the system said, below all that libraries made of it."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return " ".join(str(error).split())[-200:]
+    return reason_of(error) or " ".join(str(error).split())[-200:]
 
 
 ENDED = ("exited", "dead")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.core.errors import StorageError
+from launcher.ssh.keys import write_once
 
 SSH_PORT = 22
 
@@ -117,22 +118,9 @@ def owner_of(state: Path) -> str:
     path = state / _NAME
     try:
         if not path.exists():
-            _create(path)
+            write_once(path, secrets.token_hex(8).encode())
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(
             f"cannot tell whose containers are ours: {error}", hint=f"remove {path}"
         ) from error
-
-
-def _create(path: Path) -> None:
-    """The file, whole from the moment it has its name. Of several launchers the first one's stays."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = path.with_name(f".{_NAME}.{secrets.token_hex(4)}")
-    try:
-        part.write_text(secrets.token_hex(8), encoding="ascii")
-        path.hardlink_to(part)
-    except FileExistsError:
-        return
-    finally:
-        part.unlink(missing_ok=True)

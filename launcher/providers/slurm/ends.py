@@ -40,13 +40,9 @@ _ENDS: Mapping[str, tuple[Cause, str]] = {
     "COMPLETED": (Cause.LOST, "ended by itself"),
 }
 _NOT_OFFERED = (
-    *(
-        "node configuration is not available",
-        "Node count specification",
-        "nvalid partition",
-        "nvalid generic resource",
-    ),
-    *("time limit is invalid", "Memory specification", "partition is down", "nvalid gres", "MaxGRES"),
+    *("node configuration is not available", "Node count specification", "Memory specification"),
+    *("nvalid partition", "nvalid generic resource", "nvalid gres", "MaxGRES"),
+    *("time limit is invalid", "partition is down"),
 )
 _NOT_ALLOWED = ("ccount", "QOS", "qos", "ssociation", "Access", "not permitted", "ermission", "policy")
 _SILENT = ("Unable to contact", "timed out", "Connection refused", "communication", "try again", "Zero Bytes")

@@ -63,10 +63,6 @@ _LIST_S, _MARKET_S = 5.0, 30.0
 """So old may be what many runs are told of their machines, and of the market."""
 
 
-def _nothing(_: JobSpec) -> SpeedHistory:
-    return SpeedHistory()
-
-
 class VastProvider:
     """The market of Vast.ai, for one account. `Provider` says what each verb promises."""
 
@@ -80,7 +76,7 @@ class VastProvider:
         self,
         account: VastAccount,
         state: Path,
-        recall: Recall = _nothing,
+        recall: Recall = lambda _: SpeedHistory(),
         lock: Callable[[], Lock] = shipped_lock,
         elapsed: Callable[[], float] | None = None,
         *,

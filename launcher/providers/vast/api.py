@@ -190,13 +190,15 @@ class VastApi:
 
     def hosted_machines(self) -> None:
         """Check that the key may read the machines that the account lets; raises AuthError when not."""
-        self.repeat("account", lambda sdk: sdk.show_machines(), _any_answer)
+        self.repeat("account", lambda sdk: sdk.show_machines(), lambda answer: answer)
 
     def attach_key(self, instance_id: str, public_key: str) -> None:
         """Let the owner of that SSH key into the instance."""
         number = int(instance_id)
         self.repeat(
-            "attach key", lambda sdk: sdk.attach_ssh(instance_id=number, ssh_key=public_key), _any_answer
+            "attach key",
+            lambda sdk: sdk.attach_ssh(instance_id=number, ssh_key=public_key),
+            lambda answer: answer,
         )
 
     def overlays(self) -> list[Any]:
@@ -317,11 +319,6 @@ class VastApi:
 
 def _call_budget() -> ExchangeBudget:
     return ExchangeBudget(caps.EXCHANGES["vast"], now=time.monotonic, sender="it", error=NoAnswerError)
-
-
-def _any_answer(answer: Any) -> Any:
-    """Nothing is asked of it but that there is one."""
-    return answer
 
 
 def credit_of(user: Mapping[str, Any]) -> float:

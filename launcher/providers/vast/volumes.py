@@ -7,7 +7,6 @@ that instance is gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from launcher.core import ListedVolume, VolumeOffer, VolumeOrder, ledger_of_volume
@@ -61,18 +60,8 @@ class Volumes:
 
     def volumes(self) -> Sequence[ListedVolume]:
         """List those of all ledgers of the account."""
-        rows = map(VolumeRow.of, self._api.repeat(_ENDPOINT, _list, _rows_of))
-        return [
-            ListedVolume(
-                id=row.id,
-                label=row.label,
-                host=row.machine_id,
-                gb=row.disk_gb,
-                in_use=row.status != _FREE or row.is_attached,
-            )
-            for row in rows
-            if ledger_of_volume(row.label) is not None
-        ]
+        found = map(volume_of, self._api.repeat(_ENDPOINT, _list, _rows_of))
+        return [volume for volume in found if ledger_of_volume(volume.label) is not None]
 
     def volume_offer(self, host: str, gb: int) -> VolumeOffer | None:
         """Ask for that machine's offers. Vast may ignore the filters: they are checked again."""
@@ -83,12 +72,9 @@ class Volumes:
         def search(sdk: VastAI) -> Any:
             return sdk.search_volumes(query=query, order=_CHEAPEST, storage=gb, no_default=True)
 
-        rows = filter(None, map(VolumeOfferRow.of, self._api.repeat(_ENDPOINT, search, list_of)))
-        found = [row for row in rows if row.machine_id == host and row.disk_gb >= gb]
-        if not found:
-            return None
-        best = min(found, key=lambda row: row.usd_per_gb_month)
-        return VolumeOffer(id=best.id, host=host, usd_per_gb_month=best.usd_per_gb_month)
+        offers = (offer_with_room(row, gb) for row in self._api.repeat(_ENDPOINT, search, list_of))
+        found = (offer for offer in offers if offer is not None and offer.host == host)
+        return min(found, key=lambda offer: offer.usd_per_gb_month, default=None)
 
     def delete_volume(self, volume_id: str) -> None:
         """Ask until Vast agreed, or says that there is none."""
@@ -112,65 +98,39 @@ def _rows_of(answer: Any) -> list[Any]:
     return list_of(object_of(answer).get("volumes"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class VolumeRow:
-    """One volume of the account."""
+def volume_of(row: Any) -> ListedVolume:
+    """Read a row. Raises UnreachableError without a readable id, label or machine: it may be ours.
 
-    id: str
-    label: str
-    machine_id: str
-    """Empty: not said."""
-    disk_gb: float
-    """0: not said."""
-    status: str
-    """`created` or `in-use`."""
-    is_attached: bool
-    """The row names instances, or says something of them that cannot be read."""
-
-    @classmethod
-    def of(cls, row: Any) -> VolumeRow:
-        """Read a row. Raises UnreachableError without a readable id, label or machine: it may be ours."""
-        volume_id = id_of(row)
-        if volume_id is None:
-            raise silent("the row of a volume cannot be read")
-        columns = Columns(row)
-        found = cls(
-            id=volume_id,
-            label=columns.read("label", _label),
-            machine_id=columns.read("machine_id", id_text),
-            disk_gb=max(0.0, columns.read("disk_space", number)),
-            status=columns.read("status", text),
-            is_attached=columns.read("instances", _has_instances),
-        )
-        if {"label", "machine_id"} & set(columns.unreadable):
-            raise silent(f"the row of volume {volume_id} cannot be read")
-        return found
+    A volume is in use unless Vast says that it is free, and no instance is named, or hinted at.
+    """
+    volume_id = id_of(row)
+    if volume_id is None:
+        raise silent("the row of a volume cannot be read")
+    columns = Columns(row)
+    is_attached = columns.read("instances", _has_instances)
+    found = ListedVolume(
+        id=volume_id,
+        label=columns.read("label", _label),
+        host=columns.read("machine_id", id_text),
+        gb=max(0.0, columns.read("disk_space", number)),
+        in_use=columns.read("status", text) != _FREE or is_attached,
+    )
+    if {"label", "machine_id"} & set(columns.unreadable):
+        raise silent(f"the row of volume {volume_id} cannot be read")
+    return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class VolumeOfferRow:
-    """Room for volumes on a machine."""
-
-    id: str
-    machine_id: str
-    disk_gb: float
-    usd_per_gb_month: float
-
-    @classmethod
-    def of(cls, row: Any) -> VolumeOfferRow | None:
-        """Read a row; None where it cannot be read, or has no price."""
-        offer_id = id_of(row)
-        if offer_id is None:
-            return None
-        try:
-            return cls(
-                id=offer_id,
-                machine_id=id_text(row.get("machine_id")),
-                disk_gb=number(row.get("disk_space")),
-                usd_per_gb_month=price(row.get("storage_cost")),
-            )
-        except WHAT_A_ROW_RAISES:
-            return None
+def offer_with_room(row: Any, gb: int) -> VolumeOffer | None:
+    """Read a row of an offer; None where it cannot be read, has no price, or less room."""
+    offer_id = id_of(row)
+    if offer_id is None:
+        return None
+    try:
+        host, usd = id_text(row.get("machine_id")), price(row.get("storage_cost"))
+        has_room = number(row.get("disk_space")) >= gb
+    except WHAT_A_ROW_RAISES:
+        return None
+    return VolumeOffer(id=offer_id, host=host, usd_per_gb_month=usd) if has_room else None
 
 
 def _label(value: Any) -> str:

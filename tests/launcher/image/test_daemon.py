@@ -12,8 +12,7 @@ pytest.importorskip("docker")
 from launcher.core.errors import ImageError
 from launcher.core.image_ref import ImageReference
 from launcher.image.daemon import connect, image_error
-from launcher.image.pull_push import have, push
-from launcher.image.stream import follow
+from launcher.image.stream import follow, have, push
 from tests.launcher.image.fake_registry import Watcher, digest
 from tests.launcher.providers.docker.daemon import FakeDaemon, Stream
 

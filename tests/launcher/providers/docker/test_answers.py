@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,16 @@ def rent_refused(provider: DockerProvider, offer: Offer, memory_gb: float = 0.0)
     with pytest.raises(VastrunError) as caught:
         provider.rent(order_of(offer, memory_gb))
     return caught.value
+
+
+def inspected(name: str, labels: Mapping[str, str], **state: Any) -> Mapping[str, Any]:
+    """A container as the daemon tells of a single one."""
+    return {
+        "Name": f"/{name}",
+        "Config": {"Labels": labels, "Tty": True},
+        "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False, **state},
+        "NetworkSettings": {"Ports": {}},
+    }
 
 
 def asking_for(**resources: Any) -> JobSpec:
@@ -239,12 +249,7 @@ def test_the_nodes_of_a_run_share_a_network_that_goes_with_the_last_of_them(
     name = f"{NODES[1]}.00aa"
     shown = row(name, **asked["Labels"])
     shown["NetworkSettings"] = {"Networks": {LABEL: {"IPAddress": "172.18.0.3"}}}
-    near = {
-        "Name": f"/{name}",
-        "Config": {"Labels": asked["Labels"]},
-        "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False},
-        "NetworkSettings": {"Ports": {}},
-    }
+    near = inspected(name, asked["Labels"])
     shared = {"Name": LABEL, "Created": left["Created"], "Labels": {}}
     daemon.answers |= {
         LIST: (200, [shown]),
@@ -268,12 +273,7 @@ def test_a_label_of_its_image_makes_no_network_of_the_users_the_run_s(
 
     name = f"{LABEL}.00aa"
     labels = {**made, NETWORK: "the-users"}
-    near = {
-        "Name": f"/{name}",
-        "Config": {"Labels": labels},
-        "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False},
-        "NetworkSettings": {"Ports": {}},
-    }
+    near = inspected(name, labels)
     daemon.answers |= {
         f"GET /containers/{name}/json": (200, near),
         NETWORKS: (200, []),
@@ -298,12 +298,7 @@ def rented(daemon: FakeDaemon, provider: DockerProvider, **state: Any) -> Instan
     rent_refused(provider, offer)
     name = next(asked.split("/")[2] for asked, _ in daemon.asked if re.fullmatch(START, asked))
     labels = daemon.sent(CREATE)["Labels"]
-    near = {
-        "Name": f"/{name}",
-        "Config": {"Labels": labels, "Tty": True},
-        "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False, **state},
-        "NetworkSettings": {"Ports": {}},
-    }
+    near = inspected(name, labels, **state)
     daemon.answers |= {LIST: (200, [row(name, **labels)]), f"GET /containers/{name}/json": (200, near)}
     (instance,) = provider.instances()
     assert instance.image == "lab/own:1 sha256:0"

@@ -11,7 +11,7 @@ from launcher.core import ListedVolume, VolumeOrder
 from launcher.core.errors import AuthError, ProviderError, UnreachableError
 from launcher.providers.vast import VastProvider
 from launcher.providers.vast.limits import LIMITS
-from launcher.providers.vast.volumes import MOUNT_PATH, VolumeOfferRow, VolumeRow, volume_info
+from launcher.providers.vast.volumes import MOUNT_PATH, offer_with_room, volume_info, volume_of
 from tests.emulators.limits import SPACING_S
 from tests.emulators.vast import VastEmulator
 from tests.emulators.volumes import RELEASE_S
@@ -101,9 +101,8 @@ def test_calls_of_volumes_keep_the_distance_that_vast_documents() -> None:
 
 
 def test_a_row_is_read() -> None:
-    row = VolumeRow.of(ROW)
-    assert (row.id, row.label, row.machine_id) == ("77001", LEDGER_LABEL, "41000")
-    assert (row.disk_gb, row.status, row.is_attached) == (20.0, "created", False)
+    expected = ListedVolume(id="77001", label=LEDGER_LABEL, host="41000", gb=20.0, in_use=False)
+    assert volume_of(ROW) == expected
 
 
 @pytest.mark.parametrize(
@@ -124,10 +123,10 @@ def test_a_row_is_read() -> None:
 )
 def test_a_row_of_which_cannot_be_told_whose_it_is_stops_every_answer(change: dict[str, Any]) -> None:
     with pytest.raises(UnreachableError):
-        VolumeRow.of({**ROW, **change})
+        volume_of({**ROW, **change})
     for row in (None, 3, "row", [ROW]):
         with pytest.raises(UnreachableError):
-            VolumeRow.of(row)
+            volume_of(row)
 
 
 @pytest.mark.parametrize(
@@ -148,13 +147,13 @@ def test_a_row_of_which_cannot_be_told_whose_it_is_stops_every_answer(change: di
 def test_other_values_that_make_no_sense_are_unknown_or_count_against_it(
     change: dict[str, Any], gb: float, attached: bool
 ) -> None:
-    row = VolumeRow.of({**ROW, **change})
-    assert (row.disk_gb, row.is_attached) == (gb, attached)
+    row = volume_of({**ROW, **change})
+    assert (row.gb, row.in_use) == (gb, attached)
 
 
 def test_a_status_that_is_not_known_is_in_use(provider: VastProvider, vast: VastEmulator) -> None:
-    assert VolumeRow.of({**ROW, "status": {"x": 1}}).status != "created"
-    assert VolumeRow.of({**ROW, "status": "created" * 1000}).status != "created"
+    assert volume_of({**ROW, "status": {"x": 1}}).in_use
+    assert volume_of({**ROW, "status": "created" * 1000}).in_use
 
 
 def test_a_label_that_is_not_one_of_vastruns_is_no_volume_of_ours(
@@ -182,6 +181,6 @@ def test_a_label_that_is_not_one_of_vastruns_is_no_volume_of_ours(
     ids=str,
 )
 def test_an_offer_without_a_price_or_a_size_is_none(change: dict[str, Any]) -> None:
-    assert VolumeOfferRow.of(OFFER) is not None
-    assert VolumeOfferRow.of({**OFFER, **change}) is None
-    assert VolumeOfferRow.of(None) is None
+    assert offer_with_room(OFFER, 1) is not None
+    assert offer_with_room({**OFFER, **change}, 1) is None
+    assert offer_with_room(None, 1) is None
