@@ -1,4 +1,4 @@
-"""What it costs that a machine rented by a bid may be taken away."""
+"""What a job should cost on an offer, also on one that may be taken away."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core.job import Checkpoints
-from launcher.decisions.estimates import again_hours, lost_hours
+from launcher.core import Forecast, Offer
+from launcher.core.job import Checkpoints, Limits
+from launcher.core.market import Basis
+from launcher.decisions import policy
+from launcher.decisions.estimates import again_hours, ends_too_soon, lost_hours, offer_text
 from tests.jobs import command_job, train_job
+from tests.launcher.decisions import spent
 
 
 def test_with_checkpoints_each_interruption_costs_a_start_and_the_work_since_the_last_one() -> None:
@@ -35,3 +39,41 @@ def test_how_much_is_lost_depends_on_how_often_the_job_saves() -> None:
     assert train.train is not None
     assert lost_hours(train, 1.0) == pytest.approx(train.train.checkpoint_every / 2 / 3600)
     assert lost_hours(train, None) == 0.1
+
+
+def _offer(expected_usd: float, basis: Basis | None = None) -> Offer:
+    forecast = None if basis is None else Forecast(ready_s=60, train_s=600, basis=basis, runs=1)
+    offer = spent.run().offer
+    assert offer is not None
+    return replace(offer, usd_per_hour=1.0, expected_usd=expected_usd, forecast=forecast)
+
+
+@pytest.mark.parametrize(
+    ("expected_usd", "basis", "too_soon"),
+    [
+        (2.01, None, True),
+        (2.01, "measured", True),
+        (2.01, "guess", False),
+        (2.0, "measured", False),  # just enough
+        (0.0, None, False),  # nobody knows
+    ],
+)
+def test_limits_end_a_job_too_soon_only_by_a_speed_that_is_known(
+    expected_usd: float, basis: Basis | None, too_soon: bool
+) -> None:
+    job = replace(train_job(), limits=Limits(usd=2.0, hours=100.0))
+    offer = _offer(expected_usd, basis)
+    assert policy.worst_case_usd(job, offer) == 2.0
+    assert ends_too_soon(job, offer) is too_soon
+
+
+def test_an_offer_names_its_expected_cost_and_its_speed_only_where_they_are_known() -> None:
+    job = replace(train_job(), limits=Limits(usd=2.0, hours=100.0))
+    assert "expected" not in offer_text(job, _offer(0.0))
+    assert "speed" not in offer_text(job, _offer(1.5))
+    assert offer_text(job, _offer(1.5, "measured")).startswith(
+        "2 x RTX 4090 at $1.00/h; expected $1.50, at most $2.00 and "
+    )
+    assert offer_text(replace(job, nodes=2), _offer(0.5)).startswith(
+        "2 machines, each 2 x RTX 4090 at $1.00/h; expected $1.00, at most $2.00 and "
+    )

@@ -146,3 +146,9 @@ def test_a_run_that_had_no_machine_is_there_when_it_began() -> None:
     assert spending.within(BEGAN - 10, BEGAN) == spending
     assert spending.within(BEGAN - 9, 1e12) is None
     assert spending.within(0.0, BEGAN - 10) is None
+
+
+def test_the_steps_of_a_run_on_several_machines_are_those_of_its_first_node() -> None:
+    first = run("calm-heron-3f1a", step=500, steps=500)
+    assert spending_of(first, BEGAN).steps == 500
+    assert spending_of(replace(first, id="calm-heron-3f1b", leader=first.id), BEGAN).steps == 0
