@@ -27,7 +27,6 @@ from launcher.ui.documents.document import SCHEMA_VERSION
 from launcher.ui.documents.machines import Hosts, Orphans
 from launcher.ui.documents.market import ExplainedMarket, ShownPlan
 from launcher.ui.documents.runs import Ending, Explained, ResultFile, RunInDetail, Runs
-from launcher.ui.render.batch_why import ExplainedBatch
 from launcher.ui.render.conformance import Conformance
 from launcher.ui.render.differences import Differences
 from launcher.ui.render.doctor import Findings
@@ -35,6 +34,7 @@ from launcher.ui.render.images import Images, VerifiedImage
 from launcher.ui.render.loglines import LogLine
 from launcher.ui.render.rehearsal import Rehearsed
 from launcher.ui.render.settings import ShownSettings
+from launcher.ui.render.why import ExplainedBatch
 
 Schema = dict[str, Any]
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from launcher.api.drivers import Target, error_line
 from launcher.api.session import silent
+from launcher.batch.sharing import NoteScreen
 from launcher.core import Phase
-from launcher.core.batch import Batch
 from launcher.core.errors import VastrunError
-from launcher.decisions.schedule import BatchProgress, PointState
 from launcher.environment import wire
 from launcher.ui.interrupts import Interrupts
 from launcher.wiring import Wiring
@@ -46,26 +45,13 @@ def drive(wiring: Wiring, interrupts: Interrupts, target: Target, screen: BatchS
     `screen`: of a batch. Raises as `Attempts.resume` and `BatchDriver.drive`.
     """
     if target.kind == "batch":
-        states = wiring.drive_batch(target.name, interrupts, screen or _NoScreen())
+        states = wiring.drive_batch(target.name, interrupts, screen or NoteScreen(lambda _: None))
         return not any(state.is_open for state in states)
     run = wiring.ledger().get(target.name)
     with wiring.attempts(interrupts, began=run.created_at) as attempts:
         last = attempts.resume(run, None)
         wiring.settle(run.provider)
     return last.phase is Phase.ENDED
-
-
-class _NoScreen:
-    """The screen of a batch that nobody looks at."""
-
-    def ended(self, state: PointState, batch: Batch) -> None:
-        """Leave it to the ledger."""
-
-    def progress(self, progress: BatchProgress, batch: Batch) -> None:
-        """Leave it to the ledger."""
-
-    def note(self, text: str) -> None:
-        """Leave it to the ledger."""
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ from launcher.cli.output import show, width
 from launcher.commands.queries import explain
 from launcher.core.errors import NoSuchRunError
 from launcher.ui.documents.runs import Explained
-from launcher.ui.render.batch_why import ExplainedBatch, batch_why_text
-from launcher.ui.render.why import explanation_text
+from launcher.ui.render.why import ExplainedBatch, batch_why_text, explanation_text
 from launcher.wiring import Wiring
 
 

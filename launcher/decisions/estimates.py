@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from launcher.core import Forecast, Offer
 from launcher.core.errors import JobValueError, NoOfferError
-from launcher.core.job import JobSpec
 from launcher.decisions import policy
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from launcher.core import Verdict
 from launcher.core.batch import BatchSpec
 from launcher.decisions.analysis import NOT_A_CAUSE, influences, pareto_front
 from launcher.ui.render.amounts import duration, usd, usd_sum
-from launcher.ui.render.csv_cells import csv_cell
 from launcher.ui.render.point_values import fitted, value_forms, value_text, values_text
-from launcher.ui.render.table import facts, table
+from launcher.ui.render.table import csv_cell, facts, table
 
 _SHOWN = 5
 """Of what the points together say."""

@@ -14,8 +14,7 @@ from launcher.decisions.grouping import NONE, OVER_TIME, Group, GroupBy
 from launcher.decisions.shares import counted_in_total
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import usd_parts, usd_sum
-from launcher.ui.render.csv_cells import csv_cell
-from launcher.ui.render.table import table
+from launcher.ui.render.table import csv_cell, table
 
 
 def report_text(report: CostReport, width: int | None = None) -> str:

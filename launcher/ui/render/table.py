@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from posixpath import commonprefix
 from unicodedata import category, east_asian_width
 
+from launcher.gate.text import one_line
+
 WIDTH = 80
 _GAP = "  "
 _LEAST = 8
@@ -91,3 +93,21 @@ def _shortened(column: Sequence[str], width: int) -> list[str]:
 def _line(line: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
     columns = enumerate(zip(line, widths, strict=True))
     return _GAP.join(padded(cell, width, right=n in right) for n, (cell, width) in columns).rstrip()
+
+
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""A spreadsheet takes a cell that begins so for a formula; some take the wide forms, too."""
+
+
+def csv_cell(text: str) -> str:
+    """Return the text on one line, with a quote before what would be a formula. A number stays as it is."""
+    line = one_line(text)
+    return f"'{line}" if line.lstrip().startswith(_FORMULAS) and not _is_number(line) else line
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -20,8 +20,7 @@ from launcher.ui.render.amounts import duration, usd
 from launcher.ui.render.point_values import value_text
 from launcher.ui.report.batch_pictures import curves, parallel, scatter, told
 from launcher.ui.report.markup import Content, Html, element, joined
-from launcher.ui.report.page import Frame, figures, note, page, scrolled, section, shortened
-from launcher.ui.report.verdicts import badge
+from launcher.ui.report.page import Frame, badge, figures, note, page, scrolled, section, shortened
 
 _HINT = "Point at a row, a dot or a line to see it in all pictures; a click on a name sorts."
 _INFLUENCES = 8

@@ -14,8 +14,7 @@ from launcher.ui.render.amounts import duration, moment, usd
 from launcher.ui.render.runs import progress_of
 from launcher.ui.render.summary import state_of
 from launcher.ui.report.markup import Content, Html, element, joined
-from launcher.ui.report.page import Frame, figures, note, page, scrolled, section, shortened
-from launcher.ui.report.verdicts import badge
+from launcher.ui.report.page import Frame, badge, figures, note, page, scrolled, section, shortened
 from launcher.ui.report.wanted import Shown, Wanted
 
 Columns = Mapping[str, bool]

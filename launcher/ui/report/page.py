@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from launcher import __version__
+from launcher.core import Verdict
 from launcher.gate.text import one_line
 from launcher.ui.render.amounts import moment
 from launcher.ui.report.markup import Content, Html, element, joined, own
@@ -142,3 +143,24 @@ def _source(content: str) -> str:
 @cache
 def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+TONES: Mapping[Verdict | None, str] = {
+    Verdict.SUCCEEDED: "good",
+    Verdict.FAILED: "bad",
+    Verdict.HUNG: "bad",
+    Verdict.LOST: "bad",
+    Verdict.UNKNOWN: "bad",
+    Verdict.NO_OFFER: "warn",
+    Verdict.LIMIT: "warn",
+    Verdict.PREEMPTED: "warn",
+    Verdict.STOPPED: "calm",
+    Verdict.PRUNED: "calm",
+    None: "calm",
+}
+"""Class of how a verdict is shown; None: the run is open."""
+
+
+def badge(verdict: Verdict | None, words: str) -> Html:
+    """Return a verdict, or the state of what has none."""
+    return element("span", words, class_=f"badge {TONES[verdict]}")

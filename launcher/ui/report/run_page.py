@@ -18,6 +18,7 @@ from launcher.ui.report.failure import failure, machine_lines, newest_lines
 from launcher.ui.report.markup import Content, Html, element, image, joined
 from launcher.ui.report.page import (
     Frame,
+    badge,
     facts,
     figures,
     folded,
@@ -29,7 +30,6 @@ from launcher.ui.report.page import (
     shortened,
 )
 from launcher.ui.report.timeline import timeline
-from launcher.ui.report.verdicts import badge
 from trainer.contract.scores import lines_of
 
 MOST_BYTES = 400_000

@@ -15,8 +15,8 @@ from launcher.batch.reporting import batch_report_of
 from launcher.core import Phase, Verdict
 from launcher.gate.series import POINTS
 from launcher.ui.report.batch_page import batch_page_file
+from launcher.ui.report.page import TONES
 from launcher.ui.report.run_page import page_of
-from launcher.ui.report.verdicts import TONES
 from tests.fakebox import Training
 from tests.hostile.lies import PNG
 from tests.launcher.terminal import CRASH, HANG, Terminal

@@ -8,7 +8,7 @@ from launcher.batch.results import PointResult
 from launcher.core import Phase, Run
 from launcher.core.batch import BatchObjective, BatchPoint, BatchSpec
 from launcher.ui.render.batch_results import results_csv
-from launcher.ui.render.csv_cells import csv_cell
+from launcher.ui.render.table import csv_cell
 
 FORMULA = '=HYPERLINK("http://x")'
 
