@@ -11,7 +11,7 @@ from launcher.api.drivers import Target
 from launcher.api.logs import growing, written
 from launcher.api.session import ApiSession
 from launcher.commands.attempts import Attempts
-from launcher.commands.chains import chain_of, is_owed
+from launcher.commands.chains import attempt_after, chain_of, is_owed
 from launcher.commands.logfeed import feed_of
 from launcher.commands.queries import ending_of, explain, row_of
 from launcher.core import Cause, Cost, Event, Phase, Proof, Run, UserRequest, Verdict
@@ -251,12 +251,9 @@ def _target(run: Run) -> Target:
 def attempts_from(ledger: Ledger, run: Run) -> list[Run]:
     """Return this run and the attempts that followed it, oldest first."""
     attempts = [run]
-    while attempts[-1].phase is Phase.ENDED:
-        later = ledger.runs(parent=attempts[-1].id)
-        following = [run for run in later if attempts[-1].id in {one.id for one in chain_of(ledger, run)}]
-        if not following:
-            break
-        attempts.append(following[0])
+    while run.phase is Phase.ENDED and (following := attempt_after(ledger, run)) is not None:
+        run = following
+        attempts.append(run)
     return attempts
 
 

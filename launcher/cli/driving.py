@@ -43,15 +43,12 @@ def drive_to_end(
         if run.phase is Phase.ENDED:
             wiring.settle(run.provider)
     concerns(run)
-    notice = leave_run(wiring, run) if run.phase is not Phase.ENDED and _is_detached(interrupts) else ""
+    is_detached = interrupts.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
+    notice = leave_run(wiring, run) if run.phase is not Phase.ENDED and is_detached else ""
     show_end(wiring, run, as_json=as_json)
     if notice:
         say(f"\n{notice}", err=True)
     return _exit_code(run, interrupts)
-
-
-def _is_detached(interrupts: Interrupts) -> bool:
-    return interrupts.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
 
 
 def show_end(wiring: Wiring, run: Run, *, as_json: bool) -> None:

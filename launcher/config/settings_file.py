@@ -54,15 +54,11 @@ def value_of(settings: Settings, key: str) -> Any:
     return value
 
 
-def _is_empty(node: Node) -> bool:
-    return isinstance(node, ScalarNode) and node.tag == NULL
-
-
 def _lines(node: Node, prefix: str) -> Iterator[tuple[str, int]]:
     if not isinstance(node, MappingNode):
         return
     for key, value in node.value:
         name = f"{prefix}{key.value}"
-        if not _is_empty(value):
+        if not (isinstance(value, ScalarNode) and value.tag == NULL):
             yield name, key.start_mark.line + 1
         yield from _lines(value, f"{name}.")
