@@ -15,7 +15,7 @@ from benchmarks.figures import Claim, at_most, rounds_of, tell
 from launcher.config import dump_job
 from launcher.core import Offer, Phase, Run
 from launcher.environment import wire
-from launcher.ledger.rows import COLUMNS, row_of
+from launcher.ledger.schema import COLUMNS, row_of
 from launcher.ledger.sql import SqlLedger
 from tests.jobs import train_job
 from tests.launcher.ledger.postgres import served

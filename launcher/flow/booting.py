@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launcher.core import Cause, Instance
 from launcher.core.errors import (
@@ -15,7 +14,8 @@ from launcher.core.errors import (
     UnreachableError,
 )
 from launcher.core.phases import Result
-from launcher.decisions import download_check, image_pull, offer_check, policy
+from launcher.decisions import download_check, offer_check, policy
+from launcher.flow.boot_timeouts import BootTimeouts
 from launcher.flow.context import RunContext
 from launcher.flow.lease_end import explained, lost_end
 from launcher.flow.phase_end import PhaseEnd
@@ -26,156 +26,7 @@ from launcher.ports import ChecksIdentity
 from trainer.contract import layout
 
 _PAUSE_S = 0.5
-_TELL_S = 30.0
-"""Progress within one state is told this often at most."""
-_TELL_UNSEEN_S = 15.0
-_TELL_QUEUED_S = 15.0
-_TELL_QUEUED_FROM_S = 3.0
-"""A turn that comes at once is not worth a word."""
 _OFFER_CHECK_S = 150.0
-
-
-@dataclass
-class BootTimeouts:
-    """How long a machine may take, by how far it is. All moments in epoch seconds."""
-
-    began: float
-    moved_at: float
-    progress: str = "not listed yet"
-    state: str = ""
-    lease: str = ""
-    running_since: float | None = None
-    """As the provider says, while it does not answer."""
-    answers_since: float | None = None
-    boxless_since: float | None = None
-    layer_at: float = -math.inf
-    """Epoch seconds of the last progress of a layer of its image."""
-    max_boot_s: float = policy.MAX_BOOT_S
-    """Longest wait while layers arrive."""
-    mistrusted_since: float | None = None
-    mistrust: str = ""
-    """Why who answers is not believed to be the machine."""
-    rejected_since: float | None = None
-    """It answers and does not accept the run's key, which its provider refused to attach."""
-    rejection: str = ""
-    queued_since: float | None = None
-    """It waits for its turn."""
-    queued_for: str = ""
-    """What it waits for, as its provider says."""
-    told_queued_for: str = ""
-    blind: bool = False
-    """The provider cannot be asked: that is no fault of the host."""
-    watched: bool = False
-    """It was seen while it was not ready yet."""
-    told: str = ""
-    told_at: float = -math.inf
-
-    def waits(self, machine: Instance, now: float) -> str:
-        """Note that the machine waits for its turn: its own limits begin when that comes.
-
-        Returns what to say of it; empty when too soon after.
-        """
-        self.queued_since = self.queued_since or now
-        self.began = self.moved_at = now
-        self.running_since = self.answers_since = self.boxless_since = self.mistrusted_since = None
-        self.queued_for, self.blind = machine.note, False
-        waited_s = now - self.queued_since
-        if waited_s < _TELL_QUEUED_FROM_S or now - self.told_at < _TELL_QUEUED_S:
-            return ""
-        self.told_at = now
-        left_min = (policy.QUEUE_S - waited_s) / 60
-        return f"waits for its turn: {machine.note}; {left_min:.0f} min more at most"
-
-    def silent(self, machine: Instance, now: float) -> str:
-        """Note that the machine does not answer.
-
-        Returns what is new of it to tell; empty when too soon after.
-        """
-        self.queued_since = None
-        began_this = machine.state != self.state
-        progress = machine.state
-        if machine.note and machine.state != "running":
-            progress += f": {machine.note}"
-        # A start that moves on is not stuck: the limit on standing still begins anew.
-        if progress != self.progress:
-            self.progress, self.state = progress, machine.state
-            if not image_pull.is_retry(machine.note):
-                self.moved_at = now
-            if image_pull.is_layer(machine.note):
-                self.layer_at = now
-        if machine.state != "running":
-            self.running_since = None
-        elif self.running_since is None:
-            self.running_since = now
-        self.answers_since, self.blind = None, False
-        if progress == self.told or not (began_this or now - self.told_at >= _TELL_S):
-            return ""
-        self.told, self.told_at = progress, now
-        return progress
-
-    def answers(self, lease: str, now: float) -> None:
-        """Note that the box answered, with its lease in that state."""
-        self.lease, self.running_since, self.queued_since, self.blind = lease, None, None, False
-        self.mistrusted_since = self.boxless_since = self.rejected_since = None
-        self.answers_since = self.answers_since or now
-
-    def boxless(self, now: float) -> None:
-        """Note that the machine answers, and has no box yet."""
-        self.boxless_since, self.blind = self.boxless_since or now, False
-
-    def mistrusts(self, error: HostKeyError, now: float) -> None:
-        """Note that something answers that is not the machine, or not yet."""
-        self.mistrust, self.blind = str(error), False
-        self.mistrusted_since = self.mistrusted_since or now
-
-    def rejects(self, error: KeyNotAttachedError, now: float) -> str:
-        """Note that the machine rejects the run's key. Returns the message the first time, then nothing."""
-        news = "" if self.rejected_since else str(error)
-        self.rejection, self.rejected_since = str(error), self.rejected_since or now
-        return news
-
-    def unseen(self, why: str, now: float) -> str:
-        """Note that nobody could look: only the longest limit goes on.
-
-        Returns what to tell; mostly nothing.
-        """
-        self.running_since = self.answers_since = self.boxless_since = self.mistrusted_since = None
-        self.moved_at, self.blind = now, True
-        if why == self.told and now - self.told_at < _TELL_UNSEEN_S:
-            return ""
-        self.told, self.told_at = why, now
-        left_s = max(0.0, self.began + self._boot_s(now) - now)
-        return f"cannot check the machine: {why}; waits {left_s / 60:.0f} min more at most"
-
-    def late(self, now: float) -> str:
-        """Name the limit that was passed; empty while the machine may still come up."""
-        # The most telling first: the longer limits are often over as well, and say less.
-        limits = (
-            (self.queued_since, policy.QUEUE_S, f"its turn did not come ({self.queued_for})"),
-            (self.answers_since, policy.LEASE_PROOF_S, f"the lease is not armed but {self.lease}"),
-            (self.boxless_since, policy.ONSTART_S, "it answers, but its onstart script did not run"),
-            (self.rejected_since, policy.KEY_S, self.rejection),
-            (self.mistrusted_since, policy.MISTRUST_S, self.mistrust),
-            (self.running_since, policy.ANSWER_S, "it runs but does not answer"),
-            (self.moved_at, policy.STILL_S, f"it makes no progress ({self.progress})"),
-            (self.began, self._boot_s(now), f"it is not ready ({self.progress})"),
-        )
-        over = (
-            f"{text} after {limit:.0f} s"
-            for since, limit, text in limits
-            if since is not None and now - since > limit
-        )
-        return next(over, "")
-
-    @property
-    def is_loading(self) -> bool:
-        """True while nothing of the machine has run yet, as far as was seen."""
-        seen = (self.running_since, self.answers_since, self.boxless_since, self.mistrusted_since)
-        return all(since is None for since in seen)
-
-    def _boot_s(self, now: float) -> float:
-        """Return the longest wait for the machine: more while layers of its image arrive."""
-        return self.max_boot_s if now - self.layer_at <= policy.LAYER_S else policy.BOOT_S
 
 
 def boot(context: RunContext) -> PhaseEnd:

@@ -19,7 +19,7 @@ from launcher.flow.guarded import GuardedRemote
 from launcher.flow.machines import GhostRows, is_absent, machines_of
 from launcher.flow.notifications import Notifications
 from launcher.flow.phase_end import OverError, PhaseEnd
-from launcher.flow.progress_display import SHOWN_EACH_S, ProgressDisplay
+from launcher.flow.progress import SHOWN_EACH_S, ProgressDisplay
 from launcher.flow.services import Services
 
 _LOOK_AGAIN_S = 2.0

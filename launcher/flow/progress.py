@@ -1,4 +1,4 @@
-"""Progress: how far a training is and what it is doing, as a look at its box shows it. Pure functions."""
+"""Progress: how far a training is and what it does, as looks at its box show it, and when to show that."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launcher.core import BoxStatus, Progress
+from launcher.core import BoxStatus, Phase, Progress, Run
 from launcher.core.job import JobSpec
 from launcher.flow.pace import Pace
+from launcher.ports import Screen
 
 TRAIN = "50-train"
 PREPARING: Mapping[str, str] = {
@@ -134,3 +135,31 @@ def split_at(text: str, step: str) -> tuple[str, str]:
     ends = [line.end() for line in _STEP_LINE.finditer(text) if line["step"] < step]
     end = ends[-1] if ends else 0
     return text[:end], text[end:]
+
+
+SHOWN_EACH_S = 1.0
+"""Seconds after which the same progress is shown again, with its new time and cost."""
+
+
+class ProgressDisplay:
+    """The progress of one run, as the screen shows it."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._known: tuple[Phase | None, Progress] = (None, Progress())
+        """The last progress, and the phase that it is of."""
+        self._shown: tuple[Phase | None, float] = (None, -math.inf)
+
+    def is_due(self, phase: Phase, progress: Progress | None, now: float) -> bool:
+        """Return whether to show something: new progress, a new phase, or the same after a while."""
+        shown_phase, shown_at = self._shown
+        recent = 0 <= now - shown_at < SHOWN_EACH_S / 2
+        return progress is not None or shown_phase is not phase or not recent
+
+    def show(self, run: Run, progress: Progress | None, usd: float, now: float) -> None:
+        """Show the progress; None: what was last known of this phase."""
+        if progress is not None:
+            self._known = (run.phase, progress)
+        self._shown = (run.phase, now)
+        phase, known = self._known
+        self._screen.progress(run, known if phase is run.phase else Progress(), usd=usd)

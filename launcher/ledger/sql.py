@@ -13,8 +13,7 @@ from launcher.core.errors import HeldError, NoSuchRunError, StorageError
 from launcher.decisions.budgets import refusal
 from launcher.ledger.batches import SqlBatches, sum_of
 from launcher.ledger.database import Database, retried
-from launcher.ledger.rows import COLUMNS, measured_of, row_of, run_of, storable
-from launcher.ledger.schema import VERSION, create_tables
+from launcher.ledger.schema import COLUMNS, VERSION, create_tables, measured_of, row_of, run_of, storable
 from launcher.ledger.volumes import SqlVolumes
 
 _INSERT = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"

@@ -12,7 +12,7 @@ import pytest
 from launcher.core import Cause, Instance, Phase, bills
 from launcher.core.errors import HostKeyError, KeyNotAttachedError, UnreachableError
 from launcher.decisions import policy
-from launcher.flow.booting import BootTimeouts
+from launcher.flow.boot_timeouts import BootTimeouts
 from launcher.ports import Remote
 from tests.fakebox import FakeBox, Loading, Training
 from tests.fakes import PRICE, FakeProvider

@@ -12,7 +12,7 @@ import pytest
 from launcher.core import Cause, Instance, Phase, Run
 from launcher.core.errors import StorageError, UnexplainedError, UnreachableError, VastrunError
 from launcher.decisions import policy
-from launcher.flow.booting import BootTimeouts
+from launcher.flow.boot_timeouts import BootTimeouts
 from launcher.flow.lease_end import WITHIN_S
 from launcher.ports import Abilities, Remote
 from launcher.providers.vast import boot

@@ -1,7 +1,8 @@
-"""From which step a run continues that follows another one, as far as the ledger knows."""
+"""The step from which a run continues another, and offers that other open runs have ordered."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 
 from launcher.config import dump_job
-from launcher.core import Phase, Run
+from launcher.core import Instance, Phase, RentalOrder, Run
 from launcher.core.job import JobSpec
 from launcher.flow.renting import steps_before
 from launcher.ledger.sqlite import SqliteLedger
+from tests.fakebox import Training
 from tests.jobs import train_job
+from tests.launcher.terminal import Market, Terminal
 from trainer.contract.config import ModelConfig
 
 JOB = train_job()
@@ -72,3 +75,38 @@ def test_the_newest_run_that_has_steps_counts_where_its_steps_are_the_same_work(
     rows: tuple[tuple[str, str | None, int, JobSpec], ...], parent: str | None, step: int
 ) -> None:
     assert steps_before(JOB, parent, ledger_with(*rows)) == step
+
+
+class CrowdedMarket(Market):
+    """At its first order something else is done before it answers."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__(terminal.clock, [Training()], usd_per_hour=0.8)
+        self.orders: list[str] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def rent(self, order: RentalOrder) -> Instance:
+        self.orders.append(order.offer.id)
+        if len(self.orders) == 1:
+            self.meanwhile()
+        return super().rent(order)
+
+
+def test_an_offer_that_another_open_run_has_ordered_comes_last(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.market = market = CrowdedMarket(terminal)
+    market.meanwhile = terminal.launch
+
+    assert terminal.launch().exit_code == 0
+
+    assert market.orders == ["offer-1", "offer-2"]
+    assert [str(run.verdict) for run in terminal.ledger.runs()] == ["SUCCEEDED", "SUCCEEDED"]
+
+
+def test_one_that_an_ended_run_had_is_ordered_again(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.market = market = CrowdedMarket(terminal)
+
+    assert terminal.launch().exit_code == terminal.launch().exit_code == 0
+
+    assert market.orders == ["offer-1", "offer-1"]
