@@ -104,11 +104,7 @@ def listed(manifest: bytes, disk_bytes: float = math.inf, budget: ExchangeBudget
     for path, above in _paths_below_files(found):
         del found[path]
         refused.append(f"{path!r} is listed below {above!r}, which is a file")
-    return Listing(
-        files=tuple(found.values()),
-        refused=tuple(refused),
-        left_out=left_out,
-    )
+    return Listing(files=tuple(found.values()), refused=tuple(refused), left_out=left_out)
 
 
 def _paths_below_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -60,11 +60,7 @@ def slot_list_of(printed: str, units: int) -> SlotList:
 
 def _slot(slot: _Slot) -> Slot:
     return Slot(
-        name=slot.name,
-        label=slot.label,
-        rented_at=slot.rented_at,
-        units=slot.units,
-        is_armed=slot.armed,
+        name=slot.name, label=slot.label, rented_at=slot.rented_at, units=slot.units, is_armed=slot.armed
     )
 
 

@@ -18,11 +18,10 @@ from launcher.gate.budget import ExchangeBudget
 from launcher.gate.manifest import listed
 from launcher.gate.reading import small_file
 from launcher.outputs.checkpoints import continue_copy
-from launcher.outputs.collecting import bring, collect
+from launcher.outputs.collecting import IgnoresCase, bring, collect, ignores_case, places
 from launcher.outputs.folder import START_SCRIPT, Outputs, place_of
 from launcher.outputs.growing import grow_metrics, pump
 from launcher.outputs.index import Index, contents_of
-from launcher.outputs.places import IgnoresCase, ignores_case, places
 from launcher.outputs.storing import claim, is_home, must_be_free, need_space, stored, storing
 from launcher.ports import ChecksExchange, Remote
 from trainer.contract import layout

@@ -128,31 +128,28 @@ class PoolProvider:
 
     def machine(self, instance_id: str) -> Instance | None:
         """Return the slot with that id: only its own machine is asked."""
-        slot_id = slot_id_of(instance_id)
-        machine = None if slot_id is None else self._machine(slot_id.holder)
-        if slot_id is None or machine is None:
+        machine, _ = self._machine_of(instance_id)
+        if machine is None:
             return None
         return next((slot for slot in _slots_of(machine) if slot.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
         """Open a shell in the slot."""
-        slot_id = slot_id_of(instance.id)
-        machine = None if slot_id is None else self._machine(slot_id.holder)
-        if slot_id is None or machine is None:
+        machine, name = self._machine_of(instance.id)
+        if machine is None:
             raise GoneError(f"there is no slot {instance.id}: no open run holds its machine")
-        return machine.connect(slot_id.name)
+        return machine.connect(name)
 
     def destroy(self, instance_id: str) -> None:
         """End all that the slot started, remove its folder, and have the machine proven clean.
 
         One that is not clean takes no more slots, and ends once it has none.
         """
-        slot_id = slot_id_of(instance_id)
-        machine = None if slot_id is None else self._machine(slot_id.holder)
-        if slot_id is None or machine is None:
+        machine, name = self._machine_of(instance_id)
+        if machine is None:
             return
         try:
-            machine.destroy(slot_id.name)
+            machine.destroy(name)
         except GoneError:
             if machine.slots().slots:
                 raise
@@ -229,6 +226,11 @@ class PoolProvider:
                 if machine.held.run.id == holder:
                     return machine
         return None
+
+    def _machine_of(self, instance_id: str) -> tuple[HeldMachine | None, str]:
+        """That of this slot, and the slot's name on it."""
+        slot_id = slot_id_of(instance_id)
+        return (None, "") if slot_id is None else (self._machine(slot_id.holder), slot_id.name)
 
     def _known(self) -> list[HeldMachine]:
         """What the ledger said a moment ago, which still holds: many runs ask at once."""

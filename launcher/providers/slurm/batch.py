@@ -73,10 +73,7 @@ def options_of(batch: JobOrder) -> Sequence[str]:
 
 def script_of(batch: JobOrder) -> str:
     """Return the batch script. Holds no secret."""
-    ours = {
-        "VASTRUN_PYTHON": batch.python,
-        "VASTRUN_TERM": "preempted",
-    }
+    ours = {"VASTRUN_PYTHON": batch.python, "VASTRUN_TERM": "preempted"}
     environment = [f"{name}={value}" for name, value in {**batch.order.env, **ours}.items()]
     lines = (
         "#!/bin/bash",

@@ -22,13 +22,7 @@ from launcher.core import (
     SearchFinding,
     run_id_in,
 )
-from launcher.core.errors import (
-    GoneError,
-    IncompleteListError,
-    NoOfferError,
-    ProviderError,
-    UnreachableError,
-)
+from launcher.core.errors import GoneError, IncompleteListError, NoOfferError, ProviderError, UnreachableError
 from launcher.core.job import JobSpec
 from launcher.decisions.job_shape import shape_of, steps_of
 from launcher.decisions.market_report import MarketReport

@@ -10,12 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from launcher.core.errors import (
-    GoneError,
-    ProviderError,
-    UncertainError,
-    UnreachableError,
-)
+from launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
 from launcher.gate import caps
 from launcher.gate.budget import ExchangeBudget
 from launcher.ports import Clock

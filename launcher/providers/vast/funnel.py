@@ -117,10 +117,7 @@ def _machine(spec: JobSpec, lock: Lock) -> Iterator[HardLimit]:
     yield HardLimit("cuda", f"{wanted.cuda:g}", lambda row: row.cuda >= wanted.cuda)
     # Whether a machine is as offered is read from nvidia-smi.
     yield HardLimit(
-        "gpu_arch",
-        "NVIDIA",
-        lambda row: wanted.gpus == 0 or row.gpu_arch in ("nvidia", ""),
-        is_option=False,
+        "gpu_arch", "NVIDIA", lambda row: wanted.gpus == 0 or row.gpu_arch in ("nvidia", ""), is_option=False
     )
     yield HardLimit("image", image_needs(spec, lock), lambda row: runs_image(row, spec, lock))
 

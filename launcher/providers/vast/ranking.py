@@ -92,12 +92,7 @@ def shuffled(estimates: Sequence[Estimate], chance: random.Random) -> list[Estim
 
 
 def _estimate(
-    row: OfferRow,
-    spec: JobSpec,
-    lock: Lock,
-    speeds: Speeds,
-    known: SpeedHistory,
-    on_demand_usd: float | None,
+    row: OfferRow, spec: JobSpec, lock: Lock, speeds: Speeds, known: SpeedHistory, on_demand_usd: float | None
 ) -> Estimate | None:
     offer = offer_of(row, spec, lock, on_demand_usd=on_demand_usd)
     if offer is None:

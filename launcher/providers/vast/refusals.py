@@ -68,9 +68,7 @@ class Answer:
 def silent(text: str) -> UnreachableError:
     """Make the error of an API that cannot be reached: what it would have said is not known."""
     return UnreachableError(
-        f"Vast's API does not answer: {text}",
-        hint="look at https://status.vast.ai",
-        cause=Cause.PROVIDER,
+        f"Vast's API does not answer: {text}", hint="look at https://status.vast.ai", cause=Cause.PROVIDER
     )
 
 

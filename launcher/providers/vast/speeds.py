@@ -16,7 +16,7 @@ from launcher.decisions.workload import roofline
 from launcher.providers.vast.rows import OfferRow
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Pace:
     """Steps a second on an offer, and how that is known."""
 
@@ -52,21 +52,14 @@ class Speeds:
                 basis="guess",
                 steps_per_s=None if pace is None else pace.steps_per_s,
             )
-        return Forecast(
-            ready_s=ready_s,
-            train_s=steps / pace.steps_per_s,
-            basis=pace.basis,
-            runs=pace.runs,
-            source=pace.source,
-            steps_per_s=pace.steps_per_s,
-        )
+        return Forecast(ready_s=ready_s, train_s=steps / pace.steps_per_s, **vars(pace))
 
     def _pace(self, row: OfferRow) -> _Pace | None:
         """As measured, else scaled from the same GPU in another number, else from another by Vast's score."""
         kind = (row.gpu_name, row.gpus)
         if kind in self.learned:
             speed = self.learned[kind]
-            return _Pace(steps_per_s=speed.steps_per_s, basis="measured", runs=speed.runs)
+            return _Pace(speed.steps_per_s, "measured", speed.runs)
         alike = [other for other in self.learned if other[0] == row.gpu_name and other[1] > 0]
         if alike:
             nearest = min(alike, key=lambda other: _apart(other[1], row.gpus))
@@ -83,7 +76,7 @@ class Speeds:
         if not known:
             return None
         seen = median(speed.steps_per_s for speed in known)
-        return _Pace(steps_per_s=seen, basis="measured", runs=sum(speed.runs for speed in known))
+        return _Pace(seen, "measured", sum(speed.runs for speed in known))
 
     def _estimated(self, row: OfferRow) -> _Pace | None:
         """By what a step was foretold to take, and what the GPU could do at best."""
@@ -94,14 +87,11 @@ class Speeds:
         if found is None:
             return None
         share = f"{found.mfu:.0%}" if found.mfu >= 0.01 else "under 1%"
-        source = f"{share} of its peak"
-        return _Pace(steps_per_s=found.steps_per_s, basis="roofline", runs=0, source=source)
+        return _Pace(found.steps_per_s, "roofline", 0, f"{share} of its peak")
 
     def _scaled(self, kind: Kind, factor: float) -> _Pace:
         speed = self.learned[kind]
-        return _Pace(
-            steps_per_s=speed.steps_per_s * factor, basis="scaled", runs=speed.runs, source=kind_text(kind)
-        )
+        return _Pace(speed.steps_per_s * factor, "scaled", speed.runs, kind_text(kind))
 
     def _share_of_typical(self, row: OfferRow, pace: _Pace | None) -> float:
         """How fast the offer is against the typical one: by its pace if that is known, else by its score."""

@@ -14,14 +14,7 @@ from launcher.core.errors import GoneError, ProviderError
 from launcher.gate import caps
 from launcher.providers.onstart import BOX
 from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.columns import (
-    WHAT_A_ROW_RAISES,
-    Columns,
-    id_text,
-    number,
-    price,
-    text,
-)
+from launcher.providers.vast.columns import WHAT_A_ROW_RAISES, Columns, id_text, number, price, text
 from launcher.providers.vast.instance_row import id_of
 from launcher.providers.vast.refusals import list_of, object_of, silent
 from launcher.providers.vast.sdk import json_of

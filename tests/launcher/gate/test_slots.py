@@ -25,11 +25,7 @@ def test_a_machine_that_does_not_say_so_is_not_ready_and_has_nothing() -> None:
 def test_each_field_of_the_list_is_read() -> None:
     said = {"ready": True, "drained": "ends", "refused": "full", "slots": [ROW], "faults": ["a", "b"]}
     slot = Slot(
-        name="calm-heron-3f1a.0a0b",
-        label="vastrun-calm-heron-3f1a",
-        rented_at=1.8e9,
-        units=2,
-        is_armed=False,
+        name="calm-heron-3f1a.0a0b", label="vastrun-calm-heron-3f1a", rented_at=1.8e9, units=2, is_armed=False
     )
     assert slot_list_of(json.dumps(said), 8) == SlotList(
         is_ready=True, drained="ends", refused="full", slots=(slot,), faults=("a", "b")

@@ -177,10 +177,7 @@ def test_the_image_of_this_checkout_has_all_that_it_promises(client: Any) -> Non
     assert "torch    2.13.0+cpu" in found.stdout
     said = client.containers.run(
         image,
-        [
-            "-c",
-            "ls /etc/ssh/ssh_host_*; command -v gcc cc c++ make; printenv PATH; cat /proc/1/comm",
-        ],
+        ["-c", "ls /etc/ssh/ssh_host_*; command -v gcc cc c++ make; printenv PATH; cat /proc/1/comm"],
         entrypoint=["tini", "--", "sh"],
         remove=True,
     )

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import CheckpointCopy, Completed, Phase, Run
+from launcher.core import CheckpointCopy, Completed
 from launcher.core.errors import UnreachableError
 from launcher.outputs.store import FolderStore
 from launcher.ports import Remote
 from launcher.providers.local.remote import LocalRemote
 from tests.fakes import FakeClock
+from tests.launcher.outputs.boxes import run_in
 from trainer.contract import layout
 
 ALL = 1 << 30
@@ -94,16 +95,7 @@ class Home:
     def __init__(self, folder: Path, box: Remote) -> None:
         self.folder = folder
         self.box = box
-        self._run = Run(
-            id="calm-heron-3f1a",
-            job="job",
-            spec_json="{}",
-            provider="fake",
-            phase=Phase.TRAIN,
-            out_dir=str(folder),
-            created_at=0.0,
-            phase_at=0.0,
-        )
+        self._run = run_in(folder)
         FolderStore().check(self._run)
 
     def save(self, limit: int = ALL, now: Callable[[], float] = time.monotonic) -> CheckpointCopy | None:

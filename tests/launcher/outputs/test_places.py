@@ -12,8 +12,7 @@ from tests.launcher.outputs.boxes import LINES, box_with, files_in
 
 
 @pytest.mark.parametrize(
-    "other",
-    ["run/outputs/LOSS.txt", "code/Loss.txt", "run/outputs/los\N{LATIN SMALL LETTER LONG S}.txt"],
+    "other", ["run/outputs/LOSS.txt", "code/Loss.txt", "run/outputs/los\N{LATIN SMALL LETTER LONG S}.txt"]
 )
 def test_on_a_disk_that_ignores_case_no_file_is_written_over_another(run: Run, other: str) -> None:
     box = box_with(

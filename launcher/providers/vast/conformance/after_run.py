@@ -10,13 +10,7 @@ from functools import partial
 
 from launcher.core.errors import VastrunError
 from launcher.providers.vast import VastProvider
-from launcher.providers.vast.conformance.observations import (
-    LIST,
-    SEARCH,
-    ended_at,
-    number_of,
-    refusal_values,
-)
+from launcher.providers.vast.conformance.observations import LIST, SEARCH, ended_at, number_of, refusal_values
 from launcher.providers.vast.conformance.recorder import ApiRecorder
 from launcher.providers.vast.limits import LIMITS
 

@@ -146,13 +146,7 @@ def test_an_order_that_was_not_answered_is_asked_once_and_uncertain(
     ],
 )
 def test_a_refusal_has_its_cause_and_what_to_try(
-    daemon: FakeDaemon,
-    provider: DockerProvider,
-    order: str,
-    status: int,
-    said: str,
-    cause: Cause,
-    hint: str,
+    daemon: FakeDaemon, provider: DockerProvider, order: str, status: int, said: str, cause: Cause, hint: str
 ) -> None:
     (offer,) = provider.search(JOB)
     daemon.answers[order] = (status, {"message": said})
@@ -317,12 +311,7 @@ def rented(daemon: FakeDaemon, provider: DockerProvider, **state: Any) -> Instan
     ],
 )
 def test_a_container_that_ended_says_how(
-    daemon: FakeDaemon,
-    provider: DockerProvider,
-    exit_code: int,
-    out_of_memory: bool,
-    cause: Cause,
-    said: str,
+    daemon: FakeDaemon, provider: DockerProvider, exit_code: int, out_of_memory: bool, cause: Cause, said: str
 ) -> None:
     instance = rented(daemon, provider, Status="exited", ExitCode=exit_code, OOMKilled=out_of_memory)
     daemon.answers["GET /containers/.*/logs"] = (

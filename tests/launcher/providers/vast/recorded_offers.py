@@ -261,11 +261,7 @@ OFFERS: Mapping[str, RecordedOffer] = {
         },
         seen_at=1780500000.0,
         fields={"gpus": 8, "nvlink_gbps": 300.0, "memory_gb": 515.784, "cpu_cores": 192.0},
-        fails={
-            "8 A100 with NVLink": (),
-            "A100 of 40 GB": ("gpus",),
-            "fixed address": ("gpus", "static_ip"),
-        },
+        fails={"8 A100 with NVLink": (), "A100 of 40 GB": ("gpus",), "fixed address": ("gpus", "static_ip")},
     ),
     # As its author trimmed it: it says neither that it is verified nor how reliable it is.
     "Tesla T4, trimmed, 2026-09": RecordedOffer(

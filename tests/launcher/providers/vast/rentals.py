@@ -54,6 +54,19 @@ def rent(provider: VastProvider) -> Instance:
     return provider.rent(order(provider))
 
 
+def eventually_connects(provider: VastProvider, machine: Instance) -> None:
+    """Returns once the box was reached."""
+
+    def connects() -> bool:
+        try:
+            provider.connect(machine).close()
+        except UnreachableError:
+            return False
+        return True
+
+    assert eventually(connects, what="the machine")
+
+
 def eventually_refused(provider: VastProvider, machine: Instance) -> ProviderError:
     """The error with which the box is given up, once its row says so."""
 

@@ -46,11 +46,7 @@ def published(status: int, content: bytes) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("fault", "cause"),
-    [
-        ("daemon_log_image", Cause.USER_ERROR),
-        ("daemon_log_host", Cause.HOST),
-        ("daemon_log_noise", None),
-    ],
+    [("daemon_log_image", Cause.USER_ERROR), ("daemon_log_host", Cause.HOST), ("daemon_log_noise", None)],
 )
 def test_the_log_tells_why_a_machine_does_not_start(
     vast: VastEmulator, provider: VastProvider, fault: str, cause: Cause | None

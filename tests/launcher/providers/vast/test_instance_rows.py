@@ -161,9 +161,7 @@ def test_one_bad_row_hides_none_of_the_others(vast: VastEmulator, provider: Vast
     assert [found.id for found in caught.value.found] == [machine.id]
 
 
-def test_a_machine_whose_own_row_lacks_ports_is_reached_by_those_of_the_list(
-    tmp_path: Path,
-) -> None:
+def test_a_machine_whose_own_row_lacks_ports_is_reached_by_those_of_the_list(tmp_path: Path) -> None:
     with VastEmulator(ports_by_id=False, rate_limits=False) as vast:
         provider = open_market(vast, tmp_path)
         vast.faults.add("proxy_refused", times=999)

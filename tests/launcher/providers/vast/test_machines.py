@@ -17,7 +17,15 @@ from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from tests.launcher.providers.vast.rentals import eventually_refused, job, open_market, order, rent, show
+from tests.launcher.providers.vast.rentals import (
+    eventually_connects,
+    eventually_refused,
+    job,
+    open_market,
+    order,
+    rent,
+    show,
+)
 from tests.waiting import eventually
 
 
@@ -119,15 +127,7 @@ def test_a_machine_whose_label_was_changed_is_there_by_its_id_and_opens_with_its
     assert provider.instances() == []
     found = provider.machine(machine.id)
     assert found is not None
-
-    def answers() -> bool:
-        try:
-            provider.connect(machine).close()
-        except UnreachableError:
-            return False
-        return True
-
-    assert eventually(answers, what="the machine")
+    eventually_connects(provider, machine)
 
 
 def test_a_malformed_row_hides_no_machine(vast: VastEmulator, provider: VastProvider) -> None:
@@ -246,15 +246,7 @@ def test_the_key_of_a_machine_is_forgotten_with_its_run(
     vast: VastEmulator, provider: VastProvider, tmp_path: Path
 ) -> None:
     machine = rent(provider)
-
-    def opened() -> bool:
-        try:
-            provider.connect(machine).close()
-        except UnreachableError:
-            return False
-        return True
-
-    assert eventually(opened)
+    eventually_connects(provider, machine)
     assert [path.name for path in (tmp_path / "keys").iterdir()] == ["calm-heron-3f1a"]
 
     provider.destroy(machine.id)

@@ -216,32 +216,27 @@ def test_the_funnel_says_when_it_saw_the_cheapest_offers_alone() -> None:
     assert str(seen).startswith("the 1 cheapest offers, 1 fail gpus (1 GPU), 0 left")
 
 
-def test_a_bid_is_above_the_floor_by_a_margin() -> None:
-    found = offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), job(interruptible=True), LOCK)
-    assert found is not None
-    assert found.bid_usd_per_hour == pytest.approx(0.30, abs=1e-4)
-    assert found.usd_per_hour == pytest.approx(0.31, abs=1e-4)
-
-
-def test_a_bid_and_its_disk_stay_within_the_limit() -> None:
-    spec = job(interruptible=True, limits=Limits(usd_per_hour=0.28))
-    found = offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), spec, LOCK)
-    assert found is not None
-    assert found.bid_usd_per_hour == pytest.approx(0.27, abs=1e-4)
-    assert found.usd_per_hour <= 0.28
-
-
-def test_no_bid_is_made_so_close_to_the_floor_that_it_would_be_lost_at_once() -> None:
-    spec = job(interruptible=True, limits=Limits(usd_per_hour=0.265))
-    assert offer_of(offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26), spec, LOCK) is None
-
-
-def test_a_bid_costs_no_more_than_the_gpus_on_demand() -> None:
+@pytest.mark.parametrize(
+    ("cap", "on_demand_usd", "bid"),
+    [(None, None, 0.30), (0.28, None, 0.27), (0.265, None, None), (None, 0.27, 0.27), (None, 0.26, None)],
+    ids=[
+        "above the floor by a margin",
+        "with its disk within the limit",
+        "so close to the floor that it would be lost at once",
+        "no more than on demand",
+        "on demand so close to the floor",
+    ],
+)
+def test_a_bid_is_above_the_floor_and_within_every_limit_or_is_not_made(
+    cap: float | None, on_demand_usd: float | None, bid: float | None
+) -> None:
     row = offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26)
-    found = offer_of(row, job(interruptible=True), LOCK, on_demand_usd=0.27)
-    assert found is not None
-    assert found.bid_usd_per_hour == 0.27
-    assert offer_of(row, job(interruptible=True), LOCK, on_demand_usd=0.26) is None
+    spec = job(interruptible=True, limits=Limits(usd_per_hour=cap))
+    found = offer_of(row, spec, LOCK, on_demand_usd=on_demand_usd)
+    assert (None if found is None else found.bid_usd_per_hour) == pytest.approx(bid, abs=1e-4)
+    if found is not None:
+        assert found.usd_per_hour == pytest.approx((bid or 0.0) + 0.01, abs=1e-4)
+        assert found.usd_per_hour <= (cap or 1.0)
 
 
 def test_an_offer_that_does_not_say_when_it_ends_is_not_over() -> None:
