@@ -23,8 +23,7 @@ from trainer import data, models
 from trainer.contract.config import DataConfig, ModelConfig, OptimConfig
 from trainer.data import Task
 from trainer.data.trajectories import Trajectories
-from trainer.engine.optimiser import make_optimizer, set_learning_rate
-from trainer.engine.schedule import Schedule
+from trainer.engine.optimiser import Schedule, make_optimizer, set_learning_rate
 from trainer.engine.session import domain_of, space_of
 from trainer.models.operator import NetworkOperator
 from trainer.sampling.windows import draw_indices

@@ -63,10 +63,6 @@ def _generate(request: _DataRequest) -> Sequence[str]:
     return lines
 
 
-def _check(request: _DataRequest) -> Sequence[str]:
-    return [line for config in request.configs for line in _check_one(request, config)]
-
-
 def _check_one(request: _DataRequest, config: DataConfig) -> Sequence[str]:
     if config.task in PARAMETERS:
         return check(config, request.folder, quick=request.quick)
@@ -76,11 +72,11 @@ def _check_one(request: _DataRequest, config: DataConfig) -> Sequence[str]:
     return [f"{config.task}: {len(task.train)} trajectories to train on, {len(task.test)} to test on"]
 
 
-def _info(request: _DataRequest) -> Sequence[str]:
-    return info(request.folder, request.configs)
-
-
-_VERBS = {"generate": _generate, "check": _check, "info": _info}
+_VERBS: dict[str, Callable[[_DataRequest], Sequence[str]]] = {
+    "generate": _generate,
+    "check": lambda asked: [line for config in asked.configs for line in _check_one(asked, config)],
+    "info": lambda asked: info(asked.folder, asked.configs),
+}
 
 
 def _request(options: argparse.Namespace) -> _DataRequest | None:

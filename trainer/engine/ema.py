@@ -16,7 +16,11 @@ class Ema:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         named = model.state_dict(keep_vars=True)
-        self._weights = {name: value for name, value in named.items() if _learns(value)}
+        self._weights = {
+            name: value
+            for name, value in named.items()
+            if isinstance(value, nn.Parameter) and value.requires_grad
+        }
         self._average = {name: value.detach().clone() for name, value in self._weights.items()}
         self._decay = decay
         self._model = model
@@ -49,7 +53,3 @@ class Ema:
             kept = weight.clone()
             weight.copy_(average)
             average.copy_(kept)
-
-
-def _learns(value: Tensor) -> bool:
-    return isinstance(value, nn.Parameter) and value.requires_grad

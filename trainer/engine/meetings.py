@@ -14,10 +14,6 @@ from trainer.engine.outer import OuterOptimizer
 from trainer.engine.session import Session
 
 
-def _nobody() -> bool:
-    return False
-
-
 def _named(nodes: Sequence[int]) -> str:
     return f"node {', '.join(map(str, nodes))}"
 
@@ -64,9 +60,9 @@ class Meetings:
         if step % config.diloco.every:
             return False
         self._outer.is_due = True
-        return not self._meet(trained=True, asked=asked if step < config.steps else _nobody)
+        return not self._meet(trained=True, asked=asked if step < config.steps else lambda: False)
 
-    def _meet(self, *, trained: bool, asked: Callable[[], bool] = _nobody) -> bool:
+    def _meet(self, *, trained: bool, asked: Callable[[], bool] = lambda: False) -> bool:
         """Meet, tell the other ranks of this node, and follow. False: asked to stop before."""
         ranks, outer = self._session.ranks, self._outer
         meeting: Meeting | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import nn
 from trainer.contract.config import OptimConfig
 from trainer.engine.muon import Muon
 from trainer.models.operator import Network
+
+_LAST_SHARE = 0.01
 
 
 def make_optimizer(network: Network, config: OptimConfig) -> torch.optim.Optimizer:
@@ -53,4 +56,29 @@ def _groups(parameters: Iterable[nn.Parameter], config: OptimConfig) -> list[dic
 _MAKERS: dict[str, Callable[[Network, OptimConfig], torch.optim.Optimizer]] = {
     "adamw": adamw,
     "muon": muon,
+}
+
+
+class Schedule:
+    """A linear warm-up, then the course that the job names, down to a hundredth of the full rate at most."""
+
+    def __init__(self, config: OptimConfig, steps: int) -> None:
+        self._config = config
+        self._warmup = round(config.warmup * steps)
+        self._steps = max(1, steps - self._warmup)
+
+    def rate(self, step: int) -> float:
+        """Return the rate of `step`, counted from 0."""
+        config = self._config
+        if step < self._warmup:
+            return config.lr * (step + 1) / self._warmup
+        share = _COURSES[config.schedule](step - self._warmup, self._steps, config)
+        return config.lr * (_LAST_SHARE + (1 - _LAST_SHARE) * share)
+
+
+_COURSES: dict[str, Callable[[int, int, OptimConfig], float]] = {
+    "cosine": lambda step, steps, _: 0.5 * (1 + math.cos(math.pi * step / steps)),
+    "linear": lambda step, steps, _: 1 - step / steps,
+    "step": lambda step, _, config: config.drop ** (step // config.drop_after),
+    "constant": lambda _, __, ___: 1.0,
 }

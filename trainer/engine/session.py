@@ -31,10 +31,9 @@ from trainer.engine.determinism import (
     use_deterministic_kernels,
 )
 from trainer.engine.ema import Ema
-from trainer.engine.optimiser import make_optimizer
+from trainer.engine.optimiser import Schedule, make_optimizer
 from trainer.engine.outer import OuterOptimizer
 from trainer.engine.plan import Facts, Plan, make_plan
-from trainer.engine.schedule import Schedule
 from trainer.heartbeat import Activity
 from trainer.loading import make_loader, way_of
 from trainer.loading.loader import Loader
@@ -181,7 +180,8 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     torch.manual_seed(config.seed)
     box = ranks.rank.box
     tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
-    objective = _objective(config, tasks)
+    with torch.device("meta"):  # whoever spreads it over the ranks decides what lies where
+        objective = stages.make(config, domains_of(config, tasks))
     plan = _plan(ranks, config, tasks, objective.operator)
     set_products(plan.precision, ranks.device)
     for task in tasks:
@@ -189,11 +189,9 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     session = assembled(ranks, job, config, plan, tasks, objective, _checkpoints(ranks, config, plan))
     if not session.strategy.by_node:
         return session
-    return replace(session, outer=_outer(session, ranks.rank))
-
-
-def _outer(session: Session, rank: Rank) -> OuterOptimizer:
-    return OuterOptimizer(session.objective, session.config.diloco, node=rank.node or 0, nodes=rank.nodes)
+    rank = ranks.rank
+    outer = OuterOptimizer(session.objective, config.diloco, node=rank.node or 0, nodes=rank.nodes)
+    return replace(session, outer=outer)
 
 
 def assembled(
@@ -210,7 +208,9 @@ def assembled(
     The order matters: activation checkpointing before compilation, both before the wrapper, the wrapper
     before the optimiser (one made earlier would train parameters that nobody uses).
     """
-    device, strategy = ranks.device, _strategy(config, plan)
+    device = ranks.device
+    # What may be done again is done by the bare model: nothing is sent before all ranks are through.
+    strategy = STRATEGIES["single" if config.out_of_memory == "retry" else plan.strategy]
     model = _spread(objective, config, strategy, tasks, device)
     task_schedule = _task_schedule(config, plan, spaces_of(config, tasks), ranks.rank)
     return Session(
@@ -267,12 +267,6 @@ def domain_of(source: Source, patch: int | None = None) -> Domain:
     )
 
 
-def _objective(config: TrainConfig, tasks: Sequence[Task]) -> Objective:
-    """Build it without memory: whoever spreads it over the ranks decides what lies where."""
-    with torch.device("meta"):
-        return stages.make(config, domains_of(config, tasks))
-
-
 def _task_schedule(config: TrainConfig, plan: Plan, spaces: Sequence[Space], rank: Rank) -> TaskSchedule:
     sample_plans = [
         SamplePlan(
@@ -318,14 +312,6 @@ def _plan(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task], operator: Op
             theirs.told_elsewhere = rank != ranks.rank.rank
             raise theirs
     return everywhere[0]
-
-
-def _strategy(config: TrainConfig, plan: Plan) -> Strategy:
-    """Return the strategy.
-
-    What may be done again is done by the bare model: nothing is sent before all ranks are through.
-    """
-    return STRATEGIES["single" if config.out_of_memory == "retry" else plan.strategy]
 
 
 def _spread(

@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from trainer.contract.scores import named
 from trainer.data.trajectories import Trajectories
 from trainer.distributed.group import Ranks
 from trainer.evaluation.evaluation import WHOLE, Evaluation, TrainedModel
-from trainer.evaluation.prior import prior_of
+from trainer.evaluation.predictors import prior_of
 from trainer.evaluation.rollouts import roll_out
 from trainer.evaluation.scores import Scores, scores_of
 from trainer.models.operator import Operator
@@ -124,15 +123,12 @@ def _ms(operator: Operator, number: int, test: Trajectories, ranks: Ranks, beat:
     for _ in range(_ROUNDS):
         beat()
         begin = time.perf_counter()
-        _wait_for(operator(u, conditions, number))
+        answer = operator(u, conditions, number)
+        if answer.device.type == "cuda":
+            torch.cuda.synchronize(answer.device)
         times.append(time.perf_counter() - begin)
     [slowest] = ranks.highest(min(times))
     return 1000 * slowest
-
-
-def _wait_for(answer: Tensor) -> None:
-    if answer.device.type == "cuda":
-        torch.cuda.synchronize(answer.device)
 
 
 def _spread(model: SampledOperator, number: int, test: Trajectories) -> float | None:

@@ -14,8 +14,7 @@ from trainer.contract.config import PARAMETERS, DataConfig, TrainConfig
 from trainer.contract.scores import named
 from trainer.data import Task
 from trainer.distributed.group import Ranks
-from trainer.evaluation.predictors import predictors_of
-from trainer.evaluation.prior import MOST_PARAMETERS, prior_of
+from trainer.evaluation.predictors import MOST_PARAMETERS, predictors_of, prior_of
 from trainer.evaluation.rollouts import roll_out
 from trainer.evaluation.scores import Scores, scores_of
 from trainer.models.operator import Operator

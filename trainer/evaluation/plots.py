@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from trainer.evaluation.evaluation import WHOLE, Evaluation
-from trainer.evaluation.spectra import BANDS
+from trainer.evaluation.metrics import BANDS
 
 _DPI = 110
 _COLORS = 256

@@ -125,7 +125,13 @@ def _table_of_measures(evaluation: Evaluation) -> list[str]:
     """Make a column for each predictor, so that no score stands without its floors."""
     scores = evaluation.scores[WHOLE]
     names = [field.name for field in fields(Scores) if field.name != "nrmse_by_frame"]
-    rows = [[_told(name), *(_cell(getattr(own, name)) for own in scores.values())] for name in names]
+    rows = [
+        [
+            name.replace("nrmse", "nRMSE").replace("rmse", "RMSE").replace("_", " "),
+            *(_cell(getattr(own, name)) for own in scores.values()),
+        ]
+        for name in names
+    ]
     kind = "problems" if evaluation.steady else "trajectories"
     return _table([f"{evaluation.samples} {kind}", *(_TOLD[name] for name in scores)], rows)
 
@@ -150,10 +156,6 @@ def _table_of_parts(evaluation: Evaluation) -> list[str]:
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     lines = [header, ["---", *["--:"] * (len(header) - 1)], *rows]
     return [f"| {' | '.join(line)} |" for line in lines]
-
-
-def _told(name: str) -> str:
-    return name.replace("nrmse", "nRMSE").replace("rmse", "RMSE").replace("_", " ")
 
 
 def _cell(value: float) -> str:

@@ -13,8 +13,7 @@ from torch import Tensor
 from trainer.data.trajectories import Trajectories
 from trainer.distributed.group import Ranks
 from trainer.evaluation.metrics import MEASURES, FieldMetrics
-from trainer.evaluation.predictors import PREDICTORS, Case
-from trainer.evaluation.prior import Prior
+from trainer.evaluation.predictors import PREDICTORS, Case, Prior
 from trainer.models.operator import Operator
 
 _MOST_AT_ONCE = 256

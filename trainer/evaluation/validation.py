@@ -17,8 +17,7 @@ from trainer.contract.errors import ConfigError
 from trainer.contract.scores import FLOORS, named
 from trainer.data.trajectories import Trajectories
 from trainer.engine.session import Session
-from trainer.evaluation.predictors import predictors_of
-from trainer.evaluation.prior import Prior, prior_of
+from trainer.evaluation.predictors import Prior, predictors_of, prior_of
 from trainer.evaluation.rollouts import roll_out, until_asked_to_stop
 from trainer.evaluation.scores import scores_of
 

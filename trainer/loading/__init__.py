@@ -14,8 +14,7 @@ import torch
 from trainer.contract.config import Keep, LoaderConfig, TrainConfig
 from trainer.data import Task
 from trainer.loading.device_transfer import take_device, transfer_to
-from trainer.loading.loader import InlineLoader, Loader, TaskByTask
-from trainer.loading.prefetcher import Prefetcher
+from trainer.loading.loader import InlineLoader, Loader, Prefetcher, TaskByTask
 from trainer.loading.workers import Workers
 from trainer.sampling.task_schedule import TaskSchedule
 from trainer.sampling.windows import SamplePlan

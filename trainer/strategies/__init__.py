@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.strategies.ddp import DDP
-from trainer.strategies.diloco import DILOCO
+from trainer.strategies.ddp import DDP, DILOCO
 from trainer.strategies.fsdp2 import FSDP2
 from trainer.strategies.single import SINGLE
 from trainer.strategies.strategy import Strategy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from inspect import signature
 
 import torch
@@ -22,7 +23,8 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
     move(objective, device)
     # A wrapper that looks for no unused parameters reorders gradients after its first backward pass. The
     # place of a number in a message decides in which order ranks add it: a resumed run would add otherwise.
-    find_unused = config.deterministic or _has_unused(objective)
+    # The last pass of a step may be one task's: what the others left in their own ends is sent with it.
+    find_unused = config.deterministic or len(objective.operator.domains) > 1
     if find_unused and torch_dist.get_backend() == "fake":
         # trainer/workload: the wrapper reads which parameters were used, and tensors that hold nothing cannot
         # say. The bare model does the same work in the same memory: buckets are the gradients themselves.
@@ -41,11 +43,6 @@ def _wrapped(objective: Objective, device: torch.device, *, find_unused: bool) -
         **({"init_sync": False} if torch_dist.get_backend() == "fake" else {}),
         **unsent_buffers(DistributedDataParallel),
     )
-
-
-def _has_unused(objective: Objective) -> bool:
-    """The last pass of a step may be one task's; what the others left in their own ends is sent with it."""
-    return len(objective.operator.domains) > 1
 
 
 def unsent_buffers(wrapper: type[nn.Module]) -> dict[str, bool]:
@@ -79,3 +76,6 @@ def renewed(model: DistributedDataParallel) -> DistributedDataParallel:
 
 
 DDP = Strategy(wrap=wrap, passes=passes, rehearsal=rehearsal, renewed=renewed, sharded=False)
+
+DILOCO = replace(DDP, by_node=True)
+"""DDP within a node; the nodes meet every so many steps (engine/meetings.py)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -49,34 +49,18 @@ def _of_complex(shape: Sequence[int], dims: Sequence[int], *_: Any, **__: Any) -
     return int(5 * math.prod(shape) * math.log2(max(2, points)))
 
 
-def _from_real(shape: Sequence[int], dims: Sequence[int], *_: Any, **__: Any) -> int:
-    """Count half of what complex numbers take."""
-    return _of_complex(shape, dims) // 2
-
-
-def _to_real(_: Sequence[int], dims: Sequence[int], *__: Any, out_shape: Sequence[int], **___: Any) -> int:
-    return _of_complex(out_shape, dims) // 2
-
-
-_FFT = {
+_FFT: dict[Any, Callable[..., int]] = {
     torch.ops.aten._fft_c2c: _of_complex,
-    torch.ops.aten._fft_r2c: _from_real,
-    torch.ops.aten._fft_c2r: _to_real,
+    # Real numbers take half of what complex ones take.
+    torch.ops.aten._fft_r2c: lambda shape, dims, *_, **__: _of_complex(shape, dims) // 2,
+    torch.ops.aten._fft_c2r: lambda _, dims, *__, out_shape, **___: _of_complex(out_shape, dims) // 2,
 }
-
-
-def _attention(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any) -> int:
-    return int(sdpa_flop_count(query, key, value))
-
-
-def _attention_backward(
-    grad: Sequence[int], query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any
-) -> int:
-    return int(sdpa_backward_flop_count(grad, query, key, value))
-
-
-_ATTENTION_ON_CPUS = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+_ATTENTION_ON_CPUS: dict[Any, Callable[..., int]] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
+        lambda query, key, value, *_, **__: int(sdpa_flop_count(query, key, value))
+    ),
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda grad, query, key, value, *_, **__: int(sdpa_backward_flop_count(grad, query, key, value))
+    ),
 }
 _WRAPPED = {packet: shape_wrapper(count) for packet, count in {**_FFT, **_ATTENTION_ON_CPUS}.items()}

@@ -30,9 +30,16 @@ from trainer.engine.session import Session, assembled, domains_of
 from trainer.engine.step import learn, update
 from trainer.models.precision import scaler_of
 from trainer.models.weights import size_of
-from trainer.workload.cuda_operations import WORKSPACE_BYTES, compute_as_cuda
 from trainer.workload.largest import largest_that_fits
-from trainer.workload.stand_ins import Unheard, Unsaved, empty_windows, ranks_alone, task_of
+from trainer.workload.stand_ins import (
+    WORKSPACE_BYTES,
+    Unheard,
+    Unsaved,
+    compute_as_cuda,
+    empty_windows,
+    ranks_alone,
+    task_of,
+)
 from trainer.workload.tensors import TensorCount
 
 _JOB = TrainJob(run_id="", name="", gpus=0, stall_s=0.0, start_s=0.0)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -47,13 +47,13 @@ class TensorCount(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.peak = PeakBytes(parameters=0, gradients=0, optimiser=0, activations=0, other=0)
         self.traffic_bytes = 0.0
         self.operations = 0
         self.flops = 0
         self._kind: Kind = "other"
         self._storages: dict[weakref.ref[torch.UntypedStorage], _Storage] = {}
         self._now: Counter[Kind] = Counter()
+        self.peak = self._present()
         self._resize = torch.UntypedStorage.resize_
         self._infer_shape = ShardingPropagator._propagate_tensor_meta_non_cached
         self._pause = _Pause()
@@ -98,7 +98,8 @@ class TensorCount(TorchDispatchMode):
     def are(self, kind: Kind, tensors: Iterable[Tensor]) -> None:
         """Count these as of that kind from now on."""
         for tensor in tensors:
-            self._note(_plain(tensor).untyped_storage(), kind)
+            plain = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+            self._note(plain.untyped_storage(), kind)
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
@@ -138,19 +139,8 @@ class TensorCount(TorchDispatchMode):
             self.peak = self._present()
 
     def _present(self) -> PeakBytes:
-        now = self._now
-        return PeakBytes(
-            parameters=now["parameters"],
-            gradients=now["gradients"],
-            optimiser=now["optimiser"],
-            activations=now["activations"],
-            other=now["other"],
-        )
+        return PeakBytes(**{kind: self._now[kind] for kind in get_args(Kind)})
 
     def _gone(self, reference: weakref.ref[torch.UntypedStorage]) -> None:
         storage = self._storages.pop(reference)
         self._now[storage.kind] -= storage.nbytes
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

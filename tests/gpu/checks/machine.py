@@ -99,7 +99,7 @@ def _ways(ranks: int, backend: str) -> tuple[dict[str, float], int]:
     from dataclasses import replace
 
     from trainer.boot.preflight import comm
-    from trainer.boot.preflight.all_reduce import all_reduce
+    from trainer.boot.preflight.comm import all_reduce
     from trainer.boot.preflight.forked import run_forked
 
     def try_way(way: comm.Way) -> comm.Trial:

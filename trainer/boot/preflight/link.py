@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as torch_dist
 
-from trainer.boot.preflight.all_reduce import at_once, measured
+from trainer.boot.preflight.comm import at_once, measured
 from trainer.boot.preflight.forked import Forked, Work, run_forked, say_ready
 from trainer.contract.job import Job
 from trainer.distributed.group import device_of

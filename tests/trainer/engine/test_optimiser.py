@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainer.contract.config import OptimConfig
-from trainer.engine.schedule import Schedule
+from trainer.engine.optimiser import Schedule
 
 
 def rates(steps: int, **options: object) -> list[float]:
