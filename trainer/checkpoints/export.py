@@ -144,10 +144,6 @@ def _write(file: Path, tensors: Mapping[str, Tensor], state: TrainerState) -> No
             Path(part).unlink()
 
 
-def _write_torch(file: Path, tensors: Mapping[str, Tensor], _: TrainerState) -> None:
-    torch.save(dict(tensors), file)
-
-
 def _write_safetensors(file: Path, tensors: Mapping[str, Tensor], state: TrainerState) -> None:
     from safetensors.torch import save_file  # not needed on a box
 
@@ -156,7 +152,7 @@ def _write_safetensors(file: Path, tensors: Mapping[str, Tensor], state: Trainer
 
 
 _WRITERS: Mapping[str, Callable[[Path, Mapping[str, Tensor], TrainerState], None]] = {
-    ".pt": _write_torch,
+    ".pt": lambda file, tensors, _: torch.save(dict(tensors), file),
     ".safetensors": _write_safetensors,
 }
 

@@ -11,7 +11,6 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -144,7 +143,8 @@ class CheckpointFolder:
 
 def newest_first(folder: Path) -> list[Path]:
     """List the checkpoints in a folder."""
-    return sorted(_checkpoints(folder), key=step_of, reverse=True)
+    found = (path for path in folder.glob("step-*") if _NAME.fullmatch(path.name))
+    return sorted(found, key=step_of, reverse=True)
 
 
 def which(text: str) -> str:
@@ -208,10 +208,6 @@ def sum_of(path: Path) -> FileSum:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return FileSum(path=path.name, size=path.stat().st_size, sha256=digest)
-
-
-def _checkpoints(folder: Path) -> Iterator[Path]:
-    yield from (path for path in folder.glob("step-*") if _NAME.fullmatch(path.name))
 
 
 def _sync(folder: Path) -> None:

@@ -21,7 +21,11 @@ _REFUSED: tuple[_Row, ...] = (
     ("freeze", lambda c: c.stage == "operator", f"{_STAGE}, in which no operator learns"),
     ("sampler", lambda c: c.stage != "operator", _STAGE),
     ("objective noise", lambda c: c.stage == "operator", _STAGE),
-    ("unroll", lambda c: not _all_steady(c), "has no effect: steady problems have one frame to predict"),
+    (
+        "unroll",
+        lambda c: not all(data.steady for data in c.data),
+        "has no effect: steady problems have one frame to predict",
+    ),
     ("mixing", lambda c: len(c.data) > 1, "has no effect with one task"),
     (
         "temperature",
@@ -149,10 +153,6 @@ def _value_of(key: str, config: TrainConfig) -> Any:
 
 def _records_memory(config: TrainConfig) -> bool:
     return config.profile is not None and config.profile.memory
-
-
-def _all_steady(config: TrainConfig) -> bool:
-    return all(data.steady for data in config.data)
 
 
 def _kept(config: TrainConfig) -> set[str]:

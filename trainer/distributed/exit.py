@@ -175,7 +175,8 @@ def reason_of(error: BaseException) -> Reason:
             return "diverged"
         if isinstance(link, OSError) and link.errno in _FULL:
             return "disk"
-        if _is_failed_device(link):
+        failed = isinstance(link, RuntimeError) and _FAILED_DEVICE.search(str(link))
+        if failed or isinstance(link, DeviceError):
             return "device"
         if is_out_of_memory(link):
             return "oom"
@@ -190,11 +191,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while link is not None:
         yield link
         link = link.__cause__ or link.__context__
-
-
-def _is_failed_device(error: BaseException) -> bool:
-    failed = isinstance(error, RuntimeError) and _FAILED_DEVICE.search(str(error))
-    return isinstance(error, DeviceError) or bool(failed)
 
 
 def _is_communication(error: BaseException) -> bool:

@@ -56,8 +56,11 @@ def _remove_what_is_left(
     left = left_running(box, living, processes)
     if machine.is_ours:  # elsewhere it may be the user, who looks into the folder
         left |= left_holding(box, living, processes)
-    _kill(left)
-    _remove_folders(box, living)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    for folder in left_folders(box, living):
+        shutil.rmtree(folder, ignore_errors=True)
     if machine.is_ours and not living:
         _remove(left_in_scratch(machine, scratch))
 
@@ -167,17 +170,6 @@ def _slot_named(process: Process, slots: Path) -> str | None:
     """The slot that the process says it is of; None: of none on this machine."""
     _, found, rest = (b"\0" + process.environment).partition(f"\0VASTRUN_BOX={slots}/".encode())
     return rest.partition(b"\0")[0].decode(errors="replace") if found else None
-
-
-def _kill(pids: Iterable[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def _remove_folders(box: Path, living: Collection[str]) -> None:
-    for folder in left_folders(box, living):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove(paths: Iterable[Path]) -> None:

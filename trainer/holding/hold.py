@@ -86,7 +86,9 @@ class Holder:
         if self._state.stop_at is None:
             self._state.stop_at = self._now()
         for slot in slots:  # also one that was being made
-            _ask_to_stop(self._box / layout.SLOTS / slot.name, why)
+            request = self._box / layout.SLOTS / slot.name / layout.STOP
+            if not request.exists():
+                write_atomically(request, f"{why}\n", durable=False)
         over = self._now() - self._state.stop_at > _STOP_S
         return drained(self._box) if over or not slots else None
 
@@ -149,11 +151,6 @@ def _outcome(why: str, stop: str, began: float) -> Outcome:
         ranks=(),
         stop_cause=stop or None,
     )
-
-
-def _ask_to_stop(folder: Path, cause: str) -> None:
-    if not (folder / layout.STOP).exists():
-        write_atomically(folder / layout.STOP, f"{cause}\n", durable=False)
 
 
 def _note(folder: Path, text: str) -> None:

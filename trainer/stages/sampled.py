@@ -77,7 +77,9 @@ class SampledOperator(Operator):
         frame = self.frame(u, conditions, task)
         noise: Tensor = self.temperature * self.noise[task].fixed
         count = len(noise)
-        given, told = (_times(count, each) for each in (frame.given, conditions))
+        given, told = (  # (count * B, ...)
+            each.expand(count, *each.shape).flatten(0, 1) for each in (frame.given, conditions)
+        )
         begin = noise.transpose(0, 1)[:, :, None].expand(-1, -1, len(u), *noise.shape[2:]).flatten(1, 2)
         drawn = self._drawn(lambda x, level: self._denoise(x, level, given, told, task), begin)
         return frame.centre + frame.unit * drawn.unflatten(0, (count, -1))
@@ -171,8 +173,3 @@ class DrawNoise(nn.Module):
 def _size(fields: Tensor) -> Tensor:
     """Return the root mean square of each of (B, K, *X): (B, 1, *1)."""
     return fields.square().mean(dim=tuple(range(1, fields.ndim)), keepdim=True).sqrt()
-
-
-def _times(count: int, tensor: Tensor) -> Tensor:
-    """Repeat to (count * B, ...)."""
-    return tensor.expand(count, *tensor.shape).flatten(0, 1)

@@ -172,7 +172,9 @@ def entry_at(path: str, root: Path, limit: int = MAX_FILES) -> Entry | None:
     with suppress(OSError):
         top = Path(path).stat()
         is_folder, latest_ns = S_ISDIR(top.st_mode), top.st_mtime_ns
-        for place in _files_below(path) if is_folder else (path,):
+        for place in (
+            (f"{at}/{name}" for at, _, names in os.walk(path) for name in names) if is_folder else (path,)
+        ):
             is_odd = is_odd or layout.has_control_characters(place[len(str(root)) + 1 :])
             leads_out = leads_out or _leads_out(place, root)
             file = None if leads_out else _file_at(place, root)
@@ -216,11 +218,6 @@ def _file_at(path: str, root: Path) -> EntryFile | None:
 
 
 _comes_home = lru_cache(maxsize=100_000)(layout.comes_home)
-
-
-def _files_below(folder: str) -> Iterator[str]:
-    for place, _, names in os.walk(folder):
-        yield from (f"{place}/{name}" for name in names)
 
 
 def open_for_writing(root: Path) -> frozenset[FileId]:

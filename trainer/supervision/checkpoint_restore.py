@@ -175,7 +175,11 @@ class OwnCheckpoints:
         own = cls(box=box, say=say, watcher=None)
         if job.checkpoints is not None:
             own.watcher = CheckpointWatcher(
-                box=box, run_id=job.run_id, settings=job.checkpoints, say=say, is_stopping=own._is_stopping
+                box=box,
+                run_id=job.run_id,
+                settings=job.checkpoints,
+                say=say,
+                is_stopping=lambda: own._stopping.is_set() or own._is_late(),
             )
         return own
 
@@ -221,6 +225,3 @@ class OwnCheckpoints:
                 watcher.poll(time.monotonic())
             except OSError as error:  # a full disk, a folder that is removed meanwhile
                 self.say(f"checkpoints: {error}")
-
-    def _is_stopping(self) -> bool:
-        return self._stopping.is_set() or self._is_late()

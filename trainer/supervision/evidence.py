@@ -152,7 +152,8 @@ def _check_steps(wanted: int, ranks: Sequence[RankEnd]) -> Check:
 def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
     found = _found(pattern, box)
     if not found:
-        return Check(name="files", holds=False, text=f"no file matches {pattern}{_where(pattern)}")
+        where = "" if pattern.startswith(NAMES_OUTPUTS) else " in the code folder or in $VASTRUN_OUTPUTS"
+        return Check(name="files", holds=False, text=f"no file matches {pattern}{where}")
     sizes = [path.stat().st_size for path in found if _stamp(path) != before.get(path)]
     if not sizes:
         text = f"{_relative(found[0], box)} was there before the start and was not written since: {pattern}"
@@ -177,10 +178,6 @@ def _found(pattern: str, box: Path) -> list[Path]:
             if all(map(layout.comes_home, path.relative_to(folder).parts))
         }
     )
-
-
-def _where(pattern: str) -> str:
-    return "" if pattern.startswith(NAMES_OUTPUTS) else " in the code folder or in $VASTRUN_OUTPUTS"
 
 
 def _stamp(path: Path) -> Stamp:

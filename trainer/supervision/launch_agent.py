@@ -67,7 +67,9 @@ def main() -> NoReturn:
     die_with_parent(supervisor)
     _begin(order, copy)
     if job.train is not None:
-        _serve_ranks()
+        from trainer.supervision.preload import serve_ranks
+
+        serve_ranks()
     failures = _run_ranks(job, order.world_size, _box())
     record = AgentRecord(at=time.time(), world_size=order.world_size, failures=failures)
     write_json(_box() / layout.AGENT, asdict(record))
@@ -84,12 +86,6 @@ def _load(job: Job) -> None:
     load(wandb=job.train.wandb.mode != "off")
     with importing():
         import torch.distributed.launcher.api  # noqa: F401
-
-
-def _serve_ranks() -> None:
-    from trainer.supervision.preload import serve_ranks
-
-    serve_ranks()
 
 
 def _next_order() -> LaunchOrder:

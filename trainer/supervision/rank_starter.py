@@ -41,7 +41,10 @@ def start_ranks(job: Job, this_node: ThisNode, count: int, box: Path) -> tuple[A
     """Start `count` ranks on this node and return once all have ended: those that failed first, by rank."""
     address, port = master_of(this_node)
     ranks = {
-        rank: _start(rank_variables(job, this_node, count, local, box) | _master(address, port))
+        rank: _start(
+            rank_variables(job, this_node, count, local, box)
+            | {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
+        )
         for local, rank in enumerate(this_node.ranks(count))
     }
     while all(rank.poll() in (None, 0) for rank in ranks.values()):
@@ -92,10 +95,6 @@ def master_of(this_node: ThisNode) -> tuple[str, int]:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as free:
         free.bind((this_node.address, 0))
         return this_node.address, int(free.getsockname()[1])
-
-
-def _master(address: str, port: int) -> dict[str, str]:
-    return {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
 
 
 def _start(variables: Mapping[str, str]) -> subprocess.Popen[bytes]:

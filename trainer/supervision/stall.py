@@ -103,7 +103,8 @@ def stuck(ranks_progress: Sequence[RankProgress]) -> RankProgress:
 
     def order_of(s: RankProgress) -> tuple[bool, int, bool, bool, int, int, int]:
         waits_in = collective_of(s)
-        step, activity = (s.step, _order(s.activity)) if s.activity else (0, 0)
+        activity = _ORDER.index(s.activity if s.activity in _ORDER else "step") if s.activity else 0
+        step = s.step if s.activity else 0
         return waits_in is not None, count[waits_in], not _by_hand(s), not s.activity, step, activity, s.rank
 
     return min(ranks_progress, key=order_of)
@@ -131,7 +132,3 @@ def _by_hand(rank_progress: RankProgress) -> bool:
     caller = rank_progress.frames[len(library) : len(library) + 1]
     strategy = any(place in frame.file for frame in library for place in _STRATEGY)
     return bool(library and caller) and not strategy and not caller[0].file.startswith(_OURS)
-
-
-def _order(activity: str) -> int:
-    return _ORDER.index(activity if activity in _ORDER else "step")

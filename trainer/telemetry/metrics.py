@@ -96,7 +96,8 @@ class Metrics:
         record = {**figures, "at": round(time.time() - age_s, 3)}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({name: _finite(value) for name, value in record.items()}) + "\n")
+            finite = {name: value if math.isfinite(value) else None for name, value in record.items()}
+            file.write(json.dumps(finite) + "\n")
         self._tracker.log(figures)
         if self._board:
             self._board.add(int(figures["step"]), figures)
@@ -126,10 +127,6 @@ class Metrics:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.finish(0 if error is None else exit_code_of(reason_of(error)))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 _FLUSH_S = 10

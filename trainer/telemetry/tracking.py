@@ -106,7 +106,11 @@ class Tracker:
         # W&B's own steps only rise, and a training that starts again from a checkpoint does some once more.
         run.define_metric("*", step_metric="step")
         while isinstance(message, dict):
-            run.log({name: _as_shown(wandb, value) for name, value in message.items()})
+            shown = {  # a path means a picture
+                name: wandb.Image(str(value)) if isinstance(value, Path) else value
+                for name, value in message.items()
+            }
+            run.log(shown)
             message = self._queue.get()
         run.summary.update(self._scores)
         run.finish(exit_code=message)
@@ -183,11 +187,6 @@ def config_of(train: TrainConfig, batch: JobBatch | None) -> dict[str, Any]:
             section = section[name]
         section[last] = value
     return config
-
-
-def _as_shown(wandb: Any, value: Any) -> Any:
-    """Return a picture, where a path is meant."""
-    return wandb.Image(str(value)) if isinstance(value, Path) else value
 
 
 def _state_of(exit_code: int) -> Literal["finished", "failed"]:

@@ -50,7 +50,10 @@ def chosen(box: Path, job: Job, path: str | None) -> DownloadList:
         listing.left_out[path] = LeftOut(path=printable(path)[:300], why=why)
         return listing.done()
     for file in sorted(files_below(found, box, job)) if found.is_dir() else [found]:
-        if _is_inside(file, box) or (outputs is not None and outputs.wrote(file)):
+        real = file.resolve()
+        if any(real.is_relative_to(box / root) for root in _ROOTS) or (
+            outputs is not None and outputs.wrote(file)
+        ):
             listing.add(file)
         else:
             listing.leave_out(file, "not in the code folder or the outputs", size=0, named=True)
@@ -65,11 +68,6 @@ def _place_of(box: Path, path: str) -> Path | None:
     places = [box / name, *(box / root / name for root in _ROOTS)]
     inside = [place for place in places if any(place.is_relative_to(box / root) for root in _ROOTS)]
     return next((place for place in inside if place.exists()), None)
-
-
-def _is_inside(file: Path, box: Path) -> bool:
-    real = file.resolve()
-    return any(real.is_relative_to(box / root) for root in _ROOTS)
 
 
 if __name__ == "__main__":

@@ -190,14 +190,15 @@ class ListBuilder:
             return f"its path has more than {MAX_FOLDERS} folders"
         if not path.exists():
             return "a link to nothing" if path.is_symlink() else "cannot be read"
-        if path.is_symlink() and not path.resolve().is_relative_to(self.box) and not self._wrote(path):
+        if (
+            path.is_symlink()
+            and not path.resolve().is_relative_to(self.box)
+            and not (self.outputs is not None and self.outputs.wrote(path))
+        ):
             return f"a link out of the box, to {printable(os.path.realpath(path))[:200]}"
         if path.is_dir():
             return "a link to a folder"
         return None if path.is_file() else "no regular file"
-
-    def _wrote(self, link: Path) -> bool:
-        return self.outputs is not None and self.outputs.wrote(link)
 
     def _shown(self, path: Path) -> str:
         """Return the path from the box, up to the first name that is not downloaded."""

@@ -63,7 +63,8 @@ def _check_communication(box: Path) -> int:
     if reason := _untried_reason():
         print(f"{reason}: the ranks do not try to talk before your program runs")
         return 0
-    fault = torch_fault(gpus=gpus) or _onboard_fault()
+    is_onboard = os.environ["VASTRUN_KIND"] == "train"
+    fault = torch_fault(gpus=gpus) or (onboard_fault_here() if is_onboard else "")
     if fault and os.environ["VASTRUN_SETUP"] != "0":
         print(f"{fault}, unless set-up installs it; the ranks are not tried before that")
         return 0
@@ -121,10 +122,6 @@ def _check_versions(_box: Path) -> int:
 
 def _untried_reason() -> str:
     return untried_reason() if os.environ["VASTRUN_KIND"] == "command" else ""
-
-
-def _onboard_fault() -> str:
-    return onboard_fault_here() if os.environ["VASTRUN_KIND"] == "train" else ""
 
 
 def run(arguments: list[str]) -> NoReturn:
