@@ -28,8 +28,7 @@ from trainer.engine.step import take_step
 from trainer.heartbeat import Heartbeat
 from trainer.telemetry.garbage import collect_by_the_step
 from trainer.telemetry.metrics import Metrics
-from trainer.telemetry.readings import Readings
-from trainer.telemetry.reports import Reports
+from trainer.telemetry.reports import Readings, Reports
 
 PAIRS = 20
 STEPS = 10

@@ -31,8 +31,7 @@ from trainer.latents import with_latents
 from trainer.telemetry.garbage import collect_by_the_step
 from trainer.telemetry.metrics import Metrics
 from trainer.telemetry.profiler import Profiler
-from trainer.telemetry.readings import Readings
-from trainer.telemetry.reports import Reports
+from trainer.telemetry.reports import Readings, Reports
 
 
 def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop: StopSignal) -> Reason:

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from trainer.data.problem import Outline, Problem
     from trainer.data.samples import Splits
     from trainer.data.trajectories import Trajectories, Windows
-    from trainer.sampling.symmetry import Symmetry
-    from trainer.sampling.windows import BatchIndices
+    from trainer.sampling.windows import BatchIndices, Symmetry
 
 TASKS = {name: f"trainer.data.{name}:make" for name in PARAMETERS}
 

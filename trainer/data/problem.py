@@ -18,7 +18,7 @@ from trainer.data.layouts import Layout
 from trainer.data.making import Piece, Watch
 from trainer.data.pdebench import Attribute, Grid
 from trainer.data.samples import FilePart, Samples, Splits
-from trainer.sampling.symmetry import Symmetry
+from trainer.sampling.windows import Symmetry
 
 if TYPE_CHECKING:
     from trainer.data.stored import StoredTask, StoredTrajectories

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trainer.data.layouts import Layout, Reader
 from trainer.data.pdebench import Fields, MappedFile, check_finite, opened
 from trainer.data.stride import Stride
-from trainer.sampling.symmetry import Symmetry
+from trainer.sampling.windows import Symmetry
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,7 @@ from trainer.contract.config import Keep
 from trainer.data.pdebench import Fields
 from trainer.data.samples import Samples
 from trainer.data.trajectories import MOMENTS_CHUNK, Trajectories, Windows, moments_of
-from trainer.sampling.symmetry import sources
-from trainer.sampling.windows import BatchIndices
+from trainer.sampling.windows import BatchIndices, sources
 
 
 class StoredTrajectories:

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from trainer.contract.config import Keep
 from trainer.data.samples import Samples
-from trainer.sampling.symmetry import Symmetry, sources
-from trainer.sampling.windows import BatchIndices
+from trainer.sampling.windows import BatchIndices, Symmetry, sources
 
 MOMENTS_CHUNK = 256
 

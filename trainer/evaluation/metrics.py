@@ -1,4 +1,4 @@
-"""Metrics: what is measured of a field that should be zero everywhere."""
+"""Metrics: what is measured of a field that should be zero everywhere, its wavenumbers included."""
 
 from __future__ import annotations
 

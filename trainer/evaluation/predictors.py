@@ -1,5 +1,7 @@
 """Predictors: the model, asked in several ways, and floors: what predicts without having learned anything.
 
+The prior is what the training set alone says of a sample, before anybody looks at it.
+
 Shapes, here and in the whole package: B samples, N of the test set, T frames to predict, K channels, X points
 by axis, C conditions, R rings of wavenumbers.
 """

@@ -1,4 +1,4 @@
-"""Loader: where the loop gets its micro-batches, and the plainest one."""
+"""Loader: where the loop gets its micro-batches: the plainest one, and a thread that reads ahead."""
 
 from __future__ import annotations
 

@@ -12,11 +12,15 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
-from trainer.supervision.curve_file import MAX_RECORD, MAX_STEP, BrokenFileError, CurveFile, CurvePoint
-from trainer.supervision.protobuf import (
+from trainer.supervision.curve_file import (
     BYTES,
     FIXED32,
+    MAX_RECORD,
+    MAX_STEP,
     VARINT,
+    BrokenFileError,
+    CurveFile,
+    CurvePoint,
     MessageField,
     fields,
     number_of,

@@ -14,8 +14,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from trainer.supervision.curve_file import MAX_RECORD, MAX_STEP, BrokenFileError, CurveFile, CurvePoint
-from trainer.supervision.protobuf import BYTES, FIXED64, VARINT, fields, number_of, signed, unzigzag
+from trainer.supervision.curve_file import (
+    BYTES,
+    FIXED64,
+    MAX_RECORD,
+    MAX_STEP,
+    VARINT,
+    BrokenFileError,
+    CurveFile,
+    CurvePoint,
+    fields,
+    number_of,
+    signed,
+    unzigzag,
+)
 
 _START = b":W&B\xe1\xbe\x00"
 """The name, a number by which the format is known, and its version."""

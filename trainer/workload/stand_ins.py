@@ -1,4 +1,7 @@
-"""Stand-ins: for what a computer that only foretells does not have: data, other ranks, checkpoints."""
+"""Stand-ins: for what a computer that only foretells does not have: data, other ranks, checkpoints, a GPU.
+
+Some operations keep other tensors on a CPU than on a GPU.
+"""
 
 from __future__ import annotations
 

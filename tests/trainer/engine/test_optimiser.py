@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
+import torch
+from torch import nn
 
 from trainer.contract.config import OptimConfig
-from trainer.engine.optimiser import Schedule
+from trainer.engine.optimiser import Muon, Schedule, exchange, shard_rows
 
 
 def rates(steps: int, **options: object) -> list[float]:
@@ -38,3 +42,96 @@ def test_steps_drop_at_fixed_distances_after_the_warm_up() -> None:
 
 def test_a_constant_rate_stays() -> None:
     assert rates(5, warmup=0.0, schedule="constant") == [1.0] * 5
+
+
+def two_parameters() -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((24, 8), (8,))]
+
+
+def train(optimizers: list[torch.optim.Optimizer], parameters: list[nn.Parameter], steps: int = 3) -> None:
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        for parameter in parameters:
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def muon(parameters: list[nn.Parameter]) -> Muon:
+    matrix, vector = parameters
+    matrices = [{"params": [matrix], "weight_decay": 0.05}]
+    return Muon(matrices, [{"params": [vector]}], lr=0.1, weight_decay=0.05)
+
+
+def test_each_parameter_moves_as_with_an_optimiser_of_its_own() -> None:
+    ours, theirs = two_parameters(), two_parameters()
+    train([muon(ours)], ours)
+    matrix = torch.optim.Muon([theirs[0]], lr=0.1, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
+    vector = torch.optim.AdamW([theirs[1]], lr=0.1, weight_decay=0.05)
+    train([matrix, vector], theirs)
+    # torch's Muon computes in bf16 on a CPU too.
+    assert torch.allclose(ours[0], theirs[0], atol=5e-3)
+    assert torch.equal(ours[1], theirs[1])
+
+
+def test_a_step_of_a_matrix_has_equal_singular_values() -> None:
+    parameters = two_parameters()
+    before = parameters[0].detach().clone()
+    optimizer = muon(parameters)
+    optimizer.param_groups[0]["weight_decay"] = 0.0
+    train([optimizer], parameters, steps=1)
+    values = torch.linalg.svdvals((parameters[0] - before).detach())
+    assert values.max() < 2 * values.min()
+
+
+def test_a_restored_optimiser_goes_on_with_its_momentum() -> None:
+    parameters = two_parameters()
+    optimizer = muon(parameters)
+    train([optimizer], parameters)
+    twins = deepcopy(parameters)
+    twin = muon(twins)
+    twin.load_state_dict(deepcopy(optimizer.state_dict()))
+    for one, its in ((optimizer, parameters), (twin, twins)):
+        train([one], its)
+    assert all(torch.equal(one, its) for one, its in zip(parameters, twins, strict=True))
+
+
+def test_a_rate_of_zero_changes_nothing() -> None:
+    parameters = two_parameters()
+    before = deepcopy(parameters)
+    optimizer = muon(parameters)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    train([optimizer], parameters)
+    assert all(torch.equal(one, its) for one, its in zip(parameters, before, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(8, 24), (24, 8), (8, 8)])
+def test_matrices_of_any_shape_are_turned(shape: tuple[int, int]) -> None:
+    parameter = nn.Parameter(torch.zeros(shape))
+    other = nn.Parameter(torch.zeros(1))
+    optimizer = Muon([{"params": [parameter]}], [{"params": [other]}], lr=1.0)
+    parameter.grad = torch.randn(shape, generator=torch.Generator().manual_seed(2))
+    optimizer.step()
+    norms = torch.linalg.svdvals(parameter.detach()) / (0.2 * max(shape) ** 0.5)
+    assert norms == pytest.approx([1.0] * 8, abs=0.5)
+
+
+@pytest.mark.parametrize(("rows", "ranks"), [(8, 2), (7, 2), (7, 4), (2, 4), (9, 4)])
+def test_shards_have_the_rows_that_torch_gives_them(rows: int, ranks: int) -> None:
+    chunks = [len(chunk) for chunk in torch.zeros(rows, 3).chunk(ranks)]
+    assert shard_rows(rows, ranks) == chunks + [0] * (ranks - len(chunks))
+
+
+def test_what_is_offloaded_is_sent_from_the_device_that_the_ranks_talk_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    devices: list[str] = []
+
+    def record(there: torch.Tensor, values: torch.Tensor, *_: object, **__: object) -> None:
+        devices.extend((there.device.type, values.device.type))
+
+    monkeypatch.setattr(torch.distributed, "all_to_all_single", record)
+    exchange(torch.zeros(5), [3, 2], [3, 3], None, torch.device("meta"))  # type: ignore[arg-type]
+    assert devices == ["meta", "meta"]

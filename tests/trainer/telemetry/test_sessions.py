@@ -19,8 +19,7 @@ from trainer.contract.errors import DivergedError
 from trainer.distributed.group import Ranks
 from trainer.telemetry.figures import Instruments, most_samples_per_s
 from trainer.telemetry.metrics import Metrics
-from trainer.telemetry.readings import Readings
-from trainer.telemetry.reports import Reports
+from trainer.telemetry.reports import Readings, Reports
 
 pytestmark = pytest.mark.torch
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import eventually
-from trainer.holding.memory import hold_to_limit, kills_noted
+from trainer.holding.hold import hold_to_limit, kills_noted
 from trainer.holding.processes import table
 from trainer.supervision.memory_counters import memory_kills, memory_use
 
