@@ -2,7 +2,7 @@
 
 Where the kernel writes core files, and the image has gdb, the stacks of all threads; without gdb, the signal,
 the address and the library. Python's own stack is in the rank's log: PYTHONFAULTHANDLER is set. Cores are
-bounded while they are written (`core_limit.py`), and deleted afterwards.
+bounded while they are written (`core_file.py`), and deleted afterwards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Reports: every few steps all ranks agree on loss and gradient norm, and rank 0 tells what is known.
 
-Nobody waits for the device, whose values come with the time when it computed them: on CUDA a report comes through one report later, and at the latest before a
-checkpoint, so that none is saved of a training that has diverged.
+Nobody waits for the device, whose values come with the time when it computed them: on CUDA a report comes
+through one report later, and at the latest before a checkpoint, so that none is saved of a training that has
+diverged.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ GATHER = (
 OURS = Path(trainer.__file__).parent
 EVENT = (
     call("cuda/streams.py", "synchronize"),
-    StackFrame(file=str(OURS / "telemetry/readings.py"), line="44", function="arrived"),
+    StackFrame(file=str(OURS / "telemetry/reports.py"), line="44", function="arrived"),
     USER,
 )
 DEVICE = (call("cuda/__init__.py", "synchronize"), USER)
