@@ -6,8 +6,8 @@ by name (`records.py`), so that a training needs torch, numpy and h5py alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import make_dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
@@ -15,42 +15,13 @@ else:
     try:
         from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
     except ModuleNotFoundError:
-
-        @dataclass(frozen=True)
-        class Ge:
-            """At least this."""
-
-            ge: Any
-
-        @dataclass(frozen=True)
-        class Gt:
-            """More than this."""
-
-            gt: Any
-
-        @dataclass(frozen=True)
-        class Le:
-            """At most this."""
-
-            le: Any
-
-        @dataclass(frozen=True)
-        class Lt:
-            """Less than this."""
-
-            lt: Any
-
-        @dataclass(frozen=True)
-        class MinLen:
-            """At least this many items."""
-
-            min_length: int
-
-        @dataclass(frozen=True)
-        class MaxLen:
-            """At most this many items."""
-
-            max_length: int
+        Ge, Gt, Le, Lt, MinLen, MaxLen = (
+            make_dataclass(name, [attribute], frozen=True)
+            for name, attribute in (
+                *(("Ge", "ge"), ("Gt", "gt"), ("Le", "le"), ("Lt", "lt")),
+                *(("MinLen", "min_length"), ("MaxLen", "max_length")),
+            )
+        )
 
 
 __all__ = ["Ge", "Gt", "Le", "Lt", "MaxLen", "MinLen"]

@@ -22,7 +22,8 @@ def largest_that_fits(most: int, room_bytes: int, peak_bytes: Callable[[int], in
     while too_large - fits > 1 and not _is_last(sizes, fits, room_bytes, peak_bytes):
         # A peak is the highest of moments that each grow in proportion to the size, plus what does not grow.
         # Between two sizes it is thus at most on the line between theirs.
-        guess = _reached(sizes[fits], sizes[too_large], room_bytes, peak_bytes)
+        low, high = sizes[fits], sizes[too_large]
+        guess = low + int((room_bytes - peak_bytes(low)) / _per_window(low, high, peak_bytes))
         tried = min(max(bisect_right(sizes, guess) - 1, fits + 1), too_large - 1)
         fits, too_large = (tried, too_large) if peak_bytes(sizes[tried]) <= room_bytes else (fits, tried)
     return sizes[fits]
@@ -45,11 +46,6 @@ def _is_last(sizes: list[int], fits: int, room_bytes: int, peak_bytes: Callable[
         return False
     next_bytes = peak_bytes(1) + _per_window(1, sizes[fits], peak_bytes) * (sizes[fits + 1] - 1)
     return next_bytes > room_bytes
-
-
-def _reached(low: int, high: int, room_bytes: int, peak_bytes: Callable[[int], int]) -> int:
-    """Return the size at which the line through two peaks takes all the room."""
-    return low + int((room_bytes - peak_bytes(low)) / _per_window(low, high, peak_bytes))
 
 
 def _per_window(low: int, high: int, peak_bytes: Callable[[int], int]) -> float:
