@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from trainer.data.initial import Array, InitialConditions, draw
 from trainer.data.layouts import LineLayout
 from trainer.data.pdebench import Grid
@@ -15,6 +17,14 @@ def solve(u0: InitialConditions, beta: float, grid: Grid) -> Array:
     return u0(grid.x[None, :] - beta * grid.t[:, None])
 
 
+def _draw(n: int, grid: Grid, rng: np.random.Generator) -> InitialConditions:  # noqa: ARG001 - any grid does
+    return draw(n, rng)
+
+
+def _solve(u0: InitialConditions, beta: float, grid: Grid) -> Array:
+    return solve(u0, beta, grid)[:, :, None]
+
+
 PROBLEM = Problem(
     task="advection",
     generator=GENERATOR,
@@ -22,8 +32,8 @@ PROBLEM = Problem(
     attribute="beta",
     channels=("u",),
     layout=lambda grid: LineLayout(grid=grid),
-    draw=lambda n, _, rng: draw(n, rng),
-    solve=lambda u0, beta, grid: solve(u0, beta, grid)[:, :, None],
+    draw=_draw,
+    solve=_solve,
     symmetry="shift",
     chunk=256,
 )

@@ -81,6 +81,14 @@ def _tendency(u: Array) -> Array:
     return np.roll(flux, 1, axis=1) - flux
 
 
+def _draw(n: int, grid: Grid, rng: np.random.Generator) -> InitialConditions:  # noqa: ARG001 - any grid does
+    return draw(n, rng)
+
+
+def _solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
+    return solve(u0, nu, grid)[:, :, None]
+
+
 PROBLEM = Problem(
     task="burgers",
     generator="vastrun burgers 1",
@@ -88,8 +96,8 @@ PROBLEM = Problem(
     attribute="Nu",
     channels=("u",),
     layout=lambda grid: LineLayout(grid=grid),
-    draw=lambda n, _, rng: draw(n, rng),
-    solve=lambda u0, nu, grid: solve(u0, nu, grid)[:, :, None],
+    draw=_draw,
+    solve=_solve,
     symmetry="shift",
     chunk=64,
     cells_of=cells_of,

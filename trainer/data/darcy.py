@@ -8,6 +8,7 @@ import numpy as np
 
 from trainer.data.initial import Array
 from trainer.data.layouts import SteadyLayout
+from trainer.data.pdebench import Grid
 from trainer.data.problem import Problem
 
 BUMPS = 5
@@ -88,6 +89,14 @@ def _apply(matrix: Array, vector: Array) -> Array:
     return np.einsum("nij,nj->ni", matrix, vector)
 
 
+def _draw(n: int, grid: Grid, rng: np.random.Generator) -> Array:
+    return draw(n, rng)(grid.points)
+
+
+def _solve(a: Array, beta: float, grid: Grid) -> Array:  # noqa: ARG001 - `a` has it
+    return np.stack([a, solve(a, beta)], axis=1)
+
+
 PROBLEM = Problem(
     task="darcy",
     generator="vastrun darcy 1",
@@ -95,8 +104,8 @@ PROBLEM = Problem(
     attribute="beta",
     channels=("coefficient", "solution"),
     layout=lambda grid: SteadyLayout(grid=grid),
-    draw=lambda n, grid, rng: draw(n, rng)(grid.points),
-    solve=lambda a, beta, _: np.stack([a, solve(a, beta)], axis=1),
+    draw=_draw,
+    solve=_solve,
     symmetry="square",
     chunk=16,
     method={

@@ -14,6 +14,7 @@ import numpy as np
 
 from trainer.data.initial import Array
 from trainer.data.layouts import GroupsLayout
+from trainer.data.pdebench import Grid
 from trainer.data.problem import Problem
 
 SIDE = 2.0
@@ -70,6 +71,14 @@ def _rate(w: Array) -> Array:
     return np.stack([u - u * u * u - _FEED - v, u - v], axis=1)
 
 
+def _draw(n: int, grid: Grid, rng: np.random.Generator) -> Array:
+    return draw(n, grid.points, rng)
+
+
+def _solve(begin: Array, parameter: None, grid: Grid) -> Array:  # noqa: ARG001 - there is none
+    return solve(begin, grid.frames, grid.dt)
+
+
 PROBLEM = Problem(
     task="diffusion_reaction",
     generator="vastrun diffusion-reaction 1",
@@ -77,8 +86,8 @@ PROBLEM = Problem(
     attribute=None,
     channels=("u", "v"),
     layout=lambda grid: GroupsLayout(grid=grid, channels=2, side=SIDE),
-    draw=lambda n, grid, rng: draw(n, grid.points, rng),
-    solve=lambda begin, _, grid: solve(begin, grid.frames, grid.dt),
+    draw=_draw,
+    solve=_solve,
     symmetry="square",
     chunk=8,
     method={"longest step": _LONGEST_STEP},

@@ -13,6 +13,7 @@ import numpy as np
 
 from trainer.data.initial import Array
 from trainer.data.layouts import GroupsLayout
+from trainer.data.pdebench import Grid
 from trainer.data.problem import Problem
 
 SIDE = 5.0
@@ -94,6 +95,14 @@ def _flux(q: Array) -> Array:
     return np.stack([along, along * velocity + 0.5 * height**2, across * velocity], axis=1)
 
 
+def _draw(n: int, grid: Grid, rng: np.random.Generator) -> Array:
+    return heights(draw(n, rng), grid.points)
+
+
+def _solve(height: Array, parameter: None, grid: Grid) -> Array:  # noqa: ARG001 - there is none
+    return solve(height, grid.frames, grid.dt)[:, :, None]
+
+
 PROBLEM = Problem(
     task="shallow_water",
     generator="vastrun shallow-water 1",
@@ -101,8 +110,8 @@ PROBLEM = Problem(
     attribute=None,
     channels=("h",),
     layout=lambda grid: GroupsLayout(grid=grid, channels=1, side=SIDE),
-    draw=lambda n, grid, rng: heights(draw(n, rng), grid.points),
-    solve=lambda height, _, grid: solve(height, grid.frames, grid.dt)[:, :, None],
+    draw=_draw,
+    solve=_solve,
     symmetry="square",
     chunk=8,
     method={"cfl": _CFL},
