@@ -35,6 +35,7 @@ COPY configs/ configs/
 COPY onstart/ onstart/
 COPY launcher/ launcher/
 COPY trainer/ trainer/
+COPY vastrun/ vastrun/
 RUN /opt/vastrun/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /dist .
 
 # Host keys that came with a layer would be everybody's: each container makes its own, at the latest when the service
@@ -53,7 +54,7 @@ RUN pip install --no-index --no-deps --no-cache-dir /dist/*.whl
 ARG TORCH
 ARG CUDA
 ARG NCCL
-RUN python3 -m trainer.boot.image_contents "torch=${TORCH}" "cuda=${CUDA}" "nccl=${NCCL}"
+RUN python3 -m vastrun.trainer.boot.image_contents "torch=${TORCH}" "cuda=${CUDA}" "nccl=${NCCL}"
 ENTRYPOINT ["tini", "--"]
 CMD ["bash"]
 ARG VARIANT

@@ -40,7 +40,7 @@ lint: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy --platform darwin launcher
+	$(BIN)/mypy --platform darwin vastrun/launcher
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/decisions/*.sh \
 		launcher/providers/*.sh launcher/providers/docker/*.sh launcher/providers/slurm/scripts/*.sh launcher/ssh/scripts/*.sh trainer/boot/*.sh requirements/*.sh tests/*.sh tests/docker/*.sh tests/emulators/*.sh \

@@ -17,9 +17,9 @@ import torch
 
 from benchmarks.box import train_by_hand
 from benchmarks.workload import Workload
-from trainer.checks.agreement import check_replicas
-from trainer.distributed.group import VOTE_EVERY_S, join
-from trainer.distributed.rank import Rank, read_job
+from vastrun.trainer.checks.agreement import check_replicas
+from vastrun.trainer.distributed.group import VOTE_EVERY_S, join
+from vastrun.trainer.distributed.rank import Rank, read_job
 
 TIMES = 50
 

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
 from benchmarks.workload import Workload
-from trainer.strategies.ddp import unsent_buffers
+from vastrun.trainer.strategies.ddp import unsent_buffers
 
 
 def main() -> None:

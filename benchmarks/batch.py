@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from benchmarks.batch_run import Seen, measure
 from benchmarks.figures import Claim, at_most, tell
-from launcher.batch.driver import MOST_RENTING
-from launcher.core import Cause
+from vastrun.launcher.batch.driver import MOST_RENTING
+from vastrun.launcher.core import Cause
 
 POINTS, PARALLEL, SPEED = 40, 10, 4.0
 NONE = at_most(0)

@@ -21,11 +21,6 @@ from pathlib import Path
 import psutil
 
 from benchmarks.fast_vastrun import variables
-from launcher.api.batches import states_in
-from launcher.core import Event, Phase, Run
-from launcher.core.bills import cost_usd
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.providers.vast.limits import LIMITS
 from tests.emulators.clock import Clock
 from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
@@ -33,6 +28,11 @@ from tests.emulators.played_box import PlayedBoxes
 from tests.emulators.vast import VastEmulator
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH
+from vastrun.launcher.api.batches import states_in
+from vastrun.launcher.core import Event, Phase, Run
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.providers.vast.limits import LIMITS
 
 _SHARE_USD, _POINT_USD = 0.5, 0.02
 """What a run may cost, and more than it does."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.core.job import Checkpoints, JobSpec, Limits, Resources, Success
-from launcher.decisions.speed_history import BidHistory, Speed, SpeedHistory
-from launcher.image.lock import shipped_lock
-from launcher.providers.vast.funnel import funnel
-from launcher.providers.vast.ranking import Estimate, ranked
-from launcher.providers.vast.rows import OfferRow
 from tests.launcher.providers.vast.recorded_market import recorded_offers
+from vastrun.launcher.core.job import Checkpoints, JobSpec, Limits, Resources, Success
+from vastrun.launcher.decisions.speed_history import BidHistory, Speed, SpeedHistory
+from vastrun.launcher.image.lock import shipped_lock
+from vastrun.launcher.providers.vast.funnel import funnel
+from vastrun.launcher.providers.vast.ranking import Estimate, ranked
+from vastrun.launcher.providers.vast.rows import OfferRow
 
 RATES = (0.02, 0.1, 0.5)
 """Interruptions per hour."""

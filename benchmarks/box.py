@@ -9,9 +9,9 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.trainer import data
 
 RANKS = 2
 
@@ -54,7 +54,7 @@ def environment(box: Path) -> dict[str, str]:
 
 def supervised() -> list[str]:
     """Return the command that trains in a box, with all that is on by default."""
-    return [sys.executable, "-m", "trainer.supervise"]
+    return [sys.executable, "-m", "vastrun.trainer.supervise"]
 
 
 def by_torchrun(box: Path, program: str) -> list[str]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from benchmarks.box import environment, prepare
 from benchmarks.slow_link import Machine, slow_link
 from tests.trainer.supervision.meeting import free_port
-from trainer.contract import layout
-from trainer.contract.config import DataConfig, DilocoConfig, ModelConfig, TrainConfig, WandbConfig
+from vastrun.contract import layout
+from vastrun.contract.config import DataConfig, DilocoConfig, ModelConfig, TrainConfig, WandbConfig
 
 MBITS, DELAY_S = 10, 0.05
 EVERY = 20
@@ -106,7 +106,7 @@ def train(
     host = machines[0].address if machines else "127.0.0.1"
     nodes, port = [], free_port()
     for node, box in enumerate(boxes):
-        command = [sys.executable, "-m", "trainer.supervise"]
+        command = [sys.executable, "-m", "vastrun.trainer.supervise"]
         place = {"VASTRUN_NODE": str(node), "VASTRUN_RENDEZVOUS": f"{host}:{port}"}
         nodes.append(
             subprocess.Popen(

@@ -19,15 +19,15 @@ from torch.nn.utils import clip_grad_norm_
 
 from benchmarks.figures import mean_with_range
 from benchmarks.operators import as_large
-from trainer import data, models
-from trainer.contract.config import DataConfig, ModelConfig, OptimConfig
-from trainer.data import Task
-from trainer.data.trajectories import Trajectories
-from trainer.engine.optimiser import Schedule, make_optimizer, set_learning_rate
-from trainer.engine.session import domain_of, space_of
-from trainer.models.operator import NetworkOperator
-from trainer.sampling.windows import draw_indices
-from trainer.stages.objective import UnrollLoss
+from vastrun.contract.config import DataConfig, ModelConfig, OptimConfig
+from vastrun.trainer import data, models
+from vastrun.trainer.data import Task
+from vastrun.trainer.data.trajectories import Trajectories
+from vastrun.trainer.engine.optimiser import Schedule, make_optimizer, set_learning_rate
+from vastrun.trainer.engine.session import domain_of, space_of
+from vastrun.trainer.models.operator import NetworkOperator
+from vastrun.trainer.sampling.windows import draw_indices
+from vastrun.trainer.stages.objective import UnrollLoss
 
 SECONDS = 30.0
 """Time of each training."""

@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
 
-from launcher.cli import cli
-from launcher.core import UserRequest
-from launcher.decisions.speed_history import speed_history_of
-from launcher.environment import wire
-from launcher.image.lock import read_lock
-from launcher.ledger.presence import Presence
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.ports import Provider
-from launcher.providers import ProviderContext
-from launcher.providers.vast import VastProvider
-from launcher.ui.interrupts import Interrupts
-from launcher.wiring import Wiring
 from tests.emulators.clock import Clock
+from vastrun.launcher.cli import cli
+from vastrun.launcher.core import UserRequest
+from vastrun.launcher.decisions.speed_history import speed_history_of
+from vastrun.launcher.environment import wire
+from vastrun.launcher.image.lock import read_lock
+from vastrun.launcher.ledger.presence import Presence
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.ports import Provider
+from vastrun.launcher.providers import ProviderContext
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.ui.interrupts import Interrupts
+from vastrun.launcher.wiring import Wiring
 
 _VARIABLE = "FAST_CLOCK"
 

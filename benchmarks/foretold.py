@@ -1,4 +1,4 @@
-"""Foretold: what `trainer.workload` says of a step, beside what the step does on this computer.
+"""Foretold: what `vastrun.trainer.workload` says of a step, beside what the step does on this computer.
 
 Each strategy with two models, two precisions and the modes of activation checkpointing. The
 truth is the profiler's record of every allocation of torch, on rank 0 of a real training; the operations are
@@ -15,10 +15,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig
-from trainer.contract.records import read_as
-from trainer.contract.workload import Workload
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.records import read_as
+from vastrun.contract.workload import Workload
 
 RANKS = {"single": 1, "ddp": 2, "fsdp2": 2}
 _TRAININGS = {"single": 1, "ddp": 3, "fsdp2": 3}
@@ -85,7 +85,7 @@ def compared(name: str, config: TrainConfig, trainings: int | None = None) -> Co
 
 def trained(config: TrainConfig) -> tuple[int, float]:
     """Train a few steps; return the peak of rank 0's tensors in bytes, and the operations of a step."""
-    from trainer import data
+    from vastrun.trainer import data
 
     with tempfile.TemporaryDirectory() as folder:
         for task in config.data:
@@ -105,7 +105,7 @@ def trained(config: TrainConfig) -> tuple[int, float]:
 
 def trained_within(config: TrainConfig, limit_bytes: int) -> bool:
     """Train two steps alone where torch may hold so many bytes; return False when it is out of memory."""
-    from trainer import data
+    from vastrun.trainer import data
 
     with tempfile.TemporaryDirectory() as folder:
         for task in config.data:
@@ -117,9 +117,9 @@ def trained_within(config: TrainConfig, limit_bytes: int) -> bool:
 def _rank_within(folder: str, config: TrainConfig, limit_bytes: int) -> bool:
     import torch
 
-    from trainer.engine.session import set_up
-    from trainer.engine.step import take_step
-    from trainer.workload.tensors import TensorCount
+    from vastrun.trainer.engine.session import set_up
+    from vastrun.trainer.engine.step import take_step
+    from vastrun.trainer.workload.tensors import TensorCount
 
     class Limit(TensorCount):
         """A memory of that size, full of tensors."""
@@ -147,8 +147,8 @@ def _apart(function: Any, *arguments: Any) -> Any:
 
 
 def _foretell(config: TrainConfig) -> Workload:
-    from trainer.workload.foretelling import as_computed_here, foretell_one
-    from trainer.workload.stand_ins import ranks_alone
+    from vastrun.trainer.workload.foretelling import as_computed_here, foretell_one
+    from vastrun.trainer.workload.stand_ins import ranks_alone
 
     size = RANKS[config.strategy]
     return foretell_one(
@@ -160,9 +160,9 @@ def _rank(rank: int, folder: str, config: TrainConfig) -> tuple[int, float]:
     import torch.distributed as torch_dist
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    from trainer.engine.session import set_up
-    from trainer.engine.step import take_step
-    from trainer.telemetry.flops import counting_flops
+    from vastrun.trainer.engine.session import set_up
+    from vastrun.trainer.engine.step import take_step
+    from vastrun.trainer.telemetry.flops import counting_flops
 
     ranks, job, heart = _joined(rank, folder, config)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
@@ -183,9 +183,9 @@ def _joined(rank: int, folder: str, config: TrainConfig) -> tuple[Any, Any, Any]
     import torch
     import torch.distributed as torch_dist
 
-    from trainer.distributed.group import Ranks
-    from trainer.distributed.rank import Rank, TrainJob
-    from trainer.heartbeat import Heartbeat
+    from vastrun.trainer.distributed.group import Ranks
+    from vastrun.trainer.distributed.rank import Rank, TrainJob
+    from vastrun.trainer.heartbeat import Heartbeat
 
     world_size, box = RANKS[config.strategy], Path(folder)
     store = torch_dist.FileStore(f"{folder}/store", world_size)

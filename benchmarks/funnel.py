@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from launcher.core.job import JobSpec, Limits, Resources
-from launcher.image.lock import shipped_lock
-from launcher.providers.vast.funnel import Funnel, funnel
 from tests.jobs import train_job
 from tests.launcher.providers.vast.recorded_market import recorded_offers
+from vastrun.launcher.core.job import JobSpec, Limits, Resources
+from vastrun.launcher.image.lock import shipped_lock
+from vastrun.launcher.providers.vast.funnel import Funnel, funnel
 
 _A100 = ("A100 SXM4", "A100 PCIE")
 JOBS: Mapping[str, Resources] = {

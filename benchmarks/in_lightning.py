@@ -12,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset
 
 from benchmarks.workload import Workload
-from trainer.data.trajectories import Windows
-from trainer.strategies.ddp import unsent_buffers
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.strategies.ddp import unsent_buffers
 
 
 class Stream(IterableDataset[Windows]):

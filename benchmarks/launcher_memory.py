@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.figures import Claim, at_most, rounds_of, show_alone
-from launcher.commands.doctor import LAUNCHER_MB
 from tests.e2e.market import machines
 from tests.e2e.terminal import Terminal
 from tests.emulators.vast import VastEmulator
+from vastrun.launcher.commands.doctor import LAUNCHER_MB
 
 ROUNDS, POINTS, FILES = 2, 20, 20_000
 _LAUNCH, _SUBMIT = ("launch", "job.yaml"), ("batch", "submit", "batch.yaml")

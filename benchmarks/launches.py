@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.box import QUIET, config, prepare, train_by_hand
 from benchmarks.figures import rounds_of
-from trainer.contract import layout
+from vastrun.contract import layout
 
 STEPS = 20
 

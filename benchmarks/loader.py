@@ -19,12 +19,12 @@ import torch
 from benchmarks import reads
 from benchmarks.figures import Claim, Limit, Pair, at_least, rounds_of, show
 from benchmarks.reads import BATCH, DATA, STEPS, UNROLL, Take
-from trainer import data
-from trainer.contract.config import Keep, LoaderConfig
-from trainer.data import Task, advection
-from trainer.engine.session import space_of
-from trainer.loading import make_loader_of
-from trainer.sampling.windows import SamplePlan
+from vastrun.contract.config import Keep, LoaderConfig
+from vastrun.trainer import data
+from vastrun.trainer.data import Task, advection
+from vastrun.trainer.engine.session import space_of
+from vastrun.trainer.loading import make_loader_of
+from vastrun.trainer.sampling.windows import SamplePlan
 
 ROUNDS = 15
 CPU = torch.device("cpu")

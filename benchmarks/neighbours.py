@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.figures import Claim, at_most, in_turns, show
-from launcher.shipped import onstart_dir
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.shipped import onstart_dir
 
 ROUNDS = 5
 OTHERS = 8

@@ -12,13 +12,13 @@ from torch.autograd.profiler_util import FunctionEventAvg
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.figures import Claim, Limit, at_least, in_turns, show
-from trainer import models
-from trainer.contract.config import ModelConfig, OptimConfig
-from trainer.data.trajectories import Windows
-from trainer.engine.optimiser import adamw
-from trainer.models.operator import Domain, NetworkOperator
-from trainer.models.weights import size_of
-from trainer.stages.objective import UnrollLoss
+from vastrun.contract.config import ModelConfig, OptimConfig
+from vastrun.trainer import models
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.engine.optimiser import adamw
+from vastrun.trainer.models.operator import Domain, NetworkOperator
+from vastrun.trainer.models.weights import size_of
+from vastrun.trainer.stages.objective import UnrollLoss
 
 ROUNDS = 7
 UNROLL = 3

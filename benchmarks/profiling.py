@@ -18,15 +18,15 @@ from pathlib import Path
 
 from benchmarks.box import prepare, train_by_hand
 from benchmarks.figures import Claim, Pair, at_most, show
-from trainer.contract.config import OptimConfig, ProfileConfig, TrainConfig
-from trainer.distributed.group import join
-from trainer.distributed.rank import Rank, read_job
-from trainer.distributed.signals import StopSignal
-from trainer.engine.resume import resumed
-from trainer.engine.session import Session, set_up
-from trainer.engine.step import take_step
-from trainer.heartbeat import Heartbeat
-from trainer.telemetry.profiler import Profiler
+from vastrun.contract.config import OptimConfig, ProfileConfig, TrainConfig
+from vastrun.trainer.distributed.group import join
+from vastrun.trainer.distributed.rank import Rank, read_job
+from vastrun.trainer.distributed.signals import StopSignal
+from vastrun.trainer.engine.resume import resumed
+from vastrun.trainer.engine.session import Session, set_up
+from vastrun.trainer.engine.step import take_step
+from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.telemetry.profiler import Profiler
 
 ROUNDS = 10
 STEPS = 30

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.config import load_job
-from trainer.evaluation.evaluation import WHOLE
+from vastrun.launcher.config import load_job
+from vastrun.trainer.evaluation.evaluation import WHOLE
 
 CONFIGS = Path("configs")
 PAGE = Path("docs/evaluation.md")

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainer.evaluation.evaluation import WHOLE
+from vastrun.trainer.evaluation.evaluation import WHOLE
 
 PAGE = Path("docs/pdebench.md")
 OUT = Path("runs/published")

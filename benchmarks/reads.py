@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.contract.config import DataConfig
-from trainer.data import advection
-from trainer.sampling.windows import SamplePlan
+from vastrun.contract.config import DataConfig
+from vastrun.trainer.data import advection
+from vastrun.trainer.sampling.windows import SamplePlan
 
 STEPS = 20
 # Windows of 128 KiB: 4 frames of 8192 points.

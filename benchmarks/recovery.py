@@ -27,7 +27,7 @@ from benchmarks.box import config, environment, prepare
 from benchmarks.figures import Claim, Pair, at_most, rounds_of, show
 from benchmarks.launches import by_hand
 from tests.waiting import eventually
-from trainer.contract import layout
+from vastrun.contract import layout
 
 ROUNDS = 5
 STALL_S = 4.0
@@ -41,8 +41,8 @@ _WITHIN_S = 120.0
 _HANGING = f"""\
 import os
 import threading
-from trainer.data import advection
-from trainer.data.trajectories import TrajectoryTask
+from vastrun.trainer.data import advection
+from vastrun.trainer.data.trajectories import TrajectoryTask
 
 
 class Hanging(TrajectoryTask):
@@ -129,7 +129,7 @@ def _prepare(folder: Path, *, task: str) -> Path:
 @contextmanager
 def _training(box: Path) -> Iterator[None]:
     """Under its supervisor; stopped at the end."""
-    process = subprocess.Popen([sys.executable, "-m", "trainer.supervise"], env=environment(box))
+    process = subprocess.Popen([sys.executable, "-m", "vastrun.trainer.supervise"], env=environment(box))
     try:
         yield
     finally:

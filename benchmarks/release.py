@@ -11,7 +11,7 @@ from benchmarks.figures import Claim, at_most, show_alone
 from tests.e2e.terminal import Terminal
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
-from trainer.contract import layout
+from vastrun.contract import layout
 
 ROUNDS = 5
 SLOWEST_S = at_most(2.0)

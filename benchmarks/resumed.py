@@ -22,9 +22,9 @@ from typing import Literal
 
 from benchmarks.box import config, environment, prepare
 from benchmarks.figures import Claim, at_most, tell
-from trainer.contract import layout
-from trainer.contract.config import ModelConfig, TrainConfig, WandbConfig
-from trainer.heartbeat import read_beat
+from vastrun.contract import layout
+from vastrun.contract.config import ModelConfig, TrainConfig, WandbConfig
+from vastrun.trainer.heartbeat import read_beat
 
 RUNS = 5
 Strategy = Literal["ddp", "fsdp2"]
@@ -104,7 +104,7 @@ def _train(box: Path, *, ranks: int, kill_at: int | None = None) -> None:
     """To the end, or until the last rank is killed in that step. Raises RuntimeError if it goes otherwise."""
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     process = subprocess.Popen(
-        [sys.executable, *launch, "-m", "trainer.train"],
+        [sys.executable, *launch, "-m", "vastrun.trainer.train"],
         env=environment(box),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

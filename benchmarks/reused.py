@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.figures import Claim, at_most, tell
-from launcher.core.batch import StopRules
-from launcher.decisions.shares import total_usd
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
 from tests.launcher.batch.world import NAME, BatchWorld
 from tests.launcher.terminal import CRASH
+from vastrun.launcher.core.batch import StopRules
+from vastrun.launcher.decisions.shares import total_usd
 
 POINTS, PARALLEL = 40, 5
 _CRASHES_EACH = 10

@@ -18,10 +18,10 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
-from trainer.contract import layout
-from trainer.distributed.group import Ranks, join
-from trainer.distributed.rank import Rank, TrainJob
+from vastrun.contract import layout
+from vastrun.trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
+from vastrun.trainer.distributed.group import Ranks, join
+from vastrun.trainer.distributed.rank import Rank, TrainJob
 
 LAYERS, WIDTH = 20, 1024
 BYTES = LAYERS * (WIDTH + 1) * WIDTH * 4 * 3

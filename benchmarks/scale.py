@@ -17,9 +17,9 @@ from dataclasses import replace
 
 from benchmarks.figures import Claim, at_least, tell
 from benchmarks.status import RUN
-from launcher.core import Driver, Event, Phase
-from launcher.environment import wire
 from tests.launcher.ledger.postgres import served
+from vastrun.launcher.core import Driver, Event, Phase
+from vastrun.launcher.environment import wire
 
 SECONDS = 3.0
 WRITERS = (1, 8, 32)

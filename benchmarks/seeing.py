@@ -16,18 +16,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.figures import Claim, at_most, show_alone
-from launcher.config import dump_job
-from launcher.core import Phase, Progress, Run
-from launcher.core.job import Limits
-from launcher.outputs.storing import claim
-from launcher.transcript.plain import Mask
-from launcher.transcript.recorded import CALLS
-from launcher.transcript.recorder import Recorder
-from launcher.ui.live import LiveScreen
-from launcher.ui.question import HeldStream
-from launcher.ui.screens import curves_at_home
 from tests.fakes import FakeClock
 from tests.jobs import train_job
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Phase, Progress, Run
+from vastrun.launcher.core.job import Limits
+from vastrun.launcher.outputs.storing import claim
+from vastrun.launcher.transcript.plain import Mask
+from vastrun.launcher.transcript.recorded import CALLS
+from vastrun.launcher.transcript.recorder import Recorder
+from vastrun.launcher.ui.live import LiveScreen
+from vastrun.launcher.ui.question import HeldStream
+from vastrun.launcher.ui.screens import curves_at_home
 
 SECONDS = 600
 """Of a training, in one round."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks.box import prepare, train_with_vastrun
 from benchmarks.figures import mean_with_range
-from trainer.contract import layout
-from trainer.contract.config import (
+from vastrun.contract import layout
+from vastrun.contract.config import (
     DataConfig,
     ModelConfig,
     OptimConfig,
@@ -20,8 +20,8 @@ from trainer.contract.config import (
     TrainConfig,
     WandbConfig,
 )
-from trainer.evaluation.evaluation import WHOLE
-from trainer.evaluation.report import SCORES as SCORES_FILE
+from vastrun.trainer.evaluation.evaluation import WHOLE
+from vastrun.trainer.evaluation.report import SCORES as SCORES_FILE
 
 SEEDS = 3
 SMALL = TrainConfig(

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.figures import Claim, at_most, rounds_of, tell
-from launcher.config import dump_job
-from launcher.core import Offer, Phase, Run
-from launcher.environment import wire
-from launcher.ledger.schema import COLUMNS, row_of
-from launcher.ledger.sql import SqlLedger
 from tests.jobs import train_job
 from tests.launcher.ledger.postgres import served
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Offer, Phase, Run
+from vastrun.launcher.environment import wire
+from vastrun.launcher.ledger.schema import COLUMNS, row_of
+from vastrun.launcher.ledger.sql import SqlLedger
 
 RUNS, OPEN, ROUNDS = 10_000, 20, 5
 LIMIT_S = 0.3
@@ -91,7 +91,7 @@ def _fill(place: dict[str, str], runs: int) -> None:
 def _takes(place: dict[str, str], *words: str) -> Callable[[], float]:
     def take() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-c", "from launcher.cli import main; main()", *words]
+        command = [sys.executable, "-c", "from vastrun.launcher.cli import main; main()", *words]
         subprocess.run(command, env={**os.environ, **place}, check=True, stdout=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -25,13 +25,6 @@ from pathlib import Path
 from benchmarks.figures import Claim, at_most, tell
 from benchmarks.status import run as run_status
 from benchmarks.team_vastrun import VARIABLE
-from launcher.config import load_job
-from launcher.core import Phase, Run
-from launcher.core.batch import Budget
-from launcher.core.bills import cost_usd
-from launcher.core.errors import BudgetError
-from launcher.environment import wire
-from launcher.wiring import Wiring
 from tests.emulators.clock import Clock
 from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
@@ -39,6 +32,13 @@ from tests.emulators.played_box import PlayedBoxes
 from tests.emulators.vast import VastEmulator
 from tests.fakebox import Training
 from tests.launcher.ledger.postgres import PostgresServer, served
+from vastrun.launcher.config import load_job
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.batch import Budget
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.core.errors import BudgetError
+from vastrun.launcher.environment import wire
+from vastrun.launcher.wiring import Wiring
 
 DRIVERS, RUNS = 20, 100
 _SHARE_USD = 0.5

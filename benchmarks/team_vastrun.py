@@ -17,7 +17,7 @@ def main() -> None:
     time.time = lambda: right() + ahead_s
     os.environ["PGAPPNAME"] = str(os.getpid())
 
-    from launcher.cli import main as vastrun
+    from vastrun.launcher.cli import main as vastrun
 
     vastrun()
 

@@ -18,17 +18,17 @@ from pathlib import Path
 
 from benchmarks.box import config, prepare, train_by_hand
 from benchmarks.figures import Claim, Pair, at_most, show
-from trainer.contract.config import WandbConfig
-from trainer.distributed.clock import StepClock, StepTimes
-from trainer.distributed.group import join
-from trainer.distributed.rank import Rank, read_job
-from trainer.engine.resume import resumed
-from trainer.engine.session import Session, set_up
-from trainer.engine.step import take_step
-from trainer.heartbeat import Heartbeat
-from trainer.telemetry.garbage import collect_by_the_step
-from trainer.telemetry.metrics import Metrics
-from trainer.telemetry.reports import Readings, Reports
+from vastrun.contract.config import WandbConfig
+from vastrun.trainer.distributed.clock import StepClock, StepTimes
+from vastrun.trainer.distributed.group import join
+from vastrun.trainer.distributed.rank import Rank, read_job
+from vastrun.trainer.engine.resume import resumed
+from vastrun.trainer.engine.session import Session, set_up
+from vastrun.trainer.engine.step import take_step
+from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.telemetry.garbage import collect_by_the_step
+from vastrun.trainer.telemetry.metrics import Metrics
+from vastrun.trainer.telemetry.reports import Readings, Reports
 
 PAIRS = 20
 STEPS = 10

@@ -15,8 +15,8 @@ from benchmarks.box import config, prepare, train_by_hand, train_with_vastrun
 from benchmarks.figures import Claim, Limit, Pair, at_least, at_most, in_turns, show
 from benchmarks.memory import PeakWatch
 from benchmarks.time_slices import Training, by_hand, run_in_slices, with_vastrun
-from trainer.contract.config import DataConfig, ModelConfig
-from trainer.supervision.launch import healthy_gpus
+from vastrun.contract.config import DataConfig, ModelConfig
+from vastrun.trainer.supervision.launch import healthy_gpus
 
 ROUNDS = 8
 STEPS = 200

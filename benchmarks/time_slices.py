@@ -21,7 +21,7 @@ from typing import NoReturn
 import psutil
 
 from benchmarks.box import by_torchrun, environment, records_of, supervised
-from trainer.contract import layout
+from vastrun.contract import layout
 
 SLICE_S = 1.0
 STDOUT = "stdout"

@@ -21,14 +21,14 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from benchmarks.waves import Waves
-from trainer import models
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig
-from trainer.data.trajectories import Windows
-from trainer.distributed.group import device_of
-from trainer.distributed.rank import read_job
-from trainer.models.operator import Domain
-from trainer.stages.objective import UnrollLoss
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.trainer import models
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.distributed.group import device_of
+from vastrun.trainer.distributed.rank import read_job
+from vastrun.trainer.models.operator import Domain
+from vastrun.trainer.stages.objective import UnrollLoss
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,38 +10,38 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.clocks import elapsed, late_clock, steady_clock
-from launcher.commands.computer import private_words
-from launcher.commands.settings import read_settings
-from launcher.core import Origin, Run
-from launcher.ledger.joining import TeamLedger, name_of_computer
-from launcher.ledger.presence import Presence
-from launcher.ledger.run_ids import new_id
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.ports import (
+from vastrun.launcher.clocks import elapsed, late_clock, steady_clock
+from vastrun.launcher.commands.computer import private_words
+from vastrun.launcher.commands.settings import read_settings
+from vastrun.launcher.core import Origin, Run
+from vastrun.launcher.ledger.joining import TeamLedger, name_of_computer
+from vastrun.launcher.ledger.presence import Presence
+from vastrun.launcher.ledger.run_ids import new_id
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.ports import (
     Ledger,
     OutputStore,
     Packer,
     Provider,
 )
-from launcher.shipped import configs_dir
-from launcher.transcript.plain import secrets_among
-from launcher.ui.question import HeldStream
-from launcher.ui.screens import LiveScreens, interrupts_on
-from launcher.wiring import Wiring
+from vastrun.launcher.shipped import configs_dir
+from vastrun.launcher.transcript.plain import secrets_among
+from vastrun.launcher.ui.question import HeldStream
+from vastrun.launcher.ui.screens import LiveScreens, interrupts_on
+from vastrun.launcher.wiring import Wiring
 
 if TYPE_CHECKING:
-    from launcher.bundle.kept import KeptJobs
-    from launcher.commands.exporting import Exporter
-    from launcher.commands.foretelling import Foreteller
-    from launcher.commands.rehearsing import Rehearsal
-    from launcher.commands.service import UserService
-    from launcher.core.job import JobSpec
-    from launcher.decisions.speed_history import SpeedHistory
-    from launcher.image.lock import Lock
-    from launcher.ui.notify import UrlNotifier
+    from vastrun.launcher.bundle.kept import KeptJobs
+    from vastrun.launcher.commands.exporting import Exporter
+    from vastrun.launcher.commands.foretelling import Foreteller
+    from vastrun.launcher.commands.rehearsing import Rehearsal
+    from vastrun.launcher.commands.service import UserService
+    from vastrun.launcher.core.job import JobSpec
+    from vastrun.launcher.decisions.speed_history import SpeedHistory
+    from vastrun.launcher.image.lock import Lock
+    from vastrun.launcher.ui.notify import UrlNotifier
 
-_PROGRAM = "from launcher.cli import main; main()"
+_PROGRAM = "from vastrun.launcher.cli import main; main()"
 """Runs vastrun where the interpreter has no script of it."""
 
 
@@ -120,13 +120,13 @@ class _Adapters:
     def _kept(self) -> KeptJobs | None:
         if self.team is None:
             return None
-        from launcher.bundle.kept import KeptJobs
+        from vastrun.launcher.bundle.kept import KeptJobs
 
         return KeptJobs(self.team.secrets(self.ledger().id), self.presence.computer)
 
     def _provider(self, name: str, *, crowd: bool = False) -> Provider:
         """The provider of that name. Raises UsageError when there is none."""
-        from launcher.providers import ProviderContext, provider_class
+        from vastrun.launcher.providers import ProviderContext, provider_class
 
         team = self.team
         context = ProviderContext(
@@ -147,14 +147,14 @@ class _Adapters:
         return provider_class(name).of(context)
 
     def _lock(self) -> Lock:
-        from launcher.image.lock import read_lock
+        from vastrun.launcher.image.lock import read_lock
 
         return read_lock(self.image_lock)
 
     def _speeds(self, provider: str, spec: JobSpec) -> SpeedHistory:
         """What is known of the job's speed: measured, and foretold where `plan` did so before."""
-        from launcher.decisions.speed_history import speed_history_of
-        from launcher.decisions.workload import efficiency_of
+        from vastrun.launcher.decisions.speed_history import speed_history_of
+        from vastrun.launcher.decisions.workload import efficiency_of
 
         runs, foreteller = self.ledger().measured(), self.foreteller()
         history = speed_history_of(runs, provider, spec)
@@ -164,18 +164,18 @@ class _Adapters:
         return replace(history, workloads=workloads, efficiency=efficiency_of(runs, foreteller.known))
 
     def _inherited(self) -> dict[str, str]:
-        from launcher.providers.local import inherited
+        from vastrun.launcher.providers.local import inherited
 
         return inherited(self.environ)
 
     def foreteller(self) -> Foreteller:
-        from launcher.commands.foretelling import Foreteller
+        from vastrun.launcher.commands.foretelling import Foreteller
 
         cache = self.cache / "workloads"
         return Foreteller(python=self.python, environment=self._inherited(), cache=cache)
 
     def packer(self, origin: Origin) -> Packer:
-        from launcher.bundle import Bundler
+        from vastrun.launcher.bundle import Bundler
 
         def values_of(batch: str, point: str) -> Mapping[str, Any]:
             return self.ledger().batches.values_of(batch, point)
@@ -183,12 +183,12 @@ class _Adapters:
         return Bundler(self.environ, origin=origin, values_of=values_of, kept=self.kept())
 
     def output_store(self) -> OutputStore:
-        from launcher.outputs.index import Contents
-        from launcher.outputs.store import FolderStore
-        from launcher.ui.render.index import index_of
+        from vastrun.launcher.outputs.index import Contents
+        from vastrun.launcher.outputs.store import FolderStore
+        from vastrun.launcher.ui.render.index import index_of
 
         def report(run: Run, now: float) -> str:
-            from launcher.ui.report.run_page import page_of  # when a run has ended
+            from vastrun.launcher.ui.report.run_page import page_of  # when a run has ended
 
             return page_of(self.ledger(), run, now)
 
@@ -198,23 +198,23 @@ class _Adapters:
         return FolderStore(index=index, report=report)
 
     def notifier(self, say: Callable[[str], None]) -> UrlNotifier:
-        from launcher.ui.notify import UrlNotifier  # slow to import: HTTP
+        from vastrun.launcher.ui.notify import UrlNotifier  # slow to import: HTTP
 
         return UrlNotifier(self.environ, say)
 
     def rehearsal(self, folder: Path) -> Rehearsal:
-        from launcher.commands.rehearsing import Rehearsal
+        from vastrun.launcher.commands.rehearsing import Rehearsal
 
         gpus = {name: self.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in self.environ}
         return Rehearsal(folder, self.python, {**self._inherited(), **gpus})
 
     def exporter(self) -> Exporter:
-        from launcher.commands.exporting import Exporter
+        from vastrun.launcher.commands.exporting import Exporter
 
         return Exporter(python=self.python, environment=self._inherited())
 
     def service(self, folder: Path) -> UserService:
-        from launcher.commands.service import user_service
+        from vastrun.launcher.commands.service import user_service
 
         script = Path(sys.executable).with_name("vastrun")
         program = [str(script)] if script.exists() else [sys.executable, "-P", "-c", _PROGRAM]

@@ -9,10 +9,11 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import launcher
-from launcher.core.errors import VastrunError
+from vastrun.launcher.core.errors import VastrunError
 
-_PACKAGE = Path(launcher.__file__).resolve().parent
+_LIBRARY = Path(__file__).absolute().parents[1]
+"""Not resolved: in a checkout, `vastrun/launcher` is a link to a folder beside it."""
+_CHECKOUT = _LIBRARY.parent
 
 
 def onstart_dir() -> Path:
@@ -34,12 +35,12 @@ def schemas() -> dict[str, Path]:
 
 def trainer_dir() -> Path:
     """Find the trainer package, as source. Raises VastrunError."""
-    return _existing(_PACKAGE.parent / "trainer")
+    return _existing(_LIBRARY / "trainer")
 
 
 def library_dir() -> Path:
-    """Find the package that a program of the user's own imports, as source. Raises VastrunError."""
-    return _existing(_PACKAGE.parent / "vastrun")
+    """Find the whole package `vastrun`, as source. Raises VastrunError."""
+    return _existing(_LIBRARY)
 
 
 def install_command(*extras: str, python: str = sys.executable) -> str:
@@ -66,8 +67,8 @@ def install_command(*extras: str, python: str = sys.executable) -> str:
 
 
 def _found(name: str) -> Path:
-    installed = _PACKAGE / "shipped" / name
-    return installed if installed.is_dir() else _existing(_PACKAGE.parent / name)
+    installed = _LIBRARY / "launcher" / "shipped" / name
+    return installed if installed.is_dir() else _existing(_CHECKOUT / name)
 
 
 def _existing(folder: Path) -> Path:

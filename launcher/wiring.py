@@ -11,15 +11,15 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.batch.sharing import Bell, ThreadBell
-from launcher.clocks import LocalZone
-from launcher.commands.settings import budgets_of, read_settings, sound
-from launcher.core import NOTHING, Origin, Run, UserRequest
-from launcher.core.batch import MOST_PARALLEL, Budget
-from launcher.core.settings import LoadedSettings
-from launcher.flow.services import Services
-from launcher.guard import GuardThread
-from launcher.ports import (
+from vastrun.launcher.batch.sharing import Bell, ThreadBell
+from vastrun.launcher.clocks import LocalZone
+from vastrun.launcher.commands.settings import budgets_of, read_settings, sound
+from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
+from vastrun.launcher.core.batch import MOST_PARALLEL, Budget
+from vastrun.launcher.core.settings import LoadedSettings
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.guard import GuardThread
+from vastrun.launcher.ports import (
     Clock,
     Ledger,
     Notifier,
@@ -29,21 +29,21 @@ from launcher.ports import (
     RunThreads,
     Screen,
 )
-from launcher.ui.interrupts import Interrupts, MakeInterrupts
-from launcher.ui.screens import PlainScreens
+from vastrun.launcher.ui.interrupts import Interrupts, MakeInterrupts
+from vastrun.launcher.ui.screens import PlainScreens
 
 if TYPE_CHECKING:
-    from launcher.batch.services import BatchScreen
-    from launcher.batch.sharing import RunScreen, SharedRequests
-    from launcher.commands.attempts import Attempts
-    from launcher.commands.exporting import Exporter
-    from launcher.commands.foretelling import Foreteller
-    from launcher.commands.rehearsing import Rehearsal
-    from launcher.commands.service import UserService
-    from launcher.decisions.schedule import PointState
-    from launcher.ledger.presence import Presence
-    from launcher.ui.notify import UrlNotifier
-    from launcher.ui.screen import StreamScreen
+    from vastrun.launcher.batch.services import BatchScreen
+    from vastrun.launcher.batch.sharing import RunScreen, SharedRequests
+    from vastrun.launcher.commands.attempts import Attempts
+    from vastrun.launcher.commands.exporting import Exporter
+    from vastrun.launcher.commands.foretelling import Foreteller
+    from vastrun.launcher.commands.rehearsing import Rehearsal
+    from vastrun.launcher.commands.service import UserService
+    from vastrun.launcher.decisions.schedule import PointState
+    from vastrun.launcher.ledger.presence import Presence
+    from vastrun.launcher.ui.notify import UrlNotifier
+    from vastrun.launcher.ui.screen import StreamScreen
 
 DEFAULT_PROVIDER = "local"
 
@@ -172,8 +172,8 @@ class Wiring:
         self, name: str, interrupts: Interrupts | SharedRequests, screen: BatchScreen, *, prunes: bool = True
     ) -> Sequence[PointState]:
         """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
-        from launcher.batch.driver import BatchDriver
-        from launcher.batch.services import BatchServices
+        from vastrun.launcher.batch.driver import BatchDriver
+        from vastrun.launcher.batch.services import BatchServices
 
         def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
             return self.attempts_of_many(shared, run_screen, driver.runs_at_once)
@@ -200,7 +200,7 @@ class Wiring:
             states = driver.drive()
             if interrupts.current() is UserRequest.NONE:
                 self.settle(self.ledger().batches.get(name).provider)
-            from launcher.ui.report.batch_page import leave_report  # when a batch has ended
+            from vastrun.launcher.ui.report.batch_page import leave_report  # when a batch has ended
 
             if told := leave_report(self.ledger(), name, self.now()):
                 screen.note(told)
@@ -208,7 +208,7 @@ class Wiring:
 
     def settle(self, provider: str) -> None:
         """Have earlier runs cost what that provider charged for them, where their bill is due by now."""
-        from launcher.commands.settling import settle_due  # at the end of a command
+        from vastrun.launcher.commands.settling import settle_due  # at the end of a command
 
         settle_due(self.ledger(), provider, self.provider(provider), self.who(), self.now())
 
@@ -231,7 +231,7 @@ class Wiring:
     def _attempts(
         self, services_for: Callable[[str, Origin], Services], *, shown_since: float | None
     ) -> Attempts:
-        from launcher.commands.attempts import Attempts  # when a run is driven
+        from vastrun.launcher.commands.attempts import Attempts  # when a run is driven
 
         recorded = partial(self._recorded, shown_since)
         return Attempts(services_for=services_for, new_id=self.new_id, recorded=recorded)
@@ -240,7 +240,7 @@ class Wiring:
         self, shown_since: float | None, run: Run, services: Services
     ) -> AbstractContextManager[Services]:
         """The services that drive the run, with its transcript."""
-        from launcher.transcript.recorded import recorded
+        from vastrun.launcher.transcript.recorded import recorded
 
         gap_s = partial(getattr, self.guard, "longest_gap_s")
         return recorded(run, services, self.secrets(), shown_since=shown_since, guard_gap_s=gap_s)

@@ -55,7 +55,7 @@ load_folders() {
 # The user's programs find the package vastrun, and nothing else of ours. On a computer that is not the box's own, or has
 # other slots, set-up commands install into the box, on top of what is there.
 load_python() {
-  export PYTHONPATH=$VASTRUN_BOX/lib${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
+  export PYTHONPATH=$VASTRUN_BOX/pkg${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
   if [[ $VASTRUN_PYTHON == /* ]]; then export PATH=${VASTRUN_PYTHON%/*}:$PATH; fi
   if [[ ! ${VASTRUN_PROVIDER-} =~ ^(local|pool|slurm)$ || $VASTRUN_SETUP == 0 ]]; then return 0; fi
   if ! bash onstart/trainer.sh boot.overlay_venv "$VASTRUN_BOX/python" 2>run.err; then

@@ -17,6 +17,6 @@ pwd >"$packages/_checkout.pth"
 	--requirement requirements/frameworks.txt
 {
 	printf '#!%s\n' "$(cd "$2/bin" && pwd)/python"
-	printf 'import sys\n\nfrom launcher.cli import main\n\nsys.exit(main())\n'
+	printf 'import sys\n\nfrom vastrun.launcher.cli import main\n\nsys.exit(main())\n'
 } >"$2/bin/vastrun"
 chmod +x "$2/bin/vastrun"

@@ -14,27 +14,27 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from launcher.cli.bugreport import BugReport
-from launcher.cli.export import Exported
-from launcher.cli.profile import Profiled
-from launcher.cli.pull import Pulled
-from launcher.cli.report import WrittenReport
-from launcher.commands.accounting import CostReport
-from launcher.core.hidden import HIDDEN
-from launcher.ui.documents.batches import BatchInDetail, BatchList, PlannedBatch, Results
-from launcher.ui.documents.costs import Costs, Reconciled
-from launcher.ui.documents.document import SCHEMA_VERSION
-from launcher.ui.documents.machines import Hosts, Orphans
-from launcher.ui.documents.market import ExplainedMarket, ShownPlan
-from launcher.ui.documents.runs import Ending, Explained, ResultFile, RunInDetail, Runs
-from launcher.ui.render.conformance import Conformance
-from launcher.ui.render.differences import Differences
-from launcher.ui.render.doctor import Findings
-from launcher.ui.render.images import Images, VerifiedImage
-from launcher.ui.render.loglines import LogLine
-from launcher.ui.render.rehearsal import Rehearsed
-from launcher.ui.render.settings import ShownSettings
-from launcher.ui.render.why import ExplainedBatch
+from vastrun.launcher.cli.bugreport import BugReport
+from vastrun.launcher.cli.export import Exported
+from vastrun.launcher.cli.profile import Profiled
+from vastrun.launcher.cli.pull import Pulled
+from vastrun.launcher.cli.report import WrittenReport
+from vastrun.launcher.commands.accounting import CostReport
+from vastrun.launcher.core.hidden import HIDDEN
+from vastrun.launcher.ui.documents.batches import BatchInDetail, BatchList, PlannedBatch, Results
+from vastrun.launcher.ui.documents.costs import Costs, Reconciled
+from vastrun.launcher.ui.documents.document import SCHEMA_VERSION
+from vastrun.launcher.ui.documents.machines import Hosts, Orphans
+from vastrun.launcher.ui.documents.market import ExplainedMarket, ShownPlan
+from vastrun.launcher.ui.documents.runs import Ending, Explained, ResultFile, RunInDetail, Runs
+from vastrun.launcher.ui.render.conformance import Conformance
+from vastrun.launcher.ui.render.differences import Differences
+from vastrun.launcher.ui.render.doctor import Findings
+from vastrun.launcher.ui.render.images import Images, VerifiedImage
+from vastrun.launcher.ui.render.loglines import LogLine
+from vastrun.launcher.ui.render.rehearsal import Rehearsed
+from vastrun.launcher.ui.render.settings import ShownSettings
+from vastrun.launcher.ui.render.why import ExplainedBatch
 
 Schema = dict[str, Any]
 

@@ -7,11 +7,11 @@ import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from launcher.core import NONE_LEFT_OUT, Bundle, CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
-from launcher.core.job import JobSpec
-from launcher.gate.evidence import evidence_of, exit_code_of
-from launcher.ports import Remote
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import NONE_LEFT_OUT, Bundle, CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.gate.evidence import evidence_of, exit_code_of
+from vastrun.launcher.ports import Remote
 
 
 class FakePacker:

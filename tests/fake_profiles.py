@@ -7,8 +7,8 @@ import hashlib
 import json
 from dataclasses import asdict
 
-from trainer.contract import layout
-from trainer.contract.profiling import FileDigest, ProfileResponse, operations_path, trace_path
+from vastrun.contract import layout
+from vastrun.contract.profiling import FileDigest, ProfileResponse, operations_path, trace_path
 
 TRACE = gzip.compress(b'{"traceEvents": [{"ph": "X", "name": "step 3"}]}', mtime=0)
 OPERATIONS = b"CPU operations\naten::mm\n"

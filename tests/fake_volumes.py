@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from launcher.core import Instance, ListedVolume, RentalOrder, VolumeOffer
-from launcher.core.errors import ProviderError, VastrunError
-from launcher.ports import Clock
+from vastrun.launcher.core import Instance, ListedVolume, RentalOrder, VolumeOffer
+from vastrun.launcher.core.errors import ProviderError, VastrunError
+from vastrun.launcher.ports import Clock
 
 RELEASE_S = 30.0
 """How long a volume stays in use after its machine is gone."""

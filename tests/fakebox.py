@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from launcher.core import Instance, RentalOrder
-from launcher.ports import Clock
-from trainer.contract import layout
-from trainer.contract.outcome import REASONS, CheckpointEnd, FileSum, Outcome, RankEnd
+from vastrun.contract import layout
+from vastrun.contract.outcome import REASONS, CheckpointEnd, FileSum, Outcome, RankEnd
+from vastrun.launcher.core import Instance, RentalOrder
+from vastrun.launcher.ports import Clock
 
 RANKS = 2
 """On each box."""

@@ -12,7 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from launcher.core import (
+from tests.fake_profiles import answer_profile
+from tests.fake_volumes import FakeVolumes
+from tests.fakebox import FakeBox, Loading, Training
+from vastrun.contract import layout
+from vastrun.launcher.core import (
     Cause,
     Charge,
     Completed,
@@ -26,15 +30,11 @@ from launcher.core import (
     Run,
     UserRequest,
 )
-from launcher.core.errors import GoneError, NoOfferError, UnreachableError, VastrunError
-from launcher.core.job import JobSpec
-from launcher.decisions import offer_check
-from launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation, Term
-from launcher.ports import Abilities, Clock, Remote
-from tests.fake_profiles import answer_profile
-from tests.fake_volumes import FakeVolumes
-from tests.fakebox import FakeBox, Loading, Training
-from trainer.contract import layout
+from vastrun.launcher.core.errors import GoneError, NoOfferError, UnreachableError, VastrunError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions import offer_check
+from vastrun.launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation, Term
+from vastrun.launcher.ports import Abilities, Clock, Remote
 
 PRICE = 3.6
 """Dollars an hour: 0.001 dollars a second."""

@@ -15,13 +15,13 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import core_schema
 
-from launcher.config.points import METHODS
-from launcher.config.reading import AS_WRITTEN, SHORT
-from launcher.config.rules import NAME
-from launcher.config.schema import bare, given, options
-from launcher.core.batch import MOST_POINTS, BatchSpec
-from launcher.core.job import JobSpec
 from tests.document_schemas import REFERENCES, Draft7, Schema, whole
+from vastrun.launcher.config.points import METHODS
+from vastrun.launcher.config.reading import AS_WRITTEN, SHORT
+from vastrun.launcher.config.rules import NAME
+from vastrun.launcher.config.schema import bare, given, options
+from vastrun.launcher.core.batch import MOST_POINTS, BatchSpec
+from vastrun.launcher.core.job import JobSpec
 
 _TEXT: Schema = {"type": "string", "minLength": 1}
 _ANY_SCALAR: Schema = {"type": ["string", "number", "boolean"]}

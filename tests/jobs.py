@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launcher.core.job import JobSpec, Limits, Resources, Success
-from trainer.contract.config import TrainConfig
-from trainer.contract.workload import PeakBytes, Workload, Workloads
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.workload import PeakBytes, Workload, Workloads
+from vastrun.launcher.core.job import JobSpec, Limits, Resources, Success
 
 
 class FakeForeteller:

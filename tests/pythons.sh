@@ -29,9 +29,10 @@ make_environment() {
 try_launcher() {
 	local python=$1/bin/python
 	"$python" -X pycache_prefix="$1/compiled" -W error -m compileall -q launcher trainer vastrun
-	"$python" -W error::DeprecationWarning:launcher - <<-'END'
-		import importlib, pkgutil, launcher
-		for module in pkgutil.walk_packages(launcher.__path__, "launcher."):
+	"$python" -W error::DeprecationWarning:vastrun - <<-'END'
+		import importlib, pkgutil
+		from vastrun import launcher
+		for module in pkgutil.walk_packages(launcher.__path__, "vastrun.launcher."):
 		    importlib.import_module(module.name)
 	END
 	"$python" -m pytest -q -p no:cacheprovider -m 'not torch and not slow' "${@:2}"

@@ -24,9 +24,13 @@ venv/bin/vastrun launch quickstart.yaml --set train.steps=20 --out outputs >summ
 }
 grep -q SUCCEEDED summary
 venv/bin/python -c 'import vastrun; print(vastrun.run("last").result().verdict)' | grep -q SUCCEEDED
-for file in vastrun/py.typed launcher/py.typed launcher/commands/python_probe.py trainer/boot/pip.sh; do
-	ls venv/lib/python3*/site-packages/"$file" >/dev/null
+package=$(echo venv/lib/python3*/site-packages/vastrun)
+for file in py.typed contract/job.py shipped/onstart/run.sh python_probe.py boot/pip.sh trainer/requirements.txt; do
+	[[ -n $(find "$package" -path "*/$file") ]] || { echo "the wheel lacks $file" >&2; exit 1; }
 done
+# A user's own launcher.py, trainer.py or PyPI's trainer must not meet ours.
+top_level=$(python3 -m zipfile -l "$folder"/wheel/vastrun-*.whl | awk 'NR > 1 {split($1, part, "/"); print part[1]}' | sort -u | grep -v dist-info)
+[[ $top_level == vastrun ]] || { echo "the wheel's top level has: $top_level" >&2; exit 1; }
 # A package that is missing is there after the command that is printed, whichever tool made the environment.
 export UV_TOOL_DIR=$folder/uv-tool UV_TOOL_BIN_DIR=$folder/bin PIPX_HOME=$folder/pipx PIPX_BIN_DIR=$folder/bin
 python3 -m venv tools

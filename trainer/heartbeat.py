@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainer.contract import layout
-from trainer.contract.records import read_small
+from vastrun.contract import layout
+from vastrun.contract.records import read_small
 
 Activity = Literal[
     "start", "data", "compile", "forward", "backward", "optimizer", "eval", "checkpoint", "done", "step"

@@ -7,31 +7,31 @@ import time
 from dataclasses import asdict
 from functools import partial
 
-from trainer.checks import check_start, check_step
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig
-from trainer.contract.outcome import Reason
-from trainer.contract.records import write_json
-from trainer.distributed.exit import exit_code_of
-from trainer.distributed.group import StopVote, join
-from trainer.distributed.rank import Rank, TrainJob
-from trainer.distributed.signals import StopSignal
-from trainer.engine.meetings import Meetings
-from trainer.engine.memory.probe import fitted
-from trainer.engine.memory.retry import take_step_that_fits
-from trainer.engine.resume import resumed
-from trainer.engine.session import Session, set_up
-from trainer.engine.step import take_step
-from trainer.evaluation import report
-from trainer.evaluation.conclusion import conclude
-from trainer.evaluation.rollouts import Abandoned, until_asked_to_stop
-from trainer.evaluation.validation import Validation
-from trainer.heartbeat import Heartbeat
-from trainer.latents import with_latents
-from trainer.telemetry.garbage import collect_by_the_step
-from trainer.telemetry.metrics import Metrics
-from trainer.telemetry.profiler import Profiler
-from trainer.telemetry.reports import Readings, Reports
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.outcome import Reason
+from vastrun.contract.records import write_json
+from vastrun.trainer.checks import check_start, check_step
+from vastrun.trainer.distributed.exit import exit_code_of
+from vastrun.trainer.distributed.group import StopVote, join
+from vastrun.trainer.distributed.rank import Rank, TrainJob
+from vastrun.trainer.distributed.signals import StopSignal
+from vastrun.trainer.engine.meetings import Meetings
+from vastrun.trainer.engine.memory.probe import fitted
+from vastrun.trainer.engine.memory.retry import take_step_that_fits
+from vastrun.trainer.engine.resume import resumed
+from vastrun.trainer.engine.session import Session, set_up
+from vastrun.trainer.engine.step import take_step
+from vastrun.trainer.evaluation import report
+from vastrun.trainer.evaluation.conclusion import conclude
+from vastrun.trainer.evaluation.rollouts import Abandoned, until_asked_to_stop
+from vastrun.trainer.evaluation.validation import Validation
+from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.latents import with_latents
+from vastrun.trainer.telemetry.garbage import collect_by_the_step
+from vastrun.trainer.telemetry.metrics import Metrics
+from vastrun.trainer.telemetry.profiler import Profiler
+from vastrun.trainer.telemetry.reports import Readings, Reports
 
 
 def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop: StopSignal) -> Reason:

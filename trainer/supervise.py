@@ -1,7 +1,7 @@
 """The supervisor: starts the ranks, watches them, starts them again if that can help, writes the evidence.
 
-`python -m trainer.supervise`, with the box's folder in VASTRUN_BOX. Leaves as `docs/box.md` says. Standard
-library only.
+`python -m vastrun.trainer.supervise`, with the box's folder in VASTRUN_BOX. Leaves as `docs/box.md` says.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.contract.outcome import REASONS, Outcome, Reason, StartRecord
-from trainer.contract.records import write_atomically
-from trainer.distributed.nodes import this_node_of, torchrun_line
-from trainer.supervision.agents import TURN, Agents, await_turn
-from trainer.supervision.agreement import first_start, unreachable, what_follows
-from trainer.supervision.checkpoint_restore import OwnCheckpoints
-from trainer.supervision.diagnosis import Diagnosis, Watched, diagnose
-from trainer.supervision.environment import lowers_debug
-from trainer.supervision.evidence import (
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import REASONS, Outcome, Reason, StartRecord
+from vastrun.contract.records import write_atomically
+from vastrun.trainer.distributed.nodes import this_node_of, torchrun_line
+from vastrun.trainer.supervision.agents import TURN, Agents, await_turn
+from vastrun.trainer.supervision.agreement import first_start, unreachable, what_follows
+from vastrun.trainer.supervision.checkpoint_restore import OwnCheckpoints
+from vastrun.trainer.supervision.diagnosis import Diagnosis, Watched, diagnose
+from vastrun.trainer.supervision.environment import lowers_debug
+from vastrun.trainer.supervision.evidence import (
     NOTHING,
     Stamp,
     end_wandb,
@@ -36,18 +36,18 @@ from trainer.supervision.evidence import (
     run_checks,
     stamps,
 )
-from trainer.supervision.launch import put_aside
-from trainer.supervision.logged_curves import LoggedCurves
-from trainer.supervision.native_stack import keep_native_stacks
-from trainer.supervision.peers import Peers, PeersError, TooLateError
-from trainer.supervision.processes import adopt_orphans, kill_descendants
-from trainer.supervision.program_files import note_files
-from trainer.supervision.progress import last_loss
-from trainer.supervision.pushing import push_last
-from trainer.supervision.ranklogs import MergedLog
-from trainer.supervision.restarts import NoRestart, Restart, Start
-from trainer.supervision.stop import StopRequest, stopped_by
-from trainer.supervision.watch import DRAIN_S, RESERVE, Begin, run_ranks
+from vastrun.trainer.supervision.launch import put_aside
+from vastrun.trainer.supervision.logged_curves import LoggedCurves
+from vastrun.trainer.supervision.native_stack import keep_native_stacks
+from vastrun.trainer.supervision.peers import Peers, PeersError, TooLateError
+from vastrun.trainer.supervision.processes import adopt_orphans, kill_descendants
+from vastrun.trainer.supervision.program_files import note_files
+from vastrun.trainer.supervision.progress import last_loss
+from vastrun.trainer.supervision.pushing import push_last
+from vastrun.trainer.supervision.ranklogs import MergedLog
+from vastrun.trainer.supervision.restarts import NoRestart, Restart, Start
+from vastrun.trainer.supervision.stop import StopRequest, stopped_by
+from vastrun.trainer.supervision.watch import DRAIN_S, RESERVE, Begin, run_ranks
 
 _KILL_S = 5.0
 _LOOK_EVERY_S = 0.1
@@ -98,7 +98,8 @@ def _shown(command: str) -> str:
 def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peers) -> Outcome:
     """Start the ranks, again and again, until a start is the last."""
     log = MergedLog(path=box / layout.LOG)
-    log.say(f"starting {_shown(shlex.join(job.command or ('trainer.train',)))} on {job.ranks} rank(s)")
+    program = shlex.join(job.command or ("vastrun.trainer.train",))
+    log.say(f"starting {_shown(program)} on {job.ranks} rank(s)")
     log.say(f"as {_shown(torchrun_line(job, peers.this_node))}")
     if lowers_debug(job, os.environ):
         log.say("TORCH_DISTRIBUTED_DEBUG=DETAIL becomes INFO: DETAIL makes DDP on gloo crash")

@@ -1,4 +1,4 @@
-"""Train this rank: `python -u -m trainer.train`, started with torchrun's variables and VASTRUN_BOX.
+"""Train this rank: `python -u -m vastrun.trainer.train`, started with torchrun's variables and VASTRUN_BOX.
 
 What must come before torch is imported stands here; the set-up and the loop are in `trainer/loop.py`.
 """
@@ -10,11 +10,11 @@ import gc
 import signal
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.distributed.exit import RankExit
-from trainer.distributed.rank import Rank, read_job
-from trainer.distributed.signals import StopSignal
-from trainer.heartbeat import Heartbeat
+from vastrun.contract import layout
+from vastrun.trainer.distributed.exit import RankExit
+from vastrun.trainer.distributed.rank import Rank, read_job
+from vastrun.trainer.distributed.signals import StopSignal
+from vastrun.trainer.heartbeat import Heartbeat
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
 
         # What is imported stays: to look through it for garbage takes half a second each time.
         gc.disable()
-        from trainer.loop import train
+        from vastrun.trainer.loop import train
 
         gc.freeze()
         assert job.train is not None, "job.json has no `train` section"

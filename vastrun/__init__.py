@@ -13,7 +13,6 @@ they raise in `vastrun.errors`. They are imported when they are first used, and 
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from functools import cache
@@ -26,14 +25,14 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, get_args
 __all__ = ["Activity", "beat"]
 
 if TYPE_CHECKING:
-    from launcher.api import public as _public
-    from launcher.api.public import *  # noqa: F403
     from vastrun import errors
+    from vastrun.launcher.api import public as _public
+    from vastrun.launcher.api.public import *  # noqa: F403
 
     __all__ += _public.__all__
     __all__ += ["errors"]
 
-_LAUNCHER = "launcher.api.public"
+_LAUNCHER = "vastrun.launcher.api.public"
 _OF_THE_LAUNCHER = (
     *("launch", "plan", "run", "runs", "batch", "sweep", "batches", "find_batch"),
     *("RunHandle", "RunStatus", "RunResult", "LogLine", "Verdict", "Cause", "Phase"),
@@ -66,9 +65,13 @@ def beat(step: int, activity: Activity = "step", /, **metrics: SupportsFloat) ->
     os.pwrite(heartbeat, f"{line:<{_WIDTH - 1}}\n".encode(), 0)  # in place, so that it is read whole
     # Metrics of other ranks are not even read: to read a tensor would make them wait for their GPU.
     if metrics and rank == "0":
+        from json import (
+            dumps,
+        )  # here: the command line imports this module, too, and starts faster without it
+
         record = {"step": int(step)} | {name: _number(value) for name, value in metrics.items()}
         journal = _opened(f"{folder}/metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.write(journal, f"{json.dumps(record)}\n".encode())
+        os.write(journal, f"{dumps(record)}\n".encode())
 
 
 def _number(value: SupportsFloat) -> float:
@@ -105,5 +108,5 @@ if not TYPE_CHECKING:  # for a type checker it would mean that every name is the
 
 def __dir__() -> list[str]:
     """List what is there, for a prompt that completes names."""
-    there = [*_OF_THE_LAUNCHER, "errors"] if find_spec("launcher") else []
+    there = [*_OF_THE_LAUNCHER, "errors"] if find_spec("vastrun.launcher") else []
     return sorted({*globals(), *there})

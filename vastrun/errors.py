@@ -6,7 +6,7 @@ Each has a message, a `hint` of what to try next, a `cause`, and the `exit_code`
 from __future__ import annotations
 
 try:
-    from launcher.core.errors import (
+    from vastrun.launcher.core.errors import (
         AuthError,
         BoxError,
         BudgetError,

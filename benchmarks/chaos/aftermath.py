@@ -12,13 +12,13 @@ from benchmarks.chaos.docker import left_containers
 from benchmarks.chaos.job import LINE, LINES, RESULT, line_of
 from benchmarks.chaos.plans import Plan
 from benchmarks.chaos.troubles import CERTAIN, CUT, FAULT, LAUNCHER, MONEY, PAUSE, USER, Trouble
-from launcher.core import Cause, Verdict
-from launcher.core.verdict import EXIT_CODE_OF
-from launcher.decisions.policy import LIMIT_SLACK_S, NONSENSE_S
-from launcher.outputs.folder import TRANSCRIPT
-from launcher.transcript.reading import End, entries_of
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
+from vastrun.launcher.core import Cause, Verdict
+from vastrun.launcher.core.verdict import EXIT_CODE_OF
+from vastrun.launcher.decisions.policy import LIMIT_SLACK_S, NONSENSE_S
+from vastrun.launcher.outputs.folder import TRANSCRIPT
+from vastrun.launcher.transcript.reading import End, entries_of
 
 
 @dataclass

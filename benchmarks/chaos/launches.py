@@ -37,10 +37,10 @@ from benchmarks.chaos.troubles import (
     Trouble,
 )
 from benchmarks.chaos.wallclock import WallClock
-from launcher.decisions.reconciling import SETTLES_S
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
+from vastrun.launcher.decisions.reconciling import SETTLES_S
 
 _END_S = 900.0
 _RESUME_AFTER_S = 1.0

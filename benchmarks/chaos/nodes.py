@@ -23,9 +23,9 @@ from typing import Any
 
 import psutil
 
-from launcher.shipped import onstart_dir
 from tests.e2e.terminal import STUB_TORCH, Launch, Terminal
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.shipped import onstart_dir
 
 _LINES = 120
 _PROGRAM = f"""\
@@ -58,7 +58,7 @@ _ENDS = 20
 _END_S = 600.0
 _ENDED_BEFORE = 2
 """What `resume` says of a run that has ended."""
-RANK, SUPERVISOR, RUN = "program.py", "trainer.supervise", "run.sh main"
+RANK, SUPERVISOR, RUN = "program.py", "vastrun.trainer.supervise", "run.sh main"
 
 
 @dataclass

@@ -34,8 +34,8 @@ from benchmarks.chaos.troubles import (
     VICTIMS,
     Trouble,
 )
-from launcher.core import Cause
 from tests.hostile.deceits import DECEITS, Deceit
+from vastrun.launcher.core import Cause
 
 MONEY_USD, MONEY_S = 0.016, 63.0
 """What it pays for, after what is kept back."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launcher.core import Cause
 from tests.emulators.dead_ends import DEAD_ENDS
 from tests.emulators.faults import FAULTS, REQUEST, VOLUME
 from tests.hostile.deceits import DECEITS, Deceit
+from vastrun.launcher.core import Cause
 
 LAUNCHER, PAUSE, BOX, CLOCK, CUT, FAULT = "launcher", "pause", "box", "clock", "cut", "fault"
 USER, COMPANY, MONEY = "user", "company", "money"
@@ -105,7 +105,7 @@ class Victim:
 
 
 VICTIMS: Mapping[str, Victim] = {
-    "kill of the supervisor": Victim(words="trainer.supervise", cause=Cause.SIGNAL),
+    "kill of the supervisor": Victim(words="vastrun.trainer.supervise", cause=Cause.SIGNAL),
     "kill of the program": Victim(words="chatter.py", cause=Cause.SIGNAL),
     "kill of run.sh": Victim(words="run.sh main", cause=Cause.HOST),
 }

@@ -32,7 +32,7 @@ FOLDERS = (
     "launcher/ledger",
     "launcher/outputs",
     "launcher/providers/vast",
-    "trainer/contract",
+    "vastrun/contract",
     "trainer/supervision",
 )
 """Where mutants are drawn unless folders are named."""

@@ -17,20 +17,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from launcher.api.drivers import Target
-from launcher.api.runs import attempts_from
-from launcher.commands.chains import is_owed
-from launcher.core import Phase
-from launcher.core.errors import HeldError, StorageError, UsageError, VastrunError
-from launcher.ledger.presence import is_locked
-from launcher.ports import Ledger
+from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.api.runs import attempts_from
+from vastrun.launcher.commands.chains import is_owed
+from vastrun.launcher.core import Phase
+from vastrun.launcher.core.errors import HeldError, StorageError, UsageError, VastrunError
+from vastrun.launcher.ledger.presence import is_locked
+from vastrun.launcher.ports import Ledger
 
 START_TIMEOUT_S = 20.0
 """Longest wait for a new driver to hold its run or batch, in seconds."""
 MAX_LOGS = 50
 """Logs that are kept; older ones are removed."""
 _POLL_S = 0.1
-_MODULE = "launcher.api.background_driver"
+_MODULE = "vastrun.launcher.api.background_driver"
 
 
 @dataclass(frozen=True, kw_only=True)

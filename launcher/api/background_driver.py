@@ -1,4 +1,4 @@
-"""`python -m launcher.api.background_driver run|batch NAME`: drives it without a terminal, to its end.
+"""`python -m vastrun.launcher.api.background_driver run|batch NAME`: drive it to its end without a terminal.
 
 No signal stops the run: SIGTERM, which a computer sends when it is shut down, ends this driver alone, and the
 next `vastrun` command starts another one. A machine that could not be destroyed, or a file that could not be
@@ -15,17 +15,17 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.api.background import Claim, DriverFolder, open_target
-from launcher.api.drivers import Target
-from launcher.api.driving import drive
-from launcher.batch.sharing import NoteScreen
-from launcher.core import UserRequest
-from launcher.core.errors import HeldError, StorageError, VastrunError
-from launcher.environment import wire
-from launcher.ui.interrupts import Interrupts
-from launcher.ui.screen import StreamScreen, TerminalCapabilities
-from launcher.ui.screens import PlainScreens
-from launcher.wiring import Wiring
+from vastrun.launcher.api.background import Claim, DriverFolder, open_target
+from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.api.driving import drive
+from vastrun.launcher.batch.sharing import NoteScreen
+from vastrun.launcher.core import UserRequest
+from vastrun.launcher.core.errors import HeldError, StorageError, VastrunError
+from vastrun.launcher.environment import wire
+from vastrun.launcher.ui.interrupts import Interrupts
+from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
+from vastrun.launcher.ui.screens import PlainScreens
+from vastrun.launcher.wiring import Wiring
 
 RETRY_INTERVAL_S = 60.0
 """Seconds until what failed is tried again."""

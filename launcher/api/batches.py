@@ -8,22 +8,22 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.api.drivers import Target
-from launcher.api.session import ApiSession
-from launcher.batch.pricing import BatchPlan
-from launcher.batch.results import PointResult, results_of, row_in, states_in
-from launcher.core import Cause, Phase, UserRequest, Verdict
-from launcher.core.batch import MAX_NAME, Batch
-from launcher.core.errors import HeldError, UsageError, VastrunError
-from launcher.decisions.schedule import (
+from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.api.session import ApiSession
+from vastrun.launcher.batch.pricing import BatchPlan
+from vastrun.launcher.batch.results import PointResult, results_of, row_in, states_in
+from vastrun.launcher.core import Cause, Phase, UserRequest, Verdict
+from vastrun.launcher.core.batch import MAX_NAME, Batch
+from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
+from vastrun.launcher.decisions.schedule import (
     BatchProgress,
     machines_of,
 )
-from launcher.outputs.storing import leave_out, storing
-from launcher.ports import Ledger
+from vastrun.launcher.outputs.storing import leave_out, storing
+from vastrun.launcher.ports import Ledger
 
 if TYPE_CHECKING:
-    from launcher.config.batch_file import LoadedBatch
+    from vastrun.launcher.config.batch_file import LoadedBatch
 
 _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
 
@@ -204,7 +204,7 @@ def named_for_its_job(ledger: Ledger, loaded: LoadedBatch) -> LoadedBatch:
 
 def _has_job(ledger: Ledger, name: str, job: Any) -> bool:
     """Return whether the batch of that name has points of this job, or none at all."""
-    from launcher.config.batch_file import is_of_job  # slow to import: pydantic, yaml
+    from vastrun.launcher.config.batch_file import is_of_job  # slow to import: pydantic, yaml
 
     points = ledger.batches.points(name)
     return not points or any(is_of_job(point, job) for point in points)

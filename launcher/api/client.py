@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from launcher.api import batches, runs
-from launcher.api.batches import BatchHandle
-from launcher.api.drivers import StartDriver, Target
-from launcher.api.jobs import (
+from vastrun.launcher.api import batches, runs
+from vastrun.launcher.api.batches import BatchHandle
+from vastrun.launcher.api.drivers import StartDriver, Target
+from vastrun.launcher.api.jobs import (
     JobSource,
     JobText,
     Overrides,
@@ -22,24 +22,24 @@ from launcher.api.jobs import (
     source_of,
     text_in,
 )
-from launcher.api.runs import RunHandle
-from launcher.api.session import ApiSession
-from launcher.api.sweep_values import must_use
-from launcher.batch.pricing import price
-from launcher.batch.searching import first_points
-from launcher.commands.answering import answered
-from launcher.commands.planning import LaunchPlan, plan_of
-from launcher.commands.queries import all_rows
-from launcher.config import load_batch, load_sweep, read_job
-from launcher.core import NOTHING, Run
-from launcher.core.batch import MOST_POINTS, BatchSpec, sweep_name
-from launcher.core.errors import UsageError
-from launcher.core.job import JobSpec
-from launcher.ledger.run_ids import find_run
-from launcher.wiring import DEFAULT_PROVIDER, Wiring
+from vastrun.launcher.api.runs import RunHandle
+from vastrun.launcher.api.session import ApiSession
+from vastrun.launcher.api.sweep_values import must_use
+from vastrun.launcher.batch.pricing import price
+from vastrun.launcher.batch.searching import first_points
+from vastrun.launcher.commands.answering import answered
+from vastrun.launcher.commands.planning import LaunchPlan, plan_of
+from vastrun.launcher.commands.queries import all_rows
+from vastrun.launcher.config import load_batch, load_sweep, read_job
+from vastrun.launcher.core import NOTHING, Run
+from vastrun.launcher.core.batch import MOST_POINTS, BatchSpec, sweep_name
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.ledger.run_ids import find_run
+from vastrun.launcher.wiring import DEFAULT_PROVIDER, Wiring
 
 if TYPE_CHECKING:
-    from launcher.config.batch_file import LoadedBatch
+    from vastrun.launcher.config.batch_file import LoadedBatch
 
 _ANY_JOB = "{name: any, command: 'true', success: {exit_code: 0}}"
 

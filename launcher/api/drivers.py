@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any, Literal, Protocol
 
-from launcher.core import Cause, errors
-from launcher.core.errors import JobFileError, VastrunError
-from launcher.gate.text import printable
+from vastrun.launcher.core import Cause, errors
+from vastrun.launcher.core.errors import JobFileError, VastrunError
+from vastrun.launcher.gate.text import printable
 
-_MODULE = "launcher.api.driving"
+_MODULE = "vastrun.launcher.api.driving"
 _MOST_BYTES = 1 << 16
 """Of what a driver said last."""
 

@@ -1,4 +1,4 @@
-"""`python -m launcher.api.driving run|batch NAME`: drives what another program has begun, and shows nothing.
+"""`python -m vastrun.launcher.api.driving run|batch NAME`: drive what another program began; print nothing.
 
 Out: exit code 0 when there is nothing left to be driven; else the error in the last line of stderr, in a form
 for that program, and the error's exit code. SIGTERM stops the run or the batch, SIGHUP detaches, as for any
@@ -12,17 +12,17 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from launcher.api.drivers import Target, error_line
-from launcher.api.session import silent
-from launcher.batch.sharing import NoteScreen
-from launcher.core import Phase
-from launcher.core.errors import VastrunError
-from launcher.environment import wire
-from launcher.ui.interrupts import Interrupts
-from launcher.wiring import Wiring
+from vastrun.launcher.api.drivers import Target, error_line
+from vastrun.launcher.api.session import silent
+from vastrun.launcher.batch.sharing import NoteScreen
+from vastrun.launcher.core import Phase
+from vastrun.launcher.core.errors import VastrunError
+from vastrun.launcher.environment import wire
+from vastrun.launcher.ui.interrupts import Interrupts
+from vastrun.launcher.wiring import Wiring
 
 if TYPE_CHECKING:
-    from launcher.batch.services import BatchScreen
+    from vastrun.launcher.batch.services import BatchScreen
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -13,13 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from launcher.config import load_job
-from launcher.config.schema import given
-from launcher.config.shell import script_of
-from launcher.core.errors import JobValueError, UsageError
-from launcher.core.job import JobSpec
-from launcher.ports import Packer
-from launcher.shipped import configs_dir
+from vastrun.launcher.config import load_job
+from vastrun.launcher.config.schema import given
+from vastrun.launcher.config.shell import script_of
+from vastrun.launcher.core.errors import JobValueError, UsageError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.ports import Packer
+from vastrun.launcher.shipped import configs_dir
 
 JobSource = str | os.PathLike[str] | Mapping[str, Any] | JobSpec
 """A path; YAML text: several lines, or what begins with `{`; the same as a mapping; or a job already read."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from launcher.commands.logfeed import Feed
-from launcher.ui.render.loglines import lines_of
+from vastrun.launcher.commands.logfeed import Feed
+from vastrun.launcher.ui.render.loglines import lines_of
 
 LOOK_S = 0.5
 """Between two looks at a log that grows."""

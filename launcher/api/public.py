@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 
-from launcher.api.batches import BatchHandle, BatchStatus, PointRow
-from launcher.api.client import Client
-from launcher.api.drivers import ProcessDriver
-from launcher.api.runs import RunHandle, RunResult, RunStatus
-from launcher.commands.planning import LaunchPlan
-from launcher.core import Cause, Phase, Verdict
-from launcher.core.job import JobSpec
-from launcher.environment import wire
-from launcher.ui.render.loglines import LogLine
+from vastrun.launcher.api.batches import BatchHandle, BatchStatus, PointRow
+from vastrun.launcher.api.client import Client
+from vastrun.launcher.api.drivers import ProcessDriver
+from vastrun.launcher.api.runs import RunHandle, RunResult, RunStatus
+from vastrun.launcher.commands.planning import LaunchPlan
+from vastrun.launcher.core import Cause, Phase, Verdict
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.environment import wire
+from vastrun.launcher.ui.render.loglines import LogLine
 
 __all__ = [
     "BatchHandle",

@@ -7,26 +7,26 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher.api.drivers import Target
-from launcher.api.logs import growing, written
-from launcher.api.session import ApiSession
-from launcher.commands.attempts import Attempts
-from launcher.commands.chains import attempt_after, chain_of, is_owed
-from launcher.commands.logfeed import feed_of
-from launcher.commands.queries import ending_of, explain, row_of
-from launcher.core import Cause, Cost, Event, Phase, Proof, Run, UserRequest, Verdict
-from launcher.core.bills import cost_usd
-from launcher.core.errors import HeldError, UsageError, VastrunError
-from launcher.core.job import JobSpec
-from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.gate.metrics import records_of
-from launcher.gate.text import printable
-from launcher.outputs.folder import Outputs
-from launcher.outputs.index import metric_lines
-from launcher.ports import Ledger
-from launcher.ui.render.loglines import LogFilter, LogLine, chosen, shown
-from launcher.ui.render.why import explanation_text
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.api.logs import growing, written
+from vastrun.launcher.api.session import ApiSession
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.commands.chains import attempt_after, chain_of, is_owed
+from vastrun.launcher.commands.logfeed import feed_of
+from vastrun.launcher.commands.queries import ending_of, explain, row_of
+from vastrun.launcher.core import Cause, Cost, Event, Phase, Proof, Run, UserRequest, Verdict
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
+from vastrun.launcher.gate.metrics import records_of
+from vastrun.launcher.gate.text import printable
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.outputs.index import metric_lines
+from vastrun.launcher.ports import Ledger
+from vastrun.launcher.ui.render.loglines import LogFilter, LogLine, chosen, shown
+from vastrun.launcher.ui.render.why import explanation_text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
-from launcher.batch.serving import Caretaker, ServingServices
-from launcher.batch.sharing import NoteScreen, RunScreen, SharedRequests
-from launcher.core import Run
-from launcher.core.errors import VastrunError
-from launcher.decisions.schedule import PointState
-from launcher.ui.interrupts import Interrupts
-from launcher.wiring import Wiring
+from vastrun.launcher.batch.serving import Caretaker, ServingServices
+from vastrun.launcher.batch.sharing import NoteScreen, RunScreen, SharedRequests
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import VastrunError
+from vastrun.launcher.decisions.schedule import PointState
+from vastrun.launcher.ui.interrupts import Interrupts
+from vastrun.launcher.wiring import Wiring
 
 
 def serve(wiring: Wiring, interrupts: Interrupts) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from launcher.api.drivers import DriverProcess, StartDriver, Target
-from launcher.ports import Ledger
-from launcher.ui.screen import StreamScreen, TerminalCapabilities
-from launcher.ui.screens import PlainScreens
-from launcher.wiring import Wiring
+from vastrun.launcher.api.drivers import DriverProcess, StartDriver, Target
+from vastrun.launcher.ports import Ledger
+from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
+from vastrun.launcher.ui.screens import PlainScreens
+from vastrun.launcher.wiring import Wiring
 
 LOOK_S = 0.25
 """Between two looks at what is waited for."""

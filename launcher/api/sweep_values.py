@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from launcher.bundle.checkout import worktree
-from launcher.config.parameters import is_read_in, variable_of
-from launcher.core.errors import JobValueError
-from launcher.core.job import JobSpec
+from vastrun.launcher.bundle.checkout import worktree
+from vastrun.launcher.config.parameters import is_read_in, variable_of
+from vastrun.launcher.core.errors import JobValueError
+from vastrun.launcher.core.job import JobSpec
 
 _MAX_FILE_BYTES = 1 << 20
 """Longer files are data, or code that a tool wrote."""

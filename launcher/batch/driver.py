@@ -8,23 +8,23 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.batch.fleet import Fleet, FleetServices
-from launcher.batch.notifications import BatchNotifier
-from launcher.batch.points import PointTable
-from launcher.batch.pruning import Pruner
-from launcher.batch.searching import asked
-from launcher.batch.services import BatchServices
-from launcher.batch.sharing import RunScreen, SharedRequests
-from launcher.batch.shortage import Shortage
-from launcher.commands.attempts import AttemptPlacement, Attempts
-from launcher.commands.chains import is_owed
-from launcher.commands.takeover import spoken
-from launcher.core import NOTHING, Driver, Phase, Run, UserRequest
-from launcher.core.batch import BatchPoint
-from launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
-from launcher.core.slots import POOL
-from launcher.decisions.policy import HOLD_S
-from launcher.decisions.schedule import (
+from vastrun.launcher.batch.fleet import Fleet, FleetServices
+from vastrun.launcher.batch.notifications import BatchNotifier
+from vastrun.launcher.batch.points import PointTable
+from vastrun.launcher.batch.pruning import Pruner
+from vastrun.launcher.batch.searching import asked
+from vastrun.launcher.batch.services import BatchServices
+from vastrun.launcher.batch.sharing import RunScreen, SharedRequests
+from vastrun.launcher.batch.shortage import Shortage
+from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
+from vastrun.launcher.commands.chains import is_owed
+from vastrun.launcher.commands.takeover import spoken
+from vastrun.launcher.core import NOTHING, Driver, Phase, Run, UserRequest
+from vastrun.launcher.core.batch import BatchPoint
+from vastrun.launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
+from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.decisions.policy import HOLD_S
+from vastrun.launcher.decisions.schedule import (
     BatchProgress,
     PointState,
     Waiting,

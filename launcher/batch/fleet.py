@@ -13,24 +13,24 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher.batch.machines import BatchMachine, BatchMachines
-from launcher.batch.market import Market
-from launcher.commands.attempts import AttemptPlacement, Attempts
-from launcher.commands.holding import HoldRequest, begin_holding, give_back
-from launcher.config import read_job
-from launcher.core import NOTHING, Cause, Offer, Run
-from launcher.core.batch import Batch
-from launcher.core.errors import BudgetError, HeldError, VastrunError
-from launcher.core.job import JobSpec
-from launcher.core.phases import BEFORE_TRAINING, Phase
-from launcher.core.slots import POOL
-from launcher.decisions.hold_size import IDLE_S, expected_s, pays, size_of
-from launcher.decisions.holding import IdleMachine, WarmSlot, another_usd, is_given_back, place
-from launcher.decisions.host_history import blames_host
-from launcher.decisions.policy import START_S
-from launcher.decisions.pooling import slot_offer
-from launcher.decisions.schedule import PointState, Waiting
-from launcher.ports import Ledger, Provider, RunThreads
+from vastrun.launcher.batch.machines import BatchMachine, BatchMachines
+from vastrun.launcher.batch.market import Market
+from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
+from vastrun.launcher.commands.holding import HoldRequest, begin_holding, give_back
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import NOTHING, Cause, Offer, Run
+from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.core.errors import BudgetError, HeldError, VastrunError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
+from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.decisions.hold_size import IDLE_S, expected_s, pays, size_of
+from vastrun.launcher.decisions.holding import IdleMachine, WarmSlot, another_usd, is_given_back, place
+from vastrun.launcher.decisions.host_history import blames_host
+from vastrun.launcher.decisions.policy import START_S
+from vastrun.launcher.decisions.pooling import slot_offer
+from vastrun.launcher.decisions.schedule import PointState, Waiting
+from vastrun.launcher.ports import Ledger, Provider, RunThreads
 
 _MORE_AFTER_S = 60.0
 """So long after a market had no machine to hold it is asked for one again."""

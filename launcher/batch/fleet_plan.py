@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from launcher.batch.market import Market
-from launcher.core import Offer
-from launcher.core.batch import BatchSpec
-from launcher.core.hidden import HIDDEN
-from launcher.core.job import JobSpec
-from launcher.core.slots import POOL
-from launcher.decisions.hold_size import HANDOVER_S, expected_s, pays, size_of
-from launcher.decisions.holding import CheapestMachines, another_usd
-from launcher.decisions.policy import START_S
-from launcher.ports import Ledger, Provider
+from vastrun.launcher.batch.market import Market
+from vastrun.launcher.core import Offer
+from vastrun.launcher.core.batch import BatchSpec
+from vastrun.launcher.core.hidden import HIDDEN
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.decisions.hold_size import HANDOVER_S, expected_s, pays, size_of
+from vastrun.launcher.decisions.holding import CheapestMachines, another_usd
+from vastrun.launcher.decisions.policy import START_S
+from vastrun.launcher.ports import Ledger, Provider
 
 
 @dataclass(frozen=True, kw_only=True)

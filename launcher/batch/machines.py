@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from launcher.config import read_job
-from launcher.core import Run
-from launcher.core.job import JobSpec
-from launcher.core.slots import POOL
-from launcher.decisions.hold_size import needed_s
-from launcher.decisions.host_history import HOSTS_CAUSES, avoided
-from launcher.decisions.pooling import TAKES_SLOTS, HeldMachineRow, held_machines, unfit, units_of
-from launcher.ports import Ledger
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.decisions.hold_size import needed_s
+from vastrun.launcher.decisions.host_history import HOSTS_CAUSES, avoided
+from vastrun.launcher.decisions.pooling import TAKES_SLOTS, HeldMachineRow, held_machines, unfit, units_of
+from vastrun.launcher.ports import Ledger
 
 _MOST_REFUSALS = 2
 _REST_S = 15.0

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from launcher.core import Offer
-from launcher.core.errors import VastrunError
-from launcher.core.job import JobSpec
-from launcher.decisions.hold_size import IDLE_S, expected_s
-from launcher.decisions.holding import CheapestMachines, fleet_for
-from launcher.decisions.host_history import HOSTS_CAUSES, avoided
-from launcher.decisions.policy import affordable
-from launcher.decisions.pooling import hold_spec
-from launcher.ports import Ledger, Provider
+from vastrun.launcher.core import Offer
+from vastrun.launcher.core.errors import VastrunError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.hold_size import IDLE_S, expected_s
+from vastrun.launcher.decisions.holding import CheapestMachines, fleet_for
+from vastrun.launcher.decisions.host_history import HOSTS_CAUSES, avoided
+from vastrun.launcher.decisions.policy import affordable
+from vastrun.launcher.decisions.pooling import hold_spec
+from vastrun.launcher.ports import Ledger, Provider
 
 _AGE_S = 60.0
 """Prices of so long ago are still believed. A machine is rented at those of its own moment."""

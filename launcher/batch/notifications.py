@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from launcher.config import read_job
-from launcher.core import Event, Run
-from launcher.core.batch import Batch
-from launcher.core.errors import StorageError
-from launcher.core.job import JobSpec
-from launcher.decisions.notifications import (
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Event, Run
+from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.notifications import (
     BatchNotification,
     batch_memo_of,
     batch_notifications_due,
 )
-from launcher.decisions.schedule import BatchProgress, PointState
-from launcher.ports import Ledger, Notifier
+from vastrun.launcher.decisions.schedule import BatchProgress, PointState
+from vastrun.launcher.ports import Ledger, Notifier
 
 
 class BatchNotifier:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.core import Phase, Run
-from launcher.core.batch import Batch, BatchPoint
-from launcher.decisions.schedule import PointState, machines_of, states_of
-from launcher.ports import Ledger
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.batch import Batch, BatchPoint
+from vastrun.launcher.decisions.schedule import PointState, machines_of, states_of
+from vastrun.launcher.ports import Ledger
 
 
 class PointTable:

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from launcher.batch.fleet_plan import FleetPlan, fleet_plan
-from launcher.commands.planning import plan_of
-from launcher.commands.settings import refusals_of
-from launcher.config import dump_job, read_job
-from launcher.core import Offer, Verdict
-from launcher.core.batch import BatchPoint, BatchSpec, Budget, BudgetUse, Search
-from launcher.core.errors import BudgetError, JobValueError
-from launcher.core.job import JobSpec
-from launcher.decisions.budgets import refusal
-from launcher.decisions.estimates import expected_usd, usd
-from launcher.decisions.policy import least_usd, worst_case_usd
-from launcher.ports import Ledger, Provider
+from vastrun.launcher.batch.fleet_plan import FleetPlan, fleet_plan
+from vastrun.launcher.commands.planning import plan_of
+from vastrun.launcher.commands.settings import refusals_of
+from vastrun.launcher.config import dump_job, read_job
+from vastrun.launcher.core import Offer, Verdict
+from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Budget, BudgetUse, Search
+from vastrun.launcher.core.errors import BudgetError, JobValueError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.budgets import refusal
+from vastrun.launcher.decisions.estimates import expected_usd, usd
+from vastrun.launcher.decisions.policy import least_usd, worst_case_usd
+from vastrun.launcher.ports import Ledger, Provider
 
 _WHERE = "in the batch file, or --usd"
 _UNLIMITED_USD = 1e9

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from launcher.core import Phase, Run, UserRequest
-from launcher.core.batch import EarlyStop, Goal, Pruning
-from launcher.decisions.early_stop import Curve, condensed, memo_of, to_prune
-from launcher.outputs.folder import Outputs
-from launcher.ports import Ledger
+from vastrun.launcher.core import Phase, Run, UserRequest
+from vastrun.launcher.core.batch import EarlyStop, Goal, Pruning
+from vastrun.launcher.decisions.early_stop import Curve, condensed, memo_of, to_prune
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.ports import Ledger
 
 LOOK_S, LEAST_LOOK_S = 10.0, 2.0
 """Between two looks, at most and at least."""

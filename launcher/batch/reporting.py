@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.batch.results import PointResult, finished_in, results_of, row_in
-from launcher.core.batch import Batch
-from launcher.decisions.analysis import FinishedPoint, Influence, influences, pareto_front
-from launcher.decisions.schedule import BatchProgress
-from launcher.gate.series import Series
-from launcher.outputs.folder import Outputs
-from launcher.outputs.report_files import series_in
-from launcher.ports import Ledger
+from vastrun.launcher.batch.results import PointResult, finished_in, results_of, row_in
+from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.decisions.analysis import FinishedPoint, Influence, influences, pareto_front
+from vastrun.launcher.decisions.schedule import BatchProgress
+from vastrun.launcher.gate.series import Series
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.outputs.report_files import series_in
+from vastrun.launcher.ports import Ledger
 
 _LINES = 2000
 """Of the metrics of each run: ten times as many as a curve has points."""

@@ -6,13 +6,19 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from launcher.core import Run, Verdict
-from launcher.core.batch import BatchObjective, BatchPoint
-from launcher.core.bills import cost_usd, rented_seconds
-from launcher.decisions.analysis import FinishedPoint
-from launcher.decisions.schedule import BatchRow, PointState, machines_of, progress_of_batch, states_of
-from launcher.outputs.folder import Outputs
-from launcher.ports import Ledger
+from vastrun.launcher.core import Run, Verdict
+from vastrun.launcher.core.batch import BatchObjective, BatchPoint
+from vastrun.launcher.core.bills import cost_usd, rented_seconds
+from vastrun.launcher.decisions.analysis import FinishedPoint
+from vastrun.launcher.decisions.schedule import (
+    BatchRow,
+    PointState,
+    machines_of,
+    progress_of_batch,
+    states_of,
+)
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.ports import Ledger
 
 _SCORES = "scores."
 

@@ -10,13 +10,13 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
-from launcher.batch.results import metric_of
-from launcher.config import dump_job, points_at, read_job
-from launcher.core import Verdict
-from launcher.core.batch import BatchPoint, BatchSpec, Dimension, Goal, Search
-from launcher.core.errors import UsageError
-from launcher.decisions.schedule import PointState
-from launcher.shipped import install_command
+from vastrun.launcher.batch.results import metric_of
+from vastrun.launcher.config import dump_job, points_at, read_job
+from vastrun.launcher.core import Verdict
+from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Dimension, Goal, Search
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.decisions.schedule import PointState
+from vastrun.launcher.shipped import install_command
 
 # Optuna's own types. Not imported, not even for types: whoever checks the types of a script that says
 # `import vastrun` would check all of Optuna, and of what that imports.

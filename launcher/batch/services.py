@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from launcher.batch.sharing import Bell, RunScreen, SharedRequests
-from launcher.commands.attempts import Attempts
-from launcher.core import UserRequest
-from launcher.core.batch import Batch
-from launcher.decisions.schedule import BatchProgress, PointState
-from launcher.ports import Ledger, Notifier, RunThreads
+from vastrun.launcher.batch.sharing import Bell, RunScreen, SharedRequests
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.core import UserRequest
+from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.decisions.schedule import BatchProgress, PointState
+from vastrun.launcher.ports import Ledger, Notifier, RunThreads
 
 
 class BatchScreen(Protocol):

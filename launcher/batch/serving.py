@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.batch.sharing import SharedRequests
-from launcher.commands.chains import is_owed
-from launcher.core import Phase, Run, UserRequest
-from launcher.core.batch import Batch
-from launcher.core.errors import AuthError, HeldError, StorageError, UsageError, VastrunError
-from launcher.decisions.schedule import states_of
-from launcher.ports import Ledger, RunThreads
+from vastrun.launcher.batch.sharing import SharedRequests
+from vastrun.launcher.commands.chains import is_owed
+from vastrun.launcher.core import Phase, Run, UserRequest
+from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.core.errors import AuthError, HeldError, StorageError, UsageError, VastrunError
+from vastrun.launcher.decisions.schedule import states_of
+from vastrun.launcher.ports import Ledger, RunThreads
 
 LOOK_S = 5.0
 """Between two looks at the ledger."""

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from launcher.core import Event, Progress, Run, UserRequest
-from launcher.core.batch import Batch
+from vastrun.launcher.core import Event, Progress, Run, UserRequest
+from vastrun.launcher.core.batch import Batch
 
 if TYPE_CHECKING:
-    from launcher.decisions.schedule import BatchProgress, PointState
+    from vastrun.launcher.decisions.schedule import BatchProgress, PointState
 
 _T = TypeVar("_T")
 

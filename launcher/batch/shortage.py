@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from launcher.decisions.schedule import PointState
+from vastrun.launcher.decisions.schedule import PointState
 
 MORE_AFTER_S = 60.0
 """So long after a run found no machine one more at once is tried again."""

@@ -11,21 +11,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
-from launcher.bundle.archive import Archive, must_be_readable
-from launcher.bundle.checkout import FINDERS_OWN, Worktree, inner_target, worktree
-from launcher.bundle.kept import KeptJob, KeptJobs
-from launcher.bundle.script import check_script
-from launcher.core import NOTHING, Bundle, Origin, Run
-from launcher.core.errors import JobValueError, StorageError, UsageError
-from launcher.core.job import Checkpoints, JobSpec, Secret
-from launcher.shipped import library_dir, onstart_dir, trainer_dir
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.launcher.bundle.archive import Archive, must_be_readable
+from vastrun.launcher.bundle.checkout import FINDERS_OWN, Worktree, inner_target, worktree
+from vastrun.launcher.bundle.kept import KeptJob, KeptJobs
+from vastrun.launcher.bundle.script import check_script
+from vastrun.launcher.core import NOTHING, Bundle, Origin, Run
+from vastrun.launcher.core.errors import JobValueError, StorageError, UsageError
+from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret
+from vastrun.launcher.shipped import library_dir, onstart_dir, trainer_dir
 
 _CHECKPOINTS = 2
 """The newest so many travel with a run that continues from them."""
-_OURS = ("trainer", "vastrun")
-"""Packages that the onboard trainer imports."""
+_OWN_PACKAGE = "vastrun"
 
 
 ValuesOf = Callable[[str, str], Mapping[str, Any]]
@@ -75,7 +74,7 @@ class Bundler:
         if spec.code is not None:
             tree = worktree(spec.code.path, spec.code.exclude, spec.code.include)
             if spec.train is not None:
-                _must_not_hide_ours(tree)
+                _must_not_hide_vastrun(tree)
             for name in tree.paths:
                 if inner_target(tree.root, name) is None:
                     must_be_readable(tree.root / name)
@@ -153,11 +152,12 @@ class Bundler:
                 "batch": self._batch(run),
             }
             archive.add_bytes(layout.JOB, json.dumps(job, indent=1).encode())
-            _add_folder(archive, layout.ONSTART, onstart_dir(), "*.sh", 0o755)
-            _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "*.py", 0o644)
-            _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "*.sh", 0o644)
-            _add_folder(archive, f"{layout.PACKAGES}/trainer", trainer_dir(), "requirements.txt", 0o644)
-            _add_folder(archive, f"{layout.LIBRARY}/vastrun", library_dir(), "*.py", 0o644)
+            _add_folder(archive, layout.ONSTART, onstart_dir(), "**/*.sh", 0o755)
+            package = f"{layout.PACKAGES}/{_OWN_PACKAGE}"
+            _add_folder(archive, package, library_dir(), "*.py", 0o644)
+            _add_folder(archive, f"{package}/contract", library_dir() / "contract", "**/*.py", 0o644)
+            for pattern in ("**/*.py", "**/*.sh", "requirements.txt"):
+                _add_folder(archive, f"{package}/trainer", trainer_dir(), pattern, 0o644)
             if code is not None:
                 archive.add_file(layout.CODE_ARCHIVE, code)
             if self._origin.folder is not None:
@@ -183,11 +183,11 @@ class Bundler:
         return value
 
 
-def _must_not_hide_ours(tree: Worktree) -> None:
-    """The onboard trainer and a task's own module are one process, in which a name means one module."""
+def _must_not_hide_vastrun(tree: Worktree) -> None:
+    """Raise JobValueError for a module `vastrun` in the code: `train:` imports both in one process."""
     for name in tree.paths:
         top = name.partition("/")[0].removesuffix(".py")
-        if top in _OURS and name.endswith(".py"):
+        if top == _OWN_PACKAGE and name.endswith(".py"):
             raise JobValueError(
                 f"code.path: it has a module named {top}, which `train:` imports itself",
                 hint=f"rename {tree.root / name.partition('/')[0]}, or leave it out with code.exclude",
@@ -242,7 +242,7 @@ def _continues(spec: JobSpec, origin: Origin) -> list[str]:
 
 def _add_folder(archive: Archive, name: str, folder: Path, pattern: str, mode: int) -> None:
     """The folder's files. Their modes are ours: an installer may have changed those on disk."""
-    for path in sorted(folder.rglob(pattern)):
+    for path in sorted(folder.glob(pattern)):
         archive.add_file(f"{name}/{path.relative_to(folder).as_posix()}", path, mode=mode)
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self, cast
 
-from launcher.core.errors import UsageError
+from vastrun.launcher.core.errors import UsageError
 
 
 class Archive:

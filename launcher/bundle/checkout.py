@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from launcher.core.errors import JobValueError, UsageError
+from vastrun.launcher.core.errors import JobValueError, UsageError
 
 LIMIT_BYTES = 500 * 10**6
 

@@ -7,9 +7,9 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from launcher.core import Run
-from launcher.core.errors import UsageError
-from launcher.ports import SecretStore
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.ports import SecretStore
 
 MOST_BYTES = 32 << 20
 """Of packed code; what is larger stays where it is."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 
-from launcher.config.shell import script_of
-from launcher.core.errors import JobValueError
-from launcher.core.job import JobSpec
+from vastrun.launcher.config.shell import script_of
+from vastrun.launcher.core.errors import JobValueError
+from vastrun.launcher.core.job import JobSpec
 
 _READ_S = 10.0
 

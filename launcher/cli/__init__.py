@@ -15,8 +15,8 @@ from typing import IO, Any
 
 import click
 
-from launcher.cli.standard_streams import open_closed_streams
-from launcher.cli.tables import COMMANDS, EXAMPLES, EXIT_CODES, REPLACES_DRIVERS
+from vastrun.launcher.cli.standard_streams import open_closed_streams
+from vastrun.launcher.cli.tables import COMMANDS, EXAMPLES, EXIT_CODES, REPLACES_DRIVERS
 
 _GARBAGE_AFTER = 50_000
 """New objects after which garbage is looked for; Python's 700 cost a short command a tenth of its time."""
@@ -32,7 +32,7 @@ class MisuseError(click.UsageError):
         self._command = command
 
     def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
-        from launcher.cli.output import say
+        from vastrun.launcher.cli.output import say
 
         said = _INVALID.sub(lambda match: f"{match[1]}: " if match[1] else "", self.message).rstrip(".")
         said = said[:1].lower() + said[1:] if said.startswith(_CLICKS_WORDS) else said
@@ -64,7 +64,7 @@ class Commands(click.Group):
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"launcher.cli.{cmd_name}").command
+        command = import_module(f"vastrun.launcher.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
 
@@ -87,7 +87,7 @@ class Commands(click.Group):
             formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        from launcher.cli.failures import explained
+        from vastrun.launcher.cli.failures import explained
 
         with explained(ctx), _misuse(ctx):
             return super().invoke(ctx)
@@ -107,17 +107,17 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
     if debug:
         sys.excepthook = sys.__excepthook__
     if ctx.obj is None:
-        from launcher.environment import wire
+        from vastrun.launcher.environment import wire
 
         ctx.obj = wire(os.environ)
     if ctx.invoked_subcommand in REPLACES_DRIVERS:
         presence = ctx.obj.presence
         if presence is not None and (killed := presence.killed_for_memory()):
-            from launcher.cli.background import continue_killed
+            from vastrun.launcher.cli.background import continue_killed
 
             continue_killed(ctx.obj, presence, killed)
         if _has_drivers(ctx.obj.drivers):
-            from launcher.cli.background import replace_dead_drivers
+            from vastrun.launcher.cli.background import replace_dead_drivers
 
             replace_dead_drivers(ctx.obj)
 
@@ -138,6 +138,6 @@ def main() -> None:
 
 def _crashed(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
     """A fault of ours: one line, no traceback."""
-    from launcher.cli.output import say
+    from vastrun.launcher.cli.output import say
 
     say(f"error: {kind.__name__}: {error}\ntry:   vastrun --debug ... shows where", err=True)

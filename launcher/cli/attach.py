@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.driving import drive_to_end
-from launcher.cli.options import json_option, plain_option, run_argument, the_run
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.driving import drive_to_end
+from vastrun.launcher.cli.options import json_option, plain_option, run_argument, the_run
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("attach")

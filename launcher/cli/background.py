@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.api.background import DriverFolder, is_driven, open_target
-from launcher.api.drivers import Target
-from launcher.cli.output import say
-from launcher.commands.attempts import pushed_url
-from launcher.config import read_job
-from launcher.core import Run
-from launcher.core.errors import HeldError, VastrunError
-from launcher.decisions.policy import lease_ends_at, lease_of, within_deadline
-from launcher.ledger.presence import KilledLauncher, Presence
-from launcher.ui.render.background import DetachedWork, detached_text
-from launcher.wiring import Wiring
+from vastrun.launcher.api.background import DriverFolder, is_driven, open_target
+from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.commands.attempts import pushed_url
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import HeldError, VastrunError
+from vastrun.launcher.decisions.policy import lease_ends_at, lease_of, within_deadline
+from vastrun.launcher.ledger.presence import KilledLauncher, Presence
+from vastrun.launcher.ui.render.background import DetachedWork, detached_text
+from vastrun.launcher.wiring import Wiring
 
 _SERVER_WAIT_S = 15.0
 """Longest wait for a server of the team: it looks every 5 s, and takes what it saw twice."""

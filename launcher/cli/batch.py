@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from launcher.api import jobs
-from launcher.api.batches import ask_to_stop, holds_machines, run_again
-from launcher.batch.results import results_of, row_in, states_in
-from launcher.cli.background import replace_dead_drivers
-from launcher.cli.batching import (
+from vastrun.launcher.api import jobs
+from vastrun.launcher.api.batches import ask_to_stop, holds_machines, run_again
+from vastrun.launcher.batch.results import results_of, row_in, states_in
+from vastrun.launcher.cli.background import replace_dead_drivers
+from vastrun.launcher.cli.batching import (
     BatchLines,
     Submission,
     drive,
@@ -21,21 +21,21 @@ from launcher.cli.batching import (
     show_results,
     submit,
 )
-from launcher.cli.failures import reads
-from launcher.cli.options import confirm, json_option, plain_option, provider_option, yes_option
-from launcher.cli.output import say, show, width
-from launcher.config import load_batch
-from launcher.core import Cause, UserRequest
-from launcher.core.errors import HeldError, UsageError
-from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.ledger.run_ids import LAST
-from launcher.ui.documents.batches import BatchInDetail, BatchList, ShownBatch, ShownPoint
-from launcher.ui.render.batch import (
+from vastrun.launcher.cli.failures import reads
+from vastrun.launcher.cli.options import confirm, json_option, plain_option, provider_option, yes_option
+from vastrun.launcher.cli.output import say, show, width
+from vastrun.launcher.config import load_batch
+from vastrun.launcher.core import Cause, UserRequest
+from vastrun.launcher.core.errors import HeldError, UsageError
+from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
+from vastrun.launcher.ledger.run_ids import LAST
+from vastrun.launcher.ui.documents.batches import BatchInDetail, BatchList, ShownBatch, ShownPoint
+from vastrun.launcher.ui.render.batch import (
     batch_text,
     batches_table,
 )
-from launcher.ui.render.batch_results import results_csv
-from launcher.wiring import Wiring
+from vastrun.launcher.ui.render.batch_results import results_csv
+from vastrun.launcher.wiring import Wiring
 
 
 def _newest_for_last(ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:

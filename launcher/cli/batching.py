@@ -8,37 +8,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.api import batches
-from launcher.api.sweep_values import must_use
-from launcher.batch.pricing import BatchPlan, price
-from launcher.batch.results import metric_of, results_of, states_in
-from launcher.batch.searching import first_points
-from launcher.cli.background import leave_batch
-from launcher.cli.job_files import must_ship
-from launcher.cli.options import confirm
-from launcher.cli.output import say, show, width
-from launcher.commands.queries import counted
-from launcher.config import read_job
-from launcher.core import UserRequest, Verdict
-from launcher.core.batch import Batch
-from launcher.core.errors import HeldError, VastrunError
-from launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.decisions.estimates import usd
-from launcher.decisions.schedule import BatchProgress, PointState
-from launcher.ui.documents.batches import PlannedBatch, Results
-from launcher.ui.render.amounts import how_many
-from launcher.ui.render.batch import (
+from vastrun.launcher.api import batches
+from vastrun.launcher.api.sweep_values import must_use
+from vastrun.launcher.batch.pricing import BatchPlan, price
+from vastrun.launcher.batch.results import metric_of, results_of, states_in
+from vastrun.launcher.batch.searching import first_points
+from vastrun.launcher.cli.background import leave_batch
+from vastrun.launcher.cli.job_files import must_ship
+from vastrun.launcher.cli.options import confirm
+from vastrun.launcher.cli.output import say, show, width
+from vastrun.launcher.commands.queries import counted
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import UserRequest, Verdict
+from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.core.errors import HeldError, VastrunError
+from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
+from vastrun.launcher.decisions.estimates import usd
+from vastrun.launcher.decisions.schedule import BatchProgress, PointState
+from vastrun.launcher.ui.documents.batches import PlannedBatch, Results
+from vastrun.launcher.ui.render.amounts import how_many
+from vastrun.launcher.ui.render.batch import (
     ended_text,
     open_runs_lines,
     plan_text,
     progress_line,
 )
-from launcher.ui.render.batch_results import results_text
-from launcher.ui.screen import StreamScreen
-from launcher.wiring import Wiring
+from vastrun.launcher.ui.render.batch_results import results_text
+from vastrun.launcher.ui.screen import StreamScreen
+from vastrun.launcher.wiring import Wiring
 
 if TYPE_CHECKING:
-    from launcher.config.batch_file import LoadedBatch
+    from vastrun.launcher.config.batch_file import LoadedBatch
 
 _GOOD = (Verdict.SUCCEEDED, Verdict.PRUNED)
 

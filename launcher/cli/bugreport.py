@@ -11,18 +11,18 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import json_option, run_argument, the_run
-from launcher.cli.output import show
-from launcher.commands.bugreports import Private, ReportPart, write_report
-from launcher.commands.doctor import CheckedSetup, Finding, examine
-from launcher.config import read_job
-from launcher.core import NOTHING, Run
-from launcher.core.errors import VastrunError
-from launcher.transcript.plain import Mask, secrets_in
-from launcher.transcript.telling import secrets_of
-from launcher.ui.documents.document import Document
-from launcher.ui.render.table import table
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.options import json_option, run_argument, the_run
+from vastrun.launcher.cli.output import show
+from vastrun.launcher.commands.bugreports import Private, ReportPart, write_report
+from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import NOTHING, Run
+from vastrun.launcher.core.errors import VastrunError
+from vastrun.launcher.transcript.plain import Mask, secrets_in
+from vastrun.launcher.transcript.telling import secrets_of
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.render.table import table
+from vastrun.launcher.wiring import Wiring
 
 _PACKAGES = ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch")
 

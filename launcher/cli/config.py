@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from launcher.cli.options import json_option
-from launcher.cli.output import say, show
-from launcher.commands.settings import budgets_of, set_value, unset_value
-from launcher.config.settings_file import KEYS, value_of
-from launcher.core.errors import UsageError
-from launcher.ui.render.settings import BudgetState, ShownSetting, ShownSettings, settings_text
-from launcher.wiring import DEFAULT_PROVIDER, Wiring
+from vastrun.launcher.cli.options import json_option
+from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.commands.settings import budgets_of, set_value, unset_value
+from vastrun.launcher.config.settings_file import KEYS, value_of
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.ui.render.settings import BudgetState, ShownSetting, ShownSettings, settings_text
+from vastrun.launcher.wiring import DEFAULT_PROVIDER, Wiring
 
 
 @click.group("config", invoke_without_command=True)

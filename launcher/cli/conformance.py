@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher.api.runs import begin
-from launcher.cli.failures import concerns
-from launcher.cli.options import confirm
-from launcher.cli.output import say, show
-from launcher.commands.conformance import MAX_S, ConformanceRun, conformance_job, report_of, settled
-from launcher.commands.planning import plan_of
-from launcher.core import Run, UserRequest
-from launcher.core.errors import NoOfferError, VastrunError
-from launcher.core.job import JobSpec
-from launcher.decisions.download_check import PYPI_FILE
-from launcher.decisions.estimates import offer_text
-from launcher.providers.vast.conformance.observed_vast import ProbeLevel
-from launcher.providers.vast.conformance.record import read_record, write_record
-from launcher.ui.interrupts import Interrupts
-from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.conformance import Conformance, conformance_text
-from launcher.wiring import Wiring
+from vastrun.launcher.api.runs import begin
+from vastrun.launcher.cli.failures import concerns
+from vastrun.launcher.cli.options import confirm
+from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.commands.conformance import MAX_S, ConformanceRun, conformance_job, report_of, settled
+from vastrun.launcher.commands.planning import plan_of
+from vastrun.launcher.core import Run, UserRequest
+from vastrun.launcher.core.errors import NoOfferError, VastrunError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.download_check import PYPI_FILE
+from vastrun.launcher.decisions.estimates import offer_text
+from vastrun.launcher.providers.vast.conformance.observed_vast import ProbeLevel
+from vastrun.launcher.providers.vast.conformance.record import read_record, write_record
+from vastrun.launcher.ui.interrupts import Interrupts
+from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.conformance import Conformance, conformance_text
+from vastrun.launcher.wiring import Wiring
 
 _PROVIDER = "vast"
 

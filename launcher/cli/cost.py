@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
-from launcher.cli.options import json_option, maybe_run_argument, the_run
-from launcher.cli.output import say, show, width
-from launcher.commands.accounting import cost_report, reconciliation, with_nodes
-from launcher.commands.queries import all_rows, row_of, with_bills
-from launcher.commands.settling import settle
-from launcher.decisions.calendar import Calendar
-from launcher.decisions.grouping import GroupBy
-from launcher.ui.documents.costs import Costs, Reconciled
-from launcher.ui.render.reconciling import reconciliation_text
-from launcher.ui.render.spending import costs_table, report_csv, report_text
-from launcher.ui.render.volumes import volume_costs_text
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
+from vastrun.launcher.cli.output import say, show, width
+from vastrun.launcher.commands.accounting import cost_report, reconciliation, with_nodes
+from vastrun.launcher.commands.queries import all_rows, row_of, with_bills
+from vastrun.launcher.commands.settling import settle
+from vastrun.launcher.decisions.calendar import Calendar
+from vastrun.launcher.decisions.grouping import GroupBy
+from vastrun.launcher.ui.documents.costs import Costs, Reconciled
+from vastrun.launcher.ui.render.reconciling import reconciliation_text
+from vastrun.launcher.ui.render.spending import costs_table, report_csv, report_text
+from vastrun.launcher.ui.render.volumes import volume_costs_text
+from vastrun.launcher.wiring import Wiring
 
 
 class CostCommandGroup(click.Group):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.options import json_option, the_run
-from launcher.cli.output import show, width
-from launcher.commands.reporting import compared_of
-from launcher.decisions.comparing import differences
-from launcher.ui.render.differences import Differences, differences_text
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.options import json_option, the_run
+from vastrun.launcher.cli.output import show, width
+from vastrun.launcher.commands.reporting import compared_of
+from vastrun.launcher.decisions.comparing import differences
+from vastrun.launcher.ui.render.differences import Differences, differences_text
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("diff")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import json_option, provider_anyway_option, set_option, yes_option
-from launcher.cli.output import say
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.options import json_option, provider_anyway_option, set_option, yes_option
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("doctor")
@@ -76,11 +76,11 @@ def command(
     if rents and settle_file is not None:
         raise click.UsageError("--rent and --settle exclude each other")
     if settle_file is not None:
-        from launcher.cli.conformance import settle
+        from vastrun.launcher.cli.conformance import settle
 
         ctx.exit(settle(wiring, settle_file, as_json=as_json))
     if rents:
-        from launcher.cli.conformance import ConformanceRequest, rent
+        from vastrun.launcher.cli.conformance import ConformanceRequest, rent
 
         request = ConformanceRequest(
             usd=usd,
@@ -98,10 +98,10 @@ def command(
 
 def _examine(wiring: Wiring, provider: str, *, as_json: bool) -> int:
     """Show the findings; return 1 where one fails."""
-    from launcher.commands.doctor import CheckedSetup, Health, examine
-    from launcher.providers import provider_class
-    from launcher.ui.documents.document import to_text
-    from launcher.ui.render.doctor import Findings, finding_text
+    from vastrun.launcher.commands.doctor import CheckedSetup, Health, examine
+    from vastrun.launcher.providers import provider_class
+    from vastrun.launcher.ui.documents.document import to_text
+    from vastrun.launcher.ui.render.doctor import Findings, finding_text
 
     provider_class(provider)  # an unknown one is a mistake in typing, not a finding
     setup = CheckedSetup(

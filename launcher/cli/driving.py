@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from launcher.cli.background import leave_run
-from launcher.cli.failures import concerns
-from launcher.cli.output import say, show
-from launcher.commands.attempts import Attempts
-from launcher.commands.chains import chain_of
-from launcher.commands.queries import ending_of
-from launcher.core import Phase, Run, UserRequest
-from launcher.core.verdict import EXIT_TIMED_OUT
-from launcher.ui.documents.runs import Ending
-from launcher.ui.interrupts import Interrupts
-from launcher.ui.render.summary import summary
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.background import leave_run
+from vastrun.launcher.cli.failures import concerns
+from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.commands.chains import chain_of
+from vastrun.launcher.commands.queries import ending_of
+from vastrun.launcher.core import Phase, Run, UserRequest
+from vastrun.launcher.core.verdict import EXIT_TIMED_OUT
+from vastrun.launcher.ui.documents.runs import Ending
+from vastrun.launcher.ui.interrupts import Interrupts
+from vastrun.launcher.ui.render.summary import summary
+from vastrun.launcher.wiring import Wiring
 
 
 def drive_to_end(

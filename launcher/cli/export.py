@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import json_option, run_argument, the_run
-from launcher.cli.output import show
-from launcher.commands.exporting import ExportedCheckpoint
-from launcher.ui.documents.document import Document
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.options import json_option, run_argument, the_run
+from vastrun.launcher.cli.output import show
+from vastrun.launcher.commands.exporting import ExportedCheckpoint
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.wiring import Wiring
 
 
 class Exported(Document, ExportedCheckpoint):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.output import say
-from launcher.core import Phase, Run
-from launcher.core.errors import (
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import (
     JobFileError,
     JobValueError,
     OutOfReachError,
@@ -20,10 +20,10 @@ from launcher.core.errors import (
     UsageError,
     VastrunError,
 )
-from launcher.core.verdict import EXIT_INTERRUPTED
-from launcher.decisions.gang import total_usd
-from launcher.outputs.folder import Outputs
-from launcher.ui.render.amounts import usd
+from vastrun.launcher.core.verdict import EXIT_INTERRUPTED
+from vastrun.launcher.decisions.gang import total_usd
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.ui.render.amounts import usd
 
 _RUN = "launcher.run"
 _JOB_FILE = "launcher.job_file"
@@ -77,7 +77,7 @@ def _says_more(cause: BaseException, told: str) -> bool:
 
 def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     """What the run has cost by now and where its log lies."""
-    from launcher.commands.accounting import with_nodes  # when a command fails
+    from vastrun.launcher.commands.accounting import with_nodes  # when a command fails
 
     machines = [run]
     try:
@@ -90,8 +90,8 @@ def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     log = Outputs(run).log
     lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
     if isinstance(error, OutOfReachError):
-        from launcher.commands.queries import counted, left_to_lease  # when a command fails
-        from launcher.ui.render.summary import lease_line
+        from vastrun.launcher.commands.queries import counted, left_to_lease  # when a command fails
+        from vastrun.launcher.ui.render.summary import lease_line
 
         now = ctx.obj.now()
         row = counted(run, machines[1:], now)

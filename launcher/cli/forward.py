@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.options import run_argument, the_run
-from launcher.cli.output import say
-from launcher.commands.terminals import run_here, tunnel_to
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.options import run_argument, the_run
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.commands.terminals import run_here, tunnel_to
+from vastrun.launcher.wiring import Wiring
 
 _PORT = click.IntRange(1, 65535)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.driving import drive_to_end
-from launcher.cli.failures import concerns
-from launcher.cli.job_files import must_ship, read_job_file, without_auto
-from launcher.cli.options import (
+from vastrun.launcher.cli.driving import drive_to_end
+from vastrun.launcher.cli.failures import concerns
+from vastrun.launcher.cli.job_files import must_ship, read_job_file, without_auto
+from vastrun.launcher.cli.options import (
     confirm,
     job_argument,
     json_option,
@@ -18,15 +18,15 @@ from launcher.cli.options import (
     set_option,
     yes_option,
 )
-from launcher.cli.output import say
-from launcher.commands.attempts import Attempts
-from launcher.commands.holding import HoldRequest, begin_holding
-from launcher.commands.planning import plan_of
-from launcher.core import Run, UserRequest
-from launcher.core.errors import NoOfferError
-from launcher.decisions.advice import resources_of_slots
-from launcher.decisions.estimates import offer_text
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.commands.holding import HoldRequest, begin_holding
+from vastrun.launcher.commands.planning import plan_of
+from vastrun.launcher.core import Run, UserRequest
+from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.decisions.advice import resources_of_slots
+from vastrun.launcher.decisions.estimates import offer_text
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("hold")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.options import json_option
-from launcher.cli.output import show, width
-from launcher.decisions.host_history import host_records
-from launcher.ui.documents.machines import Hosts
-from launcher.ui.render.hosts import hosts_table
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.options import json_option
+from vastrun.launcher.cli.output import show, width
+from vastrun.launcher.decisions.host_history import host_records
+from vastrun.launcher.ui.documents.machines import Hosts
+from vastrun.launcher.ui.render.hosts import hosts_table
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("hosts")

@@ -6,22 +6,22 @@ from dataclasses import replace
 
 import click
 
-from launcher import __version__
-from launcher.bundle.checkout import commit_of
-from launcher.cli.options import json_option
-from launcher.cli.output import say, show
-from launcher.core.errors import ImageError
-from launcher.image.building import Recipe, build
-from launcher.image.daemon import connect, login_of
-from launcher.image.here import images_here
-from launcher.image.lock import Capability, read_lock, write_lock
-from launcher.image.locking import lock_anew, reference_of, relock
-from launcher.image.pins import CHECKOUT, VARIANTS, pins_of
-from launcher.image.registry import Registry
-from launcher.image.stream import push
-from launcher.image.verifying import check_registry, checks, contents_of, subject_of
-from launcher.ui.render.images import Images, ShownImage, VerifiedImage, checks_text, images_text
-from launcher.wiring import Wiring
+from vastrun.launcher import __version__
+from vastrun.launcher.bundle.checkout import commit_of
+from vastrun.launcher.cli.options import json_option
+from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.core.errors import ImageError
+from vastrun.launcher.image.building import Recipe, build
+from vastrun.launcher.image.daemon import connect, login_of
+from vastrun.launcher.image.here import images_here
+from vastrun.launcher.image.lock import Capability, read_lock, write_lock
+from vastrun.launcher.image.locking import lock_anew, reference_of, relock
+from vastrun.launcher.image.pins import CHECKOUT, VARIANTS, pins_of
+from vastrun.launcher.image.registry import Registry
+from vastrun.launcher.image.stream import push
+from vastrun.launcher.image.verifying import check_registry, checks, contents_of, subject_of
+from vastrun.launcher.ui.render.images import Images, ShownImage, VerifiedImage, checks_text, images_text
+from vastrun.launcher.wiring import Wiring
 
 
 @click.group("image")

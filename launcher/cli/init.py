@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.output import say
-from launcher.commands.starting import WrittenJobFile, start_job
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.commands.starting import WrittenJobFile, start_job
 
 
 @click.command("init")

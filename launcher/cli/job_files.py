@@ -8,16 +8,16 @@ from pathlib import Path
 
 import click
 
-from launcher.api import jobs
-from launcher.cli.failures import reads
-from launcher.cli.output import say
-from launcher.commands.chains import chain_of
-from launcher.config import load_job, read_job
-from launcher.config.tags import tag_faults
-from launcher.core import NOTHING, Offer, Run
-from launcher.core.job import JobSpec
-from launcher.ports import Provider
-from launcher.wiring import DEFAULT_PROVIDER, Wiring
+from vastrun.launcher.api import jobs
+from vastrun.launcher.cli.failures import reads
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.commands.chains import chain_of
+from vastrun.launcher.config import load_job, read_job
+from vastrun.launcher.config.tags import tag_faults
+from vastrun.launcher.core import NOTHING, Offer, Run
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.ports import Provider
+from vastrun.launcher.wiring import DEFAULT_PROVIDER, Wiring
 
 
 def example_or(path: Path) -> Path:
@@ -66,7 +66,7 @@ def without_auto(wiring: Wiring, spec: JobSpec, market: Provider, parent: Run | 
     """Return the job with what it leaves to `auto` as numbers, and say them. Raises JobValueError."""
     if not spec.auto_keys:
         return spec
-    from launcher.commands.answering import answered
+    from vastrun.launcher.commands.answering import answered
 
     found = answered(spec, wiring.foreteller(), market, parent)
     say(found.told, err=True)
@@ -88,7 +88,7 @@ def must_ship(wiring: Wiring, spec: JobSpec, job_file: Path | None) -> None:
 
 def warn(spec: JobSpec, market: Provider, offers: Sequence[Offer]) -> None:
     """Print what about a job is valid and probably not meant so."""
-    from launcher.commands.job_warnings import job_warnings
+    from vastrun.launcher.commands.job_warnings import job_warnings
 
     for text in job_warnings(
         spec, offers, free=market.free, local=market.name == DEFAULT_PROVIDER, provider=market.name

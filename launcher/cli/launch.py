@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from launcher.api.runs import begin
-from launcher.cli.driving import drive_to_end
-from launcher.cli.failures import concerns
-from launcher.cli.job_files import job_of, must_ship, read_job_file, warn, with_tags, without_auto
-from launcher.cli.options import (
+from vastrun.launcher.api.runs import begin
+from vastrun.launcher.cli.driving import drive_to_end
+from vastrun.launcher.cli.failures import concerns
+from vastrun.launcher.cli.job_files import job_of, must_ship, read_job_file, warn, with_tags, without_auto
+from vastrun.launcher.cli.options import (
     by_option,
     confirm,
     json_option,
@@ -22,16 +22,16 @@ from launcher.cli.options import (
     tag_option,
     yes_option,
 )
-from launcher.cli.output import say, show, width
-from launcher.commands.attempts import Attempts
-from launcher.commands.planning import LaunchPlan, plan_of
-from launcher.core import Run, UserRequest
-from launcher.core.job import JobSpec
-from launcher.decisions.estimates import offer_text
-from launcher.ledger.run_ids import find_run
-from launcher.ui.documents.market import ShownPlan
-from launcher.ui.render.plan import plan_text
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.output import say, show, width
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.commands.planning import LaunchPlan, plan_of
+from vastrun.launcher.core import Run, UserRequest
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.estimates import offer_text
+from vastrun.launcher.ledger.run_ids import find_run
+from vastrun.launcher.ui.documents.market import ShownPlan
+from vastrun.launcher.ui.render.plan import plan_text
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("launch")

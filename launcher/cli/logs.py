@@ -9,18 +9,18 @@ from datetime import datetime
 
 import click
 
-from launcher.api.logs import growing, written
-from launcher.cli.options import run_argument, seconds, the_run
-from launcher.cli.output import say
-from launcher.commands.logfeed import feed_of
-from launcher.config import read_job
-from launcher.core import Phase, Run
-from launcher.core.errors import UsageError
-from launcher.outputs.folder import Outputs
-from launcher.outputs.log_search import is_large, text_from_last
-from launcher.ui.documents.document import keys_of
-from launcher.ui.render.amounts import moment
-from launcher.ui.render.loglines import (
+from vastrun.launcher.api.logs import growing, written
+from vastrun.launcher.cli.options import run_argument, seconds, the_run
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.commands.logfeed import feed_of
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.outputs.log_search import is_large, text_from_last
+from vastrun.launcher.ui.documents.document import keys_of
+from vastrun.launcher.ui.render.amounts import moment
+from vastrun.launcher.ui.render.loglines import (
     CONTEXT,
     LogFilter,
     LogLine,
@@ -31,7 +31,7 @@ from launcher.ui.render.loglines import (
     remembered,
     shown,
 )
-from launcher.wiring import Wiring
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("logs")

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.failures import concerns
-from launcher.cli.output import say
-from launcher.commands.settings import sound
-from launcher.config.tags import tag_fault
-from launcher.core import Run
-from launcher.core.errors import UsageError, VastrunError
-from launcher.core.settings import LoadedSettings, Settings
-from launcher.core.verdict import EXIT_DECLINED
-from launcher.environment import wire
-from launcher.ledger.run_ids import LAST, find_run
-from launcher.wiring import DEFAULT_PROVIDER, Wiring
+from vastrun.launcher.cli.failures import concerns
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.commands.settings import sound
+from vastrun.launcher.config.tags import tag_fault
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import UsageError, VastrunError
+from vastrun.launcher.core.settings import LoadedSettings, Settings
+from vastrun.launcher.core.verdict import EXIT_DECLINED
+from vastrun.launcher.environment import wire
+from vastrun.launcher.ledger.run_ids import LAST, find_run
+from vastrun.launcher.wiring import DEFAULT_PROVIDER, Wiring
 
 
 def _complete_run(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from launcher.gate.text import printable
+from vastrun.launcher.gate.text import printable
 
 _LEAST, _MOST = 60, 160
 
@@ -23,13 +23,13 @@ def width() -> int | None:
     """
     if not sys.stdout.isatty():
         return None
-    from launcher.ui.screen import size
+    from vastrun.launcher.ui.screen import size
 
     return min(max(size(sys.stdout)[0], _LEAST), _MOST)
 
 
 def show(document: object, text: str, *, as_json: bool) -> None:
     """Print the command's data, on stdout."""
-    from launcher.ui.documents.document import to_text
+    from vastrun.launcher.ui.documents.document import to_text
 
     say(to_text(document) if as_json else text)

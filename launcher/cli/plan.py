@@ -7,26 +7,26 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.job_files import must_ship, read_job_file, warn, without_auto
-from launcher.cli.options import (
+from vastrun.launcher.cli.job_files import must_ship, read_job_file, warn, without_auto
+from vastrun.launcher.cli.options import (
     by_option,
     job_argument,
     json_option,
     provider_anyway_option,
     set_option,
 )
-from launcher.cli.output import show, width
-from launcher.commands.planning import Foretold, market_report_of, plan_of
-from launcher.commands.rehearsing import left_out_of_rehearsal
-from launcher.commands.settings import budgets_of
-from launcher.core.errors import NoOfferError
-from launcher.core.job import JobSpec
-from launcher.decisions.policy import within_deadline
-from launcher.ports import Provider
-from launcher.ui.documents.market import ExplainedMarket, ShownPlan
-from launcher.ui.render.market_report import market_report_text
-from launcher.ui.render.plan import plan_text
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.output import show, width
+from vastrun.launcher.commands.planning import Foretold, market_report_of, plan_of
+from vastrun.launcher.commands.rehearsing import left_out_of_rehearsal
+from vastrun.launcher.commands.settings import budgets_of
+from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.policy import within_deadline
+from vastrun.launcher.ports import Provider
+from vastrun.launcher.ui.documents.market import ExplainedMarket, ShownPlan
+from vastrun.launcher.ui.render.market_report import market_report_text
+from vastrun.launcher.ui.render.plan import plan_text
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("plan")
@@ -72,7 +72,7 @@ def command(
 
 def _foretold(wiring: Wiring, spec: JobSpec, market: Provider) -> Foretold:
     """Find out what a step takes, for a market to choose from; its search reads what was found."""
-    from launcher.commands.foretelling import ForetellingError
+    from vastrun.launcher.commands.foretelling import ForetellingError
 
     if market.free or not spec.resources.gpus:
         return Foretold()

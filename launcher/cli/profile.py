@@ -6,12 +6,12 @@ import secrets
 
 import click
 
-from launcher.cli.options import json_option, run_argument, seconds, the_run
-from launcher.cli.output import say, show
-from launcher.commands.profile import profile
-from launcher.ui.documents.document import Document
-from launcher.wiring import Wiring
-from trainer.contract.profiling import MAX_STEPS, ProfileRequest
+from vastrun.contract.profiling import MAX_STEPS, ProfileRequest
+from vastrun.launcher.cli.options import json_option, run_argument, seconds, the_run
+from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.commands.profile import profile
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.wiring import Wiring
 
 VIEWER = "https://ui.perfetto.dev"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import json_option, run_argument, the_run
-from launcher.cli.output import show
-from launcher.commands.pulling import pull, pull_path
-from launcher.core import Collected, Fetched, LeftOutFiles
-from launcher.ui.documents.document import Document
-from launcher.ui.render.left_out import left_out_lines
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.options import json_option, run_argument, the_run
+from vastrun.launcher.cli.output import show
+from vastrun.launcher.commands.pulling import pull, pull_path
+from vastrun.launcher.core import Collected, Fetched, LeftOutFiles
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.render.left_out import left_out_lines
+from vastrun.launcher.wiring import Wiring
 
 
 class Pulled(Document):

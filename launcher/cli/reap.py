@@ -7,23 +7,23 @@ from dataclasses import replace
 
 import click
 
-from launcher.cli.options import confirm, json_option, provider_anyway_option, yes_option
-from launcher.cli.output import say, show
-from launcher.commands.orphans import leftover_networks, of_ledger, orphans
-from launcher.commands.queries import RunRow, rows_of
-from launcher.commands.reaping import reap, remove_networks
-from launcher.commands.volumes import VolumeState, delete_volumes, named_volumes, volume_states
-from launcher.core import RunNetwork
-from launcher.core.errors import AuthError, ProviderError
-from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.flow.services import Services
-from launcher.ports import Provider
-from launcher.ui.documents.machines import OrphanMachine, Orphans, ShownVolume
-from launcher.ui.documents.runs import ShownRun
-from launcher.ui.render.orphans import orphans_text, warning_text
-from launcher.ui.render.summary import left_text
-from launcher.ui.render.volumes import volume_states_text
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.options import confirm, json_option, provider_anyway_option, yes_option
+from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.commands.orphans import leftover_networks, of_ledger, orphans
+from vastrun.launcher.commands.queries import RunRow, rows_of
+from vastrun.launcher.commands.reaping import reap, remove_networks
+from vastrun.launcher.commands.volumes import VolumeState, delete_volumes, named_volumes, volume_states
+from vastrun.launcher.core import RunNetwork
+from vastrun.launcher.core.errors import AuthError, ProviderError
+from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ports import Provider
+from vastrun.launcher.ui.documents.machines import OrphanMachine, Orphans, ShownVolume
+from vastrun.launcher.ui.documents.runs import ShownRun
+from vastrun.launcher.ui.render.orphans import orphans_text, warning_text
+from vastrun.launcher.ui.render.summary import left_text
+from vastrun.launcher.ui.render.volumes import volume_states_text
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("reap")

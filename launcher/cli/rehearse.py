@@ -7,20 +7,28 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.job_files import read_job_file, without_auto
-from launcher.cli.options import job_argument, json_option, set_option
-from launcher.cli.output import say, show
-from launcher.commands.rehearsing import CONFIG, FIT, REPORT, TRAIN, Rehearsal, chosen, rehearsal_folder
-from launcher.config import dump_job
-from launcher.core import NOTHING, Phase, Run, StepEnd, Verdict
-from launcher.core.errors import NoOfferError, UsageError
-from launcher.core.job import JobSpec
-from launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
-from launcher.decisions.fit import Fit, fit_of
-from launcher.decisions.workload import efficiency_of
-from launcher.ui.render.rehearsal import Rehearsed, rehearsal_text
-from launcher.wiring import Wiring
-from trainer.contract.gpus import PEAKS
+from vastrun.contract.gpus import PEAKS
+from vastrun.launcher.cli.job_files import read_job_file, without_auto
+from vastrun.launcher.cli.options import job_argument, json_option, set_option
+from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.commands.rehearsing import (
+    CONFIG,
+    FIT,
+    REPORT,
+    TRAIN,
+    Rehearsal,
+    chosen,
+    rehearsal_folder,
+)
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import NOTHING, Phase, Run, StepEnd, Verdict
+from vastrun.launcher.core.errors import NoOfferError, UsageError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
+from vastrun.launcher.decisions.fit import Fit, fit_of
+from vastrun.launcher.decisions.workload import efficiency_of
+from vastrun.launcher.ui.render.rehearsal import Rehearsed, rehearsal_text
+from vastrun.launcher.wiring import Wiring
 
 _CHECK_GPU = "check-gpu"
 _HERE = "local"

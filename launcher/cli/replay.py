@@ -9,18 +9,18 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import plain_option, the_run
-from launcher.cli.output import say
-from launcher.commands.bugreports import TRANSCRIPT_NAME, member_of
-from launcher.commands.chains import attempt_after, chain_of
-from launcher.commands.replaying import ReplayClock, began_at, replay
-from launcher.core import Run
-from launcher.core.errors import UsageError
-from launcher.outputs.folder import Outputs
-from launcher.ports import Ledger
-from launcher.transcript.reading import Entry, entries_of
-from launcher.ui.render.calls import call_text
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.options import plain_option, the_run
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.commands.bugreports import TRANSCRIPT_NAME, member_of
+from vastrun.launcher.commands.chains import attempt_after, chain_of
+from vastrun.launcher.commands.replaying import ReplayClock, began_at, replay
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.ports import Ledger
+from vastrun.launcher.transcript.reading import Entry, entries_of
+from vastrun.launcher.ui.render.calls import call_text
+from vastrun.launcher.wiring import Wiring
 
 _LONGEST = 1 << 22
 

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import click
 
-from launcher.batch.reporting import batch_report_of
-from launcher.cli.failures import concerns
-from launcher.cli.options import json_option
-from launcher.cli.output import say, show
-from launcher.commands.reporting import report_of
-from launcher.core import Run
-from launcher.core.errors import NoSuchRunError
-from launcher.ledger.run_ids import did_you_mean, find_run
-from launcher.outputs.store import REPORT
-from launcher.outputs.storing import need_space, stored, storing
-from launcher.ui.documents.document import Document
-from launcher.ui.report.batch_page import batch_page_file
-from launcher.ui.report.run_page import run_page
-from launcher.wiring import Wiring
+from vastrun.launcher.batch.reporting import batch_report_of
+from vastrun.launcher.cli.failures import concerns
+from vastrun.launcher.cli.options import json_option
+from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.commands.reporting import report_of
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import NoSuchRunError
+from vastrun.launcher.ledger.run_ids import did_you_mean, find_run
+from vastrun.launcher.outputs.store import REPORT
+from vastrun.launcher.outputs.storing import need_space, stored, storing
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.report.batch_page import batch_page_file
+from vastrun.launcher.ui.report.run_page import run_page
+from vastrun.launcher.wiring import Wiring
 
 
 class WrittenReport(Document):

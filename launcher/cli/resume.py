@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.background import leave_run, must_be_free
-from launcher.cli.driving import drive_to_end, show_end
-from launcher.cli.options import json_option, plain_option, run_argument, the_run
-from launcher.cli.output import say
-from launcher.commands.attempts import Attempts
-from launcher.core import Run
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.background import leave_run, must_be_free
+from vastrun.launcher.cli.driving import drive_to_end, show_end
+from vastrun.launcher.cli.options import json_option, plain_option, run_argument, the_run
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.core import Run
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("resume")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.output import say
-from launcher.core.errors import UsageError
-from launcher.shipped import schemas
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.shipped import schemas
 
 
 @click.command("schema")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from launcher.api.serving import serve
-from launcher.cli.output import say
-from launcher.commands.service import UserService
-from launcher.wiring import Wiring
+from vastrun.launcher.api.serving import serve
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.commands.service import UserService
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("serve")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.options import run_argument, the_run
-from launcher.commands.terminals import run_here, terminal_of
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.options import run_argument, the_run
+from vastrun.launcher.commands.terminals import run_here, terminal_of
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("ssh", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -11,17 +11,17 @@ from typing import Any
 
 import click
 
-from launcher.cli.options import json_option, maybe_run_argument, the_run
-from launcher.cli.output import show, width
-from launcher.commands.queries import RunRow, all_rows, detail_of, look_at, newest_rows, with_download
-from launcher.core import Phase
-from launcher.core.errors import VastrunError
-from launcher.gate.text import printable
-from launcher.ui.documents.runs import RunInDetail, Runs, ShownRun
-from launcher.ui.painter import Painter
-from launcher.ui.question import HeldStream
-from launcher.ui.render.runs import run_text, runs_table
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
+from vastrun.launcher.cli.output import show, width
+from vastrun.launcher.commands.queries import RunRow, all_rows, detail_of, look_at, newest_rows, with_download
+from vastrun.launcher.core import Phase
+from vastrun.launcher.core.errors import VastrunError
+from vastrun.launcher.gate.text import printable
+from vastrun.launcher.ui.documents.runs import RunInDetail, Runs, ShownRun
+from vastrun.launcher.ui.painter import Painter
+from vastrun.launcher.ui.question import HeldStream
+from vastrun.launcher.ui.render.runs import run_text, runs_table
+from vastrun.launcher.wiring import Wiring
 
 _ENDED = 20
 _MAX_VALUES = 200

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from launcher.api.runs import ask_to_end
-from launcher.cli.driving import drive_to_end
-from launcher.cli.options import json_option, run_argument, the_run
-from launcher.core import UserRequest
-from launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.wiring import Wiring
+from vastrun.launcher.api.runs import ask_to_end
+from vastrun.launcher.cli.driving import drive_to_end
+from vastrun.launcher.cli.options import json_option, run_argument, the_run
+from vastrun.launcher.core import UserRequest
+from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("stop")

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.api import jobs
-from launcher.cli.batch import detach_option, dry_run_option
-from launcher.cli.batching import Submission, submit
-from launcher.cli.failures import reads
-from launcher.cli.job_files import example_or
-from launcher.cli.options import json_option, plain_option, provider_option, set_option, yes_option
-from launcher.cli.output import say
-from launcher.config import load_sweep, read_job
-from launcher.core.batch import (
+from vastrun.launcher.api import jobs
+from vastrun.launcher.cli.batch import detach_option, dry_run_option
+from vastrun.launcher.cli.batching import Submission, submit
+from vastrun.launcher.cli.failures import reads
+from vastrun.launcher.cli.job_files import example_or
+from vastrun.launcher.cli.options import json_option, plain_option, provider_option, set_option, yes_option
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.config import load_sweep, read_job
+from vastrun.launcher.core.batch import (
     MOST_PARALLEL,
     MOST_POINTS,
     BatchLimits,
@@ -28,7 +28,7 @@ from launcher.core.batch import (
 )
 
 if TYPE_CHECKING:
-    from launcher.config.batch_file import LoadedBatch
+    from vastrun.launcher.config.batch_file import LoadedBatch
 
 _UNNAMED = "sweep"
 reuse_option = click.option(

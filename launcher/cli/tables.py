@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# The module of a command is launcher.cli.<name>; what it holds by the name `command` is the command.
+# The module of a command is vastrun.launcher.cli.<name>; what it holds by the name `command` is the command.
 COMMANDS: Mapping[str, str] = {
     "init": "Write a job file for a program of your own, or for the onboard trainer.",
     "launch": "Train: rent a machine, upload the job, follow it, download the outputs, destroy the machine.",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.output import say
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("ui")
@@ -23,8 +23,8 @@ def command(wiring: Wiring, port: int, opens: bool) -> None:
 
     From another computer: ssh -L 8000:127.0.0.1:8000 HOST, there: vastrun ui --port 8000
     """
-    from launcher.ui.serving.server import Server  # slow to import: HTTP
-    from launcher.ui.serving.site import Site
+    from vastrun.launcher.ui.serving.server import Server  # slow to import: HTTP
+    from vastrun.launcher.ui.serving.site import Site
 
     with Server(Site(wiring.ledger, wiring.now).page, port) as server:
         say(server.address)

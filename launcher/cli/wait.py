@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from launcher.cli.driving import drive_to_end
-from launcher.cli.options import json_option, run_argument, seconds, the_run
-from launcher.core import UserRequest
-from launcher.wiring import Wiring
+from vastrun.launcher.cli.driving import drive_to_end
+from vastrun.launcher.cli.options import json_option, run_argument, seconds, the_run
+from vastrun.launcher.core import UserRequest
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("wait")

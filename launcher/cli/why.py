@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from launcher.batch.results import states_in
-from launcher.cli.options import json_option, run_argument, the_run
-from launcher.cli.output import show, width
-from launcher.commands.queries import explain
-from launcher.core.errors import NoSuchRunError
-from launcher.ui.documents.runs import Explained
-from launcher.ui.render.why import ExplainedBatch, batch_why_text, explanation_text
-from launcher.wiring import Wiring
+from vastrun.launcher.batch.results import states_in
+from vastrun.launcher.cli.options import json_option, run_argument, the_run
+from vastrun.launcher.cli.output import show, width
+from vastrun.launcher.commands.queries import explain
+from vastrun.launcher.core.errors import NoSuchRunError
+from vastrun.launcher.ui.documents.runs import Explained
+from vastrun.launcher.ui.render.why import ExplainedBatch, batch_why_text, explanation_text
+from vastrun.launcher.wiring import Wiring
 
 
 @click.command("why")

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.core import Charge, Identity, Run, Verdict
-from launcher.core.bills import by_clock_of
-from launcher.core.errors import UsageError
-from launcher.decisions.calendar import Calendar
-from launcher.decisions.grouping import Group, GroupBy, group_of, grouped
-from launcher.decisions.reconciling import (
+from vastrun.launcher.core import Charge, Identity, Run, Verdict
+from vastrun.launcher.core.bills import by_clock_of
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.decisions.calendar import Calendar
+from vastrun.launcher.decisions.grouping import Group, GroupBy, group_of, grouped
+from vastrun.launcher.decisions.reconciling import (
     NOBODY,
     ReconciledBill,
     UnmatchedCharge,
@@ -21,11 +21,11 @@ from launcher.decisions.reconciling import (
     reconciled,
     stranger_of,
 )
-from launcher.decisions.shares import net_of_shares
-from launcher.decisions.spending import Spending, spending_of, spent_within
-from launcher.gate.text import one_line
-from launcher.outputs.folder import Outputs
-from launcher.ports import Ledger, Provider
+from vastrun.launcher.decisions.shares import net_of_shares
+from vastrun.launcher.decisions.spending import Spending, spending_of, spent_within
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.ports import Ledger, Provider
 
 _MOST_NAMES = 20
 _PREFIX = "scores."

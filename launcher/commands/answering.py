@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from launcher.commands.foretelling import Foreteller, ForetellingError
-from launcher.config import read_job
-from launcher.core import Offer, Run
-from launcher.core.errors import JobValueError
-from launcher.core.job import JobSpec
-from launcher.decisions.workload import whole_gb
-from launcher.ports import Provider
-from trainer.contract.gpus import peak_of
+from vastrun.contract.gpus import peak_of
+from vastrun.launcher.commands.foretelling import Foreteller, ForetellingError
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Offer, Run
+from vastrun.launcher.core.errors import JobValueError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.workload import whole_gb
+from vastrun.launcher.ports import Provider
 
 _MEMORY, _BATCH = "resources.gpu_memory_gb", "train.batch"
 _SUCH_AS = {_MEMORY: "24", _BATCH: "48"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.chains import (
+from vastrun.launcher.commands.chains import (
     chain_of,
     never_ready,
     next_attempt,
@@ -16,14 +16,20 @@ from launcher.commands.chains import (
     short_of_time,
     spent_on,
 )
-from launcher.commands.following import follow
-from launcher.commands.gang import drive_nodes, threads
-from launcher.commands.replacing import replacement_of
-from launcher.commands.takeover import ServicesFor, bring_nodes, folder_here, must_be_reachable, spoken
-from launcher.config import dump_job, read_job
-from launcher.core import NOTHING, Driver, Event, Origin, Phase, Run, UserRequest
-from launcher.core.bills import cost_usd
-from launcher.core.errors import (
+from vastrun.launcher.commands.following import follow
+from vastrun.launcher.commands.gang import drive_nodes, threads
+from vastrun.launcher.commands.replacing import replacement_of
+from vastrun.launcher.commands.takeover import (
+    ServicesFor,
+    bring_nodes,
+    folder_here,
+    must_be_reachable,
+    spoken,
+)
+from vastrun.launcher.config import dump_job, read_job
+from vastrun.launcher.core import NOTHING, Driver, Event, Origin, Phase, Run, UserRequest
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.core.errors import (
     BudgetError,
     ConfigFileError,
     HeldError,
@@ -31,12 +37,12 @@ from launcher.core.errors import (
     UsageError,
     VastrunError,
 )
-from launcher.core.job import JobSpec
-from launcher.decisions.policy import HOLD_S
-from launcher.flow.drive import begin
-from launcher.flow.services import Services
-from launcher.outputs.folder import Outputs
-from launcher.ports import Ledger, RunThreads
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.policy import HOLD_S
+from vastrun.launcher.flow.drive import begin
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.ports import Ledger, RunThreads
 
 _MOST_FOLDERS = 100
 _AFRESH = "vastrun launch JOB.yaml   (without --from: from the first step)"

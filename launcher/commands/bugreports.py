@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.doctor import Finding
-from launcher.commands.queries import explain
-from launcher.config import read_job
-from launcher.core import Run
-from launcher.core.errors import UsageError
-from launcher.core.labels import member_folder
-from launcher.gate.caps import LINE_CHARACTERS
-from launcher.outputs.folder import GrowingFile, Outputs
-from launcher.outputs.storing import need_space, stored, storing
-from launcher.ports import Ledger
-from launcher.transcript.plain import Mask, plain
-from launcher.transcript.reading import lines_of
-from launcher.transcript.recorder import MOST_BYTES
-from launcher.transcript.telling import masked_job, row_of
+from vastrun.launcher.commands.doctor import Finding
+from vastrun.launcher.commands.queries import explain
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.labels import member_folder
+from vastrun.launcher.gate.caps import LINE_CHARACTERS
+from vastrun.launcher.outputs.folder import GrowingFile, Outputs
+from vastrun.launcher.outputs.storing import need_space, stored, storing
+from vastrun.launcher.ports import Ledger
+from vastrun.launcher.transcript.plain import Mask, plain
+from vastrun.launcher.transcript.reading import lines_of
+from vastrun.launcher.transcript.recorder import MOST_BYTES
+from vastrun.launcher.transcript.telling import masked_job, row_of
 
 TRANSCRIPT_NAME = "transcript.jsonl"
 _LOG_LINES = 300

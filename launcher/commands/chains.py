@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from launcher.config import read_job
-from launcher.core import Cause, Phase, Run
-from launcher.decisions import policy
-from launcher.decisions.estimates import usd
-from launcher.decisions.gang import total_usd
-from launcher.decisions.policy import with_limit
-from launcher.ports import Ledger
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.estimates import usd
+from vastrun.launcher.decisions.gang import total_usd
+from vastrun.launcher.decisions.policy import with_limit
+from vastrun.launcher.ports import Ledger
 
 if TYPE_CHECKING:
-    from launcher.core.job import JobSpec
+    from vastrun.launcher.core.job import JobSpec
 
 OTHER_MACHINES = 3
 """How many more machines a launch takes when one after the other fails before the training began."""

@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from launcher.config import load_job
-from launcher.core import Run
-from launcher.core.bills import cost_usd, counted_of
-from launcher.core.errors import UsageError
-from launcher.core.job import JobSpec
-from launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
-from launcher.ports import Provider
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.conformance.after_run import AfterRun
-from launcher.providers.vast.conformance.assumption import Comparison, State, Value, When, compare
-from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
-from launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
-from launcher.providers.vast.conformance.record import Counted, Record, timeline
-from launcher.providers.vast.conformance.recorder import ApiRecorder
-from launcher.shipped import configs_dir
+from vastrun.launcher.config import load_job
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.bills import cost_usd, counted_of
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
+from vastrun.launcher.ports import Provider
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.conformance.after_run import AfterRun
+from vastrun.launcher.providers.vast.conformance.assumption import Comparison, State, Value, When, compare
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from vastrun.launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
+from vastrun.launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
+from vastrun.launcher.providers.vast.conformance.record import Counted, Record, timeline
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
+from vastrun.launcher.shipped import configs_dir
 
 JOB = "conformance.yaml"
 MAX_S = 600.0

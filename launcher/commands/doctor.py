@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from launcher.commands import computer
-from launcher.commands.orphans import Owner, by_owner, leftover_networks, orphans
-from launcher.core import AccountStatus
-from launcher.core.errors import AuthError, VastrunError
-from launcher.ports import Ledger, Provider
-from launcher.providers import PROVIDERS
-from launcher.providers.local import needs
-from launcher.shipped import install_command
+from vastrun.launcher.commands import computer
+from vastrun.launcher.commands.orphans import Owner, by_owner, leftover_networks, orphans
+from vastrun.launcher.core import AccountStatus
+from vastrun.launcher.core.errors import AuthError, VastrunError
+from vastrun.launcher.ports import Ledger, Provider
+from vastrun.launcher.providers import PROVIDERS
+from vastrun.launcher.providers.local import needs
+from vastrun.launcher.shipped import install_command
 
 LOW_CREDIT_USD = 1.0
 _SKEW_S = 60.0

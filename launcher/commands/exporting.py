@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.core import Phase, Run
-from launcher.core.errors import StorageError, UsageError
-from launcher.outputs.folder import Outputs
-from launcher.shipped import install_command, trainer_dir
-from trainer.contract.records import read_json
+from vastrun.contract.records import read_json
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.shipped import install_command, library_dir
 
 FORMATS = (".pt", ".safetensors")
 _MISSING = re.compile(r"No module named '([\w.]+)'")
@@ -21,7 +21,7 @@ _MISSING = re.compile(r"No module named '([\w.]+)'")
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedCheckpoint:
-    """What was written, as `trainer.checkpoints.export` says it."""
+    """What was written, as `vastrun.trainer.checkpoints.export` says it."""
 
     checkpoint: str
     step: int
@@ -54,9 +54,9 @@ class Exporter:
         words = [str(checkpoints.absolute()), str(to.absolute()), *options]
         # Python looks for modules where it is started: that must be no folder which a box has filled.
         with tempfile.TemporaryDirectory(prefix="vastrun-") as folder:
-            (Path(folder) / "trainer").symlink_to(trainer_dir())
+            (Path(folder) / "vastrun").symlink_to(library_dir())
             done = subprocess.run(
-                [self.python, "-m", "trainer.checkpoints.export", *words],
+                [self.python, "-m", "vastrun.trainer.checkpoints.export", *words],
                 cwd=folder,
                 env=dict(self.environment),
                 stdin=subprocess.DEVNULL,

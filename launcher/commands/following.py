@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from launcher.commands.queries import diary_of
-from launcher.core import Phase, Progress, Run, UserRequest
-from launcher.decisions.gang import priced_together, total_usd
-from launcher.flow.services import Services
-from launcher.outputs.folder import GrowingFile, Outputs
+from vastrun.launcher.commands.queries import diary_of
+from vastrun.launcher.core import Phase, Progress, Run, UserRequest
+from vastrun.launcher.decisions.gang import priced_together, total_usd
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.outputs.folder import GrowingFile, Outputs
 
 _LOOK_S = 0.5
 _LAST_LINES = 10

@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from launcher.core.errors import VastrunError
-from launcher.core.job import JobSpec
-from launcher.decisions.workload import query_of
-from launcher.shipped import install_command, library_dir, trainer_dir
-from trainer.contract.records import read_json
-from trainer.contract.workload import WorkloadQuery, Workloads
+from vastrun.contract.records import read_json
+from vastrun.contract.workload import WorkloadQuery, Workloads
+from vastrun.launcher.core.errors import VastrunError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.workload import query_of
+from vastrun.launcher.shipped import install_command, library_dir, trainer_dir
 
 _LONGEST_S = 120.0
 _MOST_BYTES = 1 << 16
@@ -31,7 +31,7 @@ class ForetellingError(VastrunError):
 
 @dataclass(frozen=True, kw_only=True)
 class Foreteller:
-    """Asks `trainer.workload` in a process of `python`; answers stay in `cache`, named by content."""
+    """Asks `vastrun.trainer.workload` in a process of `python`; answers stay in `cache`, named by content."""
 
     python: str
     environment: Mapping[str, str]
@@ -75,11 +75,10 @@ class Foreteller:
     def _found(self, query: WorkloadQuery) -> Workloads:
         # Python looks for modules where it is started: that must be no folder of somebody else's.
         with tempfile.TemporaryDirectory(prefix="vastrun-") as folder:
-            for package in (trainer_dir(), library_dir()):
-                (Path(folder) / package.name).symlink_to(package)
+            (Path(folder) / "vastrun").symlink_to(library_dir())
             try:
                 done = subprocess.run(
-                    [self.python, "-m", "trainer.workload"],
+                    [self.python, "-m", "vastrun.trainer.workload"],
                     cwd=folder,
                     env=dict(self.environment),
                     input=json.dumps(asdict(query)).encode(),
@@ -111,8 +110,9 @@ class Foreteller:
     def _place(self, query: WorkloadQuery) -> Path:
         """Name it by all that it follows from: the query, the trainer, and the Python with its torch."""
         digest = hashlib.sha256(json.dumps(asdict(query), sort_keys=True).encode())
-        for path in sorted(trainer_dir().rglob("*.py")):
-            digest.update(path.read_bytes())
+        for package in (library_dir() / "contract", trainer_dir()):
+            for path in sorted(package.rglob("*.py")):
+                digest.update(path.read_bytes())
         digest.update(f"{self.python} {_stamp_of_torch(Path(self.python))}".encode())
         return self.cache / f"{digest.hexdigest()[:32]}.json"
 

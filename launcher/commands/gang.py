@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from launcher.config import read_job
-from launcher.core import Event, Phase, Progress, Run
-from launcher.core.bills import cost_usd
-from launcher.decisions.gang import machines_now, total_usd
-from launcher.flow.drive import drive
-from launcher.flow.services import Services
-from launcher.ports import RunThreads, Screen
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Event, Phase, Progress, Run
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.decisions.gang import machines_now, total_usd
+from vastrun.launcher.flow.drive import drive
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ports import RunThreads, Screen
 
 MOST_NODES = 64
 _T = TypeVar("_T")

@@ -15,11 +15,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launcher.commands.attempts import Attempts
-from launcher.core import Run, UserRequest
-from launcher.core.job import JobSpec
-from launcher.decisions.pooling import HeldMachineRow, free_units, held_machines, hold_spec, idle_since
-from launcher.ports import Ledger
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.core import Run, UserRequest
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.pooling import (
+    HeldMachineRow,
+    free_units,
+    held_machines,
+    hold_spec,
+    idle_since,
+)
+from vastrun.launcher.ports import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from launcher.commands.starting import read_source
-from launcher.config.lightning_devices import lightning_devices
-from launcher.config.shell import script_of
-from launcher.config.starter import read_program
-from launcher.core import Offer
-from launcher.core.job import JobSpec
+from vastrun.launcher.commands.starting import read_source
+from vastrun.launcher.config.lightning_devices import lightning_devices
+from vastrun.launcher.config.shell import script_of
+from vastrun.launcher.config.starter import read_program
+from vastrun.launcher.core import Offer
+from vastrun.launcher.core.job import JobSpec
 
 _COMMENT = re.compile(r"(^|\s)#.*")
 _LAUNCHER = re.compile(

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Protocol
 
-from launcher.commands.gang import with_node
-from launcher.core import Phase, Run
-from launcher.core.errors import ProviderError, UsageError
-from launcher.flow.machines import machines_of
-from launcher.gate.reading import look
-from launcher.outputs.folder import CHUNK, GrowingFile, Outputs
-from launcher.ports import Ledger, Provider, Remote
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.commands.gang import with_node
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import ProviderError, UsageError
+from vastrun.launcher.flow.machines import machines_of
+from vastrun.launcher.gate.reading import look
+from vastrun.launcher.outputs.folder import CHUNK, GrowingFile, Outputs
+from vastrun.launcher.ports import Ledger, Provider, Remote
 
 
 class Feed(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from launcher.config import read_job
-from launcher.core import Cause, Run
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Cause, Run
 
 _MISSING = re.compile(
     r"No such file or directory: '([^'\0]{1,300})'|No such file or directory: \"([^\"\0]{1,300})\""
@@ -24,7 +24,7 @@ def missing_file(run: Run) -> str:
     if found is None:
         return ""
     code = read_job(run.spec_json).code
-    from launcher.bundle.checkout import why_not_shipped  # slow to import: all that packs
+    from vastrun.launcher.bundle.checkout import why_not_shipped  # slow to import: all that packs
 
     path = _in_code(PurePosixPath(found[1] or found[2]))
     why = None if code is None else why_not_shipped(path, code.path, code.exclude, code.include)

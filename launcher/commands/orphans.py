@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from launcher.core import Instance, Phase, Run, RunNetwork, ledger_in
-from launcher.core.bills import has_ended, machine_ids
-from launcher.core.errors import IncompleteListError, UsageError
-from launcher.decisions.policy import ours
-from launcher.ports import Ledger, Provider
+from vastrun.launcher.core import Instance, Phase, Run, RunNetwork, ledger_in
+from vastrun.launcher.core.bills import has_ended, machine_ids
+from vastrun.launcher.core.errors import IncompleteListError, UsageError
+from vastrun.launcher.decisions.policy import ours
+from vastrun.launcher.ports import Ledger, Provider
 
 UNKNOWN_LEDGER = "unknown"
 """Names, on the command line, the machines whose label tells no ledger."""

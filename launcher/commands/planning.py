@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from launcher.commands.settings import refusals_of
-from launcher.core import (
+from vastrun.contract.workload import Workloads
+from vastrun.launcher.commands.settings import refusals_of
+from vastrun.launcher.core import (
     Lease,
     LeftOutFiles,
     Offer,
     Run,
     Volume,
 )
-from launcher.core.batch import Budget
-from launcher.core.errors import BudgetError, UsageError
-from launcher.core.job import JobSpec
-from launcher.decisions.deadlines import (
+from vastrun.launcher.core.batch import Budget
+from vastrun.launcher.core.errors import BudgetError, UsageError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.deadlines import (
     deadline_text,
     expected_end,
     first_in_time,
     moment_text,
     must_be_ahead,
 )
-from launcher.decisions.estimates import enough_for, usd
-from launcher.decisions.host_history import HOSTS_CAUSES, avoided
-from launcher.decisions.market_report import MarketReport
-from launcher.decisions.policy import (
+from vastrun.launcher.decisions.estimates import enough_for, usd
+from vastrun.launcher.decisions.host_history import HOSTS_CAUSES, avoided
+from vastrun.launcher.decisions.market_report import MarketReport
+from vastrun.launcher.decisions.policy import (
     START_S,
     deadline_of,
     lease_of,
@@ -34,12 +35,11 @@ from launcher.decisions.policy import (
     within_deadline,
     worst_case_usd,
 )
-from launcher.decisions.volume_host import download_usd
-from launcher.flow.drive import is_paid_for
-from launcher.flow.renting import choose, steps_before
-from launcher.flow.volumes import prefer_volume, volume_of
-from launcher.ports import Ledger, Provider
-from trainer.contract.workload import Workloads
+from vastrun.launcher.decisions.volume_host import download_usd
+from vastrun.launcher.flow.drive import is_paid_for
+from vastrun.launcher.flow.renting import choose, steps_before
+from vastrun.launcher.flow.volumes import prefer_volume, volume_of
+from vastrun.launcher.ports import Ledger, Provider
 
 
 @dataclass(frozen=True, kw_only=True)

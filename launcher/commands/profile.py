@@ -7,24 +7,24 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from launcher.config import read_job
-from launcher.core import Phase, Run
-from launcher.core.errors import ProviderError, UsageError, VastrunError
-from launcher.flow.machines import machines_of
-from launcher.flow.progress import TRAIN
-from launcher.flow.services import Services
-from launcher.gate.reading import look, profile_response
-from launcher.outputs.incoming import download
-from launcher.ports import Remote
-from trainer.contract import layout
-from trainer.contract.outcome import FileSum
-from trainer.contract.profiling import (
+from vastrun.contract import layout
+from vastrun.contract.outcome import FileSum
+from vastrun.contract.profiling import (
     FileDigest,
     ProfileRequest,
     ProfileResponse,
     operations_path,
     trace_path,
 )
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import ProviderError, UsageError, VastrunError
+from vastrun.launcher.flow.machines import machines_of
+from vastrun.launcher.flow.progress import TRAIN
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.gate.reading import look, profile_response
+from vastrun.launcher.outputs.incoming import download
+from vastrun.launcher.ports import Remote
 
 _POLL_S = 1.0
 _LOOK_S = 10.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launcher.core import Collected, Driver, Fetched, Instance, Run
-from launcher.core.errors import HeldError, UsageError
-from launcher.decisions.policy import HOLD_S
-from launcher.flow.machines import machines_of
-from launcher.flow.services import Services
+from vastrun.launcher.core import Collected, Driver, Fetched, Instance, Run
+from vastrun.launcher.core.errors import HeldError, UsageError
+from vastrun.launcher.decisions.policy import HOLD_S
+from vastrun.launcher.flow.machines import machines_of
+from vastrun.launcher.flow.services import Services
 
 
 def pull_path(run: Run, services: Services, path: str, *, folder: str) -> Fetched:

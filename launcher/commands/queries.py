@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from launcher.commands.missing_file import missing_file
-from launcher.config import read_job
-from launcher.core import (
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome
+from vastrun.launcher.commands.missing_file import missing_file
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import (
     NONE_LEFT_OUT,
     BoxStatus,
     Cost,
@@ -24,28 +26,26 @@ from launcher.core import (
     UserRequest,
     Verdict,
 )
-from launcher.core.bills import cost_of, cost_usd
-from launcher.core.errors import AuthError, ProviderError
-from launcher.decisions.gang import joint_diary, machines_now
-from launcher.decisions.lease_left import LeaseLeft, is_left, lease_left, sum_of
-from launcher.decisions.policy import (
+from vastrun.launcher.core.bills import cost_of, cost_usd
+from vastrun.launcher.core.errors import AuthError, ProviderError
+from vastrun.launcher.decisions.gang import joint_diary, machines_now
+from vastrun.launcher.decisions.lease_left import LeaseLeft, is_left, lease_left, sum_of
+from vastrun.launcher.decisions.policy import (
     download_left_s,
     lease_ends_at,
     lease_of,
     within_deadline,
 )
-from launcher.decisions.reconciling import charges_by_run
-from launcher.flow.machines import machines_of
-from launcher.flow.rearming import is_disarmed, rearm
-from launcher.flow.services import Services
-from launcher.gate.reading import look
-from launcher.outputs.folder import Outputs
-from launcher.ports import Ledger, Provider
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome
+from vastrun.launcher.decisions.reconciling import charges_by_run
+from vastrun.launcher.flow.machines import machines_of
+from vastrun.launcher.flow.rearming import is_disarmed, rearm
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.gate.reading import look
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.ports import Ledger, Provider
 
 if TYPE_CHECKING:
-    from launcher.core.job import JobSpec
+    from vastrun.launcher.core.job import JobSpec
 
 
 class UsdSource(StrEnum):

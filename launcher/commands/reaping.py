@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from launcher.commands.orphans import Orphan
-from launcher.core import Driver, Instance, Meter, Run, RunNetwork, bills
-from launcher.core.errors import AuthError, HeldError, IncompleteListError, ProviderError
-from launcher.decisions import policy
-from launcher.flow.services import Services
-from launcher.ports import Provider
+from vastrun.launcher.commands.orphans import Orphan
+from vastrun.launcher.core import Driver, Instance, Meter, Run, RunNetwork, bills
+from vastrun.launcher.core.errors import AuthError, HeldError, IncompleteListError, ProviderError
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ports import Provider
 
 _TRIES = 5
 _LOOK_AGAIN_S = 2.0

@@ -10,24 +10,24 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.core import Bundle, Judgement, LeftOutFiles, StepEnd
-from launcher.core.errors import NoOfferError, StorageError, UsageError
-from launcher.core.job import JobSpec
-from launcher.decisions.judge import judge
-from launcher.gate import caps
-from launcher.gate.evidence import evidence_of, outcome_of, step_ends_of
-from launcher.gate.manifest import Listing, left_out_of, listed
-from launcher.outputs.folder import GrowingFile
-from launcher.providers.local.needs import lack
-from launcher.shipped import onstart_dir
-from trainer.contract import layout
-from trainer.contract.job import Job
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.launcher.core import Bundle, Judgement, LeftOutFiles, StepEnd
+from vastrun.launcher.core.errors import NoOfferError, StorageError, UsageError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.judge import judge
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.evidence import evidence_of, outcome_of, step_ends_of
+from vastrun.launcher.gate.manifest import Listing, left_out_of, listed
+from vastrun.launcher.outputs.folder import GrowingFile
+from vastrun.launcher.providers.local.needs import lack
+from vastrun.launcher.shipped import onstart_dir
 
 CONFIG, FIT, TRAIN, EVALUATE, REPORT = "config", "fit", "train", "evaluate", "report"
 _STEPS = "steps.d"
 _LOOK_S = 0.1
 _LIST_S = 600.0
-_REPLACED = (layout.ONSTART, layout.PACKAGES, layout.LIBRARY, layout.CODE, layout.RESUME)
+_REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
 """Folders of the box that a rehearsal brings anew; the data stay."""
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from launcher.config import dump_job, read_job
-from launcher.core import Run, UserRequest
-from launcher.core.errors import BudgetError, HeldError
-from launcher.decisions.gang import is_replacement
-from launcher.decisions.replacing import is_due, job_of_replacement, most_replacements
-from launcher.flow.drive import begin_replacement
-from launcher.flow.services import Services
+from vastrun.launcher.config import dump_job, read_job
+from vastrun.launcher.core import Run, UserRequest
+from vastrun.launcher.core.errors import BudgetError, HeldError
+from vastrun.launcher.decisions.gang import is_replacement
+from vastrun.launcher.decisions.replacing import is_due, job_of_replacement, most_replacements
+from vastrun.launcher.flow.drive import begin_replacement
+from vastrun.launcher.flow.services import Services
 
 _STAY = (UserRequest.NONE, UserRequest.DETACH_ONCE_TRAINING)
 """While the user asks for nothing else, machines are rented."""

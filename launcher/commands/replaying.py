@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from launcher.config import dump_job
-from launcher.core import Event, Run
-from launcher.core.job import JobSpec
-from launcher.ports import Screen
-from launcher.transcript.reading import (
+from vastrun.contract.records import RecordError, read_as
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Event, Run
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.ports import Screen
+from vastrun.launcher.transcript.reading import (
     Begin,
     Called,
     Decided,
@@ -22,8 +23,7 @@ from launcher.transcript.reading import (
     drives_in,
     phase_of,
 )
-from launcher.transcript.recorded import PROGRESS_S
-from trainer.contract.records import RecordError, read_as
+from vastrun.launcher.transcript.recorded import PROGRESS_S
 
 _LARGEST = 1e11
 TICK_S = 1.0

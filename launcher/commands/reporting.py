@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from launcher.commands.chains import chain_of
-from launcher.commands.queries import Explanation, RunRow, diary_of, explain, row_of
-from launcher.config import read_job
-from launcher.core import Event, Run
-from launcher.core.job import JobSpec
-from launcher.decisions.comparing import ComparedRun
-from launcher.decisions.timeline import PhaseSpan, timeline_of
-from launcher.gate.pictures import Picture
-from launcher.gate.series import Series
-from launcher.outputs.folder import Outputs
-from launcher.outputs.report_files import log_head, log_tail, pictures_in, series_in, stack_in
-from launcher.ports import Ledger
+from vastrun.launcher.commands.chains import chain_of
+from vastrun.launcher.commands.queries import Explanation, RunRow, diary_of, explain, row_of
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Event, Run
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.comparing import ComparedRun
+from vastrun.launcher.decisions.timeline import PhaseSpan, timeline_of
+from vastrun.launcher.gate.pictures import Picture
+from vastrun.launcher.gate.series import Series
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.outputs.report_files import log_head, log_tail, pictures_in, series_in, stack_in
+from vastrun.launcher.ports import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.core.errors import StorageError, UsageError
-from launcher.transcript.plain import secrets_among
+from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.transcript.plain import secrets_among
 
 UNIT = "vastrun.service"
 LABEL = "vastrun.driver"

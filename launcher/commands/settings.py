@@ -10,12 +10,12 @@ from contextlib import suppress
 from datetime import datetime, tzinfo
 from pathlib import Path
 
-from launcher.core.batch import Budget
-from launcher.core.errors import BudgetError, ConfigFileError, StorageError, UsageError
-from launcher.core.settings import BudgetSettings, LoadedSettings, Settings
-from launcher.decisions.budgets import refusal
-from launcher.ports import Ledger
-from launcher.providers import PROVIDERS
+from vastrun.launcher.core.batch import Budget
+from vastrun.launcher.core.errors import BudgetError, ConfigFileError, StorageError, UsageError
+from vastrun.launcher.core.settings import BudgetSettings, LoadedSettings, Settings
+from vastrun.launcher.decisions.budgets import refusal
+from vastrun.launcher.ports import Ledger
+from vastrun.launcher.providers import PROVIDERS
 
 _MODE = 0o644
 MONTH, EVER = "budget.month_usd", "budget.usd"
@@ -32,7 +32,7 @@ def read_settings(file: Path | None) -> LoadedSettings:
         return LoadedSettings(faults=(f"{file}: cannot be read: {reason}",))
     if not text:
         return LoadedSettings()
-    from launcher.config.settings_file import load_settings  # slow to import: pydantic, yaml
+    from vastrun.launcher.config.settings_file import load_settings  # slow to import: pydantic, yaml
 
     return load_settings(text, str(file), tuple(PROVIDERS))
 
@@ -69,9 +69,9 @@ def refusals_of(ledger: Ledger, budgets: Sequence[Budget], usd: float) -> tuple[
 
 def set_value(file: Path, key: str, value: str) -> None:
     """Write the value into the config file. Raises UsageError for a wrong key or value, StorageError."""
-    from launcher.config.editing import with_value  # slow to import: ruamel.yaml
-    from launcher.config.settings_file import load_settings, value_of
-    from launcher.config.source import SyntaxFault
+    from vastrun.launcher.config.editing import with_value  # slow to import: ruamel.yaml
+    from vastrun.launcher.config.settings_file import load_settings, value_of
+    from vastrun.launcher.config.source import SyntaxFault
 
     value_of(Settings(), key)
     try:
@@ -86,9 +86,9 @@ def set_value(file: Path, key: str, value: str) -> None:
 
 def unset_value(file: Path, key: str) -> None:
     """Take the value out of the config file. Raises UsageError where it is not set, StorageError."""
-    from launcher.config.editing import without_value
-    from launcher.config.settings_file import value_of
-    from launcher.config.source import SyntaxFault
+    from vastrun.launcher.config.editing import without_value
+    from vastrun.launcher.config.settings_file import value_of
+    from vastrun.launcher.config.source import SyntaxFault
 
     value_of(Settings(), key)
     try:

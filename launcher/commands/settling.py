@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from launcher.commands.accounting import reconciled_bills
-from launcher.core import Cost, Driver, Run
-from launcher.core.errors import AuthError, HeldError, ProviderError, StorageError
-from launcher.decisions.policy import HOLD_S
-from launcher.decisions.reconciling import ReconciledBill, is_due, settled
-from launcher.ports import Ledger, Provider
+from vastrun.launcher.commands.accounting import reconciled_bills
+from vastrun.launcher.core import Cost, Driver, Run
+from vastrun.launcher.core.errors import AuthError, HeldError, ProviderError, StorageError
+from vastrun.launcher.decisions.policy import HOLD_S
+from vastrun.launcher.decisions.reconciling import ReconciledBill, is_due, settled
+from vastrun.launcher.ports import Ledger, Provider
 
 _NEWEST = 1000
 """Runs among which bills that are due are looked for."""

@@ -8,11 +8,18 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from launcher.config.program_report import ProgramReport, report_of
-from launcher.config.rules import NAME, NAME_EXPECTED
-from launcher.config.starter import SCHEMA_FILE, UserProgram, job_name, program_job, read_program, trainer_job
-from launcher.core.errors import UsageError
-from launcher.shipped import schemas
+from vastrun.launcher.config.program_report import ProgramReport, report_of
+from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
+from vastrun.launcher.config.starter import (
+    SCHEMA_FILE,
+    UserProgram,
+    job_name,
+    program_job,
+    read_program,
+    trainer_job,
+)
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.shipped import schemas
 
 _USUAL = ("train.py", "main.py", "run.py", "finetune.py")
 _LARGEST = 2_000_000

@@ -7,14 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.core import NOTHING, Driver, Origin, Phase, Run
-from launcher.core.errors import UsageError
-from launcher.core.labels import member_folder
-from launcher.core.slots import POOL
-from launcher.decisions.holders import holder_of
-from launcher.decisions.policy import HOLD_S
-from launcher.flow.services import Services
-from launcher.ports import Ledger
+from vastrun.launcher.core import NOTHING, Driver, Origin, Phase, Run
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.labels import member_folder
+from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.decisions.holders import holder_of
+from vastrun.launcher.decisions.policy import HOLD_S
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ports import Ledger
 
 ServicesFor = Callable[[str, Origin], Services]
 """Services with the provider of that name, with which a run continues from there."""

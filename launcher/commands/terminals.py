@@ -8,10 +8,10 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from launcher.core import LocalProgram, Run
-from launcher.core.errors import UsageError, VastrunError
-from launcher.flow.machines import machines_of
-from launcher.ports import OpensTerminal, Provider
+from vastrun.launcher.core import LocalProgram, Run
+from vastrun.launcher.core.errors import UsageError, VastrunError
+from vastrun.launcher.flow.machines import machines_of
+from vastrun.launcher.ports import OpensTerminal, Provider
 
 _INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
 

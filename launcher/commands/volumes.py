@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.core import ListedVolume, Volume
-from launcher.core.errors import ProviderError, UsageError
-from launcher.ports import Clock, HasVolumes, Ledger, Provider
+from vastrun.launcher.core import ListedVolume, Volume
+from vastrun.launcher.core.errors import ProviderError, UsageError
+from vastrun.launcher.ports import Clock, HasVolumes, Ledger, Provider
 
 UNUSED_S = 7 * 86400.0
 """A volume that no run has used for this long is pointed out."""

@@ -7,13 +7,13 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from trainer.contract.records import as_json, read_json
+from vastrun.contract.records import as_json, read_json
 
 if TYPE_CHECKING:
-    from launcher.config.batch_file import LoadedBatch
-    from launcher.config.points import ReadFile
-    from launcher.core.batch import BatchPoint, BatchSpec, Search
-    from launcher.core.job import JobSpec
+    from vastrun.launcher.config.batch_file import LoadedBatch
+    from vastrun.launcher.config.points import ReadFile
+    from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Search
+    from vastrun.launcher.core.job import JobSpec
 
 
 def load_job(
@@ -28,7 +28,7 @@ def load_job(
     Paths in the job are anchored at `base_dir`, the folder of the file. A deadline of 18:00 is the next one
     after `now`, in its zone; None: a deadline needs date and zone. Raises JobFileError with every fault.
     """
-    from launcher.config.loading import load  # slow to import: pydantic, yaml
+    from vastrun.launcher.config.loading import load  # slow to import: pydantic, yaml
 
     return load(text, name, overrides, base_dir, now)
 
@@ -44,7 +44,7 @@ def read_job(text: str) -> JobSpec:
 
     A batch reads those of its open runs again and again, each verb of `pool` those of all held machines.
     """
-    from launcher.core.job import JobSpec  # slow to import: the settings of the trainer
+    from vastrun.launcher.core.job import JobSpec  # slow to import: the settings of the trainer
 
     spec = read_json(JobSpec, text)
     assert isinstance(spec, JobSpec)
@@ -58,14 +58,14 @@ def load_batch(
 
     `read_file` gives the text of a file beside it; paths in it and in the job are anchored at `base_dir`.
     """
-    from launcher.config.batch_file import load  # slow to import: pydantic, yaml
+    from vastrun.launcher.config.batch_file import load  # slow to import: pydantic, yaml
 
     return load(text, name, read_file, base_dir, now)
 
 
 def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[BatchPoint]:
     """Return the points of those values. Raises JobFileError where they make no job."""
-    from launcher.config.batch_file import points_at as make
+    from vastrun.launcher.config.batch_file import points_at as make
 
     return make(search, values)
 
@@ -83,6 +83,6 @@ def load_sweep(
 
     `sets`: values of the job that all points have, as `key=value`.
     """
-    from launcher.config.batch_file import load_axes
+    from vastrun.launcher.config.batch_file import load_axes
 
     return load_axes(spec, job_text, axes, base_dir, samples, now, sets)

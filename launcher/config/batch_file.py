@@ -14,9 +14,10 @@ from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from launcher.config.loading import JobFaults, checked, load_node, with_overrides
-from launcher.config.parameters import unmentioned, with_parameters
-from launcher.config.points import (
+from vastrun.contract.records import as_json
+from vastrun.launcher.config.loading import JobFaults, checked, load_node, with_overrides
+from vastrun.launcher.config.parameters import unmentioned, with_parameters
+from vastrun.launcher.config.points import (
     KINDS,
     METHODS,
     Cells,
@@ -27,14 +28,13 @@ from launcher.config.points import (
     points_of,
     search_in,
 )
-from launcher.config.reading import YamlReader, plain
-from launcher.config.rules import NAME, NAME_EXPECTED
-from launcher.config.search import SearchAxis, axis_of, samples_of
-from launcher.config.source import Fault, SyntaxFault, fault_at, grafted, parse
-from launcher.core.batch import BatchPoint, BatchSpec, Search
-from launcher.core.errors import JobFileError
-from launcher.core.job import JobSpec
-from trainer.contract.records import as_json
+from vastrun.launcher.config.reading import YamlReader, plain
+from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
+from vastrun.launcher.config.search import SearchAxis, axis_of, samples_of
+from vastrun.launcher.config.source import Fault, SyntaxFault, fault_at, grafted, parse
+from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Search
+from vastrun.launcher.core.errors import JobFileError
+from vastrun.launcher.core.job import JobSpec
 
 _MOST_FAULTS = 40
 _JOB_KEYS = frozenset(one.name for one in fields(JobSpec))
@@ -58,7 +58,7 @@ class LoadedBatch:
 
 
 def load(text: str, name: str, read_file: ReadFile, base_dir: str, now: datetime | None) -> LoadedBatch:
-    """Read a batch file, as `launcher.config.load_batch` promises."""
+    """Read a batch file, as `vastrun.launcher.config.load_batch` promises."""
     faults: list[Fault] = []
     try:
         root = parse(text, name)
@@ -119,7 +119,7 @@ def is_of_job(point: BatchPoint, job: Any) -> bool:
 
 
 def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[BatchPoint]:
-    """Make the points of a batch, as `launcher.config.points_at` promises."""
+    """Make the points of a batch, as `vastrun.launcher.config.points_at` promises."""
     faults: list[Fault] = []
     cells = [{key: parse(json.dumps(value), "search", key) for key, value in one.items()} for one in values]
     now = None if search.now is None else datetime.fromisoformat(search.now)
@@ -139,7 +139,7 @@ def load_axes(
     now: datetime | None,
     sets: Iterable[str] = (),
 ) -> LoadedBatch:
-    """Read the axes of a sweep, as `launcher.config.load_sweep` promises."""
+    """Read the axes of a sweep, as `vastrun.launcher.config.load_sweep` promises."""
     lists: dict[str, list[Node]] = {}
     ranges: list[SearchAxis] = []
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from launcher.config.program_index import Call, index_program
-from launcher.config.writing_calls import uses_lightning
+from vastrun.launcher.config.program_index import Call, index_program
+from vastrun.launcher.config.writing_calls import uses_lightning
 
 _CALLS = ("Trainer", "Fabric")
 

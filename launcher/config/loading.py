@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from yaml.nodes import Node
 
-from launcher.config.reading import YamlReader
-from launcher.config.rules import clashes
-from launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse
-from launcher.core.errors import JobFileError
-from launcher.core.job import JobSpec
+from vastrun.launcher.config.reading import YamlReader
+from vastrun.launcher.config.rules import clashes
+from vastrun.launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse
+from vastrun.launcher.core.errors import JobFileError
+from vastrun.launcher.core.job import JobSpec
 
 _PLACEHOLDER = "unnamed"
 _Noun = TypeVar("_Noun")
@@ -33,7 +33,7 @@ class JobFaults(Exception):
 
 
 def load(text: str, name: str, overrides: Iterable[str], base_dir: str, now: datetime | None) -> JobSpec:
-    """Return the job in a file's text, as `launcher.config.load_job`."""
+    """Return the job in a file's text, as `vastrun.launcher.config.load_job`."""
     faults: list[Fault] = []
     try:
         root, faults = with_overrides(parse(text, name), overrides)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from launcher.config.shell import program_of, script_of
-from launcher.core.job import JobSpec
+from vastrun.launcher.config.shell import program_of, script_of
+from vastrun.launcher.core.job import JobSpec
 
 _PREFIX = "VASTRUN_PARAM_"
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_-]*)\}")

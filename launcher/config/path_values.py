@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from launcher.config.program_index import Call, Function, ProgramIndex, ProgramOption, Scope, dotted
+from vastrun.launcher.config.program_index import Call, Function, ProgramIndex, ProgramOption, Scope, dotted
 
 UNKNOWN = "\0"
 """Placeholder for what only a run of the program shows; becomes `*`."""

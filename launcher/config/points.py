@@ -11,11 +11,11 @@ from math import prod
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from launcher.config.reading import plain
-from launcher.config.search import SearchAxis, axis_of, samples_of
-from launcher.config.source import NULL, Fault, SyntaxFault, fault_at, parse
-from launcher.core.batch import MOST_POINTS
-from launcher.core.errors import UsageError
+from vastrun.launcher.config.reading import plain
+from vastrun.launcher.config.search import SearchAxis, axis_of, samples_of
+from vastrun.launcher.config.source import NULL, Fault, SyntaxFault, fault_at, parse
+from vastrun.launcher.core.batch import MOST_POINTS
+from vastrun.launcher.core.errors import UsageError
 
 Cells = dict[str, Node]
 """The values of one point by key, each with its place in the file."""

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from launcher.config.schema import bare, expected, given, is_mapping, optional, options, words_of
-from launcher.config.shell import program_of
-from launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
-from launcher.core.job import Checkpoints, JobSpec, NotifyUrl, Secret
-from trainer.contract.records import whole_unicode
+from vastrun.contract.records import whole_unicode
+from vastrun.launcher.config.schema import bare, expected, given, is_mapping, optional, options, words_of
+from vastrun.launcher.config.shell import program_of
+from vastrun.launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
+from vastrun.launcher.core.job import Checkpoints, JobSpec, NotifyUrl, Secret
 
 AS_WRITTEN = ("env", "command")
 """Sections whose numbers and booleans are taken as the text that they are."""

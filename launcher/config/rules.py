@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from launcher.config.shell import script_of
-from launcher.config.source import KeyPath
-from launcher.config.tags import tag_faults
-from launcher.core.addresses import address_of
-from launcher.core.image_ref import ImageReference
-from launcher.core.job import Checkpoints, JobSpec
-from trainer.contract.config_checks import faults_of
-from trainer.contract.job import LEFT_BEHIND, NAMES_OUTPUTS
+from vastrun.contract.config_checks import faults_of
+from vastrun.contract.job import LEFT_BEHIND, NAMES_OUTPUTS
+from vastrun.launcher.config.shell import script_of
+from vastrun.launcher.config.source import KeyPath
+from vastrun.launcher.config.tags import tag_faults
+from vastrun.launcher.core.addresses import address_of
+from vastrun.launcher.core.image_ref import ImageReference
+from vastrun.launcher.core.job import Checkpoints, JobSpec
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VOLUME_NAME = re.compile(r"[A-Za-z0-9_]+", re.ASCII)

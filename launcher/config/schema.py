@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 
-from launcher.core.job import OURS, JobSpec, NotifyUrl, Secret
+from vastrun.launcher.core.job import OURS, JobSpec, NotifyUrl, Secret
 
 _NOUNS = {
     int: ("a whole number", "whole numbers"),

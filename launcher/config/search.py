@@ -11,9 +11,9 @@ from typing import Literal
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from launcher.config.reading import plain
-from launcher.config.source import FLOAT, INT, SyntaxFault, fault_at
-from launcher.core.batch import Dimension
+from vastrun.launcher.config.reading import plain
+from vastrun.launcher.config.source import FLOAT, INT, SyntaxFault, fault_at
+from vastrun.launcher.core.batch import Dimension
 
 _DIGITS = 6
 """Of a value that was drawn: it stands in tables and file names."""

@@ -10,12 +10,12 @@ from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from launcher.config.loading import checked
-from launcher.config.reading import YamlReader
-from launcher.config.schema import bare, options
-from launcher.config.source import NULL, SyntaxFault, parse
-from launcher.core.errors import UsageError
-from launcher.core.settings import LoadedSettings, Settings
+from vastrun.launcher.config.loading import checked
+from vastrun.launcher.config.reading import YamlReader
+from vastrun.launcher.config.schema import bare, options
+from vastrun.launcher.config.source import NULL, SyntaxFault, parse
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.settings import LoadedSettings, Settings
 
 KEYS = tuple(option.key for option in options(Settings) if not is_dataclass(bare(option.default)))
 """Dotted, as `vastrun config set` takes them."""

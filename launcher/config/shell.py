@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from trainer.contract.resume_command import PLACEHOLDER
+from vastrun.contract.resume_command import PLACEHOLDER
 
 BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
 _ON_STOP = "trap 'exit 143' TERM; "

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from launcher.config.program_report import (
+from vastrun.launcher.config.program_report import (
     ProgramReport,
     command_notes,
     file_lines,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from launcher.config.program_index import Call, ProgramIndex
+from vastrun.launcher.config.program_index import Call, ProgramIndex
 
 ALL_BELOW = "**/*"
 RESULTS = "results"

@@ -1,6 +1,6 @@
 """The nouns: what was asked for, what is offered, what we pay for, what happened. Pure data."""
 
-from launcher.core.boxes import (
+from vastrun.launcher.core.boxes import (
     BoxStatus,
     Bundle,
     CheckpointCopy,
@@ -10,9 +10,9 @@ from launcher.core.boxes import (
     LocalProgram,
     RankStatus,
 )
-from launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
-from launcher.core.left_out import NONE_LEFT_OUT, KeepAnswer, LeftOutFile, LeftOutFiles
-from launcher.core.market import (
+from vastrun.launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
+from vastrun.launcher.core.left_out import NONE_LEFT_OUT, KeepAnswer, LeftOutFile, LeftOutFiles
+from vastrun.launcher.core.market import (
     AccountStatus,
     Charge,
     ExtraRates,
@@ -26,8 +26,8 @@ from launcher.core.market import (
     RunNetwork,
     SearchFinding,
 )
-from launcher.core.phases import Phase
-from launcher.core.runs import (
+from vastrun.launcher.core.phases import Phase
+from vastrun.launcher.core.runs import (
     NOTHING,
     PRUNING,
     Cost,
@@ -41,8 +41,8 @@ from launcher.core.runs import (
     Run,
     UserRequest,
 )
-from launcher.core.verdict import Cause, Evidence, Judgement, Proof, StepEnd, Verdict
-from launcher.core.volumes import (
+from vastrun.launcher.core.verdict import Cause, Evidence, Judgement, Proof, StepEnd, Verdict
+from vastrun.launcher.core.volumes import (
     ListedVolume,
     Volume,
     VolumeOffer,

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
-from launcher.core.hidden import HIDDEN
-from launcher.core.runs import UserRequest
+from vastrun.launcher.core.hidden import HIDDEN
+from vastrun.launcher.core.runs import UserRequest
 
 MOST_PARALLEL = 200
 """Each run is a thread of one launcher."""

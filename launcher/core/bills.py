@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from launcher.core import Cost, Instance, Meter, Phase, Rental, Run
-from launcher.core.slots import POOL
+from vastrun.launcher.core import Cost, Instance, Meter, Phase, Rental, Run
+from vastrun.launcher.core.slots import POOL
 
 WATCHED_S = 60.0
 """What was seen of a machine this lately still holds. Of a longer silence nothing is known."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from launcher.core.left_out import NONE_LEFT_OUT, LeftOutFiles
-from launcher.core.verdict import Evidence
+from vastrun.launcher.core.left_out import NONE_LEFT_OUT, LeftOutFiles
+from vastrun.launcher.core.verdict import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.core import Cause, Instance, MachineEnd
+from vastrun.launcher.core import Cause, Instance, MachineEnd
 
 
 class VastrunError(Exception):

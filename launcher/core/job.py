@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
-from trainer.contract.config import Auto, TrainConfig
-from trainer.contract.job import least_nodes
+from vastrun.contract.config import Auto, TrainConfig
+from vastrun.contract.job import least_nodes
 
 Positive = Annotated[float, Gt(0)]
 RetryCause = Literal[
@@ -204,7 +204,7 @@ class JobSpec:
     retry: Mapping[RetryCause, Annotated[int, Ge(0), Le(20)]] = field(default_factory=dict)
     """How often to start again, on a new machine, by cause."""
     restarts: Mapping[RestartCause, Annotated[int, Ge(0), Le(20)]] | None = None
-    """How often the box starts the ranks again by itself, by cause; None: `trainer/contract/job.py`."""
+    """How often the box starts the ranks again by itself, by cause; None: `vastrun/contract/job.py`."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     volume: DataVolume | None = None
     """Keeps the data of a rented machine for later runs; None: they go with the machine."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from launcher.core.verdict import Cause
-from launcher.core.volumes import VolumeOrder
+from vastrun.launcher.core.verdict import Cause
+from vastrun.launcher.core.volumes import VolumeOrder
 
 
 @dataclass(frozen=True, kw_only=True)

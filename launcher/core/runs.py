@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from launcher.core.hidden import HIDDEN
-from launcher.core.labels import label_of
-from launcher.core.market import ExtraRates, Offer
-from launcher.core.phases import Phase
-from launcher.core.verdict import (
+from vastrun.launcher.core.hidden import HIDDEN
+from vastrun.launcher.core.labels import label_of
+from vastrun.launcher.core.market import ExtraRates, Offer
+from vastrun.launcher.core.phases import Phase
+from vastrun.launcher.core.verdict import (
     EXIT_CODE_OF,
     EXIT_INTERRUPTED,
     EXIT_TEARDOWN_NOT_CONFIRMED,

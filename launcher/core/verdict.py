@@ -1,6 +1,6 @@
 """The end of a run: its evidence, its cause, its verdict, and the exit code that says the same. Pure.
 
-How a box's evidence becomes a cause: `decisions/judge.py`; what a box may say: `trainer/contract/outcome.py`.
+How a box's evidence becomes a cause: `decisions/judge.py`; what a box may say: `vastrun/contract/outcome.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from launcher.core.left_out import NONE_LEFT_OUT, LeftOutFiles
-from trainer.contract.outcome import Outcome
+from vastrun.contract.outcome import Outcome
+from vastrun.launcher.core.left_out import NONE_LEFT_OUT, LeftOutFiles
 
 
 @dataclass(frozen=True, kw_only=True)

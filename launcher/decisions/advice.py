@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from launcher.config import read_job
-from launcher.core import Cause, Phase, Run
-from launcher.core.slots import POOL
-from launcher.decisions.holders import holder_of
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.decisions.holders import holder_of
 
 if TYPE_CHECKING:
-    from launcher.core.job import JobSpec
+    from vastrun.launcher.core.job import JobSpec
 
 _DEFAULT = "local"
 """Where a command goes that names no provider."""

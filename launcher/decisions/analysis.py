@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import StatisticsError, correlation, fmean
 from typing import Any, Literal
 
-from launcher.core.batch import Goal
+from vastrun.launcher.core.batch import Goal
 
 LEAST_POINTS = 5
 """Of four, one order in three has by chance a rank correlation of 0.8 or more, up or down."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from launcher.core.batch import BudgetUse
-from launcher.core.errors import BudgetError
+from vastrun.launcher.core.batch import BudgetUse
+from vastrun.launcher.core.errors import BudgetError
 
 _ROUNDING_USD = 1e-9
 

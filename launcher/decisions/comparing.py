@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from launcher.core import Cost, Run
-from launcher.core.job import JobSpec
+from vastrun.launcher.core import Cost, Run
+from vastrun.launcher.core.job import JobSpec
 
 Section = Literal["job", "image", "host", "end", "metrics"]
 Value = str | int | float | bool | None

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from launcher.core import Cause, Offer
-from launcher.core.errors import JobValueError, NoOfferError
-from launcher.core.job import JobSpec
-from launcher.core.market import UNMEASURED
-from launcher.decisions.estimates import usd
-from launcher.decisions.job_shape import steps_of
-from launcher.decisions.policy import START_S, deadline_of
-from trainer.contract import stop_budget
+from vastrun.contract import stop_budget
+from vastrun.launcher.core import Cause, Offer
+from vastrun.launcher.core.errors import JobValueError, NoOfferError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.market import UNMEASURED
+from vastrun.launcher.decisions.estimates import usd
+from vastrun.launcher.decisions.job_shape import steps_of
+from vastrun.launcher.decisions.policy import START_S, deadline_of
 
 
 def must_be_ahead(spec: JobSpec, now: float, *, least_s: float) -> None:

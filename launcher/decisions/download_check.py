@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from launcher.core.job import JobSpec, Resources
+from vastrun.launcher.core.job import JobSpec, Resources
 
 PYPI_FILE = (
     "https://files.pythonhosted.org/packages/65/fb/2b23769462b34398d9326081fad5655198fcf18966fcb1f1e49db44fbf31/"

@@ -14,9 +14,9 @@ from functools import cached_property
 from itertools import accumulate
 from statistics import median
 
-from launcher.core import PRUNING, Event, Run
-from launcher.core.batch import EarlyStop, Goal, Pruning
-from launcher.core.bills import cost_usd
+from vastrun.launcher.core import PRUNING, Event, Run
+from vastrun.launcher.core.batch import EarlyStop, Goal, Pruning
+from vastrun.launcher.core.bills import cost_usd
 
 Curve = Sequence[tuple[float, float]]
 """Steps and values as they were told. Steps that go back are those of a run that began again there."""

@@ -11,12 +11,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from launcher.core import Forecast, Offer
-from launcher.core.errors import JobValueError, NoOfferError
-from launcher.decisions import policy
+from vastrun.launcher.core import Forecast, Offer
+from vastrun.launcher.core.errors import JobValueError, NoOfferError
+from vastrun.launcher.decisions import policy
 
 if TYPE_CHECKING:
-    from launcher.core.job import JobSpec
+    from vastrun.launcher.core.job import JobSpec
 
 
 def usd(amount: float) -> str:

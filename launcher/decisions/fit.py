@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launcher.core.job import JobSpec
-from launcher.decisions.workload import chosen, is_too_small, largest_that_fits, needed_gb, roofline
-from trainer.contract.gpus import PEAKS, peak_of
-from trainer.contract.workload import Workload, Workloads
+from vastrun.contract.gpus import PEAKS, peak_of
+from vastrun.contract.workload import Workload, Workloads
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.workload import chosen, is_too_small, largest_that_fits, needed_gb, roofline
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from launcher.core import Cause, Event, Offer, Phase, Run
-from launcher.core.bills import cost_usd
+from vastrun.launcher.core import Cause, Event, Offer, Phase, Run
+from vastrun.launcher.core.bills import cost_usd
 
 if TYPE_CHECKING:
-    from launcher.core.job import JobSpec
+    from vastrun.launcher.core.job import JobSpec
 
 STOP_S = 30.0
 """How long a node may take to stop when another has failed. Its supervisor has heard of that by itself."""

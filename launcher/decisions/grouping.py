@@ -13,10 +13,10 @@ from enum import StrEnum
 from statistics import median
 from typing import ClassVar
 
-from launcher.config import read_job
-from launcher.core import Cost, Run
-from launcher.decisions.calendar import Calendar, Span
-from launcher.decisions.spending import Spending
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Cost, Run
+from vastrun.launcher.decisions.calendar import Calendar, Span
+from vastrun.launcher.decisions.spending import Spending
 
 NONE = "-"
 """The key of runs that have none: without a batch, a tag, a machine."""

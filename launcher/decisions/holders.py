@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from launcher.config import read_job
-from launcher.core import Run
-from launcher.core.slots import POOL, slot_id_of
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.slots import POOL, slot_id_of
 
 
 def is_holder(run: Run) -> bool:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from launcher.core import Offer
-from launcher.decisions.pooling import GIVE_BACK_S
+from vastrun.launcher.core import Offer
+from vastrun.launcher.decisions.pooling import GIVE_BACK_S
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from launcher.config import read_job
-from launcher.core import Cause, Run
-from launcher.core.phases import BEFORE_TRAINING
-from launcher.core.slots import POOL
-from launcher.decisions import policy
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Cause, Run
+from vastrun.launcher.core.phases import BEFORE_TRAINING
+from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.decisions import policy
 
 HALF_LIFE_S = 7 * 86400.0
 """After this long a failure weighs half as much."""

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
-from launcher.core.job import JobSpec
-from trainer.contract.config import DataConfig, ObjectiveConfig, OptimConfig, TrainConfig
+from vastrun.contract.config import DataConfig, ObjectiveConfig, OptimConfig, TrainConfig
+from vastrun.launcher.core.job import JobSpec
 
 JobShape = str
 """A digest: two jobs have the same one when their steps are the same work."""

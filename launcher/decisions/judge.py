@@ -6,10 +6,10 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from launcher.core import Cause, Evidence, Judgement, Proof, StepEnd
-from launcher.core.job import JobSpec
-from launcher.core.left_out import left_out_text
-from trainer.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
+from vastrun.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
+from vastrun.launcher.core import Cause, Evidence, Judgement, Proof, StepEnd
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.left_out import left_out_text
 
 STOP_CAUSES: Mapping[str, Cause] = {
     "stopped": Cause.STOPPED,

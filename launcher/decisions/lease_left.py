@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from launcher.core import Event, Phase, Run, bills
-from launcher.decisions import policy
+from vastrun.launcher.core import Event, Phase, Run, bills
+from vastrun.launcher.decisions import policy
 
 if TYPE_CHECKING:
-    from launcher.core.job import JobSpec
+    from vastrun.launcher.core.job import JobSpec
 
 LEFT_TO_LEASE = "left_to_lease"
 """`Event.told` of the line of a drive that ended because the key was refused."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.core import Offer
+from vastrun.launcher.core import Offer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from launcher.core import Cause, Event, Phase, Run, Verdict
-from launcher.core.batch import Batch
-from launcher.core.verdict import VERDICT_OF
-from launcher.decisions.lease_left import LeaseLeft
-from launcher.decisions.policy import DESTROY_TRIES
-from launcher.decisions.schedule import BatchProgress
+from vastrun.launcher.core import Cause, Event, Phase, Run, Verdict
+from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.core.verdict import VERDICT_OF
+from vastrun.launcher.decisions.lease_left import LeaseLeft
+from vastrun.launcher.decisions.policy import DESTROY_TRIES
+from vastrun.launcher.decisions.schedule import BatchProgress
 
 
 class NotificationKind(StrEnum):

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.core import Instance, Offer
-from launcher.core.gpus import is_same_name, may_be
-from launcher.core.job import Resources
+from vastrun.launcher.core import Instance, Offer
+from vastrun.launcher.core.gpus import is_same_name, may_be
+from vastrun.launcher.core.job import Resources
 
 COMMAND = Path(__file__).with_name("offer_check.sh").read_text(encoding="utf-8")
 """Runs in any POSIX shell; `read_box` understands what it prints."""

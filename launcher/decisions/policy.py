@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from launcher.core import BoxStatus, Cause, Instance, Lease, Offer, Run, bills
-from trainer.contract import stop_budget
+from vastrun.contract import stop_budget
+from vastrun.launcher.core import BoxStatus, Cause, Instance, Lease, Offer, Run, bills
 
 if TYPE_CHECKING:
-    from launcher.core.job import JobSpec
+    from vastrun.launcher.core.job import JobSpec
 
 SHIP_S = 900.0
 """A box to which nothing was shipped by then ends itself."""

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.config import read_job
-from launcher.core import Offer, Phase, Run
-from launcher.core.gpus import has_memory
-from launcher.core.job import Hold, JobSpec, Limits, Resources
-from launcher.core.slots import POOL as POOL
-from launcher.decisions import policy
-from launcher.decisions.holders import holder_of, is_holder
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Offer, Phase, Run
+from vastrun.launcher.core.gpus import has_memory
+from vastrun.launcher.core.job import Hold, JobSpec, Limits, Resources
+from vastrun.launcher.core.slots import POOL as POOL
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.holders import holder_of, is_holder
 
 LEAST_LEFT_S = 300.0
 """A machine that its own lease ends sooner takes no more slots."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Phase, Run, ledger_in
-from launcher.core.bills import WATCHED_S, counted_of, with_machine
-from launcher.core.phases import BEFORE_TRAINING
+from vastrun.launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Phase, Run, ledger_in
+from vastrun.launcher.core.bills import WATCHED_S, counted_of, with_machine
+from vastrun.launcher.core.phases import BEFORE_TRAINING
 
 NOBODY = ""
 """Instead of the id of a run: the charge is for no run that is known."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from launcher.core import Cause, Phase, Run
-from launcher.core.job import JobSpec
-from launcher.decisions import policy
-from launcher.decisions.estimates import usd
-from launcher.decisions.gang import first_failed, is_replacement, needed, total_usd
+from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.estimates import usd
+from vastrun.launcher.decisions.gang import first_failed, is_replacement, needed, total_usd
 
 CURED: frozenset[Cause] = frozenset(
     (Cause.LOST, Cause.PREEMPTED, Cause.HOST, Cause.SIGNAL, Cause.COMMUNICATION, Cause.HANG)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from launcher.core import Cause, Phase, Run, Verdict
-from launcher.core.batch import Batch, BatchLimits, BatchPoint
-from launcher.core.bills import cost_usd
-from launcher.decisions.shares import counted_in_total
+from vastrun.launcher.core import Cause, Phase, Run, Verdict
+from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.decisions.shares import counted_in_total
 
 _NO_FAILURES = frozenset({None, Verdict.SUCCEEDED, Verdict.STOPPED, Verdict.PRUNED})
 """Of a point: not ended yet, as it should be, or as its user or its batch wanted."""

@@ -17,10 +17,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.core import Cost, Run
-from launcher.core.bills import cost_usd
-from launcher.decisions.holders import holder_of, is_holder
-from launcher.decisions.spending import Spending
+from vastrun.launcher.core import Cost, Run
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.decisions.holders import holder_of, is_holder
+from vastrun.launcher.decisions.spending import Spending
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
 
-from launcher.core import Run
-from launcher.core.bills import cost_usd
-from launcher.core.job import JobSpec
-from launcher.decisions import policy
-from launcher.decisions.job_shape import steps_of
-from launcher.decisions.speed_history import Kind, Speed, SpeedHistory, kind_text
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.job_shape import steps_of
+from vastrun.launcher.decisions.speed_history import Kind, Speed, SpeedHistory, kind_text
 
 _USUAL_BOOT_S = 300.0
 """Of a host of which nobody knows how long it takes."""

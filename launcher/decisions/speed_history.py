@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import median
 
-from launcher.config import read_job
-from launcher.core import MeasuredRun, Offer
-from launcher.core.job import JobSpec
-from launcher.decisions.job_shape import JobShape, first_look, shape_of
-from launcher.decisions.workload import EFFICIENCY
-from trainer.contract.workload import Workloads
+from vastrun.contract.workload import Workloads
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import MeasuredRun, Offer
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.job_shape import JobShape, first_look, shape_of
+from vastrun.launcher.decisions.workload import EFFICIENCY
 
 Kind = tuple[str, int]
 """A GPU's name, and how many of it."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.core import Cost, Event, Phase, Run, Verdict
-from launcher.core.bills import cost_of, counted_of, gpu_seconds, rented_seconds, with_machine
-from launcher.core.phases import BEFORE_TRAINING
+from vastrun.launcher.core import Cost, Event, Phase, Run, Verdict
+from vastrun.launcher.core.bills import cost_of, counted_of, gpu_seconds, rented_seconds, with_machine
+from vastrun.launcher.core.phases import BEFORE_TRAINING
 
 
 @dataclass(frozen=True, kw_only=True)

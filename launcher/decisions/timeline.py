@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launcher.core import Event, Phase, Run
+from vastrun.launcher.core import Event, Phase, Run
 
 
 @dataclass(frozen=True, kw_only=True)

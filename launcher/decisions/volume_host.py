@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.core import Offer
+from vastrun.launcher.core import Offer
 
 DOWNLOAD_MBPS = 500.0
 """Download speed, in Mbit/s, by which the time to fetch a volume's data again is estimated."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import median
 
-from launcher.config import read_job
-from launcher.core import MeasuredRun
-from launcher.core.job import JobSpec
-from launcher.decisions.policy import GPU_CONTEXT_GB, GPU_FRAGMENTS, GPU_MESSAGES_GB
-from trainer.contract.gpus import peak_of
-from trainer.contract.strategy import strategy_for
-from trainer.contract.workload import Room, Workload, WorkloadQuery, Workloads
+from vastrun.contract.gpus import peak_of
+from vastrun.contract.strategy import strategy_for
+from vastrun.contract.workload import Room, Workload, WorkloadQuery, Workloads
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import MeasuredRun
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.policy import GPU_CONTEXT_GB, GPU_FRAGMENTS, GPU_MESSAGES_GB
 
 _USUAL_STEPS = 1500
 _LARGEST_GB = 1000

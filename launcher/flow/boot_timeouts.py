@@ -6,9 +6,9 @@ import math
 import re
 from dataclasses import dataclass
 
-from launcher.core import Instance
-from launcher.core.errors import HostKeyError, KeyNotAttachedError
-from launcher.decisions import policy
+from vastrun.launcher.core import Instance
+from vastrun.launcher.core.errors import HostKeyError, KeyNotAttachedError
+from vastrun.launcher.decisions import policy
 
 _TELL_S = 30.0
 """Progress within one state is told this often at most."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launcher.core import Cause, Instance
-from launcher.core.errors import (
+from vastrun.contract import layout
+from vastrun.launcher.core import Cause, Instance
+from vastrun.launcher.core.errors import (
     GoneError,
     HostKeyError,
     KeyNotAttachedError,
@@ -13,17 +14,16 @@ from launcher.core.errors import (
     UnexplainedError,
     UnreachableError,
 )
-from launcher.core.phases import Result
-from launcher.decisions import download_check, offer_check, policy
-from launcher.flow.boot_timeouts import BootTimeouts
-from launcher.flow.context import RunContext
-from launcher.flow.lease_end import explained, lost_end
-from launcher.flow.phase_end import PhaseEnd
-from launcher.flow.together import join_network
-from launcher.gate.box_status import NO_LEASE, lease_of, missing_programs
-from launcher.gate.reading import small_file
-from launcher.ports import ChecksIdentity
-from trainer.contract import layout
+from vastrun.launcher.core.phases import Result
+from vastrun.launcher.decisions import download_check, offer_check, policy
+from vastrun.launcher.flow.boot_timeouts import BootTimeouts
+from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.lease_end import explained, lost_end
+from vastrun.launcher.flow.phase_end import PhaseEnd
+from vastrun.launcher.flow.together import join_network
+from vastrun.launcher.gate.box_status import NO_LEASE, lease_of, missing_programs
+from vastrun.launcher.gate.reading import small_file
+from vastrun.launcher.ports import ChecksIdentity
 
 _PAUSE_S = 0.5
 _OFFER_CHECK_S = 150.0

@@ -8,19 +8,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from launcher.core import Cause, Driver, Event, Instance, Phase, Progress, Run, UserRequest, bills
-from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, VastrunError
-from launcher.core.job import JobSpec
-from launcher.core.phases import Result
-from launcher.decisions import policy
-from launcher.decisions.gang import priced_together, total_usd
-from launcher.flow.gang import Gang
-from launcher.flow.guarded import GuardedRemote
-from launcher.flow.machines import GhostRows, is_absent, machines_of
-from launcher.flow.notifications import Notifications
-from launcher.flow.phase_end import OverError, PhaseEnd
-from launcher.flow.progress import SHOWN_EACH_S, ProgressDisplay
-from launcher.flow.services import Services
+from vastrun.launcher.core import Cause, Driver, Event, Instance, Phase, Progress, Run, UserRequest, bills
+from vastrun.launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, VastrunError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.phases import Result
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.gang import priced_together, total_usd
+from vastrun.launcher.flow.gang import Gang
+from vastrun.launcher.flow.guarded import GuardedRemote
+from vastrun.launcher.flow.machines import GhostRows, is_absent, machines_of
+from vastrun.launcher.flow.notifications import Notifications
+from vastrun.launcher.flow.phase_end import OverError, PhaseEnd
+from vastrun.launcher.flow.progress import SHOWN_EACH_S, ProgressDisplay
+from vastrun.launcher.flow.services import Services
 
 _LOOK_AGAIN_S = 2.0
 _LOOK_AGAIN_AT_ONCE_S = 0.2

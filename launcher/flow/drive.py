@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from launcher.core import Cause, Driver, Phase, Run, UserRequest
-from launcher.core.errors import (
+from vastrun.launcher.core import Cause, Driver, Phase, Run, UserRequest
+from vastrun.launcher.core.errors import (
     AuthError,
     BusyError,
     EndedError,
@@ -17,21 +17,21 @@ from launcher.core.errors import (
     StorageError,
     VastrunError,
 )
-from launcher.core.job import JobSpec
-from launcher.core.labels import member_folder, member_id
-from launcher.core.phases import BEFORE_TRAINING, NEXT, Result
-from launcher.core.slots import POOL
-from launcher.decisions import policy
-from launcher.decisions.early_stop import reason_in
-from launcher.decisions.gang import named
-from launcher.flow.context import RunContext
-from launcher.flow.lease_end import lost_end
-from launcher.flow.phase_end import OverError, PhaseEnd, taken_back
-from launcher.flow.refused import RefusalTimer, identify, report_out_of_reach
-from launcher.flow.services import Services
-from launcher.flow.steps import STEPS
-from launcher.flow.together import first_cause
-from launcher.ports import Provider
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.labels import member_folder, member_id
+from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
+from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.early_stop import reason_in
+from vastrun.launcher.decisions.gang import named
+from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.lease_end import lost_end
+from vastrun.launcher.flow.phase_end import OverError, PhaseEnd, taken_back
+from vastrun.launcher.flow.refused import RefusalTimer, identify, report_out_of_reach
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.flow.steps import STEPS
+from vastrun.launcher.flow.together import first_cause
+from vastrun.launcher.ports import Provider
 
 
 def begin(

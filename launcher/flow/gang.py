@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from launcher.core import Cause, Phase, Run
-from launcher.core.labels import label_of, member_id
-from launcher.core.phases import Result
-from launcher.decisions.gang import first_failed, have_reached, is_replacement, needed
-from launcher.flow.phase_end import PhaseEnd, ended_by
-from launcher.ports import Ledger
+from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core.labels import label_of, member_id
+from vastrun.launcher.core.phases import Result
+from vastrun.launcher.decisions.gang import first_failed, have_reached, is_replacement, needed
+from vastrun.launcher.flow.phase_end import PhaseEnd, ended_by
+from vastrun.launcher.ports import Ledger
 
 TOO_LATE = PhaseEnd(
     result=Result.FAILED, cause=Cause.STOPPED, detail="the training was over before this machine joined it"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from launcher.core import Completed
-from launcher.ports import Interruptible, Remote
+from vastrun.launcher.core import Completed
+from vastrun.launcher.ports import Interruptible, Remote
 
 
 class GuardedRemote:

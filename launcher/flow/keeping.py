@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from launcher.core import Cause, KeepAnswer, LeftOutFile, LeftOutFiles, UserRequest
-from launcher.core.errors import EndedError, GoneError, NoRoomError, ProviderError
-from launcher.core.left_out import bytes_text, file_text
-from launcher.decisions import policy
-from launcher.decisions.deadlines import moment_text
-from launcher.flow.context import RunContext
-from launcher.flow.phase_end import OverError
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Cause, KeepAnswer, LeftOutFile, LeftOutFiles, UserRequest
+from vastrun.launcher.core.errors import EndedError, GoneError, NoRoomError, ProviderError
+from vastrun.launcher.core.left_out import bytes_text, file_text
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.deadlines import moment_text
+from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.phase_end import OverError
 
 _POLL_S = 5.0
 _MAX_NAMED = 5

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-from launcher.core import Cause, MachineEnd
-from launcher.core.errors import ProviderError, UnreachableError, VastrunError
-from launcher.decisions import policy
-from launcher.flow.context import RunContext
-from launcher.flow.phase_end import PhaseEnd, lost, taken_back
-from launcher.gate.text import last_lines, one_line
-from launcher.ports import Remote
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Cause, MachineEnd
+from vastrun.launcher.core.errors import ProviderError, UnreachableError, VastrunError
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.phase_end import PhaseEnd, lost, taken_back
+from vastrun.launcher.gate.text import last_lines, one_line
+from vastrun.launcher.ports import Remote
 
 _TIMEOUT_S = 60.0
 _LOOK_AGAIN_S = 1.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launcher.core import Instance, Run, bills
-from launcher.core.errors import IncompleteListError, ProviderError
-from launcher.decisions import policy
-from launcher.flow.services import Services
-from launcher.ports import Provider
+from vastrun.launcher.core import Instance, Run, bills
+from vastrun.launcher.core.errors import IncompleteListError, ProviderError
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ports import Provider
 
 
 def machines_of(run: Run, provider: Provider) -> list[Instance]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from launcher.core import Run
-from launcher.core.errors import StorageError
-from launcher.core.job import JobSpec
-from launcher.decisions.lease_left import LeaseLeft
-from launcher.decisions.notifications import (
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.lease_left import LeaseLeft
+from vastrun.launcher.decisions.notifications import (
     Notification,
     NotificationKind,
     memo_of,
     notifications_due,
     told_in,
 )
-from launcher.ports import Clock, Ledger, Notifier
+from vastrun.launcher.ports import Clock, Ledger, Notifier
 
 
 class Notifications:

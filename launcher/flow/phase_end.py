@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.core import Cause, MachineEnd, Run
-from launcher.core.phases import Phase, Result
+from vastrun.launcher.core import Cause, MachineEnd, Run
+from vastrun.launcher.core.phases import Phase, Result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launcher.core import BoxStatus, Phase, Progress, Run
-from launcher.core.job import JobSpec
-from launcher.flow.pace import Pace
-from launcher.ports import Screen
+from vastrun.launcher.core import BoxStatus, Phase, Progress, Run
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.flow.pace import Pace
+from vastrun.launcher.ports import Screen
 
 TRAIN = "50-train"
 PREPARING: Mapping[str, str] = {

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from launcher.core import BoxStatus, Instance, Run
-from launcher.decisions import policy
-from launcher.flow.services import Services
-from launcher.ports import Remote
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import BoxStatus, Instance, Run
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ports import Remote
 
 if TYPE_CHECKING:
-    from launcher.core.job import JobSpec
+    from vastrun.launcher.core.job import JobSpec
 
 _TIMEOUT_S = 60.0
 

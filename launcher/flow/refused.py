@@ -6,11 +6,11 @@ import math
 from contextlib import suppress
 from dataclasses import replace
 
-from launcher.core import Phase, bills
-from launcher.core.errors import AuthError, BusyError, OutOfReachError, ProviderError, StorageError
-from launcher.decisions import policy
-from launcher.decisions.lease_left import LEFT_TO_LEASE, is_left, lease_left
-from launcher.flow.context import RunContext
+from vastrun.launcher.core import Phase, bills
+from vastrun.launcher.core.errors import AuthError, BusyError, OutOfReachError, ProviderError, StorageError
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.lease_left import LEFT_TO_LEASE, is_left, lease_left
+from vastrun.launcher.flow.context import RunContext
 
 _PAUSE_S = 15.0
 _WITH_A_MACHINE = (Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 
-from launcher.config import read_job
-from launcher.core import Instance, Meter, Offer, Phase, Rental, RentalOrder, VolumeOrder, bills
-from launcher.core.errors import (
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Instance, Meter, Offer, Phase, Rental, RentalOrder, VolumeOrder, bills
+from vastrun.launcher.core.errors import (
     BusyError,
     NoOfferError,
     ProviderError,
@@ -17,16 +17,16 @@ from launcher.core.errors import (
     UsageError,
     VastrunError,
 )
-from launcher.core.image_ref import ImageReference
-from launcher.core.job import JobSpec
-from launcher.decisions import policy
-from launcher.decisions.deadlines import in_time, must_be_ahead
-from launcher.decisions.estimates import enough_for, over_the_price
-from launcher.decisions.gang import instead_of_nodes, network_of, sharing_a_network
-from launcher.decisions.host_history import HOSTS_CAUSES, avoided
-from launcher.decisions.job_shape import shape_of
-from launcher.flow.context import RunContext
-from launcher.flow.volumes import (
+from vastrun.launcher.core.image_ref import ImageReference
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.deadlines import in_time, must_be_ahead
+from vastrun.launcher.decisions.estimates import enough_for, over_the_price
+from vastrun.launcher.decisions.gang import instead_of_nodes, network_of, sharing_a_network
+from vastrun.launcher.decisions.host_history import HOSTS_CAUSES, avoided
+from vastrun.launcher.decisions.job_shape import shape_of
+from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.volumes import (
     cancel_order,
     must_have_volumes,
     order_volume,
@@ -34,7 +34,7 @@ from launcher.flow.volumes import (
     report_no_volume,
     volume_of,
 )
-from launcher.ports import Ledger, Provider
+from vastrun.launcher.ports import Ledger, Provider
 
 
 def choose(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from launcher.core import CheckpointCopy, UserRequest
-from launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
-from launcher.flow.context import RunContext
-from launcher.gate.caps import METRICS_SLICE_BYTES
-from launcher.ports import Remote
+from vastrun.launcher.core import CheckpointCopy, UserRequest
+from vastrun.launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
+from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.gate.caps import METRICS_SLICE_BYTES
+from vastrun.launcher.ports import Remote
 
 SLICE_S = 0.5
 """What a slice may take: the log and the user's requests wait meanwhile."""

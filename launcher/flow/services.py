@@ -6,9 +6,18 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from launcher.core import KeepAnswer
-from launcher.core.batch import Budget
-from launcher.ports import Clock, Ledger, Notifier, OutputStore, Packer, Provider, Screen, UserRequests
+from vastrun.launcher.core import KeepAnswer
+from vastrun.launcher.core.batch import Budget
+from vastrun.launcher.ports import (
+    Clock,
+    Ledger,
+    Notifier,
+    OutputStore,
+    Packer,
+    Provider,
+    Screen,
+    UserRequests,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

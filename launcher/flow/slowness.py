@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.core import Cause
-from launcher.core.phases import BEFORE_TRAINING
-from launcher.decisions import policy
-from launcher.decisions.slow_machine import MachineChange, Slowness, change_of, leaves_enough, slowness_of
-from launcher.decisions.speed_history import SpeedHistory, kind_of, speed_history_of
-from launcher.flow.context import RunContext
-from launcher.flow.pace import Pace
+from vastrun.launcher.core import Cause
+from vastrun.launcher.core.phases import BEFORE_TRAINING
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.slow_machine import (
+    MachineChange,
+    Slowness,
+    change_of,
+    leaves_enough,
+    slowness_of,
+)
+from vastrun.launcher.decisions.speed_history import SpeedHistory, kind_of, speed_history_of
+from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.pace import Pace
 
 
 @dataclass

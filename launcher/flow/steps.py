@@ -7,8 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from launcher.core import Cause, Evidence, Instance, Judgement, Meter, Phase, UserRequest, bills
-from launcher.core.errors import (
+from vastrun.contract import layout
+from vastrun.launcher.core import Cause, Evidence, Instance, Judgement, Meter, Phase, UserRequest, bills
+from vastrun.launcher.core.errors import (
     AuthError,
     GoneError,
     NoRoomError,
@@ -17,22 +18,21 @@ from launcher.core.errors import (
     UnreachableError,
     VastrunError,
 )
-from launcher.core.left_out import left_out_text
-from launcher.core.phases import Result
-from launcher.decisions import policy
-from launcher.decisions.deadlines import deadline_text
-from launcher.decisions.estimates import offer_text
-from launcher.decisions.judge import judge
-from launcher.decisions.replacing import of_one_machine
-from launcher.flow.booting import boot, unlike_its_offer
-from launcher.flow.context import RunContext
-from launcher.flow.keeping import keep_for_weights
-from launcher.flow.phase_end import OverError, PhaseEnd
-from launcher.flow.renting import choose_for, look_for_it, rent_anew, steps_before
-from launcher.flow.together import await_leader, await_turn_to_rent, conclude, remove_network
-from launcher.flow.watch import watch
-from launcher.ports import CountsNoise
-from trainer.contract import layout
+from vastrun.launcher.core.left_out import left_out_text
+from vastrun.launcher.core.phases import Result
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.deadlines import deadline_text
+from vastrun.launcher.decisions.estimates import offer_text
+from vastrun.launcher.decisions.judge import judge
+from vastrun.launcher.decisions.replacing import of_one_machine
+from vastrun.launcher.flow.booting import boot, unlike_its_offer
+from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.keeping import keep_for_weights
+from vastrun.launcher.flow.phase_end import OverError, PhaseEnd
+from vastrun.launcher.flow.renting import choose_for, look_for_it, rent_anew, steps_before
+from vastrun.launcher.flow.together import await_leader, await_turn_to_rent, conclude, remove_network
+from vastrun.launcher.flow.watch import watch
+from vastrun.launcher.ports import CountsNoise
 
 _PATIENCE_S = 300.0
 _PAUSE_S = 2.0

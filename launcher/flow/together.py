@@ -9,16 +9,16 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from launcher.core import Cause, Phase, Run
-from launcher.core.errors import AuthError, ProviderError, UnreachableError
-from launcher.core.phases import Result
-from launcher.decisions.gang import EXPLAIN_S, have_reached, is_replacement, may_rent, needs_node_0
-from launcher.decisions.policy import DESTROY_TRIES, link_mbps
-from launcher.flow.context import RunContext
-from launcher.flow.phase_end import PhaseEnd
-from launcher.gate.rendezvous import rendezvous_of
-from launcher.ports import Remote
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core.errors import AuthError, ProviderError, UnreachableError
+from vastrun.launcher.core.phases import Result
+from vastrun.launcher.decisions.gang import EXPLAIN_S, have_reached, is_replacement, may_rent, needs_node_0
+from vastrun.launcher.decisions.policy import DESTROY_TRIES, link_mbps
+from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.phase_end import PhaseEnd
+from vastrun.launcher.gate.rendezvous import rendezvous_of
+from vastrun.launcher.ports import Remote
 
 _LOOK_S = 0.5
 _UNDRIVEN_S = 30.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launcher.core import ListedVolume, Offer, Volume, VolumeOrder, volume_label
-from launcher.core.errors import AuthError, BudgetError, NoOfferError, ProviderError, UsageError
-from launcher.core.job import DataVolume, JobSpec
-from launcher.core.volumes import HOURS_A_MONTH
-from launcher.decisions.volume_host import prefer_host
-from launcher.flow.context import RunContext
-from launcher.ports import HasVolumes, Ledger, Provider
+from vastrun.launcher.core import ListedVolume, Offer, Volume, VolumeOrder, volume_label
+from vastrun.launcher.core.errors import AuthError, BudgetError, NoOfferError, ProviderError, UsageError
+from vastrun.launcher.core.job import DataVolume, JobSpec
+from vastrun.launcher.core.volumes import HOURS_A_MONTH
+from vastrun.launcher.decisions.volume_host import prefer_host
+from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.ports import HasVolumes, Ledger, Provider
 
 
 def must_have_volumes(spec: JobSpec, provider: Provider) -> None:

@@ -6,19 +6,20 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from launcher.core import BoxStatus, Cause, UserRequest, bills
-from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
-from launcher.core.market import ENDED
-from launcher.core.phases import Result
-from launcher.decisions import policy
-from launcher.decisions.gang import STOP_S
-from launcher.decisions.judge import DIED, judge
-from launcher.decisions.pooling import TAKES_SLOTS
-from launcher.flow.context import RunContext
-from launcher.flow.lease_end import gone_end, how_ended, is_due, set_deadline
-from launcher.flow.pace import Pace
-from launcher.flow.phase_end import PhaseEnd
-from launcher.flow.progress import (
+from vastrun.contract import layout
+from vastrun.launcher.core import BoxStatus, Cause, UserRequest, bills
+from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
+from vastrun.launcher.core.market import ENDED
+from vastrun.launcher.core.phases import Result
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.gang import STOP_S
+from vastrun.launcher.decisions.judge import DIED, judge
+from vastrun.launcher.decisions.pooling import TAKES_SLOTS
+from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.lease_end import gone_end, how_ended, is_due, set_deadline
+from vastrun.launcher.flow.pace import Pace
+from vastrun.launcher.flow.phase_end import PhaseEnd
+from vastrun.launcher.flow.progress import (
     Beginning,
     activity_of,
     knows_step,
@@ -27,14 +28,13 @@ from launcher.flow.progress import (
     progress_of,
     split_at,
 )
-from launcher.flow.rearming import is_disarmed, rearm
-from launcher.flow.saving import Saving, save_metrics, save_some
-from launcher.flow.slowness import SlownessWatch, should_change
-from launcher.flow.together import explained, is_awaited, tell_place
-from launcher.gate.evidence import evidence_of
-from launcher.gate.reading import look, small_file
-from launcher.ports import Remote
-from trainer.contract import layout
+from vastrun.launcher.flow.rearming import is_disarmed, rearm
+from vastrun.launcher.flow.saving import Saving, save_metrics, save_some
+from vastrun.launcher.flow.slowness import SlownessWatch, should_change
+from vastrun.launcher.flow.together import explained, is_awaited, tell_place
+from vastrun.launcher.gate.evidence import evidence_of
+from vastrun.launcher.gate.reading import look, small_file
+from vastrun.launcher.ports import Remote
 
 _LISTEN_S = 0.25
 """Between two pulls of the log: a look asks more of the box than a read does."""

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from launcher.core import BoxStatus, RankStatus
-from launcher.core.errors import BoxError
-from launcher.gate import caps
-from trainer.contract.outcome import ExitCode, Moment, Name, RankNumber, Seconds, Step
-from trainer.contract.records import AtMost, Between, RecordError, Text, read_json
+from vastrun.contract.outcome import ExitCode, Moment, Name, RankNumber, Seconds, Step
+from vastrun.contract.records import AtMost, Between, RecordError, Text, read_json
+from vastrun.launcher.core import BoxStatus, RankStatus
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.gate import caps
 
 Lease = Literal["armed", "proving", "ending", "dead", "none"]
 

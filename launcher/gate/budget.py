@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
 
-from launcher.core.errors import BoxError
-from launcher.gate.caps import Allowance
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.gate.caps import Allowance
 
 
 class ExchangeBudgetError(BoxError):

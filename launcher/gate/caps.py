@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer.contract import layout
+from vastrun.contract import layout
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from launcher.core import Evidence, StepEnd
-from launcher.gate import caps
-from launcher.gate.text import one_line
-from trainer.contract import layout
-from trainer.contract.outcome import ExitCode, Outcome, Seconds
-from trainer.contract.records import RecordError, Text, read_as, read_json
+from vastrun.contract import layout
+from vastrun.contract.outcome import ExitCode, Outcome, Seconds
+from vastrun.contract.records import RecordError, Text, read_as, read_json
+from vastrun.launcher.core import Evidence, StepEnd
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.text import one_line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
-from launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles
-from launcher.gate import caps
-from launcher.gate.budget import ExchangeBudget
-from launcher.gate.text import one_line
-from trainer.contract import layout
-from trainer.contract.outcome import FileSum
-from trainer.contract.records import AtMost, Between, Like, RecordError, Text, parse_json, read_as, read_json
+from vastrun.contract import layout
+from vastrun.contract.outcome import FileSum
+from vastrun.contract.records import AtMost, Between, Like, RecordError, Text, parse_json, read_as, read_json
+from vastrun.launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.text import one_line
 
 INCOMING, OWNER = ".incoming", ".vastrun"
 """Names that the folder of outputs has for itself: what is on its way, and whose folder it is."""

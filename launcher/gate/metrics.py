@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.gate import caps
+from vastrun.launcher.gate import caps
 
 SERIES: Mapping[str, str] = {
     "loss": "training loss",

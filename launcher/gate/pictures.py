@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from launcher.gate import caps
+from vastrun.launcher.gate import caps
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _KEPT = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from launcher.core import BoxStatus
-from launcher.core.errors import BoxError, UnreachableError
-from launcher.gate import caps
-from launcher.gate.box_status import box_status_of
-from launcher.gate.budget import ExchangeBudget
-from launcher.ports import Remote
-from trainer.contract import layout
-from trainer.contract.profiling import MAX_REQUEST_BYTES, MAX_TABLE_BYTES, ProfileResponse
-from trainer.contract.records import RecordError, read_json
+from vastrun.contract import layout
+from vastrun.contract.profiling import MAX_REQUEST_BYTES, MAX_TABLE_BYTES, ProfileResponse
+from vastrun.contract.records import RecordError, read_json
+from vastrun.launcher.core import BoxStatus
+from vastrun.launcher.core.errors import BoxError, UnreachableError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.box_status import box_status_of
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.ports import Remote
 
 _STATUS = "bash onstart/status.sh"
 _STATUS_S = 30.0

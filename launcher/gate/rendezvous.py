@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from ipaddress import IPv4Address, IPv4Network
 
-from launcher.core import Cause, Instance
-from launcher.core.errors import BoxError, ProviderError, UnreachableError
-from launcher.gate import caps
+from vastrun.launcher.core import Cause, Instance
+from vastrun.launcher.core.errors import BoxError, ProviderError, UnreachableError
+from vastrun.launcher.gate import caps
 
 _HOST_PORT = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\]):(\d{1,5})", re.ASCII

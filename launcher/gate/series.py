@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from launcher.gate import caps
-from launcher.gate.metrics import is_name, number_in, record_of
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.metrics import is_name, number_in, record_of
 
 POINTS = 200
 """Of one series at most: a screen shows hardly more."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from launcher.core.errors import BoxError
-from launcher.core.slots import Slot, SlotList
-from launcher.gate import caps
-from launcher.gate.text import one_line
-from trainer.contract.outcome import Moment
-from trainer.contract.records import AtMost, Between, Like, RecordError, Text, read_json
+from vastrun.contract.outcome import Moment
+from vastrun.contract.records import AtMost, Between, Like, RecordError, Text, read_json
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.core.slots import Slot, SlotList
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.text import one_line
 
 _Words = Annotated[str, Text(300)]
 
@@ -30,7 +30,7 @@ class _Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class _SlotList:
-    """The line that `python -m trainer.holding` prints."""
+    """The line that `python -m vastrun.trainer.holding` prints."""
 
     ready: bool = False
     drained: _Words = ""

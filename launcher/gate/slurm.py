@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from launcher.core.errors import UnreachableError
-from launcher.core.verdict import Cause
-from launcher.gate import caps
-from launcher.gate.text import one_line
+from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.core.verdict import Cause
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.text import one_line
 
 PARTITION_FIELDS = "%P|%a|%l|%D|%c|%m|%T|%G"
 """For `sinfo --noheader --exact`: the text that has no fixed form comes last."""

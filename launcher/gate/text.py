@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from launcher.gate import caps
+from vastrun.launcher.gate import caps
 
 _ESCAPE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, the cursor

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.bundle.archive import Archive
-from launcher.core.errors import ImageError
-from launcher.core.image_ref import ImageReference
-from launcher.image.daemon import explained
-from launcher.image.pins import Pins
-from launcher.image.stream import BuildScreen, follow, have, is_here
+from vastrun.launcher.bundle.archive import Archive
+from vastrun.launcher.core.errors import ImageError
+from vastrun.launcher.core.image_ref import ImageReference
+from vastrun.launcher.image.daemon import explained
+from vastrun.launcher.image.pins import Pins
+from vastrun.launcher.image.stream import BuildScreen, follow, have, is_here
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from launcher.core.errors import ImageError
-from launcher.shipped import install_command
+from vastrun.launcher.core.errors import ImageError
+from vastrun.launcher.shipped import install_command
 
 if TYPE_CHECKING:
     from docker import DockerClient

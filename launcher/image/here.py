@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from launcher.image.daemon import explained
-from launcher.image.lock import Lock, LockedImage
-from launcher.image.locking import LABEL, check_digest
+from vastrun.launcher.image.daemon import explained
+from vastrun.launcher.image.lock import Lock, LockedImage
+from vastrun.launcher.image.locking import LABEL, check_digest
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from launcher.core.errors import ImageError
-from launcher.shipped import configs_dir
+from vastrun.launcher.core.errors import ImageError
+from vastrun.launcher.shipped import configs_dir
 
 ARCHITECTURE = "amd64"
 """Of the machines that are rented."""

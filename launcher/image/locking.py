@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from launcher.core.errors import ImageError, UsageError
-from launcher.core.image_ref import ImageReference
-from launcher.image.lock import Lock, LockedImage, gpu_needs
-from launcher.image.pins import VARIANTS
-from launcher.image.registry import PublishedImage
+from vastrun.launcher.core.errors import ImageError, UsageError
+from vastrun.launcher.core.image_ref import ImageReference
+from vastrun.launcher.image.lock import Lock, LockedImage, gpu_needs
+from vastrun.launcher.image.pins import VARIANTS
+from vastrun.launcher.image.registry import PublishedImage
 
 LABEL = "io.vastrun."
 

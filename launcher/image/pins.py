@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.core.errors import ImageError, UsageError
+from vastrun.launcher.core.errors import ImageError, UsageError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 VARIANTS = ("cpu", "cu130", "cu126")

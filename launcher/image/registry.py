@@ -15,11 +15,11 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
-from launcher.core.errors import ImageError
-from launcher.core.image_ref import HUB, ImageReference
-from launcher.gate import caps
-from launcher.gate.budget import ExchangeBudget
-from launcher.image.lock import ARCHITECTURE
+from vastrun.launcher.core.errors import ImageError
+from vastrun.launcher.core.image_ref import HUB, ImageReference
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.image.lock import ARCHITECTURE
 
 Login = Callable[[str], tuple[str, str] | None]
 """The user and the password for a registry; None: it is asked as anybody."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from launcher.core.image_ref import ImageReference
-from launcher.image.lock import Capability, Lock, lacks_code
+from vastrun.launcher.core.image_ref import ImageReference
+from vastrun.launcher.image.lock import Capability, Lock, lacks_code
 
 _CUDA = re.compile(r"(?<![a-z])cu(?:da)?[-_]?(?:(\d{1,2})\.(\d)|(\d{2})(\d))(?!\d)", re.ASCII)
 """`cuda12.4`, `cuda-12.8.1`, `cu128`; a major version alone says too little."""

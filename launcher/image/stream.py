@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from launcher.core.errors import ImageError
-from launcher.core.image_ref import ImageReference
-from launcher.gate import caps
-from launcher.gate.budget import ExchangeBudget
-from launcher.image.daemon import explained, image_error
-from launcher.image.lock import ARCHITECTURE
+from vastrun.launcher.core.errors import ImageError
+from vastrun.launcher.core.image_ref import ImageReference
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.image.daemon import explained, image_error
+from vastrun.launcher.image.lock import ARCHITECTURE
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from launcher.core.errors import ImageError
-from launcher.core.image_ref import ImageReference
-from launcher.image.daemon import explained
-from launcher.image.lock import Capability, Lock, LockedImage
-from launcher.image.locking import Catalogue, check_digest, reference_of
-from launcher.image.stream import BuildScreen, have
-from launcher.shipped import trainer_dir
+from vastrun.launcher.core.errors import ImageError
+from vastrun.launcher.core.image_ref import ImageReference
+from vastrun.launcher.image.daemon import explained
+from vastrun.launcher.image.lock import Capability, Lock, LockedImage
+from vastrun.launcher.image.locking import Catalogue, check_digest, reference_of
+from vastrun.launcher.image.stream import BuildScreen, have
+from vastrun.launcher.shipped import trainer_dir
 
 if TYPE_CHECKING:
     from docker import DockerClient

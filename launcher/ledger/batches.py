@@ -8,12 +8,12 @@ from functools import lru_cache
 from itertools import count
 from typing import Any
 
-from launcher.core import Driver, Phase, UserRequest
-from launcher.core.batch import Batch, BatchPoint, BatchSpec, Budget, Search
-from launcher.core.errors import HeldError, UsageError
-from launcher.ledger.database import Database, Row, retried
-from launcher.ledger.run_ids import did_you_mean
-from trainer.contract.records import as_json, read_json
+from vastrun.contract.records import as_json, read_json
+from vastrun.launcher.core import Driver, Phase, UserRequest
+from vastrun.launcher.core.batch import Batch, BatchPoint, BatchSpec, Budget, Search
+from vastrun.launcher.core.errors import HeldError, UsageError
+from vastrun.launcher.ledger.database import Database, Row, retried
+from vastrun.launcher.ledger.run_ids import did_you_mean
 
 
 class SqlBatches:

@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.core.errors import StorageError, UsageError
-from launcher.ports import CallBook, SecretStore
-from launcher.shipped import install_command
+from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.ports import CallBook, SecretStore
+from vastrun.launcher.shipped import install_command
 
 if TYPE_CHECKING:
-    from launcher.ledger.postgres import PostgresDatabase
-    from launcher.ledger.team import PostgresLedger
+    from vastrun.launcher.ledger.postgres import PostgresDatabase
+    from vastrun.launcher.ledger.team import PostgresLedger
 
 SCHEMES = ("postgresql://", "postgres://")
 
@@ -36,7 +36,7 @@ class TeamLedger:
     def database(self) -> PostgresDatabase:
         """The connection. Raises UsageError where psycopg is missing, StorageError where nobody answers."""
         try:
-            from launcher.ledger.postgres import PostgresDatabase  # slow to import: psycopg
+            from vastrun.launcher.ledger.postgres import PostgresDatabase  # slow to import: psycopg
         except ImportError as error:
             raise UsageError(
                 f"VASTRUN_LEDGER names a database, and psycopg cannot be imported: {error}",
@@ -51,14 +51,14 @@ class TeamLedger:
     def open(self, *, now: Callable[[], float], alive_here: Callable[[str], bool | None]) -> PostgresLedger:
         """Return the ledger; what is given is as `PostgresLedger` says."""
         database = self.database
-        from launcher.ledger.team import PostgresLedger
+        from vastrun.launcher.ledger.team import PostgresLedger
 
         return PostgresLedger(database, now=now, alive_here=alive_here)
 
     def book(self, key: str) -> CallBook:
         """Return who calls when with that key."""
         database = self.database
-        from launcher.ledger.team import TeamBook
+        from vastrun.launcher.ledger.team import TeamBook
 
         return TeamBook(database, key)
 
@@ -67,7 +67,7 @@ class TeamLedger:
         if not self._key:
             return None
         database = self.database
-        from launcher.ledger.team import Vault
+        from vastrun.launcher.ledger.team import Vault
 
         return Vault(database, self._key, ledger)
 

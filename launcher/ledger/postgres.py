@@ -16,11 +16,11 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 
-from launcher.core.errors import StorageError, UsageError
-from launcher.gate import caps
-from launcher.gate.budget import ExchangeBudget
-from launcher.gate.caps import Allowance
-from launcher.ledger.database import Row, Values
+from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.caps import Allowance
+from vastrun.launcher.ledger.database import Row, Values
 
 RETRY_S = 60.0
 """So long a database may be away, as while it restarts, before what was asked of it fails."""

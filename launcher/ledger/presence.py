@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
-from launcher.core.errors import StorageError
+from vastrun.launcher.core.errors import StorageError
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 _MAX_CHARACTERS = 1 << 16

@@ -6,10 +6,10 @@ import difflib
 import random
 from collections.abc import Sequence
 
-from launcher.core import Phase, Run
-from launcher.core.errors import NoSuchRunError
-from launcher.core.labels import leader_id
-from launcher.ports import Ledger
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import NoSuchRunError
+from vastrun.launcher.core.labels import leader_id
+from vastrun.launcher.ports import Ledger
 
 LAST = "last"
 

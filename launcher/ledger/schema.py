@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from launcher.core import (
+from vastrun.contract.records import as_json, whole_unicode
+from vastrun.launcher.core import (
     Cause,
     Cost,
     ExtraRates,
@@ -24,9 +25,8 @@ from launcher.core import (
     Rental,
     Run,
 )
-from launcher.gate import caps
-from launcher.ledger.database import Database, Row
-from trainer.contract.records import as_json, whole_unicode
+from vastrun.launcher.gate import caps
+from vastrun.launcher.ledger.database import Database, Row
 
 VERSION = 15
 """Raise it with each change of the tables: a ledger of another version is refused, not converted."""

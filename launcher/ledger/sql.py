@@ -6,15 +6,23 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from launcher.core import Cause, Driver, Event, MeasuredRun, Phase, Run, UserRequest
-from launcher.core.batch import Budget, BudgetUse
-from launcher.core.bills import cost_usd, held_usd
-from launcher.core.errors import HeldError, NoSuchRunError, StorageError
-from launcher.decisions.budgets import refusal
-from launcher.ledger.batches import SqlBatches, sum_of
-from launcher.ledger.database import Database, retried
-from launcher.ledger.schema import COLUMNS, VERSION, create_tables, measured_of, row_of, run_of, storable
-from launcher.ledger.volumes import SqlVolumes
+from vastrun.launcher.core import Cause, Driver, Event, MeasuredRun, Phase, Run, UserRequest
+from vastrun.launcher.core.batch import Budget, BudgetUse
+from vastrun.launcher.core.bills import cost_usd, held_usd
+from vastrun.launcher.core.errors import HeldError, NoSuchRunError, StorageError
+from vastrun.launcher.decisions.budgets import refusal
+from vastrun.launcher.ledger.batches import SqlBatches, sum_of
+from vastrun.launcher.ledger.database import Database, retried
+from vastrun.launcher.ledger.schema import (
+    COLUMNS,
+    VERSION,
+    create_tables,
+    measured_of,
+    row_of,
+    run_of,
+    storable,
+)
+from vastrun.launcher.ledger.volumes import SqlVolumes
 
 _INSERT = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"
 _UPDATE = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in COLUMNS)} WHERE id = :id"

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from launcher.core.errors import StorageError
-from launcher.ledger.database import Row, Values
-from launcher.ledger.sql import Alive, SqlLedger
+from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.ledger.database import Row, Values
+from vastrun.launcher.ledger.sql import Alive, SqlLedger
 
 BUSY_S = 10.0
 MOVE_HINT = "XDG_STATE_HOME=/somewhere/writable vastrun ..."

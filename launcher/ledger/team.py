@@ -11,9 +11,9 @@ from contextlib import suppress
 from functools import cache
 from typing import TypeVar
 
-from launcher.core.errors import StorageError, UsageError
-from launcher.ledger.postgres import PostgresDatabase
-from launcher.ledger.sql import SqlLedger
+from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.ledger.postgres import PostgresDatabase
+from vastrun.launcher.ledger.sql import SqlLedger
 
 BEAT_S = 15.0
 LEASE_S = 60.0

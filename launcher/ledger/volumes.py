@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
-from launcher.core import Volume
-from launcher.core.batch import Budget, BudgetUse
-from launcher.decisions.budgets import refusal
-from launcher.ledger.database import Database, retried
+from vastrun.launcher.core import Volume
+from vastrun.launcher.core.batch import Budget, BudgetUse
+from vastrun.launcher.decisions.budgets import refusal
+from vastrun.launcher.ledger.database import Database, retried
 
 _COLUMNS = tuple(field.name for field in fields(Volume))
 _KEY = ("provider", "name", "created_at")

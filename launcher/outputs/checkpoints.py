@@ -8,18 +8,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher.core import CheckpointCopy
-from launcher.gate import caps
-from launcher.gate.budget import ExchangeBudget
-from launcher.gate.manifest import INCOMING, latest_of, listed
-from launcher.gate.reading import small_file
-from launcher.outputs.folder import place_of
-from launcher.outputs.incoming import grow, held, part_of
-from launcher.outputs.storing import is_home, moved, need_space, stored
-from launcher.ports import Remote
-from trainer.contract import layout
-from trainer.contract.outcome import FileSum
-from trainer.contract.records import write_json
+from vastrun.contract import layout
+from vastrun.contract.outcome import FileSum
+from vastrun.contract.records import write_json
+from vastrun.launcher.core import CheckpointCopy
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.manifest import INCOMING, latest_of, listed
+from vastrun.launcher.gate.reading import small_file
+from vastrun.launcher.outputs.folder import place_of
+from vastrun.launcher.outputs.incoming import grow, held, part_of
+from vastrun.launcher.outputs.storing import is_home, moved, need_space, stored
+from vastrun.launcher.ports import Remote
 
 LATEST = "latest.json"
 MANIFEST = "manifest.json"

@@ -11,20 +11,20 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from launcher.core import Collected
-from launcher.core.errors import BoxError
-from launcher.gate import caps
-from launcher.gate.budget import ExchangeBudget, ExchangeBudgetError
-from launcher.gate.evidence import evidence_of, exit_code_of
-from launcher.gate.manifest import INCOMING, listed
-from launcher.gate.reading import small_file
-from launcher.outputs.checkpoints import LATEST, MANIFEST, prune
-from launcher.outputs.folder import place_of
-from launcher.outputs.incoming import fetch_whole, grow, part_of
-from launcher.outputs.storing import is_home, moved, need_space
-from launcher.ports import Remote
-from trainer.contract import layout
-from trainer.contract.outcome import FileSum
+from vastrun.contract import layout
+from vastrun.contract.outcome import FileSum
+from vastrun.launcher.core import Collected
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.budget import ExchangeBudget, ExchangeBudgetError
+from vastrun.launcher.gate.evidence import evidence_of, exit_code_of
+from vastrun.launcher.gate.manifest import INCOMING, listed
+from vastrun.launcher.gate.reading import small_file
+from vastrun.launcher.outputs.checkpoints import LATEST, MANIFEST, prune
+from vastrun.launcher.outputs.folder import place_of
+from vastrun.launcher.outputs.incoming import fetch_whole, grow, part_of
+from vastrun.launcher.outputs.storing import is_home, moved, need_space
+from vastrun.launcher.ports import Remote
 
 _UNSUMMED = (
     layout.MANIFEST,

@@ -7,13 +7,13 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles, Run, StepEnd
-from launcher.gate import caps
-from launcher.gate.evidence import outcome_of, step_ends_of
-from launcher.gate.manifest import left_out_of
-from launcher.gate.metrics import point_of, records_of
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome
+from vastrun.launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles, Run, StepEnd
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.evidence import outcome_of, step_ends_of
+from vastrun.launcher.gate.manifest import left_out_of
+from vastrun.launcher.gate.metrics import point_of, records_of
 
 CHUNK = 1 << 20
 OWN, DETAILS = "outputs", "details"

@@ -8,13 +8,13 @@ import shutil
 from io import FileIO
 from pathlib import Path
 
-from launcher.core.errors import BoxError
-from launcher.gate import caps
-from launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS, METRICS_SLICE_BYTES
-from launcher.outputs.folder import place_of
-from launcher.outputs.storing import need_space, stored, write
-from launcher.ports import Remote
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS, METRICS_SLICE_BYTES
+from vastrun.launcher.outputs.folder import place_of
+from vastrun.launcher.outputs.storing import need_space, stored, write
+from vastrun.launcher.ports import Remote
 
 OVERLAP = 256
 """Bytes that are read again, to see that what follows belongs to what is held."""

@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from launcher.core import Run
-from launcher.core.errors import BoxError
-from launcher.gate import caps
-from launcher.gate.budget import ExchangeBudget
-from launcher.gate.manifest import INCOMING
-from launcher.outputs.folder import Outputs
-from launcher.outputs.storing import is_home, moved, need_space, storing, write
-from launcher.ports import Remote
-from trainer.contract.outcome import FileSum
+from vastrun.contract.outcome import FileSum
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.manifest import INCOMING
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.outputs.storing import is_home, moved, need_space, storing, write
+from vastrun.launcher.ports import Remote
 
 CHUNK = 1 << 20
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from launcher.core import Run
-from launcher.gate import caps
-from launcher.gate.manifest import latest_of
-from launcher.gate.metrics import Curve, curves_of
-from launcher.outputs.folder import Outputs
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Run
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.manifest import latest_of
+from vastrun.launcher.gate.metrics import Curve, curves_of
+from vastrun.launcher.outputs.folder import Outputs
 
 _CHUNK = 1 << 20
 _LAST_BYTES = 1 << 14

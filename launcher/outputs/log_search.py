@@ -6,7 +6,7 @@ import mmap
 from contextlib import suppress
 from pathlib import Path
 
-from launcher.outputs.folder import CHUNK
+from vastrun.launcher.outputs.folder import CHUNK
 
 LARGE_BYTES = 32 << 20
 """From here on, reading all lines takes more than a second."""

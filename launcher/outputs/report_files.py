@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from launcher.gate import caps
-from launcher.gate.pictures import Picture, picture_of
-from launcher.gate.series import Series, series_of
-from launcher.outputs.folder import CHUNK, Outputs
-from launcher.outputs.index import metric_lines
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.pictures import Picture, picture_of
+from vastrun.launcher.gate.series import Series, series_of
+from vastrun.launcher.outputs.folder import CHUNK, Outputs
+from vastrun.launcher.outputs.index import metric_lines
 
 _HEAD_BYTES = 1 << 16
 _STACK_BYTES = 1 << 16

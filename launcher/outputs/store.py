@@ -11,21 +11,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from launcher.core import CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
-from launcher.core.errors import BoxError, StorageError
-from launcher.gate import caps
-from launcher.gate.budget import ExchangeBudget
-from launcher.gate.manifest import listed
-from launcher.gate.reading import small_file
-from launcher.outputs.checkpoints import continue_copy
-from launcher.outputs.collecting import IgnoresCase, bring, collect, ignores_case, places
-from launcher.outputs.folder import START_SCRIPT, Outputs, place_of
-from launcher.outputs.growing import grow_metrics, pump
-from launcher.outputs.index import Index, contents_of
-from launcher.outputs.storing import claim, is_home, must_be_free, need_space, stored, storing
-from launcher.ports import ChecksExchange, Remote
-from trainer.contract import layout
-from trainer.contract.outcome import FileSum
+from vastrun.contract import layout
+from vastrun.contract.outcome import FileSum
+from vastrun.launcher.core import CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
+from vastrun.launcher.core.errors import BoxError, StorageError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.manifest import listed
+from vastrun.launcher.gate.reading import small_file
+from vastrun.launcher.outputs.checkpoints import continue_copy
+from vastrun.launcher.outputs.collecting import IgnoresCase, bring, collect, ignores_case, places
+from vastrun.launcher.outputs.folder import START_SCRIPT, Outputs, place_of
+from vastrun.launcher.outputs.growing import grow_metrics, pump
+from vastrun.launcher.outputs.index import Index, contents_of
+from vastrun.launcher.outputs.storing import claim, is_home, must_be_free, need_space, stored, storing
+from vastrun.launcher.ports import ChecksExchange, Remote
 
 Report = Callable[[Run, float], str]
 """The page of a run, as HTML."""

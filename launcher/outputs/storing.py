@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from launcher.core.errors import NoRoomError, StorageError, UsageError
-from launcher.gate.manifest import OWNER
-from launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
-from trainer.contract.outcome import FileSum
+from vastrun.contract.outcome import FileSum
+from vastrun.launcher.core.errors import NoRoomError, StorageError, UsageError
+from vastrun.launcher.gate.manifest import OWNER
+from vastrun.launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
 
 _NO_SUCH_PLACE = frozenset(
     {

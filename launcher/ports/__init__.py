@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from launcher.core import (
+from vastrun.launcher.core import (
     Bundle,
     CheckpointCopy,
     Collected,
@@ -19,36 +19,36 @@ from launcher.core import (
     Run,
     UserRequest,
 )
-from launcher.ports.abilities import Abilities as Abilities
-from launcher.ports.abilities import ChecksItsSearch as ChecksItsSearch
-from launcher.ports.abilities import DescribesItself as DescribesItself
-from launcher.ports.abilities import HasAccount as HasAccount
-from launcher.ports.abilities import HasBills as HasBills
-from launcher.ports.abilities import HasHostLog as HasHostLog
-from launcher.ports.abilities import HasMarketReport as HasMarketReport
-from launcher.ports.abilities import HasNetworks as HasNetworks
-from launcher.ports.abilities import HasVolumes as HasVolumes
-from launcher.ports.abilities import KeepsKeys as KeepsKeys
-from launcher.ports.abilities import ListsByRun as ListsByRun
-from launcher.ports.abilities import TellsEnds as TellsEnds
-from launcher.ports.abilities import TellsIdentity as TellsIdentity
-from launcher.ports.ledger import Batches as Batches
-from launcher.ports.ledger import CallBook as CallBook
-from launcher.ports.ledger import Ledger as Ledger
-from launcher.ports.ledger import SecretStore as SecretStore
-from launcher.ports.ledger import VolumeRecords as VolumeRecords
-from launcher.ports.remotes import ChecksExchange as ChecksExchange
-from launcher.ports.remotes import ChecksIdentity as ChecksIdentity
-from launcher.ports.remotes import CountsNoise as CountsNoise
-from launcher.ports.remotes import Interruptible as Interruptible
-from launcher.ports.remotes import OpensTerminal as OpensTerminal
-from launcher.ports.remotes import Remote as Remote
+from vastrun.launcher.ports.abilities import Abilities as Abilities
+from vastrun.launcher.ports.abilities import ChecksItsSearch as ChecksItsSearch
+from vastrun.launcher.ports.abilities import DescribesItself as DescribesItself
+from vastrun.launcher.ports.abilities import HasAccount as HasAccount
+from vastrun.launcher.ports.abilities import HasBills as HasBills
+from vastrun.launcher.ports.abilities import HasHostLog as HasHostLog
+from vastrun.launcher.ports.abilities import HasMarketReport as HasMarketReport
+from vastrun.launcher.ports.abilities import HasNetworks as HasNetworks
+from vastrun.launcher.ports.abilities import HasVolumes as HasVolumes
+from vastrun.launcher.ports.abilities import KeepsKeys as KeepsKeys
+from vastrun.launcher.ports.abilities import ListsByRun as ListsByRun
+from vastrun.launcher.ports.abilities import TellsEnds as TellsEnds
+from vastrun.launcher.ports.abilities import TellsIdentity as TellsIdentity
+from vastrun.launcher.ports.ledger import Batches as Batches
+from vastrun.launcher.ports.ledger import CallBook as CallBook
+from vastrun.launcher.ports.ledger import Ledger as Ledger
+from vastrun.launcher.ports.ledger import SecretStore as SecretStore
+from vastrun.launcher.ports.ledger import VolumeRecords as VolumeRecords
+from vastrun.launcher.ports.remotes import ChecksExchange as ChecksExchange
+from vastrun.launcher.ports.remotes import ChecksIdentity as ChecksIdentity
+from vastrun.launcher.ports.remotes import CountsNoise as CountsNoise
+from vastrun.launcher.ports.remotes import Interruptible as Interruptible
+from vastrun.launcher.ports.remotes import OpensTerminal as OpensTerminal
+from vastrun.launcher.ports.remotes import Remote as Remote
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from launcher.core.job import JobSpec
-    from launcher.decisions.notifications import BatchNotification, Notification
+    from vastrun.launcher.core.job import JobSpec
+    from vastrun.launcher.decisions.notifications import BatchNotification, Notification
 
 _T = TypeVar("_T")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from launcher.core import (
+from vastrun.launcher.core import (
     AccountStatus,
     Cause,
     Charge,
@@ -20,11 +20,11 @@ from launcher.core import (
     SearchFinding,
     VolumeOffer,
 )
-from launcher.ports.remotes import Remote
+from vastrun.launcher.ports.remotes import Remote
 
 if TYPE_CHECKING:
-    from launcher.core.job import JobSpec
-    from launcher.decisions.market_report import MarketReport
+    from vastrun.launcher.core.job import JobSpec
+    from vastrun.launcher.decisions.market_report import MarketReport
 
 
 class DescribesItself(Protocol):

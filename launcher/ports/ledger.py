@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from launcher.core import Cause, Driver, Event, MeasuredRun, Run, UserRequest, Volume
-from launcher.core.batch import Batch, BatchPoint, Budget, BudgetUse
+from vastrun.launcher.core import Cause, Driver, Event, MeasuredRun, Run, UserRequest, Volume
+from vastrun.launcher.core.batch import Batch, BatchPoint, Budget, BudgetUse
 
 
 class Ledger(Protocol):

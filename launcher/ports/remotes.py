@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
-from launcher.core import Completed, LocalProgram
+from vastrun.launcher.core import Completed, LocalProgram
 
 
 class Remote(Protocol):

@@ -8,22 +8,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from launcher.core import Run
-from launcher.core.errors import UsageError
-from launcher.core.settings import LoadedSettings
-from launcher.ports import CallBook, Clock, Provider, SecretStore
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.settings import LoadedSettings
+from vastrun.launcher.ports import CallBook, Clock, Provider, SecretStore
 
 if TYPE_CHECKING:
-    from launcher.core.job import JobSpec
-    from launcher.decisions.speed_history import SpeedHistory
-    from launcher.image.lock import Lock
+    from vastrun.launcher.core.job import JobSpec
+    from vastrun.launcher.decisions.speed_history import SpeedHistory
+    from vastrun.launcher.image.lock import Lock
 
 PROVIDERS: Mapping[str, str] = {
-    "local": "launcher.providers.local:LocalProvider",
-    "docker": "launcher.providers.docker:DockerProvider",
-    "vast": "launcher.providers.vast:VastProvider",
-    "slurm": "launcher.providers.slurm:SlurmProvider",
-    "pool": "launcher.providers.pool:PoolProvider",
+    "local": "vastrun.launcher.providers.local:LocalProvider",
+    "docker": "vastrun.launcher.providers.docker:DockerProvider",
+    "vast": "vastrun.launcher.providers.vast:VastProvider",
+    "slurm": "vastrun.launcher.providers.slurm:SlurmProvider",
+    "pool": "vastrun.launcher.providers.pool:PoolProvider",
 }
 """By name, where its class is. To add a provider: a folder here, a line in this table, and one in
 `tests/contract/markets.py`."""

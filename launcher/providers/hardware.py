@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher.core.gpus import has_memory
-from launcher.core.job import JobSpec, Resources
+from vastrun.launcher.core.gpus import has_memory
+from vastrun.launcher.core.job import JobSpec, Resources
 
 _NVIDIA_SMI_S = 20.0
 _LEAST_DISK_GB = 8.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 
-from launcher.core.errors import ProviderError, UnreachableError, VastrunError
-from launcher.gate import caps
-from launcher.ports import Clock
+from vastrun.launcher.core.errors import ProviderError, UnreachableError, VastrunError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.ports import Clock
 
 _LISTED = re.compile(r"\b\d+ (SHA256:[A-Za-z0-9+/]{43}) .*\([A-Z0-9-]+\)\s*$")
 """As `ssh-keygen -l` prints a key."""

@@ -7,7 +7,7 @@ import gzip
 from collections.abc import Iterable
 from pathlib import Path
 
-from launcher.core.errors import ProviderError
+from vastrun.launcher.core.errors import ProviderError
 
 LIMIT_BYTES = 4000
 """Vast's documents disagree about theirs; the lowest they name is 4,048 characters."""

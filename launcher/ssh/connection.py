@@ -17,10 +17,10 @@ from errno import EINVAL
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.core.errors import HostKeyError, StorageError, UnreachableError
-from launcher.ssh.hosts import Address, KnownHosts
-from launcher.ssh.keys import KeyPair
-from launcher.ssh.session import BrokenError, Check, SshSession
+from vastrun.launcher.core.errors import HostKeyError, StorageError, UnreachableError
+from vastrun.launcher.ssh.hosts import Address, KnownHosts
+from vastrun.launcher.ssh.keys import KeyPair
+from vastrun.launcher.ssh.session import BrokenError, Check, SshSession
 
 if TYPE_CHECKING:
     from paramiko import Channel, PKey, Transport

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.core.errors import HostKeyError, ProviderError, StorageError, UnreachableError
+from vastrun.launcher.core.errors import HostKeyError, ProviderError, StorageError, UnreachableError
 
 if TYPE_CHECKING:
     from paramiko import PKey

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.core.errors import StorageError
-from launcher.ports import SecretStore
+from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.ports import SecretStore
 
 _PRIVATE = "id_ed25519"
 _KNOWN_HOSTS = "known_hosts"

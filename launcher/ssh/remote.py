@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from launcher.core import Completed, LocalProgram
-from launcher.core.errors import GoneError, NoBoxError, ProviderError, UnreachableError, VastrunError
-from launcher.ssh.connection import Connection, Login, script
-from launcher.ssh.hosts import Address
-from launcher.ssh.noise import NoiseFilter
-from launcher.ssh.session import BrokenError, SshSession
-from launcher.ssh.terminal import login_argv, tunnel_argv
-from launcher.ssh.transfers import Download, Upload
+from vastrun.launcher.core import Completed, LocalProgram
+from vastrun.launcher.core.errors import GoneError, NoBoxError, ProviderError, UnreachableError, VastrunError
+from vastrun.launcher.ssh.connection import Connection, Login, script
+from vastrun.launcher.ssh.hosts import Address
+from vastrun.launcher.ssh.noise import NoiseFilter
+from vastrun.launcher.ssh.session import BrokenError, SshSession
+from vastrun.launcher.ssh.terminal import login_argv, tunnel_argv
+from vastrun.launcher.ssh.transfers import Download, Upload
 
 _T = TypeVar("_T")
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from launcher.core.errors import BoxError, UnreachableError
-from launcher.gate import caps
+from vastrun.launcher.core.errors import BoxError, UnreachableError
+from vastrun.launcher.gate import caps
 
 if TYPE_CHECKING:
     from paramiko import Channel

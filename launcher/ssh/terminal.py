@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from launcher.ssh.connection import Login
-from launcher.ssh.hosts import Address
+from vastrun.launcher.ssh.connection import Login
+from vastrun.launcher.ssh.hosts import Address
 
 LOGIN_SHELL = 'exec "${SHELL:-bash}" -l'
 _HERE = "127.0.0.1"

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from launcher.core.errors import BoxError, ProviderError, UnreachableError
-from launcher.ssh.connection import script
-from launcher.ssh.session import BrokenError, SshSession
+from vastrun.launcher.core.errors import BoxError, ProviderError, UnreachableError
+from vastrun.launcher.ssh.connection import script
+from vastrun.launcher.ssh.session import BrokenError, SshSession
 
 _BLOCK = 65536
 _CHUNK = 1 << 16

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Annotated, Any
 
-from launcher.core import Phase, Progress
-from launcher.gate import caps
-from launcher.transcript.recorder import MOST_BYTES
-from trainer.contract.records import AtMost, Between, RecordError, Text, parse_json, read_as
+from vastrun.contract.records import AtMost, Between, RecordError, Text, parse_json, read_as
+from vastrun.launcher.core import Phase, Progress
+from vastrun.launcher.gate import caps
+from vastrun.launcher.transcript.recorder import MOST_BYTES
 
 Moment = Annotated[float, Between(0, 1e11)]
 Usd = Annotated[float, Between(0, 1e9)]

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from launcher.config import read_job
-from launcher.core import Event, Instance, Progress, RentalOrder, Run, UserRequest
-from launcher.core.job import JobSpec
-from launcher.flow.services import Services
-from launcher.ports import (
+from vastrun.contract import layout
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Event, Instance, Progress, RentalOrder, Run, UserRequest
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ports import (
     Abilities,
     ChecksIdentity,
     CountsNoise,
@@ -24,9 +25,9 @@ from launcher.ports import (
     Screen,
     UserRequests,
 )
-from launcher.transcript.plain import Mask, secrets_in
-from launcher.transcript.recorder import CallLogSpec, Recorder
-from launcher.transcript.telling import (
+from vastrun.launcher.transcript.plain import Mask, secrets_in
+from vastrun.launcher.transcript.recorder import CallLogSpec, Recorder
+from vastrun.launcher.transcript.telling import (
     masked_job,
     row_of,
     secrets_of,
@@ -37,7 +38,6 @@ from launcher.transcript.telling import (
     told_machines,
     told_offers,
 )
-from trainer.contract import layout
 
 VERSION = 1
 PROGRESS_S = 10.0

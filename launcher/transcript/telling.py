@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from launcher.core import Completed, Instance, Offer, Run
-from launcher.core.job import JobSpec
-from launcher.transcript.plain import SECRET, secrets_among
+from vastrun.launcher.core import Completed, Instance, Offer, Run
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.transcript.plain import SECRET, secrets_among
 
 _SHOWN = 10
 """Offers or machines of one list."""

@@ -13,8 +13,8 @@ from operator import attrgetter
 from types import FrameType
 from typing import Protocol
 
-from launcher.core import KeepAnswer, UserRequest
-from launcher.ui.question import Ask, Choice, Question, Say
+from vastrun.launcher.core import KeepAnswer, UserRequest
+from vastrun.launcher.ui.question import Ask, Choice, Question, Say
 
 _SAID: Mapping[UserRequest, str] = {
     UserRequest.NONE: "continuing\n",

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TextIO
 
-from launcher.config import read_job
-from launcher.core import Event, Progress, Run
-from launcher.gate.caps import LINE_CHARACTERS
-from launcher.gate.text import one_line
-from launcher.ui.painter import Painter
-from launcher.ui.question import HeldStream
-from launcher.ui.render.live import LearningCurve, LiveView, live_lines
-from launcher.ui.render.loglines import parse_line, shown
-from launcher.ui.screen import StreamScreen, TerminalCapabilities, size
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Event, Progress, Run
+from vastrun.launcher.gate.caps import LINE_CHARACTERS
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ui.painter import Painter
+from vastrun.launcher.ui.question import HeldStream
+from vastrun.launcher.ui.render.live import LearningCurve, LiveView, live_lines
+from vastrun.launcher.ui.render.loglines import parse_line, shown
+from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities, size
 
 _PAINT_S = 0.25
 """Between two paintings, but for an event."""

@@ -11,11 +11,11 @@ from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from launcher.core.addresses import Address, Service, address_of
-from launcher.core.errors import UsageError
-from launcher.core.job import JobSpec, NotifyUrl
-from launcher.decisions.notifications import BatchNotificationKind, NotificationKind
-from launcher.ui.render.notifications import AnyNotification, body, notification_document, title
+from vastrun.launcher.core.addresses import Address, Service, address_of
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.job import JobSpec, NotifyUrl
+from vastrun.launcher.decisions.notifications import BatchNotificationKind, NotificationKind
+from vastrun.launcher.ui.render.notifications import AnyNotification, body, notification_document, title
 
 DEFAULTS = "VASTRUN_NOTIFY"
 """Who is told when the job names nobody: URLs with spaces between them."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from launcher.ui.question import HeldStream
-from launcher.ui.render.live import Line, cut, width_of
-from launcher.ui.screen import size
+from vastrun.launcher.ui.question import HeldStream
+from vastrun.launcher.ui.render.live import Line, cut, width_of
+from vastrun.launcher.ui.screen import size
 
 _UP, _ERASE_BELOW, _PLAIN = "\x1b[{}A", "\x1b[J", "\x1b[0m"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TextIO, TypeVar
 
-from launcher.core import UserRequest
+from vastrun.launcher.core import UserRequest
 
 ANSWER_S = 15.0
 _TICK_S = 0.1

@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
-from launcher.core import Event, Progress, Run
-from launcher.gate.caps import LINE_CHARACTERS
-from launcher.gate.text import one_line
-from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.loglines import parse_line, shown
-from launcher.ui.render.runs import progress_text
-from launcher.ui.render.table import WIDTH, short
+from vastrun.launcher.core import Event, Progress, Run
+from vastrun.launcher.gate.caps import LINE_CHARACTERS
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.loglines import parse_line, shown
+from vastrun.launcher.ui.render.runs import progress_text
+from vastrun.launcher.ui.render.table import WIDTH, short
 
 _CLEAR = "\r\x1b[K"
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
-from launcher.core import Run, UserRequest
-from launcher.ui.interrupts import Interrupts, say_on
-from launcher.ui.question import HeldStream, ask_at
-from launcher.ui.screen import StreamScreen, TerminalCapabilities
+from vastrun.launcher.core import Run, UserRequest
+from vastrun.launcher.ui.interrupts import Interrupts, say_on
+from vastrun.launcher.ui.question import HeldStream, ask_at
+from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
 
 if TYPE_CHECKING:
-    from launcher.ui.live import Listed
-    from launcher.ui.render.live import LearningCurve
+    from vastrun.launcher.ui.live import Listed
+    from vastrun.launcher.ui.render.live import LearningCurve
 
 _STDERR = 2
 
@@ -51,21 +51,21 @@ class LiveScreens(PlainScreens):
         super().__init__(plain)
 
     def of_run(self, began: float) -> StreamScreen:
-        from launcher.ui import live
+        from vastrun.launcher.ui import live
 
         if not live.is_wanted(sys.stderr, self._environ):
             return self.plain(began)
         return live.LiveScreen(self._output, began=began, now=self._now, curve_of=curves_at_home())
 
     def of_many(self, began: float, listed: Listed) -> StreamScreen:
-        from launcher.ui import live
+        from vastrun.launcher.ui import live
 
         if not live.is_wanted(sys.stderr, self._environ):
             return self.plain(began)
         return live.ListScreen(self._output, listed, began=began, now=self._now)
 
     def of_replay(self, began: float, now: Callable[[], float]) -> StreamScreen:
-        from launcher.ui import live
+        from vastrun.launcher.ui import live
 
         if live.is_wanted(sys.stdout, self._environ):
             return live.LiveScreen(HeldStream(lambda: sys.stdout), began=began, now=now)
@@ -109,8 +109,8 @@ def _descriptor(stream: TextIO | None) -> int:
 
 def curves_at_home() -> Callable[[Run], LearningCurve]:
     """Return what tells what has come home of a run's metrics: each call reads only what is new."""
-    from launcher.outputs.folder import Outputs
-    from launcher.ui.render.live import LearningCurve
+    from vastrun.launcher.outputs.folder import Outputs
+    from vastrun.launcher.ui.render.live import LearningCurve
 
     folders: dict[str, Outputs] = {}
 

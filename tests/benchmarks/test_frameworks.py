@@ -12,7 +12,7 @@ import torch
 from benchmarks.chaos.frameworks.judgement import Judged, judge
 from benchmarks.chaos.frameworks.launches import train, train_undisturbed
 from benchmarks.chaos.frameworks.plans import LAST_STEP, PROGRAMS, SAVE_EVERY, Plan, plan
-from trainer.contract.checkpoint_folder import CheckpointFolder, sum_of
+from vastrun.contract.checkpoint_folder import CheckpointFolder, sum_of
 
 PLAIN = PROGRAMS["plain_torch"]
 WEIGHTS = {"weight": torch.ones(2)}

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.published import FILES, PAGE, PublishedFile, Reached, filled, main, row_of
-from launcher.config import load_job
-from launcher.core.job import JobSpec
-from trainer.data import advection, burgers, darcy
-from trainer.evaluation.evaluation import WHOLE
+from vastrun.launcher.config import load_job
+from vastrun.launcher.core.job import JobSpec
+from vastrun.trainer.data import advection, burgers, darcy
+from vastrun.trainer.evaluation.evaluation import WHOLE
 
 ROOT = Path(__file__).parents[2]
 PROBLEMS = {"advection": advection.PROBLEM, "burgers": burgers.PROBLEM, "darcy": darcy.PROBLEM}

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from launcher.core import Instance
-from launcher.ports import Remote
 from tests.contract.markets import MAKERS, PRETENDED, SYSTEMS, Market
+from vastrun.launcher.core import Instance
+from vastrun.launcher.ports import Remote
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher.bundle import Bundler
-from launcher.config import dump_job
-from launcher.core import Instance, Phase, RentalOrder, Run
-from launcher.core.job import JobSpec, Resources
-from launcher.decisions.pooling import hold_spec
-from launcher.ports import Provider, Remote
-from launcher.shipped import onstart_dir
 from tests.jobs import train_job
 from tests.waiting import eventually
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.bundle import Bundler
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Instance, Phase, RentalOrder, Run
+from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.decisions.pooling import hold_spec
+from vastrun.launcher.ports import Provider, Remote
+from vastrun.launcher.shipped import onstart_dir
 
 LEASE = {
     "LEASE_SHIP_S": "600",

@@ -9,14 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.core import Offer, RentalOrder, Run
-from launcher.decisions.speed_history import SpeedHistory
-from launcher.image.lock import shipped_lock
-from launcher.ports import Clock, Provider
-from launcher.providers import PROVIDERS, ProviderContext, provider_class
-from launcher.providers.docker import DockerProvider
-from launcher.shipped import onstart_dir
-from launcher.ssh.keys import KeyRing
 from tests import parts
 from tests.contract.held import LEASE, hold, small_job
 from tests.contract.over_ssh import OverSsh
@@ -28,6 +20,14 @@ from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock, FakeProvider
 from tests.launcher.providers.docker.boxes import BoxDaemon
 from tests.parts import BASE_IMAGE
+from vastrun.launcher.core import Offer, RentalOrder, Run
+from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.image.lock import shipped_lock
+from vastrun.launcher.ports import Clock, Provider
+from vastrun.launcher.providers import PROVIDERS, ProviderContext, provider_class
+from vastrun.launcher.providers.docker import DockerProvider
+from vastrun.launcher.shipped import onstart_dir
+from vastrun.launcher.ssh.keys import KeyRing
 
 
 class RealClock:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.core import Instance, Offer, RentalOrder
-from launcher.core.job import JobSpec
-from launcher.ports import Abilities, Provider, Remote
-from launcher.ssh.connection import Login
-from launcher.ssh.hosts import KnownHosts
-from launcher.ssh.keys import KeyRing
-from launcher.ssh.noise import NoiseFilter
-from launcher.ssh.remote import SshRemote
 from tests.emulators.sshd import Sshd
+from vastrun.launcher.core import Instance, Offer, RentalOrder
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.ports import Abilities, Provider, Remote
+from vastrun.launcher.ssh.connection import Login
+from vastrun.launcher.ssh.hosts import KnownHosts
+from vastrun.launcher.ssh.keys import KeyRing
+from vastrun.launcher.ssh.noise import NoiseFilter
+from vastrun.launcher.ssh.remote import SshRemote
 
 
 class OverSsh:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from launcher.core import Instance, Offer, RentalOrder
-from launcher.core.errors import UnreachableError
-from launcher.core.job import JobSpec
-from launcher.ports import Abilities, Provider, Remote
 from tests.waiting import LONGEST_S
+from vastrun.launcher.core import Instance, Offer, RentalOrder
+from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.ports import Abilities, Provider, Remote
 
 
 class Ready:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Instance
-from launcher.core.errors import GoneError, NoOfferError
-from launcher.core.job import Resources
-from launcher.providers import PROVIDERS
 from tests.contract.markets import MAKERS, Market, small_job
+from vastrun.launcher.core import Instance
+from vastrun.launcher.core.errors import GoneError, NoOfferError
+from vastrun.launcher.core.job import Resources
+from vastrun.launcher.providers import PROVIDERS
 
 
 def unmetered(instances: Sequence[Instance]) -> Sequence[Instance]:

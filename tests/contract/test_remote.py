@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Instance
-from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
-from launcher.ports import OpensTerminal, Remote
 from tests.contract.markets import Market
 from tests.waiting import LONGEST_S, eventually
+from vastrun.launcher.core import Instance
+from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
+from vastrun.launcher.ports import OpensTerminal, Remote
 
 
 def test_what_is_written_is_read(remote: Remote) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from launcher.cli import cli
+from vastrun.launcher.cli import cli
 
 WIDTH = 80
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from launcher.cli.tables import EXIT_CODES
 from tests.docs.commands import every, root
 from tests.docs.markdown import DOCS, ROOT
 from tests.docs.python_reference import python_reference
+from vastrun.launcher.cli.tables import EXIT_CODES
 
 
 def commands() -> str:

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from launcher.api import public
 from tests.docs.markdown import ROOT
+from vastrun.launcher.api import public
 
 _HERE: Mapping[str, Sequence[str]] = {
     "Functions": ("launch", "plan", "run", "runs", "batch", "sweep", "find_batch", "batches"),
@@ -22,7 +22,7 @@ _HERE: Mapping[str, Sequence[str]] = {
     "Jobs and plans": ("JobSpec", "LaunchPlan"),
     "How a run ends": ("Verdict", "Cause", "Phase"),
 }
-"""What `launcher.api.public` offers, under the headings of the page."""
+"""What `vastrun.launcher.api.public` offers, under the headings of the page."""
 _ON_A_BOX: Mapping[str, tuple[str, str]] = {
     "vastrun": ("vastrun/__init__.py", "beat"),
     "vastrun.sampler": ("vastrun/sampler.py", "EpochSampler"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from launcher.config import load_job
 from tests.docs.markdown import DOCS, PAGES, blocks
+from vastrun.launcher.config import load_job
 
 EXAMPLES = DOCS.parent / "examples"
 _FRAMEWORKS = ("own-script.md", "lightning.md", "accelerate.md", "hugging-face.md")

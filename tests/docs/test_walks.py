@@ -24,7 +24,8 @@ def walks() -> dict[str, list[str]]:
 
 
 def module_of(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return name if name.startswith("vastrun.") else f"vastrun.{name}"
 
 
 @cache

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from launcher.core import Cause
-from launcher.core.job import JobSpec
 from tests.docs.generated import GENERATED
 from tests.docs.markdown import DOCS, ROOT
 from tests.docs.python_reference import left_out
 from tests.docs.written import WRITTEN, with_rows
 from tests.waiting import LONGEST_S
+from vastrun.launcher.core import Cause
+from vastrun.launcher.core.job import JobSpec
 
 
 @pytest.mark.parametrize("name", WRITTEN)

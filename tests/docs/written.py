@@ -8,13 +8,13 @@ from dataclasses import MISSING, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.config.schema import Option, options
-from launcher.core import Cause
-from launcher.core.batch import BatchSpec
-from launcher.core.job import JobSpec
-from launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
-from launcher.decisions.advice import ADVICE
 from tests.docs.markdown import DOCS
+from vastrun.launcher.config.schema import Option, options
+from vastrun.launcher.core import Cause
+from vastrun.launcher.core.batch import BatchSpec
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
+from vastrun.launcher.decisions.advice import ADVICE
 
 _ROW = re.compile(r"^\| `(?P<key>.+?)` \|.*\| (?P<meaning>.+?) \|$", re.MULTILINE)
 _SECTION = re.compile(r"^## `(?P<cause>\w+)`\n\n(?:```text\n(?:.*\n)*?```\n\n)?", re.MULTILINE)

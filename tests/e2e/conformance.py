@@ -6,27 +6,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher.api.runs import begin
-from launcher.commands.attempts import Attempts
-from launcher.commands.conformance import (
+from tests.e2e.fast_launcher import FastLauncher
+from tests.e2e.market import machines
+from tests.e2e.terminal import STUB_TORCH
+from tests.emulators.machines import Machine, here_mb
+from vastrun.launcher.api.runs import begin
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.commands.conformance import (
     ConformanceReport,
     ConformanceRun,
     conformance_job,
     report_of,
     settled,
 )
-from launcher.core import Origin
-from launcher.core.errors import VastrunError
-from launcher.flow.services import Services
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.conformance import assumptions as fields
-from launcher.providers.vast.conformance.assumption import Value
-from launcher.providers.vast.conformance.observed_vast import ProbeLevel
-from launcher.providers.vast.credentials import VastAccount
-from tests.e2e.fast_launcher import FastLauncher
-from tests.e2e.market import machines
-from tests.e2e.terminal import STUB_TORCH
-from tests.emulators.machines import Machine, here_mb
+from vastrun.launcher.core import Origin
+from vastrun.launcher.core.errors import VastrunError
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.conformance import assumptions as fields
+from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.conformance.observed_vast import ProbeLevel
+from vastrun.launcher.providers.vast.credentials import VastAccount
 
 SETS = (
     *("train=null", "command=python -c 'print(\"all is well\")'", "success.log=all is well"),

@@ -11,17 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.bundle import Bundler
-from launcher.commands.attempts import Attempts
-from launcher.core import Event, Instance, Origin, RentalOrder, Run, UserRequest
-from launcher.core.job import JobSpec, Limits, Resources, Success
-from launcher.flow.services import Services
-from launcher.guard import GuardThread
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.outputs.store import FolderStore
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.conformance.assumption import Value
-from launcher.providers.vast.credentials import VastAccount
 from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH
 from tests.emulators.clock import Clock
@@ -29,6 +18,17 @@ from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeScreen, FakeUserRequests
+from vastrun.launcher.bundle import Bundler
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.core import Event, Instance, Origin, RentalOrder, Run, UserRequest
+from vastrun.launcher.core.job import JobSpec, Limits, Resources, Success
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.guard import GuardThread
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.outputs.store import FolderStore
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.credentials import VastAccount
 
 PRINTS = "print('all is well', flush=True)"
 WORKS = f"import time; time.sleep(2); {PRINTS}"

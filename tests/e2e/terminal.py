@@ -127,7 +127,7 @@ class Terminal:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                is_driver = "launcher.api.background_driver" in process.cmdline()
+                is_driver = "vastrun.launcher.api.background_driver" in process.cmdline()
                 is_ours = is_driver and process.environ().get("XDG_STATE_HOME") == str(self.state)
                 if is_ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Phase
-from launcher.ledger.sqlite import SqliteLedger
 from tests.e2e.terminal import WITH_STUB_TORCH, Terminal
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
+from vastrun.launcher.core import Phase
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 JOB = """\
 name: own

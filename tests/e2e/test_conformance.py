@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-from launcher.commands.conformance import ConformanceReport
-from launcher.providers.vast.conformance.assumption import State
-from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from tests.e2e.conformance import DEVIATIONS, USD, Examined
+from vastrun.launcher.commands.conformance import ConformanceReport
+from vastrun.launcher.providers.vast.conformance.assumption import State
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 
 pytestmark = pytest.mark.torch
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.shipped import configs_dir
 from tests.e2e.terminal import Terminal
+from vastrun.launcher.shipped import configs_dir
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.terminal import JOBS, Done, Terminal
 from tests.waiting import eventually
-from trainer.contract import layout
+from vastrun.contract import layout
 
 pytestmark = pytest.mark.torch
 

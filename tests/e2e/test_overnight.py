@@ -14,12 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher.ledger.presence import from_text, to_text
 from tests.e2e.terminal import JOBS, VASTRUN, WITH_STUB_TORCH, Terminal
 from tests.emulators.asking import ask
 from tests.emulators.vast import VastEmulator
 from tests.launcher.ui.inbox import Inbox, inbox
 from tests.waiting import eventually
+from vastrun.launcher.ledger.presence import from_text, to_text
 
 pytestmark = pytest.mark.slow
 

@@ -18,6 +18,13 @@ command: PROGRAM
 env: {{PYTHONPATH: ".:{STUB_TORCH}"}}
 success: {{steps: 3}}
 """
+TRAINING = """
+name: own-names
+resources: {gpus: 0, disk_gb: 8}
+ranks: 1
+code: {path: code}
+train: {steps: 5, batch: 4, data: {train: 8}, wandb: {mode: "off"}}
+"""
 PROGRAM = """
 import os
 import torch
@@ -50,6 +57,19 @@ def test_a_program_with_a_package_named_trainer_has_that_and_the_heartbeat(
     lines = (run / "metrics.jsonl").read_text().splitlines()
     assert lines[0] == '{"step": 1, "loss": 1.0, "rank": 0.0}'
     assert len(lines) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_the_onboard_trainer_trains_beside_modules_of_the_users_that_are_named_as_ours(
+    terminal: Terminal,
+) -> None:
+    for name in ("trainer/__init__.py", "trainer/heartbeat.py", "launcher.py", "contract.py"):
+        _write(terminal.folder / "code" / name, "raise SystemExit('not ours')\n")
+        _write(terminal.folder / name, "raise SystemExit('not ours')\n")
+    _write(terminal.folder / "job.yaml", TRAINING)
+    done = terminal.type("launch", "job.yaml", "-y", "--out", "outputs")
+    assert done.exit_code == 0, done.err
 
 
 def _write(path: Path, text: str) -> None:

@@ -46,9 +46,9 @@ def write(terminal: Terminal, program: str, body: str) -> None:
     (terminal.folder / "program.py").write_text(head + body)
 
 
-def start(terminal: Terminal) -> subprocess.Popen[str]:
+def start(terminal: Terminal, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-P", "program.py"],
+        [sys.executable, *(options or ("-P",)), "program.py"],
         cwd=terminal.folder,
         env=terminal.variables,
         stdout=subprocess.PIPE,
@@ -85,6 +85,27 @@ if __name__ == "__main__":
     assert Path(outputs) == terminal.folder / "runs" / run_id
     assert terminal.type("status", "last", "--json").json()["run"]["id"] == run_id
     assert terminal.leftovers() == []
+
+
+@pytest.mark.slow
+def test_a_script_launches_beside_a_launcher_and_a_trainer_of_its_own_and_an_installed_trainer(
+    terminal: Terminal,
+) -> None:
+    body = """
+import launcher, trainer.loop
+
+if __name__ == "__main__":
+    assert launcher.MINE and trainer.loop.MINE
+    print(vastrun.launch(JOB).wait().verdict)
+"""
+    installed = terminal.folder / "site"
+    for module in ("launcher.py", "trainer/__init__.py", "trainer/loop.py", "site/trainer.py"):
+        (terminal.folder / module).parent.mkdir(exist_ok=True)
+        (terminal.folder / module).write_text("MINE = True\n")
+    terminal.variables["PYTHONPATH"] = str(installed)
+    head = f"import json, vastrun\nJOB = json.loads({json.dumps(job(PASSES))!r})\n"
+    (terminal.folder / "program.py").write_text(head + body)
+    assert output_of(start(terminal, "-B")) == "SUCCEEDED\n"
 
 
 @pytest.mark.slow

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from launcher.core import Cause, Run
-from launcher.core.bills import WATCHED_S, cost_usd
 from tests.e2e.fast_launcher import LASTS, PRINTS, WAITS, WORKS, FastLauncher, job
 from tests.emulators.billing import Meter
 from tests.emulators.faults import FAULTS, NETWORK, VOLUME
+from vastrun.launcher.core import Cause, Run
+from vastrun.launcher.core.bills import WATCHED_S, cost_usd
 
 NEVER_MET = {
     "start_refused": "no machine that was stopped is started again",

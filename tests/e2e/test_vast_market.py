@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Phase
-from launcher.core.bills import WATCHED_S, cost_usd
 from tests.e2e.fast_launcher import WORKS, FastLauncher, job
 from tests.e2e.test_vast_faults import ANSWERS, HANDOVERS, NEVER_LESS
+from vastrun.launcher.core import Cause, Phase
+from vastrun.launcher.core.bills import WATCHED_S, cost_usd
 
 FACTOR = 10.0
 PHASES = (Phase.PLAN, Phase.RENT, Phase.BOOT, Phase.TRAIN, Phase.COLLECT)

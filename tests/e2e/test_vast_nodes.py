@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause
 from tests.e2e.fast_launcher import PRINTS, FastLauncher, job
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import JOBS, Terminal
 from tests.emulators.faults import FAULTS, NETWORK
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
+from vastrun.launcher.core import Cause
 
 CLUSTER = 7
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import dump_job
-from launcher.core import Cause, Offer, Phase, Run
-from launcher.core.bills import cost_usd
-from launcher.core.job import Code, JobSpec, Resources, Success
 from tests.e2e.fast_launcher import FastLauncher, job
 from tests.e2e.terminal import JOBS
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Cause, Offer, Phase, Run
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.core.job import Code, JobSpec, Resources, Success
 
 STEPS = 100_000
 """More than any machine here does."""

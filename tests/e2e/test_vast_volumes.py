@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core.job import DataVolume, JobSpec
 from tests.e2e.fast_launcher import FastLauncher, job
 from tests.emulators.faults import FAULTS, VOLUME
 from tests.emulators.volumes import RELEASE_S
+from vastrun.launcher.core.job import DataVolume, JobSpec
 
 KEEPS = """\
 import os, pathlib

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.providers.vast.conformance.assumption import Value
-from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from launcher.providers.vast.conformance.observations import UNITS
-from launcher.providers.vast.conformance.recorder import Exchange, type_of
 from tests.emulators.answers import Reply, reply, text_reply
+from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from vastrun.launcher.providers.vast.conformance.observations import UNITS
+from vastrun.launcher.providers.vast.conformance.recorder import Exchange, type_of
 
 _MADE: Mapping[str, Any] = {"null": None, "bool": False, "object": {}, "list": []}
 

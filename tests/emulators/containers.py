@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from launcher.providers.vast.key_access import VARIABLE as KEY_VARIABLE
 from tests.emulators.account import Account
 from tests.emulators.behaviour import Behaviour
 from tests.emulators.box import Box, Graphics, Program
@@ -17,6 +16,7 @@ from tests.emulators.gateway import Gateway, Mood
 from tests.emulators.instance import SSH_PORT, Instance
 from tests.emulators.offer_rows import LOOPBACK
 from tests.emulators.sshd import Sshd
+from vastrun.launcher.providers.vast.key_access import VARIABLE as KEY_VARIABLE
 
 PROXY = "proxy"
 _NOISE = "Error: remote port forwarding failed for listen port {port}\n"

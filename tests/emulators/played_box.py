@@ -24,14 +24,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
-from launcher.core import Instance, Offer, RentalOrder
-from launcher.ssh.connection import script
 from tests.emulators.box import Box, Graphics, Program
 from tests.emulators.clock import Clock
 from tests.emulators.ssh_stand_in import Transport
 from tests.fakebox import FakeBox, Training
 from tests.fakes import FakeRemote
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Instance, Offer, RentalOrder
+from vastrun.launcher.ssh.connection import script
 
 _COMMAND_S = 600.0
 _HARDWARE = "disk_kb 104857600\nmemory_kb 131886272\n"

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from launcher.ports import Remote
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.credentials import VastAccount
 from tests.contract.markets import LEASE
 from tests.emulators.clock import Clock
 from tests.emulators.faults import Faults
@@ -20,6 +17,9 @@ from tests.emulators.vast import VastEmulator
 from tests.fakebox import Training
 from tests.launcher.providers.vast.rentals import order
 from tests.waiting import LONGEST_S, eventually
+from vastrun.launcher.ports import Remote
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.credentials import VastAccount
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import Any
 import paramiko
 import pytest
 
-from launcher.ssh.keys import KeyRing
 from tests.emulators.sshd import Sshd
 from tests.waiting import LONGEST_S, eventually
+from vastrun.launcher.ssh.keys import KeyRing
 
 SERVERS = [
     pytest.param(True, marks=pytest.mark.needs("sshd"), id="openssh"),

@@ -15,9 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.core.errors import UsageError
-from launcher.providers.vast.conformance.assumption import Value
-from launcher.providers.vast.conformance.record import read_record
 from tests.emulators import ssh_servers
 from tests.emulators.account import Account
 from tests.emulators.answers import Reply
@@ -37,6 +34,9 @@ from tests.emulators.server import Server
 from tests.emulators.sshd import Sshd
 from tests.emulators.volumes import Volumes
 from tests.emulators.world import Settings, World
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.conformance.record import read_record
 
 if TYPE_CHECKING:
     from docker.models.containers import Container

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.providers.vast.conformance.assumption import Value
 from tests.emulators.account import Account
 from tests.emulators.answers import Reply
 from tests.emulators.behaviour import Behaviour
@@ -26,6 +25,7 @@ from tests.emulators.market import Market
 from tests.emulators.overlays import Overlays
 from tests.emulators.templates import Templates
 from tests.emulators.volumes import Volumes
+from vastrun.launcher.providers.vast.conformance.assumption import Value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tests.gpu import results
 from tests.gpu.check import Check, Place, Result, State
-from trainer.boot.preflight.torch_build import torch_fault
-from trainer.supervision.launch import healthy_gpus
+from vastrun.trainer.boot.preflight.torch_build import torch_fault
+from vastrun.trainer.supervision.launch import healthy_gpus
 
 _BEGAN_S = time.monotonic()
 _NEEDED = ("torch", "numpy", "h5py")

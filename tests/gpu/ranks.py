@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tests.gpu.check import Broken, Place
-from trainer.distributed.rank import Rank
-from trainer.supervision.processes import die_with_parent
+from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.supervision.processes import die_with_parent
 
 _WITHIN_S = 300.0
 """A check's own limit comes first."""
@@ -97,7 +97,7 @@ def _take_part(
     import torch
     import torch.distributed as torch_dist
 
-    from trainer.distributed.group import BACKENDS, Ranks, device_of
+    from vastrun.trainer.distributed.group import BACKENDS, Ranks, device_of
 
     torch.set_num_threads(1)
     device = device_of(rank % gpus if gpus else rank, gpus=gpus)

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.figures import Limit
 from tests.gpu.check import Check, Figure, Result, Seen, State
-from trainer.contract.records import write_atomically
+from vastrun.contract.records import write_atomically
 
 BEGIN, END = "<!-- gpu: begin -->", "<!-- gpu: end -->"
 _JSON, _TABLE = "results.json", "table.md"

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tests.gpu.comparing import LIMITS, beside, fell, furthest
-from trainer.models.precision import DTYPES
+from vastrun.trainer.models.precision import DTYPES
 
 
 def test_the_largest_difference_counts_as_a_share_of_the_reference() -> None:

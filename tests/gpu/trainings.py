@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from tests.gpu.check import Place, expect
 from tests.waiting import eventually
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig
-from trainer.contract.outcome import Outcome
-from trainer.contract.records import read_as
-from trainer.distributed.rank import read_job
-from trainer.heartbeat import Heartbeat
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.outcome import Outcome
+from vastrun.contract.records import read_as
+from vastrun.trainer import data
+from vastrun.trainer.distributed.rank import read_job
+from vastrun.trainer.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainer.distributed.group import Ranks
-    from trainer.engine.session import Session
+    from vastrun.trainer.distributed.group import Ranks
+    from vastrun.trainer.engine.session import Session
 
 STEPS = 20
 SMALL: Mapping[str, Any] = {
@@ -73,8 +73,8 @@ def box_of(folder: Path, place: Place, settings: Settings, *, ranks: int = 1, **
 
 def begin(ranks: Ranks, box: Path, settings: Settings) -> Session:
     """Return a session as the loop gets it, after its newest checkpoint where there is one."""
-    from trainer.engine.resume import resumed
-    from trainer.engine.session import set_up
+    from vastrun.trainer.engine.resume import resumed
+    from vastrun.trainer.engine.session import set_up
 
     here = replace(ranks, rank=replace(ranks.rank, box=box))
     return resumed(set_up(here, read_job(box), config_of(settings)))
@@ -87,8 +87,8 @@ def heart_of(session: Session) -> Heartbeat:
 
 def learn(session: Session, first: int, last: int) -> tuple[Session, list[float]]:
     """Train the steps from `first` to before `last`; return the session, and the losses."""
-    from trainer.engine.memory.retry import take_step_that_fits
-    from trainer.engine.step import take_step
+    from vastrun.trainer.engine.memory.retry import take_step_that_fits
+    from vastrun.trainer.engine.step import take_step
 
     take = take_step_that_fits if session.config.out_of_memory == "retry" else take_step
     heart, losses = heart_of(session), []
@@ -114,7 +114,7 @@ class Supervised:
         self.box = box
         environment = {**os.environ, "VASTRUN_BOX": str(box), "PYTHONPATH": _ROOT, **(env or {})}
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "trainer.supervise"],
+            [sys.executable, "-P", "-m", "vastrun.trainer.supervise"],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.STDOUT,
@@ -137,7 +137,7 @@ class Supervised:
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def _activity(self, rank: int) -> str:
-        from trainer.supervision.progress import beat_of
+        from vastrun.trainer.supervision.progress import beat_of
 
         beat = beat_of(self.box, rank)
         return beat.activity if beat else ""

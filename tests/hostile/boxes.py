@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Literal
 
-from launcher.core import Completed, Instance
-from launcher.ports import Remote
 from tests.fakebox import FakeBox, Training
 from tests.fakes import PRICE, FakeClock, FakeRemote
 from tests.hostile.lies import Lie
 from tests.launcher.terminal import Market
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Completed, Instance
+from vastrun.launcher.ports import Remote
 
 Since = Literal["boot", "train", "end"]
 """The phase of its run in which a box begins to lie."""

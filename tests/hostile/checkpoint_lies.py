@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from tests.hostile.lies import STEERING, Lie, entry
-from trainer.contract import layout
+from vastrun.contract import layout
 
 _LATEST = f"{layout.CHECKPOINTS}/latest.json"
 

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launcher.core import Cause
 from tests.hostile.lies import STEERING
+from vastrun.launcher.core import Cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def _at_the_end(python: str) -> str:
     program = f"""\
 import json, os, runpy
 try:
-    runpy.run_module("trainer.honest", run_name="__main__")
+    runpy.run_module("vastrun.trainer.honest", run_name="__main__")
 except SystemExit:
     pass
 def write(path, content):
@@ -55,8 +55,8 @@ def write(path, content):
         file.write(content)
 {python}
 """
-    module = "pkg/trainer/transfer/manifest.py"
-    return f"mv {module} pkg/trainer/honest.py; printf %s {shlex.quote(program)} >{module}"
+    module = "pkg/vastrun/trainer/transfer/manifest.py"
+    return f"mv {module} pkg/vastrun/trainer/honest.py; printf %s {shlex.quote(program)} >{module}"
 
 
 def _session(line: str) -> str:

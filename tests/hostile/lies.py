@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from trainer.contract import layout
+from vastrun.contract import layout
 
 Content = bytes | Callable[[int, int], bytes]
 """Of a file: all of it, or what is read from an offset, at most so many bytes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.hostile.lies import STEERING, Content, endless
-from trainer.contract.profiling import MAX_TABLE_BYTES, MAX_TRACE_BYTES
+from vastrun.contract.profiling import MAX_TABLE_BYTES, MAX_TRACE_BYTES
 
 _EVIL = {"size": 4, "sha256": "0" * 64}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from launcher.gate import slurm
 from tests.hostile.lies import STEERING
+from vastrun.launcher.gate import slurm
 
 Reader = Callable[[str], Any]
 _JOB = (

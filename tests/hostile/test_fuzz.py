@@ -29,15 +29,6 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from launcher.core.errors import BoxError, UnreachableError
-from launcher.gate import caps
-from launcher.gate.box_status import box_status_of, lease_of
-from launcher.gate.evidence import evidence_of, exit_code_of
-from launcher.gate.manifest import latest_of, listed
-from launcher.gate.text import one_line, printable
-from launcher.providers.vast.instance_row import InstanceRow
-from launcher.providers.vast.rows import OfferRow
-from launcher.ui.render.loglines import lines_of, parse_line, shown
 from tests.fakebox import Training
 from tests.hostile.boxes import Since
 from tests.hostile.lies import GOOD, STEERING, Lie
@@ -50,8 +41,17 @@ from tests.hostile.test_lies import (
     lying_terminal,
 )
 from tests.launcher.providers.vast import rows
-from trainer.contract import layout
-from trainer.contract.records import RecordError, parse_json
+from vastrun.contract import layout
+from vastrun.contract.records import RecordError, parse_json
+from vastrun.launcher.core.errors import BoxError, UnreachableError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.box_status import box_status_of, lease_of
+from vastrun.launcher.gate.evidence import evidence_of, exit_code_of
+from vastrun.launcher.gate.manifest import latest_of, listed
+from vastrun.launcher.gate.text import one_line, printable
+from vastrun.launcher.providers.vast.instance_row import InstanceRow
+from vastrun.launcher.providers.vast.rows import OfferRow
+from vastrun.launcher.ui.render.loglines import lines_of, parse_line, shown
 
 READERS = 8
 FUZZ = int(os.environ.get("FUZZ", "0"))
@@ -275,8 +275,8 @@ def metadata() -> bytes:
 
 @pytest.mark.torch
 def test_metadata_of_tensors_are_read_or_refused() -> None:
-    from trainer.checkpoints.metadata import read_metadata
-    from trainer.contract.checkpoint_folder import DamagedError
+    from vastrun.contract.checkpoint_folder import DamagedError
+    from vastrun.trainer.checkpoints.metadata import read_metadata
 
     whole = metadata()
 

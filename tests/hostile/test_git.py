@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bundle.checkout import worktree
+from vastrun.launcher.bundle.checkout import worktree
 
 
 @pytest.fixture

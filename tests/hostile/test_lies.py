@@ -17,8 +17,6 @@ import pytest
 from _pytest.mark import ParameterSet
 from click.testing import Result
 
-from launcher.core import Cause
-from launcher.decisions.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
 from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.hostile.boxes import MAX_GAP_S, LyingMarket, Since
@@ -28,7 +26,9 @@ from tests.hostile.lies import Lie
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.inbox import inbox
 from tests.launcher.ui.report.reading import assert_sound
-from trainer.contract.checkpoint_folder import verify
+from vastrun.contract.checkpoint_folder import verify
+from vastrun.launcher.core import Cause
+from vastrun.launcher.decisions.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
 
 LIES = {**OTHER_LIES, **CHECKPOINT_LIES}
 LIMIT_USD = 3.0

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Instance
-from launcher.ports import Remote
 from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakeRemote
 from tests.hostile.boxes import READ_S, TRICKLE_S
@@ -16,7 +14,9 @@ from tests.hostile.lies import Content
 from tests.hostile.profiles import PROFILE_LIES, ProfileLie
 from tests.hostile.test_lies import assert_no_crash
 from tests.launcher.terminal import Market, Terminal
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Instance
+from vastrun.launcher.ports import Remote
 
 TIMEOUT_S = 60.0
 HONEST = Training(seconds=1e5, steps=10**6)

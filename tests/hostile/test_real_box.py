@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Run, UserRequest
-from launcher.decisions.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
 from tests.e2e.fast_launcher import PRINTS, FastLauncher, job
 from tests.hostile.boxes import MAX_GAP_S
 from tests.hostile.deceits import DECEITS, Deceit
 from tests.hostile.test_lies import assert_nothing_evil
+from vastrun.launcher.core import Cause, Run, UserRequest
+from vastrun.launcher.decisions.policy import LATE_S, LIMIT_SLACK_S, NONSENSE_S
 
 LIFE_S = 600.0
 """What the job allows: half a minute here."""

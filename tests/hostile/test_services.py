@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Cause
-from launcher.core.errors import ImageError, UncertainError, UnreachableError
-from launcher.core.settings import SlurmSettings
-from launcher.gate import caps
-from launcher.image.stream import follow
-from launcher.providers.slurm.login_node import LoginNode
-from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.credentials import VastAccount
-from launcher.providers.vast.limits import FileBook, Limiter
 from tests.fakes import FakeClock
 from tests.launcher.image.fake_registry import Watcher
+from vastrun.launcher.core import Cause
+from vastrun.launcher.core.errors import ImageError, UncertainError, UnreachableError
+from vastrun.launcher.core.settings import SlurmSettings
+from vastrun.launcher.gate import caps
+from vastrun.launcher.image.stream import follow
+from vastrun.launcher.providers.slurm.login_node import LoginNode
+from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.credentials import VastAccount
+from vastrun.launcher.providers.vast.limits import FileBook, Limiter
 
 _MB = 1 << 20
 

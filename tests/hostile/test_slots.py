@@ -8,17 +8,23 @@ from typing import Any
 
 import pytest
 
-from launcher.core import RentalOrder, Run
-from launcher.core.errors import BoxError, NoOfferError, ProviderError, UncertainError, UnreachableError
-from launcher.decisions.speed_history import SpeedHistory
-from launcher.gate.slots import slot_list_of
-from launcher.providers.pool import PoolProvider
 from tests.contract.held import LEASE
 from tests.fakes import FakeClock
 from tests.hostile.lies import STEERING
 from tests.hostile.slots import SLOT_LIES, SLOT_PRINTS
 from tests.jobs import train_job
 from tests.launcher.providers.pool.slotted import SlottedMarket
+from vastrun.launcher.core import RentalOrder, Run
+from vastrun.launcher.core.errors import (
+    BoxError,
+    NoOfferError,
+    ProviderError,
+    UncertainError,
+    UnreachableError,
+)
+from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.gate.slots import slot_list_of
+from vastrun.launcher.providers.pool import PoolProvider
 
 
 @pytest.fixture

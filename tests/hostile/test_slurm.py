@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.core import Cause
-from launcher.core.errors import UncertainError, UnreachableError
-from launcher.gate import slurm
-from launcher.gate.text import printable
-from launcher.providers.slurm.ends import order_error, question_error
 from tests.hostile.lies import STEERING
 from tests.hostile.slurm import HONEST, LEFT_OUT, REFUSED, SHOWN
+from vastrun.launcher.core import Cause
+from vastrun.launcher.core.errors import UncertainError, UnreachableError
+from vastrun.launcher.gate import slurm
+from vastrun.launcher.gate.text import printable
+from vastrun.launcher.providers.slurm.ends import order_error, question_error
 
 
 @pytest.mark.parametrize("row", HONEST)

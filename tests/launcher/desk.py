@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.wiring import Wiring
 
 FILE = """\
 name: widths

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from launcher.core import Cause, Instance, Phase
-from launcher.core.errors import (
+from tests.fakes import FakeProvider
+from vastrun.launcher.core import Cause, Instance, Phase
+from vastrun.launcher.core.errors import (
     AuthError,
     BusyError,
     GoneError,
@@ -18,8 +19,7 @@ from launcher.core.errors import (
     UncertainError,
     UnreachableError,
 )
-from launcher.ports import Abilities
-from tests.fakes import FakeProvider
+from vastrun.launcher.ports import Abilities
 
 Moment = Literal["before", "after"]
 

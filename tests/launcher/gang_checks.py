@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Phase, Run
-from launcher.core.errors import HeldError, StorageError, UsageError
 from tests.launcher.faults import Killed, Moment
 from tests.launcher.gang_world import RUN_ID, GangWorld, NetworkedMarket
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import HeldError, StorageError, UsageError
 
 TROUBLES: Mapping[str, tuple[str, ...]] = {
     "provider.search": ("error", "denied"),

@@ -9,25 +9,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.attempts import Attempts
-from launcher.core import Completed, Instance, Offer, Origin, Phase, RentalOrder, Run, RunNetwork, bills
-from launcher.core.batch import Budget
-from launcher.core.errors import NoOfferError, ProviderError
-from launcher.core.job import JobSpec
-from launcher.flow.services import Services
-from launcher.gate.rendezvous import ADDRESSES, address_on
-from launcher.ledger.sql import SqlLedger
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.ports import Abilities, Remote
-from launcher.transcript.recorded import recorded
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import FakeBox
 from tests.fakes import FakeProvider, FakeRemote, FakeScreen, FakeUserRequests
 from tests.jobs import train_job
 from tests.launcher.batch.virtual_time import Pool, VirtualTime
 from tests.launcher.faults import Fault, Faulty, FaultyProvider, Killed, Plan
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.core import (
+    Completed,
+    Instance,
+    Offer,
+    Origin,
+    Phase,
+    RentalOrder,
+    Run,
+    RunNetwork,
+    bills,
+)
+from vastrun.launcher.core.batch import Budget
+from vastrun.launcher.core.errors import NoOfferError, ProviderError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.gate.rendezvous import ADDRESSES, address_on
+from vastrun.launcher.ledger.sql import SqlLedger
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.ports import Abilities, Remote
+from vastrun.launcher.transcript.recorded import recorded
 
 RUN_ID = "calm-heron-3f1a"
 NODES = 2

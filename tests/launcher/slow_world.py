@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launcher.config import dump_job
-from launcher.core import Offer, Phase, Run
-from launcher.core.job import JobSpec, Limits
 from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.jobs import train_job
 from tests.launcher.world import World
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Offer, Phase, Run
+from vastrun.launcher.core.job import JobSpec, Limits
 
 STEPS = 3000
 SLOW = Training(seconds=3000.0, steps=STEPS, checkpoint_every=10)

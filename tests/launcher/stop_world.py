@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from launcher.batch.pruning import prune
-from launcher.core import Cause, UserRequest, Verdict
-from launcher.core.batch import Pruning
-from launcher.core.job import Limits, Success
 from tests.fakebox import RANKS, Training
 from tests.jobs import command_job
 from tests.launcher.slow_world import LIMITS, STEPS, slow_world
 from tests.launcher.world import RUN_ID, World
-from trainer.contract.outcome import Check, Outcome, RankEnd
+from vastrun.contract.outcome import Check, Outcome, RankEnd
+from vastrun.launcher.batch.pruning import prune
+from vastrun.launcher.core import Cause, UserRequest, Verdict
+from vastrun.launcher.core.batch import Pruning
+from vastrun.launcher.core.job import Limits, Success
 
 Stop = Literal["user", "batch", "time", "money", "slow"]
 Proofs = Literal["exit code", "file", "too few steps", "all steps", "all steps, no file"]

@@ -6,8 +6,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from launcher.ledger.sql import SqlLedger
 from tests.launcher.gang_world import GangWorld
+from vastrun.launcher.ledger.sql import SqlLedger
 
 DESK = "desk"
 
@@ -38,8 +38,8 @@ class TeamWorld(GangWorld):
         return self._ledgers[computer]
 
     def _joined(self, computer: str) -> SqlLedger:
-        from launcher.ledger.postgres import PostgresDatabase
-        from launcher.ledger.team import PostgresLedger
+        from vastrun.launcher.ledger.postgres import PostgresDatabase
+        from vastrun.launcher.ledger.team import PostgresLedger
 
         def lives(who: str) -> bool | None:
             return who not in self.dead if who.startswith(f"{computer}:") else None

@@ -16,27 +16,27 @@ from typing import IO, Any
 
 from click.testing import CliRunner, Result
 
-from launcher.cli import cli
-from launcher.commands.exporting import Exporter
-from launcher.commands.rehearsing import Rehearsal
-from launcher.core import Instance, RentalOrder, UserRequest
-from launcher.guard import GuardThread
-from launcher.ledger.run_ids import new_id
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.outputs.store import FolderStore
-from launcher.ui.interrupts import Interrupts
-from launcher.ui.notify import UrlNotifier
-from launcher.ui.render.index import index_of
-from launcher.ui.report.run_page import page_of
-from launcher.ui.screen import StreamScreen, TerminalCapabilities
-from launcher.ui.screens import PlainScreens
-from launcher.wiring import Wiring
 from tests.documents import hold_to_schema
 from tests.fake_outputs import FakePacker
 from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakeProvider
 from tests.jobs import FakeForeteller
-from trainer.contract.outcome import Hang, Outcome, RankEnd
+from vastrun.contract.outcome import Hang, Outcome, RankEnd
+from vastrun.launcher.cli import cli
+from vastrun.launcher.commands.exporting import Exporter
+from vastrun.launcher.commands.rehearsing import Rehearsal
+from vastrun.launcher.core import Instance, RentalOrder, UserRequest
+from vastrun.launcher.guard import GuardThread
+from vastrun.launcher.ledger.run_ids import new_id
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.outputs.store import FolderStore
+from vastrun.launcher.ui.interrupts import Interrupts
+from vastrun.launcher.ui.notify import UrlNotifier
+from vastrun.launcher.ui.render.index import index_of
+from vastrun.launcher.ui.report.run_page import page_of
+from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
+from vastrun.launcher.ui.screens import PlainScreens
+from vastrun.launcher.wiring import Wiring
 
 JOB = """\
 name: demo

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Driver, Phase, Run
-from launcher.core.errors import HeldError, StorageError, UsageError
-from launcher.environment import wire
-from launcher.wiring import Wiring
 from tests.waiting import LONGEST_S
+from vastrun.launcher.core import Driver, Phase, Run
+from vastrun.launcher.core.errors import HeldError, StorageError, UsageError
+from vastrun.launcher.environment import wire
+from vastrun.launcher.wiring import Wiring
 
 RUN = Run(
     id="calm-heron-3f1a",
@@ -29,8 +29,8 @@ FAR = 1e12
 
 _DRIVER = """
 import os
-from launcher.core import Driver
-from launcher.environment import wire
+from vastrun.launcher.core import Driver
+from vastrun.launcher.environment import wire
 
 wiring = wire(os.environ)
 wiring.ledger().hold("calm-heron-3f1a", Driver(who=wiring.who(), until=1e12))
@@ -40,9 +40,9 @@ input()
 
 _SPENDER = """
 import os, sys
-from launcher.core import Phase, Run
-from launcher.core.errors import BudgetError
-from launcher.environment import wire
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import BudgetError
+from vastrun.launcher.environment import wire
 
 name = sys.argv[1]
 wiring = wire(os.environ)

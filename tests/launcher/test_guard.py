@@ -12,13 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Completed, Instance, UserRequest
-from launcher.core.errors import UnreachableError
-from launcher.flow.services import Services
-from launcher.guard import GuardThread
-from launcher.ports import Remote
-from launcher.ssh.connection import ConnectTimeouts
-from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
 from tests.fakebox import Training
 from tests.fakes import PRICE, FakeProvider, FakeRemote
@@ -26,6 +19,13 @@ from tests.launcher.ssh.conftest import cable, machine  # noqa: F401 - fixtures
 from tests.launcher.ssh.machine import Machine
 from tests.launcher.world import World
 from tests.waiting import LONGEST_S
+from vastrun.launcher.core import Cause, Completed, Instance, UserRequest
+from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.guard import GuardThread
+from vastrun.launcher.ports import Remote
+from vastrun.launcher.ssh.connection import ConnectTimeouts
+from vastrun.launcher.ssh.remote import SshRemote
 
 OFTEN_S = 0.05
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.shipped import install_command
+from vastrun.launcher.shipped import install_command
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,18 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from launcher.config import dump_job
-from launcher.core import Run
-from launcher.core.job import JobSpec
-from launcher.flow.drive import begin, drive
-from launcher.flow.services import Services
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.transcript.recorded import recorded
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import Training
 from tests.fakes import FakeClock, FakeProvider, FakeScreen, FakeUserRequests
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Faulty, FaultyProvider, Plan
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.flow.drive import begin, drive
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.transcript.recorded import recorded
 
 RUN_ID = "calm-heron-3f1a"
 

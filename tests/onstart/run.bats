@@ -144,7 +144,7 @@ ENV
 @test "the job's variables reach the steps; of our packages the user's commands find vastrun alone" {
   job '{"ranks": 3, "gpus": 1, "train": {}, "setup": ["a"], "env": {"A": "b\nc", "PYTHONPATH": "/else"}}'
   stub_step 10-one 'printf "%s" "$A" >seen; echo "$VASTRUN_KIND $VASTRUN_RANKS $VASTRUN_GPUS $VASTRUN_SETUP"'
-  stub_step 20-two '[[ $PYTHONPATH == "$VASTRUN_BOX/lib:/else" ]] && ! python3 -c "import trainer" 2>/dev/null'
+  stub_step 20-two '[[ $PYTHONPATH == "$VASTRUN_BOX/pkg:/else" ]] && ! python3 -c "import trainer" 2>/dev/null'
   stub_step 30-three 'cd / && bash "$VASTRUN_BOX/onstart/trainer.sh" contract.layout'
   run_to_end
   [[ $(<run/exit) == 0 && $(<seen) == $'b\nc' ]]

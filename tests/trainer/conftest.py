@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from tests.waiting import LONGEST_S
-from trainer.contract import layout
-from trainer.distributed.rank import Rank
+from vastrun.contract import layout
+from vastrun.trainer.distributed.rank import Rank
 
 if TYPE_CHECKING:
-    from trainer.distributed.group import Ranks
+    from vastrun.trainer.distributed.group import Ranks
 
 SMALL: dict[str, Any] = {
     "steps": 20,
@@ -113,7 +113,7 @@ def _take_part(
     import torch
     import torch.distributed as torch_dist
 
-    from trainer.distributed.group import Ranks
+    from vastrun.trainer.distributed.group import Ranks
 
     faulthandler.dump_traceback_later(max(1.0, within_s - 2))
     torch.set_num_threads(1)
@@ -230,7 +230,7 @@ def ended(process: BaseProcess, within_s: float = LONGEST_S) -> int:
 
 def train(environment: dict[str, str], log: Path) -> None:
     assert_is_quick()
-    from trainer.train import main
+    from vastrun.trainer.train import main
 
     os.environ.clear()
     os.environ.update(environment)
@@ -265,7 +265,7 @@ def alone(tmp_path: Path) -> Iterator[Ranks]:
     import torch
     import torch.distributed as torch_dist
 
-    from trainer.distributed.group import Ranks
+    from vastrun.trainer.distributed.group import Ranks
 
     store = torch_dist.FileStore(str(tmp_path / "store"), 1)
     torch_dist.init_process_group("gloo", store=store, rank=0, world_size=1)

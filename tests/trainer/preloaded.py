@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from trainer.supervision.preload import load
+from vastrun.trainer.supervision.preload import load
 
 load()

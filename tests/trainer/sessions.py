@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from tests.trainer.conftest import SMALL, Box
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig
-from trainer.contract.records import read_as
-from trainer.distributed.group import Ranks
-from trainer.distributed.rank import read_job
-from trainer.engine.memory.retry import take_step_that_fits
-from trainer.engine.resume import resumed
-from trainer.engine.session import Session, set_up
-from trainer.engine.step import take_step
-from trainer.heartbeat import Heartbeat
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.records import read_as
+from vastrun.trainer import data
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.rank import read_job
+from vastrun.trainer.engine.memory.retry import take_step_that_fits
+from vastrun.trainer.engine.resume import resumed
+from vastrun.trainer.engine.session import Session, set_up
+from vastrun.trainer.engine.step import take_step
+from vastrun.trainer.heartbeat import Heartbeat
 
 STEPS = 20
 

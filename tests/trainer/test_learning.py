@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import load_job
-from launcher.shipped import configs_dir
 from tests.trainer.conftest import Box, RunningRanks
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.scores import lowest_floor
+from vastrun.contract import layout
+from vastrun.contract.scores import lowest_floor
+from vastrun.launcher.config import load_job
+from vastrun.launcher.shipped import configs_dir
+from vastrun.trainer import data
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.trainer.conftest import Box, RunningRanks
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.profiling import operations_path, trace_path
-from trainer.distributed.rank import read_job
+from vastrun.contract import layout
+from vastrun.contract.profiling import operations_path, trace_path
+from vastrun.trainer import data
+from vastrun.trainer.distributed.rank import read_job
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

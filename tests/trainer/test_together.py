@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.trainer.conftest import together
-from trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import trainer
+from vastrun import trainer
 
 PRIVATE = {
     "torch._dynamo",

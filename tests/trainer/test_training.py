@@ -15,12 +15,12 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from tests.trainer.conftest import SMALL, Box, RunningRanks
 from tests.waiting import eventually
-from trainer import data
-from trainer.checkpoints import verify
-from trainer.contract import layout
-from trainer.contract.outcome import FileSum
-from trainer.distributed.rank import read_job
-from trainer.heartbeat import read_beat
+from vastrun.contract import layout
+from vastrun.contract.outcome import FileSum
+from vastrun.trainer import data
+from vastrun.trainer.checkpoints import verify
+from vastrun.trainer.distributed.rank import read_job
+from vastrun.trainer.heartbeat import read_beat
 
 pytestmark = pytest.mark.torch
 
@@ -30,8 +30,8 @@ TASK_THAT_KILLS_RANK_1 = """
 import os, signal
 from pathlib import Path
 from tests.waiting import eventually
-from trainer.data import advection
-from trainer.data.trajectories import TrajectoryTask
+from vastrun.trainer.data import advection
+from vastrun.trainer.data.trajectories import TrajectoryTask
 
 class Deadly(TrajectoryTask):
     def batch(self, step, indices):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainer.contract import layout
-from trainer.heartbeat import read_beat
 from vastrun import beat
+from vastrun.contract import layout
+from vastrun.trainer.heartbeat import read_beat
 
 
 @pytest.fixture

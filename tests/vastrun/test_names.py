@@ -17,8 +17,8 @@ from tests.waiting import LONGEST_S
 pytest.importorskip("pydantic")
 pytest.importorskip("paramiko")
 
-from launcher.api import public
-from launcher.core import errors
+from vastrun.launcher.api import public
+from vastrun.launcher.core import errors
 
 PACKAGE = Path(vastrun.__file__).parent
 SCRIPT = '''\
@@ -109,9 +109,7 @@ def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
 
 
 def test_importing_the_package_imports_nothing_of_the_launcher() -> None:
-    program = (
-        "import sys, vastrun; dir(vastrun); print([name for name in sys.modules if 'launcher.' in name])"
-    )
+    program = "import sys, vastrun; dir(vastrun); print([name for name in sys.modules if 'launcher' in name])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONGEST_S)
     assert done.stdout == "[]\n"
 

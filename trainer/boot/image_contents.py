@@ -1,6 +1,7 @@
 """Image contents: print this Python's versions and missing tools in a line of JSON. Needs no file of ours.
 
-python -m trainer.boot.image_contents [torch=2.13.0 cuda=13.0 nccl=2.29.7]   1 where another version is there
+python -m vastrun.trainer.boot.image_contents [torch=2.13.0 cuda=13.0 nccl=2.29.7]
+    exits with 1 where another version is installed
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Job file: print what the onstart steps need of job.json, each item with a NUL byte. Standard library only.
 
-python -m trainer.boot.jobfile variables     NAME=VALUE: the job's own `env`, and what the steps decide by
-python -m trainer.boot.jobfile setup         the `setup` commands
+python -m vastrun.trainer.boot.jobfile variables     the job's `env` and what the steps decide by, NAME=VALUE
+python -m vastrun.trainer.boot.jobfile setup         the `setup` commands
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from trainer.contract import layout
+from vastrun.contract import layout
 
 
 def variables(job: dict[str, Any]) -> list[str]:

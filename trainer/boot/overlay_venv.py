@@ -1,6 +1,6 @@
 """Overlay venv: make a virtual environment that sees all packages of this Python.
 
-`python -m trainer.boot.overlay_venv FOLDER`. What is installed into it comes first and changes nothing else.
+`python -m vastrun.trainer.boot.overlay_venv FOLDER`. Packages installed into it take precedence.
 """
 
 from __future__ import annotations

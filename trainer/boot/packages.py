@@ -1,6 +1,6 @@
 """Packages: install those of the onboard trainer's packages that this Python lacks, in the pinned versions.
 
-python -m trainer.boot.packages     in a box, with the variables of a step. Standard library only.
+python -m vastrun.trainer.boot.packages     in a box, with the variables of a step. Standard library only.
 """
 
 from __future__ import annotations

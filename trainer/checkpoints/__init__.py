@@ -4,8 +4,8 @@ A checkpoint is a folder of the files of `torch.distributed.checkpoint`, `state.
 and `manifest.json`, which proves every file by its size and checksum.
 """
 
-from trainer.checkpoints.contents import TrainerState, tensors_of
-from trainer.checkpoints.saving import Checkpointer
-from trainer.contract.checkpoint_folder import CheckpointFolder, DamagedError, verify
+from vastrun.contract.checkpoint_folder import CheckpointFolder, DamagedError, verify
+from vastrun.trainer.checkpoints.contents import TrainerState, tensors_of
+from vastrun.trainer.checkpoints.saving import Checkpointer
 
 __all__ = ["CheckpointFolder", "Checkpointer", "DamagedError", "TrainerState", "tensors_of", "verify"]

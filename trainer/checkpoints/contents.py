@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.optim import Optimizer
 
-from trainer.contract.checkpoint_folder import Merit
+from vastrun.contract.checkpoint_folder import Merit
 
 STATE = "state.json"
 METADATA = ".metadata"

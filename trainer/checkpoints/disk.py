@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
-from trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.group import Ranks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""`python -m trainer.checkpoints.export CHECKPOINTS FILE`: the tensors of a checkpoint in one file.
+"""`python -m vastrun.trainer.checkpoints.export CHECKPOINTS FILE`: the tensors of a checkpoint in one file.
 
 By default the weights alone, by the bare model's names: their average where the training kept one. Nothing of
 the checkpoint is run: it may come from a stranger's machine.
@@ -21,9 +21,7 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
-from trainer.checkpoints.contents import EMA, MODEL, TrainerState
-from trainer.checkpoints.reading import CheckpointReader, read_tensors, state_of
-from trainer.contract.checkpoint_folder import (
+from vastrun.contract.checkpoint_folder import (
     CheckpointFolder,
     DamagedError,
     name_of,
@@ -31,6 +29,8 @@ from trainer.contract.checkpoint_folder import (
     verify,
     which,
 )
+from vastrun.trainer.checkpoints.contents import EMA, MODEL, TrainerState
+from vastrun.trainer.checkpoints.reading import CheckpointReader, read_tensors, state_of
 
 _WHAT_A_READER_RAISES = (
     DamagedError,
@@ -165,7 +165,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m trainer.checkpoints.export", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.checkpoints.export", description=__doc__)
     parser.add_argument("checkpoints", type=Path, help="the folder of the checkpoints")
     parser.add_argument("file", type=_file, help="what to write: .pt or .safetensors")
     parser.add_argument("--checkpoint", type=which, default="latest", help="latest, best, or a step")

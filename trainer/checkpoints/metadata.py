@@ -24,8 +24,8 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from trainer.checkpoints.contents import METADATA
-from trainer.contract.checkpoint_folder import DamagedError
+from vastrun.contract.checkpoint_folder import DamagedError
+from vastrun.trainer.checkpoints.contents import METADATA
 
 _MOST_BYTES = 64 << 20
 _MIN_BYTES, _BYTES_PER_BYTE = 8 << 20, 1 / 20

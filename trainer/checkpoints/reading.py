@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.distributed.checkpoint import DefaultLoadPlanner, FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
-from trainer.checkpoints.contents import EMA, MODEL, OUTER, STATE, TrainerState
-from trainer.checkpoints.disk import Disk
-from trainer.checkpoints.metadata import read_metadata
-from trainer.contract.checkpoint_folder import DamagedError, newest_first, step_of, verify
-from trainer.contract.errors import ConfigError
-from trainer.contract.records import read_json
+from vastrun.contract.checkpoint_folder import DamagedError, newest_first, step_of, verify
+from vastrun.contract.errors import ConfigError
+from vastrun.contract.records import read_json
+from vastrun.trainer.checkpoints.contents import EMA, MODEL, OUTER, STATE, TrainerState
+from vastrun.trainer.checkpoints.disk import Disk
+from vastrun.trainer.checkpoints.metadata import read_metadata
 
 _MOST_STATE_BYTES = 16 << 20
 

@@ -23,14 +23,14 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import _save_state_dict
 
-from trainer.checkpoints.contents import TrainerState
-from trainer.checkpoints.disk import Disk, everywhere, find_disk
-from trainer.checkpoints.reading import FoundCheckpoint, load_tensors, newest_intact
-from trainer.checkpoints.writing import ELSEWHERE, CheckpointWriter, Planner, Staging, share_of
-from trainer.contract.checkpoint_folder import CheckpointFolder, sum_of
-from trainer.contract.errors import ConfigError, SaveError
-from trainer.contract.outcome import FileSum
-from trainer.distributed.group import Ranks
+from vastrun.contract.checkpoint_folder import CheckpointFolder, sum_of
+from vastrun.contract.errors import ConfigError, SaveError
+from vastrun.contract.outcome import FileSum
+from vastrun.trainer.checkpoints.contents import TrainerState
+from vastrun.trainer.checkpoints.disk import Disk, everywhere, find_disk
+from vastrun.trainer.checkpoints.reading import FoundCheckpoint, load_tensors, newest_intact
+from vastrun.trainer.checkpoints.writing import ELSEWHERE, CheckpointWriter, Planner, Staging, share_of
+from vastrun.trainer.distributed.group import Ranks
 
 _CHUNK = 16 << 20
 

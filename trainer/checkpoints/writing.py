@@ -26,10 +26,10 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
-from trainer.checkpoints.contents import METADATA, STATE, TrainerState
-from trainer.contract.checkpoint_folder import CheckpointFolder, sum_of
-from trainer.contract.outcome import FileSum
-from trainer.contract.records import write_json
+from vastrun.contract.checkpoint_folder import CheckpointFolder, sum_of
+from vastrun.contract.outcome import FileSum
+from vastrun.contract.records import write_json
+from vastrun.trainer.checkpoints.contents import METADATA, STATE, TrainerState
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ from dataclasses import asdict, replace
 
 import torch
 
-from trainer.checks.agreement import check_facts, check_replicas, digest, layout_of
-from trainer.checks.shares import Window, check_shares, share_of, windows_of
-from trainer.engine.session import Session
-from trainer.sampling.windows import SamplePlan
+from vastrun.trainer.checks.agreement import check_facts, check_replicas, digest, layout_of
+from vastrun.trainer.checks.shares import Window, check_shares, share_of, windows_of
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.sampling.windows import SamplePlan
 
 
 def check_start(session: Session) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.group import Ranks
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

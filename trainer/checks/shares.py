@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from trainer.contract.errors import DataError
-from trainer.data.trajectories import Windows
-from trainer.sampling.windows import BatchIndices
+from vastrun.contract.errors import DataError
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.sampling.windows import BatchIndices
 
 Window = tuple[int, int, int]
 """What names a window: its trajectory, its first frame, its image."""

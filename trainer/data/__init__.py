@@ -9,8 +9,8 @@ Each of our own is a `Problem` (problem.py); `splits` reads its files, whatever 
 A task of your own is `data.task: module:function` in the job file; `function` takes the place of `make`.
 The module is found in the code folder of the box. To change one thing of a task that exists, extend it:
 
-    from trainer.data import advection
-    from trainer.data.trajectories import TrajectoryTask
+    from vastrun.trainer.data import advection
+    from vastrun.trainer.data.trajectories import TrajectoryTask
 
     class Slow(TrajectoryTask):
         def batch(self, step, indices):
@@ -22,7 +22,7 @@ The module is found in the code folder of the box. To change one thing of a task
 
     generate, validation = advection.generate, advection.validation
 
-Where the data may be kept in memory or on disk (`data.keep`), extend `trainer.data.stored.StoredTask` and
+Where the data may be kept in memory or on disk (`data.keep`), extend `data.stored.StoredTask` and
 `advection.store` in the same way; its `batch` is then called by a thread, or by processes it is pickled to.
 
 This module needs no torch, so that data can be made without waiting for its import.
@@ -37,19 +37,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
-from trainer.contract.config import PARAMETERS, DataConfig, Keep
-from trainer.contract.errors import DataError
+from vastrun.contract.config import PARAMETERS, DataConfig, Keep
+from vastrun.contract.errors import DataError
 
 if TYPE_CHECKING:
     import torch
 
-    from trainer.data.making import Watch
-    from trainer.data.problem import Outline, Problem
-    from trainer.data.samples import Splits
-    from trainer.data.trajectories import Trajectories, Windows
-    from trainer.sampling.windows import BatchIndices, Symmetry
+    from vastrun.trainer.data.making import Watch
+    from vastrun.trainer.data.problem import Outline, Problem
+    from vastrun.trainer.data.samples import Splits
+    from vastrun.trainer.data.trajectories import Trajectories, Windows
+    from vastrun.trainer.sampling.windows import BatchIndices, Symmetry
 
-TASKS = {name: f"trainer.data.{name}:make" for name in PARAMETERS}
+TASKS = {name: f"vastrun.trainer.data.{name}:make" for name in PARAMETERS}
 
 
 class Source(Protocol):

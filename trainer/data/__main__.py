@@ -1,4 +1,4 @@
-"""`python -m trainer.data generate|check|info`: make data, see whether they can be read, say what they are.
+"""`python -m vastrun.trainer.data generate|check|info`: make, check or describe data.
 
 In a box (VASTRUN_BOX is its folder) for its job; with --folder anywhere, for what the options say.
 """
@@ -12,13 +12,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.config import PARAMETERS, DataConfig
-from trainer.contract.errors import DataError
-from trainer.data.inspection import check, info
-from trainer.data.making import ProgressBar
-from trainer.distributed.rank import read_job
+from vastrun.contract import layout
+from vastrun.contract.config import PARAMETERS, DataConfig
+from vastrun.contract.errors import DataError
+from vastrun.trainer import data
+from vastrun.trainer.data.inspection import check, info
+from vastrun.trainer.data.making import ProgressBar
+from vastrun.trainer.distributed.rank import read_job
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ _LEAST = {"seed": 0, "points": 16, "frames": 2}
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m trainer.data", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.data", description=__doc__)
     parser.add_argument("verb", choices=_VERBS)
     parser.add_argument("--folder", type=Path, help="where the files are")
     parser.add_argument(

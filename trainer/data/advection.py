@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainer.data.initial import Array, InitialConditions, draw
-from trainer.data.layouts import LineLayout
-from trainer.data.pdebench import Grid
-from trainer.data.problem import Problem
+from vastrun.trainer.data.initial import Array, InitialConditions, draw
+from vastrun.trainer.data.layouts import LineLayout
+from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.problem import Problem
 
 GENERATOR = "vastrun advection 1"
 

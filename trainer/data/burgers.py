@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from trainer.data.initial import Array, InitialConditions, draw
-from trainer.data.layouts import LineLayout
-from trainer.data.pdebench import Grid
-from trainer.data.problem import Problem
+from vastrun.trainer.data.initial import Array, InitialConditions, draw
+from vastrun.trainer.data.layouts import LineLayout
+from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.problem import Problem
 
 _CFL = 0.4
 _COARSEST, _FINEST, _THIN = 256, 1024, 0.01

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainer.data.initial import Array
-from trainer.data.layouts import SteadyLayout
-from trainer.data.pdebench import Grid
-from trainer.data.problem import Problem
+from vastrun.trainer.data.initial import Array
+from vastrun.trainer.data.layouts import SteadyLayout
+from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.problem import Problem
 
 BUMPS = 5
 THRESHOLD = 1.857

@@ -12,10 +12,10 @@ import math
 
 import numpy as np
 
-from trainer.data.initial import Array
-from trainer.data.layouts import GroupsLayout
-from trainer.data.pdebench import Grid
-from trainer.data.problem import Problem
+from vastrun.trainer.data.initial import Array
+from vastrun.trainer.data.layouts import GroupsLayout
+from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.problem import Problem
 
 SIDE = 2.0
 _DIFFUSIVITY = (0.001, 0.005)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import h5py
 
-from trainer import data
-from trainer.contract.config import PARAMETERS, DataConfig
-from trainer.contract.errors import DataError
-from trainer.data import manifest
-from trainer.data.pdebench import attributes, opened
-from trainer.data.samples import Samples, Splits
-from trainer.data.stride import Stride
+from vastrun.contract.config import PARAMETERS, DataConfig
+from vastrun.contract.errors import DataError
+from vastrun.trainer import data
+from vastrun.trainer.data import manifest
+from vastrun.trainer.data.pdebench import attributes, opened
+from vastrun.trainer.data.samples import Samples, Splits
+from vastrun.trainer.data.stride import Stride
 
 _SUFFIXES = (".hdf5", ".h5")
 _READ_AT_ONCE = 64
@@ -68,7 +68,7 @@ def info(folder: Path, configs: Sequence[DataConfig] = ()) -> list[str]:
         path for path in folder.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith(".")
     )
     if not files:
-        raise DataError(f"{folder}: no HDF5 file; `python -m trainer.data generate` makes them")
+        raise DataError(f"{folder}: no HDF5 file; `python -m vastrun.trainer.data generate` makes them")
     read: dict[Path, str] = {}
     for config in configs:
         if config.task in PARAMETERS:

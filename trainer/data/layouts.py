@@ -10,9 +10,9 @@ from typing import ClassVar, Protocol
 import h5py
 import numpy as np
 
-from trainer.contract.errors import DataError
-from trainer.data.pdebench import Fields, Grid, MappedFile
-from trainer.data.stride import Stride, of_frames, of_points
+from vastrun.contract.errors import DataError
+from vastrun.trainer.data.pdebench import Fields, Grid, MappedFile
+from vastrun.trainer.data.stride import Stride, of_frames, of_points
 
 Reader = Callable[[int, slice], Fields]
 """The sample of a row, in these frames, both ends given; of a steady problem there is no choice."""

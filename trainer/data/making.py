@@ -20,8 +20,8 @@ from typing import TextIO
 import h5py
 import numpy as np
 
-from trainer.data.layouts import Layout
-from trainer.data.pdebench import Attribute, Fields, attributes
+from vastrun.trainer.data.layouts import Layout
+from vastrun.trainer.data.pdebench import Attribute, Fields, attributes
 
 _WORTH_A_PROCESS_S = 2.0
 _MOST_PROCESSES = 32

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import h5py
 
-from trainer.contract.records import write_json
-from trainer.data.making import locked
-from trainer.data.pdebench import Attribute, opened
+from vastrun.contract.records import write_json
+from vastrun.trainer.data.making import locked
+from vastrun.trainer.data.pdebench import Attribute, opened
 
 NAME = "manifest.json"
 _ROWS = 64

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.contract.errors import DataError
+from vastrun.contract.errors import DataError
 
 Fields: TypeAlias = NDArray[np.float32]
 Attribute = str | int | float
@@ -79,7 +79,9 @@ def opened(path: Path) -> Iterator[h5py.File]:
         with h5py.File(path, "r") as file:
             yield file
     except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; `python -m trainer.data generate` makes it") from error
+        raise DataError(
+            f"{path}: no such file; `python -m vastrun.trainer.data generate` makes it"
+        ) from error
     except OSError as error:
         raise DataError(f"{path}: expected an HDF5 file: {error}") from error
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainer.contract.config import DataConfig
-from trainer.contract.errors import DataError
-from trainer.data import making, manifest, pdebench, shared
-from trainer.data.layouts import Layout
-from trainer.data.making import Piece, Watch
-from trainer.data.pdebench import Attribute, Grid
-from trainer.data.samples import FilePart, Samples, Splits
-from trainer.sampling.windows import Symmetry
+from vastrun.contract.config import DataConfig
+from vastrun.contract.errors import DataError
+from vastrun.trainer.data import making, manifest, pdebench, shared
+from vastrun.trainer.data.layouts import Layout
+from vastrun.trainer.data.making import Piece, Watch
+from vastrun.trainer.data.pdebench import Attribute, Grid
+from vastrun.trainer.data.samples import FilePart, Samples, Splits
+from vastrun.trainer.sampling.windows import Symmetry
 
 if TYPE_CHECKING:
-    from trainer.data.stored import StoredTask, StoredTrajectories
-    from trainer.data.trajectories import Trajectories, TrajectoryTask
+    from vastrun.trainer.data.stored import StoredTask, StoredTrajectories
+    from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
 
 _TRAIN_STREAM, _TEST_STREAM = 0, 1
 
@@ -108,7 +108,7 @@ class Problem:
 
     def validation(self, config: DataConfig, folder: Path) -> Trajectories | None:
         """Return what is kept back of the samples to train on. None: nothing is. Raises DataError."""
-        from trainer.data.trajectories import Trajectories
+        from vastrun.trainer.data.trajectories import Trajectories
 
         kept_back = self.splits(config, folder).validation
         return None if kept_back is None else Trajectories.of(kept_back)
@@ -131,23 +131,23 @@ class Problem:
         All files begin from the same initial conditions: no test shape is seen in training at another
         parameter. Raises DataError.
         """
-        from trainer.data.trajectories import Trajectories
+        from vastrun.trainer.data.trajectories import Trajectories
 
         splits = self.splits(config, folder)
         return Trajectories.of(splits.train), Trajectories.of(splits.test)
 
     def store(self, config: DataConfig, folder: Path) -> tuple[StoredTrajectories, Trajectories]:
         """Load as `load` does; what to train on stays in memory, or on disk where `config.keep` says so."""
-        from trainer.data.stored import StoredTrajectories
-        from trainer.data.trajectories import Trajectories
+        from vastrun.trainer.data.stored import StoredTrajectories
+        from vastrun.trainer.data.trajectories import Trajectories
 
         splits = self.splits(config, folder)
         return StoredTrajectories(splits.train, keep=config.keep), Trajectories.of(splits.test)
 
     def make(self, config: DataConfig, folder: Path) -> TrajectoryTask | StoredTask:
         """Make the task. Raises DataError."""
-        from trainer.data.stored import StoredTask
-        from trainer.data.trajectories import TrajectoryTask
+        from vastrun.trainer.data.stored import StoredTask
+        from vastrun.trainer.data.trajectories import TrajectoryTask
 
         if config.keep == "device":
             return TrajectoryTask(*self.load(config, folder))

@@ -12,10 +12,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.data.layouts import Layout, Reader
-from trainer.data.pdebench import Fields, MappedFile, check_finite, opened
-from trainer.data.stride import Stride
-from trainer.sampling.windows import Symmetry
+from vastrun.trainer.data.layouts import Layout, Reader
+from vastrun.trainer.data.pdebench import Fields, MappedFile, check_finite, opened
+from vastrun.trainer.data.stride import Stride
+from vastrun.trainer.sampling.windows import Symmetry
 
 
 @dataclass(frozen=True, kw_only=True)

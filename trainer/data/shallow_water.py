@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
-from trainer.data.initial import Array
-from trainer.data.layouts import GroupsLayout
-from trainer.data.pdebench import Grid
-from trainer.data.problem import Problem
+from vastrun.trainer.data.initial import Array
+from vastrun.trainer.data.layouts import GroupsLayout
+from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.problem import Problem
 
 SIDE = 5.0
 _INSIDE, _OUTSIDE = 2.0, 1.0

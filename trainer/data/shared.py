@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from trainer.contract.errors import DataError
-from trainer.data.pdebench import Attribute, attributes
+from vastrun.contract.errors import DataError
+from vastrun.trainer.data.pdebench import Attribute, attributes
 
 _CHUNK = 1 << 20
 _ROOM = 4

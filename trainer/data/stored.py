@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.contract.config import Keep
-from trainer.data.pdebench import Fields
-from trainer.data.samples import Samples
-from trainer.data.trajectories import MOMENTS_CHUNK, Trajectories, Windows, moments_of
-from trainer.sampling.windows import BatchIndices, sources
+from vastrun.contract.config import Keep
+from vastrun.trainer.data.pdebench import Fields
+from vastrun.trainer.data.samples import Samples
+from vastrun.trainer.data.trajectories import MOMENTS_CHUNK, Trajectories, Windows, moments_of
+from vastrun.trainer.sampling.windows import BatchIndices, sources
 
 
 class StoredTrajectories:

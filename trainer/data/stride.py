@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from trainer.contract.errors import DataError
-from trainer.data.pdebench import Grid
+from vastrun.contract.errors import DataError
+from vastrun.trainer.data.pdebench import Grid
 
 
 @dataclass(frozen=True, kw_only=True)

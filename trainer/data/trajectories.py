@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.contract.config import Keep
-from trainer.data.samples import Samples
-from trainer.sampling.windows import BatchIndices, Symmetry, sources
+from vastrun.contract.config import Keep
+from vastrun.trainer.data.samples import Samples
+from vastrun.trainer.sampling.windows import BatchIndices, Symmetry, sources
 
 MOMENTS_CHUNK = 256
 

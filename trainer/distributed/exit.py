@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, cast
 
-from trainer.contract import layout
-from trainer.contract.errors import (
+from vastrun.contract import layout
+from vastrun.contract.errors import (
     ConfigError,
     DataError,
     DeviceError,
@@ -28,9 +28,9 @@ from trainer.contract.errors import (
     UnsavedError,
     WorkerDiedError,
 )
-from trainer.contract.outcome import REASONS, ExitCode, Line, Lines, Moment, Reason, Step
-from trainer.contract.records import read_json, write_json
-from trainer.heartbeat import Heartbeat
+from vastrun.contract.outcome import REASONS, ExitCode, Line, Lines, Moment, Reason, Step
+from vastrun.contract.records import read_json, write_json
+from vastrun.trainer.heartbeat import Heartbeat
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -20,10 +20,10 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
-from trainer.contract import layout
-from trainer.contract.errors import DeviceError
-from trainer.distributed.clock import StepClock
-from trainer.distributed.rank import Rank, TrainJob
+from vastrun.contract import layout
+from vastrun.contract.errors import DeviceError
+from vastrun.trainer.distributed.clock import StepClock
+from vastrun.trainer.distributed.rank import Rank, TrainJob
 
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from trainer.contract.job import Job
+from vastrun.contract.job import Job
 
 LOOPBACK = "127.0.0.1"
 RANKS_PORT = 2

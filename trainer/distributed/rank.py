@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig
-from trainer.contract.job import JobBatch
-from trainer.contract.records import read_json
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.job import JobBatch
+from vastrun.contract.records import read_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
 
-from trainer.distributed.nodes import RANKS_PORT
+from vastrun.trainer.distributed.nodes import RANKS_PORT
 
 IN_ORDER = "c10d-in-order"
 ALONE = "one-node"

@@ -20,8 +20,8 @@ import torch.distributed as torch_dist
 from torch import Tensor
 from torch.distributed import DistNetworkError, ReduceOp, TCPStore
 
-from trainer.distributed.nodes import own_address
-from trainer.distributed.rank import Rank
+from vastrun.trainer.distributed.nodes import own_address
+from vastrun.trainer.distributed.rank import Rank
 
 State = dict[str, Any]
 """All that a node needs to go on like another; tensors on the CPU."""

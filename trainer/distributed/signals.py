@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from trainer.contract.stop_budget import RANK_LEAST_S, RANK_S, RANK_SAVING_S
+from vastrun.contract.stop_budget import RANK_LEAST_S, RANK_S, RANK_SAVING_S
 
 _LOOK_EVERY_S = 0.1
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from trainer.engine.plan import Plan
+from vastrun.trainer.engine.plan import Plan
 
 _SHAPES = 64
 """Maximum number of input shapes that a compiled function is compiled for. Torch's own limit, 8, is less than

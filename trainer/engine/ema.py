@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from trainer.distributed.shards import local, reshard
+from vastrun.trainer.distributed.shards import local, reshard
 
 
 class Ema:

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
-from trainer.distributed.replicas import Meeting, Replicas, State
-from trainer.engine.outer import OuterOptimizer
-from trainer.engine.session import Session
+from vastrun.trainer.distributed.replicas import Meeting, Replicas, State
+from vastrun.trainer.engine.outer import OuterOptimizer
+from vastrun.trainer.engine.session import Session
 
 
 def _named(nodes: Sequence[int]) -> str:

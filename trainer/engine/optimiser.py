@@ -14,9 +14,9 @@ import torch.distributed as torch_dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from trainer.contract.config import OptimConfig
-from trainer.distributed.shards import local
-from trainer.models.operator import Network
+from vastrun.contract.config import OptimConfig
+from vastrun.trainer.distributed.shards import local
+from vastrun.trainer.models.operator import Network
 
 _MOMENTUM = 0.95
 _ROUNDS = 5

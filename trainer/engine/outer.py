@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from trainer.checkpoints.contents import OUTER
-from trainer.contract.config import DilocoConfig
+from vastrun.contract.config import DilocoConfig
+from vastrun.trainer.checkpoints.contents import OUTER
 
 
 class OuterOptimizer:

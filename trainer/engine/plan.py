@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.contract.config import TrainConfig
-from trainer.contract.errors import ConfigError
-from trainer.contract.strategy import strategy_for
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.errors import ConfigError
+from vastrun.contract.strategy import strategy_for
 
 
 @dataclass(frozen=True, kw_only=True)

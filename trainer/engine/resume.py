@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
-from trainer.checkpoints import TrainerState
-from trainer.checkpoints.contents import EMA, MODEL, STATE
-from trainer.contract import layout
-from trainer.contract.config import ModelConfig, TrainConfig
-from trainer.contract.errors import ConfigError
-from trainer.contract.records import read_as
-from trainer.data.trajectories import Windows
-from trainer.engine.determinism import differences, name_of_device
-from trainer.engine.ema import Ema
-from trainer.engine.session import Session
-from trainer.models.operator import Operator
-from trainer.stages import STAGES, Stage
+from vastrun.contract import layout
+from vastrun.contract.config import ModelConfig, TrainConfig
+from vastrun.contract.errors import ConfigError
+from vastrun.contract.records import read_as
+from vastrun.trainer.checkpoints import TrainerState
+from vastrun.trainer.checkpoints.contents import EMA, MODEL, STATE
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.engine.determinism import differences, name_of_device
+from vastrun.trainer.engine.ema import Ema
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.models.operator import Operator
+from vastrun.trainer.stages import STAGES, Stage
 
 _MEASURED_STEPS = 8
 """Batches of a task that a stage sees before it begins."""

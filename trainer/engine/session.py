@@ -10,42 +10,42 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
-from trainer import data, stages
-from trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig
-from trainer.contract.config_effects import noted
-from trainer.contract.errors import ConfigError
-from trainer.contract.records import write_json
-from trainer.data import Source, Task
-from trainer.distributed.clock import StepClock
-from trainer.distributed.group import Ranks
-from trainer.distributed.rank import Rank, TrainJob
-from trainer.distributed.shards import reshard
-from trainer.engine.blocks import prepare
-from trainer.engine.determinism import (
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.config_effects import noted
+from vastrun.contract.errors import ConfigError
+from vastrun.contract.records import write_json
+from vastrun.mix import Mix
+from vastrun.trainer import data, stages
+from vastrun.trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
+from vastrun.trainer.data import Source, Task
+from vastrun.trainer.distributed.clock import StepClock
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.rank import Rank, TrainJob
+from vastrun.trainer.distributed.shards import reshard
+from vastrun.trainer.engine.blocks import prepare
+from vastrun.trainer.engine.determinism import (
     compiles_deterministically,
     described,
     name_of_device,
     promise,
     use_deterministic_kernels,
 )
-from trainer.engine.ema import Ema
-from trainer.engine.optimiser import Schedule, make_optimizer
-from trainer.engine.outer import OuterOptimizer
-from trainer.engine.plan import Facts, Plan, make_plan
-from trainer.heartbeat import Activity
-from trainer.loading import make_loader, way_of
-from trainer.loading.loader import Loader
-from trainer.models.operator import Domain, Operator
-from trainer.models.precision import autocast, computes_bf16, scaler_of, set_products
-from trainer.models.weights import frozen_in, size_of
-from trainer.sampling.task_schedule import TaskSchedule
-from trainer.sampling.windows import SamplePlan, Space
-from trainer.stages.objective import Objective
-from trainer.strategies import STRATEGIES
-from trainer.strategies.strategy import Strategy
-from vastrun.mix import Mix
+from vastrun.trainer.engine.ema import Ema
+from vastrun.trainer.engine.optimiser import Schedule, make_optimizer
+from vastrun.trainer.engine.outer import OuterOptimizer
+from vastrun.trainer.engine.plan import Facts, Plan, make_plan
+from vastrun.trainer.heartbeat import Activity
+from vastrun.trainer.loading import make_loader, way_of
+from vastrun.trainer.loading.loader import Loader
+from vastrun.trainer.models.operator import Domain, Operator
+from vastrun.trainer.models.precision import autocast, computes_bf16, scaler_of, set_products
+from vastrun.trainer.models.weights import frozen_in, size_of
+from vastrun.trainer.sampling.task_schedule import TaskSchedule
+from vastrun.trainer.sampling.windows import SamplePlan, Space
+from vastrun.trainer.stages.objective import Objective
+from vastrun.trainer.strategies import STRATEGIES
+from vastrun.trainer.strategies.strategy import Strategy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
-from trainer.data.trajectories import Windows
-from trainer.distributed.shards import local
-from trainer.engine.optimiser import set_learning_rate
-from trainer.engine.session import Session
-from trainer.heartbeat import Heartbeat
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.distributed.shards import local
+from vastrun.trainer.engine.optimiser import set_learning_rate
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.heartbeat import Heartbeat
 
 Told = tuple[Tensor, Tensor]
 """Of a step, still on the device: loss and terms of this rank's share, (1 + terms,); the gradient's norm."""

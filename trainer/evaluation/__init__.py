@@ -1,9 +1,9 @@
 """Evaluation: full rollouts of the test set in physical units, beside the floors that they must be under.
 
-`python -m trainer.evaluation` does it alone, for a checkpoint. What the scores mean: docs/evaluation.md.
+`python -m vastrun.trainer.evaluation` evaluates a checkpoint. docs/evaluation.md explains the scores.
 """
 
-from trainer.evaluation import report
-from trainer.evaluation.evaluation import Evaluation, evaluate, flat
+from vastrun.trainer.evaluation import report
+from vastrun.trainer.evaluation.evaluation import Evaluation, evaluate, flat
 
 __all__ = ["Evaluation", "evaluate", "flat", "report"]

@@ -1,4 +1,4 @@
-"""`python -m trainer.evaluation`: evaluate a checkpoint, as at the end of its training.
+"""`python -m vastrun.trainer.evaluation`: evaluate a checkpoint, as at the end of its training.
 
 In a box (VASTRUN_BOX, or --box) it needs no more; elsewhere --checkpoints, --data and --out say where
 things are. A task of your own is run when the box's job names it, or --task does: what a checkpoint says
@@ -17,14 +17,14 @@ from typing import NoReturn
 
 import torch
 
-from trainer.contract import layout
-from trainer.contract.checkpoint_folder import which
-from trainer.contract.errors import ConfigError, DataError
-from trainer.distributed.exit import exit_code_of, reason_of
-from trainer.distributed.group import join
-from trainer.distributed.rank import Rank, TrainJob, read_job
-from trainer.evaluation.conclusion import conclude
-from trainer.evaluation.loading import load
+from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import which
+from vastrun.contract.errors import ConfigError, DataError
+from vastrun.trainer.distributed.exit import exit_code_of, reason_of
+from vastrun.trainer.distributed.group import join
+from vastrun.trainer.distributed.rank import Rank, TrainJob, read_job
+from vastrun.trainer.evaluation.conclusion import conclude
+from vastrun.trainer.evaluation.loading import load
 
 _LONGEST_STAGE_S = 600.0
 _ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
@@ -120,7 +120,7 @@ def _tasks_of_the_job() -> tuple[str, ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m trainer.evaluation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.evaluation", description=__doc__)
     box = os.environ.get("VASTRUN_BOX")
     parser.add_argument("--box", type=Path, default=Path(box) if box else None, help="a box's folder")
     parser.add_argument("--checkpoints", type=Path, help="the folder of the checkpoints")

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer.contract.scores import named
-from trainer.data.trajectories import Trajectories
-from trainer.distributed.group import Ranks
-from trainer.evaluation.evaluation import WHOLE, Evaluation, TrainedModel
-from trainer.evaluation.predictors import prior_of
-from trainer.evaluation.rollouts import roll_out
-from trainer.evaluation.scores import Scores, scores_of
-from trainer.models.operator import Operator
-from trainer.stages.sampled import SampledOperator
+from vastrun.contract.scores import named
+from vastrun.trainer.data.trajectories import Trajectories
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, TrainedModel
+from vastrun.trainer.evaluation.predictors import prior_of
+from vastrun.trainer.evaluation.rollouts import roll_out
+from vastrun.trainer.evaluation.scores import Scores, scores_of
+from vastrun.trainer.models.operator import Operator
+from vastrun.trainer.stages.sampled import SampledOperator
 
 _BANDS = ("spectrum_low", "spectrum_mid", "spectrum_high")
 _AT_ONCE = 64

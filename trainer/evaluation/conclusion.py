@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.contract.scores import lines_of
-from trainer.distributed.group import Ranks
-from trainer.evaluation import comparison, report
-from trainer.evaluation.comparison import StageComparison
-from trainer.evaluation.evaluation import Evaluation, TrainedModel, evaluate, flat
+from vastrun.contract.scores import lines_of
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.evaluation import comparison, report
+from vastrun.trainer.evaluation.comparison import StageComparison
+from vastrun.trainer.evaluation.evaluation import Evaluation, TrainedModel, evaluate, flat
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from trainer.contract.config import PARAMETERS, DataConfig, TrainConfig
-from trainer.contract.scores import named
-from trainer.data import Task
-from trainer.distributed.group import Ranks
-from trainer.evaluation.predictors import MOST_PARAMETERS, predictors_of, prior_of
-from trainer.evaluation.rollouts import roll_out
-from trainer.evaluation.scores import Scores, scores_of
-from trainer.models.operator import Operator
+from vastrun.contract.config import PARAMETERS, DataConfig, TrainConfig
+from vastrun.contract.scores import named
+from vastrun.trainer.data import Task
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.evaluation.predictors import MOST_PARAMETERS, predictors_of, prior_of
+from vastrun.trainer.evaluation.rollouts import roll_out
+from vastrun.trainer.evaluation.scores import Scores, scores_of
+from vastrun.trainer.models.operator import Operator
 
 WHOLE = "all"
 _MOST_EXAMPLES = 3

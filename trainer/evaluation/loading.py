@@ -10,21 +10,21 @@ from pathlib import Path
 import torch
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
-from trainer import data, stages
-from trainer.checkpoints.contents import EMA, MODEL
-from trainer.checkpoints.disk import Disk, find_disk
-from trainer.checkpoints.reading import FoundCheckpoint, found_at, load_tensors, newest_intact
-from trainer.contract.checkpoint_folder import CheckpointFolder, name_of
-from trainer.contract.config import TrainConfig
-from trainer.contract.errors import ConfigError
-from trainer.contract.records import read_as
-from trainer.data import Task
-from trainer.distributed.group import Ranks
-from trainer.engine.ema import Ema
-from trainer.engine.session import domain_of
-from trainer.models.operator import Operator
-from trainer.models.precision import autocast
-from trainer.strategies import STRATEGIES
+from vastrun.contract.checkpoint_folder import CheckpointFolder, name_of
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.errors import ConfigError
+from vastrun.contract.records import read_as
+from vastrun.trainer import data, stages
+from vastrun.trainer.checkpoints.contents import EMA, MODEL
+from vastrun.trainer.checkpoints.disk import Disk, find_disk
+from vastrun.trainer.checkpoints.reading import FoundCheckpoint, found_at, load_tensors, newest_intact
+from vastrun.trainer.data import Task
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.ema import Ema
+from vastrun.trainer.engine.session import domain_of
+from vastrun.trainer.models.operator import Operator
+from vastrun.trainer.models.precision import autocast
+from vastrun.trainer.strategies import STRATEGIES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from trainer.evaluation.evaluation import WHOLE, Evaluation
-from trainer.evaluation.metrics import BANDS
+from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation
+from vastrun.trainer.evaluation.metrics import BANDS
 
 _DPI = 110
 _COLORS = 256

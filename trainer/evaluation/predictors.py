@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.data import Task
-from trainer.data.trajectories import Windows
-from trainer.distributed.group import Ranks
-from trainer.models.operator import Operator, Scale
-from trainer.sampling.windows import Space, draw_indices
+from vastrun.trainer.data import Task
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.models.operator import Operator, Scale
+from vastrun.trainer.sampling.windows import Space, draw_indices
 
 MOST_PARAMETERS = 16
 """More different conditions are no parameters to tell apart, but something of each sample's own."""

@@ -10,11 +10,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from trainer.contract.records import write_atomically, write_json
-from trainer.distributed.group import Ranks
-from trainer.distributed.rank import Rank
-from trainer.evaluation.evaluation import WHOLE, Evaluation
-from trainer.evaluation.scores import Scores
+from vastrun.contract.records import write_atomically, write_json
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation
+from vastrun.trainer.evaluation.scores import Scores
 
 SCORES, REPORT = "scores.json", "report.md"
 _PICTURES = 4
@@ -65,7 +65,7 @@ def get_ready_to_draw(rank: Rank) -> None:
 
 def _import_plots() -> None:
     with suppress(ImportError):  # told when there is something to draw
-        import trainer.evaluation.plots  # noqa: F401
+        import vastrun.trainer.evaluation.plots  # noqa: F401
 
 
 def _draws(rank: Rank) -> bool:
@@ -84,7 +84,7 @@ def _draw(
     if not _draws(rank):
         return {}
     try:
-        from trainer.evaluation.plots import draw
+        from vastrun.trainer.evaluation.plots import draw
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise

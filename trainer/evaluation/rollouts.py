@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer.data.trajectories import Trajectories
-from trainer.distributed.group import Ranks
-from trainer.evaluation.metrics import MEASURES, FieldMetrics
-from trainer.evaluation.predictors import PREDICTORS, Case, Prior
-from trainer.models.operator import Operator
+from vastrun.trainer.data.trajectories import Trajectories
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.evaluation.metrics import MEASURES, FieldMetrics
+from vastrun.trainer.evaluation.predictors import PREDICTORS, Case, Prior
+from vastrun.trainer.models.operator import Operator
 
 _MOST_AT_ONCE = 256
 _VALUES_AT_ONCE = 1 << 20

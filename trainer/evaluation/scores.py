@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from trainer.evaluation.metrics import MEASURES
-from trainer.evaluation.rollouts import Rollouts
+from vastrun.trainer.evaluation.metrics import MEASURES
+from vastrun.trainer.evaluation.rollouts import Rollouts
 
 
 @dataclass(frozen=True, kw_only=True)

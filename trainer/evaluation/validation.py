@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.config import DataConfig
-from trainer.contract.errors import ConfigError
-from trainer.contract.scores import FLOORS, named
-from trainer.data.trajectories import Trajectories
-from trainer.engine.session import Session
-from trainer.evaluation.predictors import Prior, predictors_of, prior_of
-from trainer.evaluation.rollouts import roll_out, until_asked_to_stop
-from trainer.evaluation.scores import scores_of
+from vastrun.contract import layout
+from vastrun.contract.config import DataConfig
+from vastrun.contract.errors import ConfigError
+from vastrun.contract.scores import FLOORS, named
+from vastrun.trainer import data
+from vastrun.trainer.data.trajectories import Trajectories
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.evaluation.predictors import Prior, predictors_of, prior_of
+from vastrun.trainer.evaluation.rollouts import roll_out, until_asked_to_stop
+from vastrun.trainer.evaluation.scores import scores_of
 
 
 @dataclass(frozen=True, kw_only=True)

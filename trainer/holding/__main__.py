@@ -1,4 +1,4 @@
-"""`python -m trainer.holding hold|list|rent NAME|destroy NAME`, in the box of a held machine.
+"""`python -m vastrun.trainer.holding hold|list|rent NAME|destroy NAME`, in the box of a held machine.
 
 `hold` is its step 50-train. The others print one line of JSON; an order lies in `slots/.orders/NAME.json`.
 """
@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.records import read_json
-from trainer.holding.hold import hold
-from trainer.holding.machine import look_around
-from trainer.holding.slots import SlotAnswer, SlotOrder, destroy, listed, rent
+from vastrun.contract import layout
+from vastrun.contract.records import read_json
+from vastrun.trainer.holding.hold import hold
+from vastrun.trainer.holding.machine import look_around
+from vastrun.trainer.holding.slots import SlotAnswer, SlotOrder, destroy, listed, rent
 
 
 def main(arguments: Sequence[str]) -> int:

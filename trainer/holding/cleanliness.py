@@ -13,9 +13,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.holding.machine import SCRATCH, HeldBox, gpus_in_use, scratch_files
-from trainer.holding.processes import Process, below, holders_of, is_below, links_of, table
+from vastrun.contract import layout
+from vastrun.trainer.holding.machine import SCRATCH, HeldBox, gpus_in_use, scratch_files
+from vastrun.trainer.holding.processes import Process, below, holders_of, is_below, links_of, table
 
 _GPU_SLACK_MIB = 64
 """What a driver keeps for itself may change by so much."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome, Reason
-from trainer.contract.records import write_atomically, write_json
-from trainer.contract.stop_budget import SUPERVISOR_SAVING_S
-from trainer.holding.processes import PROC, Process, of_box, table
-from trainer.holding.slots import BoxSlot, changing, drain, drained, slots_of
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome, Reason
+from vastrun.contract.records import write_atomically, write_json
+from vastrun.contract.stop_budget import SUPERVISOR_SAVING_S
+from vastrun.trainer.holding.processes import PROC, Process, of_box, table
+from vastrun.trainer.holding.slots import BoxSlot, changing, drain, drained, slots_of
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SPARED = ("bash", "sh", "sleep")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainer.contract import layout
+from vastrun.contract import layout
 
 MARGIN_S = 30.0
 """So long before the machine's own lease ends it, that of a slot has ended the slot."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.records import read_json, write_json
-from trainer.holding.processes import PROC, marks_of, table
+from vastrun.contract import layout
+from vastrun.contract.records import read_json, write_json
+from vastrun.trainer.holding.processes import PROC, marks_of, table
 
 SCRATCH = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 """Where programs leave files outside of their box."""

@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.records import read_json, write_atomically, write_json
-from trainer.holding.cleanliness import clean_up
-from trainer.holding.leases import MARGIN_S, arm, end, left_s, shortened
-from trainer.holding.machine import HeldBox
+from vastrun.contract import layout
+from vastrun.contract.records import read_json, write_atomically, write_json
+from vastrun.trainer.holding.cleanliness import clean_up
+from vastrun.trainer.holding.leases import MARGIN_S, arm, end, left_s, shortened
+from vastrun.trainer.holding.machine import HeldBox
 
 _LOCK = ".lock"
 

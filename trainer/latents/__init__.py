@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import torch
 
-from trainer.contract import layout
-from trainer.data import Source, Task
-from trainer.data.trajectories import Trajectories, Windows, on
-from trainer.engine.session import Session
-from trainer.heartbeat import Heartbeat
-from trainer.latents.files import LatentFiles
-from trainer.latents.making import Making, check_room
-from trainer.loading import make_loader
-from trainer.sampling.windows import BatchIndices
+from vastrun.contract import layout
+from vastrun.trainer.data import Source, Task
+from vastrun.trainer.data.trajectories import Trajectories, Windows, on
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.latents.files import LatentFiles
+from vastrun.trainer.latents.making import Making, check_room
+from vastrun.trainer.loading import make_loader
+from vastrun.trainer.sampling.windows import BatchIndices
 
 _MB = 1e6
 

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.contract.errors import DataError
-from trainer.contract.records import write_json
-from trainer.sampling.windows import BatchIndices
+from vastrun.contract.errors import DataError
+from vastrun.contract.records import write_json
+from vastrun.trainer.sampling.windows import BatchIndices
 
 Tokens: TypeAlias = NDArray[np.float32]
 

@@ -14,17 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from trainer.checks.agreement import digest
-from trainer.contract.config import DataConfig, ModelConfig
-from trainer.contract.errors import ConfigError, DataError
-from trainer.data import Task
-from trainer.distributed.group import Ranks
-from trainer.engine.session import Session
-from trainer.latents.files import LatentFiles, Tokens, TokensShape
-from trainer.models.codec import PatchEncoder
-from trainer.models.latent_operator import LatentOperator
-from trainer.models.operator import Scale
-from trainer.sampling.windows import Space, whole_trajectories
+from vastrun.contract.config import DataConfig, ModelConfig
+from vastrun.contract.errors import ConfigError, DataError
+from vastrun.trainer.checks.agreement import digest
+from vastrun.trainer.data import Task
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.latents.files import LatentFiles, Tokens, TokensShape
+from vastrun.trainer.models.codec import PatchEncoder
+from vastrun.trainer.models.latent_operator import LatentOperator
+from vastrun.trainer.models.operator import Scale
+from vastrun.trainer.sampling.windows import Space, whole_trajectories
 
 _GIB = 1 << 30
 _SPARED_BYTES = _GIB

@@ -11,13 +11,13 @@ from functools import partial
 
 import torch
 
-from trainer.contract.config import Keep, LoaderConfig, TrainConfig
-from trainer.data import Task
-from trainer.loading.device_transfer import take_device, transfer_to
-from trainer.loading.loader import InlineLoader, Loader, Prefetcher, TaskByTask
-from trainer.loading.workers import Workers
-from trainer.sampling.task_schedule import TaskSchedule
-from trainer.sampling.windows import SamplePlan
+from vastrun.contract.config import Keep, LoaderConfig, TrainConfig
+from vastrun.trainer.data import Task
+from vastrun.trainer.loading.device_transfer import take_device, transfer_to
+from vastrun.trainer.loading.loader import InlineLoader, Loader, Prefetcher, TaskByTask
+from vastrun.trainer.loading.workers import Workers
+from vastrun.trainer.sampling.task_schedule import TaskSchedule
+from vastrun.trainer.sampling.windows import SamplePlan
 
 _WAYS: dict[Keep, str] = {
     "device": "data on the device",

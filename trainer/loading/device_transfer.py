@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer.data.trajectories import Windows
+from vastrun.trainer.data.trajectories import Windows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from trainer.data import Task
-from trainer.data.trajectories import Windows
-from trainer.loading.device_transfer import DeviceTransfer
-from trainer.sampling.task_schedule import TaskSchedule
-from trainer.sampling.windows import SamplePlan
+from vastrun.trainer.data import Task
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.loading.device_transfer import DeviceTransfer
+from vastrun.trainer.sampling.task_schedule import TaskSchedule
+from vastrun.trainer.sampling.windows import SamplePlan
 
 
 @dataclass(frozen=True, order=True)

@@ -17,8 +17,8 @@ from weakref import finalize
 import numpy as np
 import torch
 
-from trainer.contract.errors import DataError
-from trainer.data.trajectories import Windows
+from vastrun.contract.errors import DataError
+from vastrun.trainer.data.trajectories import Windows
 
 _ALIGNMENT = 64
 

@@ -12,16 +12,16 @@ from multiprocessing.context import ForkServerContext
 
 import torch
 
-from trainer.contract.config import LoaderConfig
-from trainer.contract.errors import DataError, WorkerDiedError
-from trainer.data import Task
-from trainer.data.trajectories import Windows
-from trainer.loading.loader import Position
-from trainer.loading.shared_buffers import SharedBuffers
-from trainer.sampling.windows import SamplePlan
+from vastrun.contract.config import LoaderConfig
+from vastrun.contract.errors import DataError, WorkerDiedError
+from vastrun.trainer.data import Task
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.loading.loader import Position
+from vastrun.trainer.loading.shared_buffers import SharedBuffers
+from vastrun.trainer.sampling.windows import SamplePlan
 
 # What the forkserver imports once, for all workers that it forks.
-_PRELOADED = ["trainer.loading.workers", "h5py"]
+_PRELOADED = ["vastrun.trainer.loading.workers", "h5py"]
 _LEAVES_WITHIN_S = 5.0
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trainer.contract.config import ModelConfig
-from trainer.models.fno import FNO
-from trainer.models.latent_operator import LatentOperator
-from trainer.models.operator import Domain, NetworkOperator
+from vastrun.contract.config import ModelConfig
+from vastrun.trainer.models.fno import FNO
+from vastrun.trainer.models.latent_operator import LatentOperator
+from vastrun.trainer.models.operator import Domain, NetworkOperator
 
 MODELS: dict[str, Callable[[ModelConfig, Sequence[Domain]], NetworkOperator]] = {
     "latent": LatentOperator,

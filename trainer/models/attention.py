@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.contract.config import ModelConfig
+from vastrun.contract.config import ModelConfig
 
 
 class Block(nn.Module):

@@ -10,8 +10,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from trainer.contract.config import ModelConfig
-from trainer.models.operator import Domain, grid_points
+from vastrun.contract.config import ModelConfig
+from vastrun.trainer.models.operator import Domain, grid_points
 
 _FREQUENCIES = 4
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from trainer.contract.config import ModelConfig
-from trainer.models.latent_operator import LatentNetwork
-from trainer.models.operator import Domain
+from vastrun.contract.config import ModelConfig
+from vastrun.trainer.models.latent_operator import LatentNetwork
+from vastrun.trainer.models.operator import Domain
 
 
 class Denoiser(LatentNetwork):

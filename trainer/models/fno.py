@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.contract.config import ModelConfig
-from trainer.models.operator import Domain, NetworkOperator, grid_points
+from vastrun.contract.config import ModelConfig
+from vastrun.trainer.models.operator import Domain, NetworkOperator, grid_points
 
 
 class FNO(NetworkOperator):

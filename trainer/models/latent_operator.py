@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from trainer.contract.config import ModelConfig
-from trainer.models.attention import Block
-from trainer.models.codec import PatchDecoder, PatchEncoder
-from trainer.models.operator import Domain, Network, NetworkOperator
+from vastrun.contract.config import ModelConfig
+from vastrun.trainer.models.attention import Block
+from vastrun.trainer.models.codec import PatchDecoder, PatchEncoder
+from vastrun.trainer.models.operator import Domain, Network, NetworkOperator
 
 
 class TransformerStack(nn.Module):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainer.sampling.windows import SamplePlan
 from vastrun.mix import Mix
+from vastrun.trainer.sampling.windows import SamplePlan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainer import models
-from trainer.contract.config import TrainConfig
-from trainer.models.operator import Domain
-from trainer.stages.losses import ConsistencyLoss, DenoisingLoss, RefiningLoss
-from trainer.stages.objective import Objective, UnrollLoss
-from trainer.stages.sampled import DistilledOperator, RefinedOperator, SteadyPrior
+from vastrun.contract.config import TrainConfig
+from vastrun.trainer import models
+from vastrun.trainer.models.operator import Domain
+from vastrun.trainer.stages.losses import ConsistencyLoss, DenoisingLoss, RefiningLoss
+from vastrun.trainer.stages.objective import Objective, UnrollLoss
+from vastrun.trainer.stages.sampled import DistilledOperator, RefinedOperator, SteadyPrior
 
 
 @dataclass(frozen=True, kw_only=True)

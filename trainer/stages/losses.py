@@ -13,14 +13,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from trainer.data.trajectories import Windows
-from trainer.distributed.group import Ranks
-from trainer.distributed.shards import local
-from trainer.models.latent_operator import LatentNetwork
-from trainer.models.operator import Network
-from trainer.stages.diffusion import heun_step, ladder_at, level_of, weight_of
-from trainer.stages.objective import Objective
-from trainer.stages.sampled import DistilledOperator, RefinedOperator, SampledOperator
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.shards import local
+from vastrun.trainer.models.latent_operator import LatentNetwork
+from vastrun.trainer.models.operator import Network
+from vastrun.trainer.stages.diffusion import heun_step, ladder_at, level_of, weight_of
+from vastrun.trainer.stages.objective import Objective
+from vastrun.trainer.stages.sampled import DistilledOperator, RefinedOperator, SampledOperator
 
 _LEVELS = 18
 """Of distillation, as of Song et al. 2023: neighbours among these are made to agree."""

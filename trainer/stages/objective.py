@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer.contract.config import ObjectiveConfig
-from trainer.data.trajectories import Windows
-from trainer.distributed.group import Ranks
-from trainer.models.operator import Network, NetworkOperator, Operator
+from vastrun.contract.config import ObjectiveConfig
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.models.operator import Network, NetworkOperator, Operator
 
 Term = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Of a prediction, its target and the unit: (B,), zero when all is right."""

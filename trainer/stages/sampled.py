@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trainer import models
-from trainer.contract.config import TrainConfig
-from trainer.models.denoiser import Denoiser
-from trainer.models.operator import Domain, Operator, Scale
-from trainer.stages.diffusion import LOWEST, Denoise, consistent, euler
+from vastrun.contract.config import TrainConfig
+from vastrun.trainer import models
+from vastrun.trainer.models.denoiser import Denoiser
+from vastrun.trainer.models.operator import Domain, Operator, Scale
+from vastrun.trainer.stages.diffusion import LOWEST, Denoise, consistent, euler
 
 _SMALLEST = 1e-3
 """Size of a field, in deviations of the data, below which its errors are no smaller in proportion."""

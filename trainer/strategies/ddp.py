@@ -11,10 +11,10 @@ import torch.distributed as torch_dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.contract.config import TrainConfig
-from trainer.models.weights import materialise, move
-from trainer.stages.objective import Objective
-from trainer.strategies.strategy import Ask, Strategy
+from vastrun.contract.config import TrainConfig
+from vastrun.trainer.models.weights import materialise, move
+from vastrun.trainer.stages.objective import Objective
+from vastrun.trainer.strategies.strategy import Ask, Strategy
 
 
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:

@@ -21,11 +21,11 @@ from torch.distributed.fsdp import (
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 
-from trainer.contract.config import TrainConfig
-from trainer.models.precision import DTYPES, is_half
-from trainer.models.weights import materialise, move_buffers
-from trainer.stages.objective import Objective
-from trainer.strategies.strategy import Ask, Strategy
+from vastrun.contract.config import TrainConfig
+from vastrun.trainer.models.precision import DTYPES, is_half
+from vastrun.trainer.models.weights import materialise, move_buffers
+from vastrun.trainer.stages.objective import Objective
+from vastrun.trainer.strategies.strategy import Ask, Strategy
 
 _EXACT = MixedPrecisionPolicy(cast_forward_inputs=False)
 

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
-from trainer.contract.config import TrainConfig
-from trainer.models.weights import materialise, move
-from trainer.stages.objective import Objective
-from trainer.strategies.strategy import Ask, Strategy
+from vastrun.contract.config import TrainConfig
+from vastrun.trainer.models.weights import materialise, move
+from vastrun.trainer.stages.objective import Objective
+from vastrun.trainer.strategies.strategy import Ask, Strategy
 
 
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from trainer.contract.config import TrainConfig
-from trainer.stages.objective import Objective
+from vastrun.contract.config import TrainConfig
+from vastrun.trainer.stages.objective import Objective
 
 Ask = Callable[[], None]
 """Called before a message to other ranks; raises when one of them has failed and will not take part."""

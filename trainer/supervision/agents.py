@@ -19,15 +19,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.contract.run_module import module_command
-from trainer.distributed.nodes import this_node_of
-from trainer.supervision.launch import Agent, Launch, make_folders, spare_of
-from trainer.supervision.launch_agent import LaunchOrder
-from trainer.supervision.processes import die_with_parent, outlive_parent, send
-from trainer.supervision.restarts import Start
-from trainer.supervision.watch import environment_of
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.run_module import module_command
+from vastrun.trainer.distributed.nodes import this_node_of
+from vastrun.trainer.supervision.launch import Agent, Launch, make_folders, spare_of
+from vastrun.trainer.supervision.launch_agent import LaunchOrder
+from vastrun.trainer.supervision.processes import die_with_parent, outlive_parent, send
+from vastrun.trainer.supervision.restarts import Start
+from vastrun.trainer.supervision.watch import environment_of
 
 TURN = "VASTRUN_TURN"
 """The environment variable with the process that says when; without it, it is this supervisor's turn."""
@@ -90,7 +90,7 @@ class Agents:
     def _start(self, box: Path, env: Mapping[str, str]) -> Agent:
         with (box / layout.AGENT_LOG).open("ab") as log:
             self._first = subprocess.Popen(
-                [*module_command("trainer.supervision.launch_agent"), str(os.getpid())],
+                [*module_command("vastrun.trainer.supervision.launch_agent"), str(os.getpid())],
                 cwd=box,
                 env=dict(env),
                 stdin=subprocess.PIPE,

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from trainer.contract.job import Job
-from trainer.contract.outcome import REASONS, StartRecord
-from trainer.supervision.launch import healthy_gpus
-from trainer.supervision.peers import Peers
-from trainer.supervision.restarts import NoRestart, Restart, Start, gpus_for, next_start
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import REASONS, StartRecord
+from vastrun.trainer.supervision.launch import healthy_gpus
+from vastrun.trainer.supervision.peers import Peers
+from vastrun.trainer.supervision.restarts import NoRestart, Restart, Start, gpus_for, next_start
 
 CONCLUDE_S = 60.0
 """How long a node may take to conclude on a start when the first node has."""

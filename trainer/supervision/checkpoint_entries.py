@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import BinaryIO
 
-from trainer.contract import layout
-from trainer.supervision.processes import descendants
+from vastrun.contract import layout
+from vastrun.trainer.supervision.processes import descendants
 
 MAX_FILES = 20_000
 """Files that one look reads the times of; of more, the entries that changed last count."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.checkpoint_folder import (
+from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import (
     DamagedError,
     Manifest,
     is_inside,
@@ -24,12 +24,12 @@ from trainer.contract.checkpoint_folder import (
     sum_of,
     verify,
 )
-from trainer.contract.job import Job, JobCheckpoints
-from trainer.contract.records import read_json, read_small
-from trainer.contract.stop_budget import CHECKPOINT_S
-from trainer.supervision.checkpoint_watcher import FILES, POLL_S, STATE, CheckpointWatcher
-from trainer.supervision.rank_process import read_processes
-from trainer.supervision.stop import StopRequest
+from vastrun.contract.job import Job, JobCheckpoints
+from vastrun.contract.records import read_json, read_small
+from vastrun.contract.stop_budget import CHECKPOINT_S
+from vastrun.trainer.supervision.checkpoint_watcher import FILES, POLL_S, STATE, CheckpointWatcher
+from vastrun.trainer.supervision.rank_process import read_processes
+from vastrun.trainer.supervision.stop import StopRequest
 
 LAST_LOOK_S = 300.0
 """Seconds in which the last checkpoint is taken after the end: the machine costs money meanwhile."""

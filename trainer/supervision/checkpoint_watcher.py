@@ -17,12 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.checkpoint_folder import CheckpointFolder, name_of, newest_first, step_of, sum_of
-from trainer.contract.job import JobCheckpoints
-from trainer.contract.outcome import FileSum
-from trainer.contract.records import write_json
-from trainer.supervision.checkpoint_entries import (
+from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import CheckpointFolder, name_of, newest_first, step_of, sum_of
+from vastrun.contract.job import JobCheckpoints
+from vastrun.contract.outcome import FileSum
+from vastrun.contract.records import write_json
+from vastrun.trainer.supervision.checkpoint_entries import (
     Entry,
     EntryFile,
     FileId,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from trainer.contract.job import working_folder
+from vastrun.contract.job import working_folder
 
 MAX_CORE = 2 << 30
 """Bytes of one core file that gdb can use."""

@@ -13,14 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.job import working_folder
-from trainer.contract.records import read_small
-from trainer.supervision.curve_file import CurveFile
-from trainer.supervision.processes import descendants
-from trainer.supervision.rank_process import read_processes
-from trainer.supervision.tensorboard_file import TensorBoardFile
-from trainer.supervision.wandb_file import WandbFile
+from vastrun.contract import layout
+from vastrun.contract.job import working_folder
+from vastrun.contract.records import read_small
+from vastrun.trainer.supervision.curve_file import CurveFile
+from vastrun.trainer.supervision.processes import descendants
+from vastrun.trainer.supervision.rank_process import read_processes
+from vastrun.trainer.supervision.tensorboard_file import TensorBoardFile
+from vastrun.trainer.supervision.wandb_file import WandbFile
 
 MAX_FILES = 64
 """Files of one start that are read."""
@@ -33,7 +33,7 @@ _PID = re.compile(r"\.(\d+)\.\d+(\.v2)?$")
 _MAX_DIGITS = 9
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 _BOX_FOLDERS = frozenset(
-    Path(name).parts[0] for name in (layout.RUN, layout.PACKAGES, layout.LIBRARY, layout.DATA, layout.SLOTS)
+    Path(name).parts[0] for name in (layout.RUN, layout.PACKAGES, layout.DATA, layout.SLOTS)
 )
 """Folders of the box in which no program logs; its outputs are searched by themselves."""
 _ENVIRONMENT_BYTES = 1 << 18

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast, get_args
 
-from trainer.contract import layout
-from trainer.contract.outcome import REASONS, Hang, RankEnd, Reason
-from trainer.distributed.exit import (
+from vastrun.contract import layout
+from vastrun.contract.outcome import REASONS, Hang, RankEnd, Reason
+from vastrun.trainer.distributed.exit import (
     Raised,
     last_abort,
     last_raised,
@@ -21,21 +21,21 @@ from trainer.distributed.exit import (
     reason_of_abort,
     reason_of_text,
 )
-from trainer.distributed.nodes import ThisNode
-from trainer.supervision.failure_line import (
+from vastrun.trainer.distributed.nodes import ThisNode
+from vastrun.trainer.supervision.failure_line import (
     failure_line,
     lost_a_process,
     lost_process_line,
     peak_text,
     where_text,
 )
-from trainer.supervision.launch_agent import AgentRecord
-from trainer.supervision.memory_counters import MemoryUse
-from trainer.supervision.native_stack import read_crash
-from trainer.supervision.progress import beat_of
-from trainer.supervision.rank_process import RankProcess
-from trainer.supervision.ranklogs import last_lines, lines_after
-from trainer.supervision.stop import stopped_by
+from vastrun.trainer.supervision.launch_agent import AgentRecord
+from vastrun.trainer.supervision.memory_counters import MemoryUse
+from vastrun.trainer.supervision.native_stack import read_crash
+from vastrun.trainer.supervision.progress import beat_of
+from vastrun.trainer.supervision.rank_process import RankProcess
+from vastrun.trainer.supervision.ranklogs import last_lines, lines_after
+from vastrun.trainer.supervision.stop import stopped_by
 
 _UNCAUGHT = 1
 """How Python leaves after an exception that nobody caught."""

@@ -14,15 +14,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.contract.resume_command import RESUME
-from trainer.distributed.nodes import LOOPBACK, interface_of
-from trainer.supervision.restarts import Start
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.resume_command import RESUME
+from vastrun.trainer.distributed.nodes import LOOPBACK, interface_of
+from vastrun.trainer.supervision.restarts import Start
 
 _AFTER_US_S = 60
 _DEBUG = "TORCH_DISTRIBUTED_DEBUG"
-_PACKAGES = Path(__file__).resolve().parents[2]
+_PACKAGES = Path(__file__).absolute().parents[3]
+"""Not resolved: in a checkout, `vastrun/trainer` is a link to a folder beside it."""
 
 
 def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -149,15 +150,9 @@ def _start(start: Start) -> dict[str, str]:
 def _paths(job: Job, box: Path, asked: Mapping[str, str]) -> dict[str, str]:
     """Let `python` be the Python that trains: it finds the trainer, and the trainer the user's code."""
     code = [str(box / layout.CODE)] if job.train else []
-    modules = [str(_PACKAGES), str(box / layout.LIBRARY), *code, *_folders(asked.get("PYTHONPATH", ""))]
+    modules = [str(_PACKAGES), *code, *_folders(asked.get("PYTHONPATH", ""))]
     programs = [str(Path(sys.executable).parent), asked.get("PATH", os.defpath)]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(modules)), "PATH": os.pathsep.join(programs)}
-
-
-def without_ours(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a user's own program: our packages must not hide one of theirs."""
-    theirs = [folder for folder in _folders(environment.get("PYTHONPATH", "")) if folder != str(_PACKAGES)]
-    return {**environment, "PYTHONPATH": os.pathsep.join(theirs)}
 
 
 def _folders(path: str) -> list[str]:

@@ -17,21 +17,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from trainer.contract import layout
-from trainer.contract.checksum import sha256_of
-from trainer.contract.job import NAMES_OUTPUTS, Job, JobSuccess, working_folder
-from trainer.contract.outcome import Check, CheckpointEnd, FileSum, Outcome, RankEnd, WandbRun
-from trainer.contract.records import read_as
-from trainer.contract.run_module import module_command
-from trainer.supervision.environment import rank_environment
-from trainer.supervision.processes import kill_descendants
-from trainer.supervision.progress import Loss, last_loss
-from trainer.supervision.restarts import Start
+from vastrun.contract import layout
+from vastrun.contract.checksum import sha256_of
+from vastrun.contract.job import NAMES_OUTPUTS, Job, JobSuccess, working_folder
+from vastrun.contract.outcome import Check, CheckpointEnd, FileSum, Outcome, RankEnd, WandbRun
+from vastrun.contract.records import read_as
+from vastrun.contract.run_module import module_command
+from vastrun.trainer.supervision.environment import rank_environment
+from vastrun.trainer.supervision.processes import kill_descendants
+from vastrun.trainer.supervision.progress import Loss, last_loss
+from vastrun.trainer.supervision.restarts import Start
 
 _END_S = 40.0
 """W&B's own limits are within it: the machine costs money meanwhile."""
 _KILL_S = 2.0
-_COMMAND = module_command("trainer.telemetry.tracking")
+_COMMAND = module_command("vastrun.trainer.telemetry.tracking")
 
 _LONGEST_LINE = 8192
 

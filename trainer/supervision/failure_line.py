@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from trainer.contract.outcome import RankEnd, Reason
-from trainer.supervision.memory_counters import MemoryUse, gib
-from trainer.supervision.ranklogs import last_line
+from vastrun.contract.outcome import RankEnd, Reason
+from vastrun.trainer.supervision.memory_counters import MemoryUse, gib
+from vastrun.trainer.supervision.ranklogs import last_line
 
 _RECENT_S = 120.0
 """Seconds in which a program notices that a process of its was killed."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from trainer.supervision.processes import die_with_parent, send
+from vastrun.trainer.supervision.processes import die_with_parent, send
 
 ADDRESS = "VASTRUN_FORK_SERVER"
 """The environment variable with the server's name."""

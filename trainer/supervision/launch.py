@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
 
-from trainer.contract import layout
-from trainer.contract.records import read_json
-from trainer.supervision.launch_agent import AgentRecord
-from trainer.supervision.processes import hear_of_a_stop, kill_descendants, send
-from trainer.supervision.progress import pid_of
-from trainer.supervision.rank_process import RankProcess, read_processes
-from trainer.supervision.stacks import dump_recorders, dump_stacks
+from vastrun.contract import layout
+from vastrun.contract.records import read_json
+from vastrun.trainer.supervision.launch_agent import AgentRecord
+from vastrun.trainer.supervision.processes import hear_of_a_stop, kill_descendants, send
+from vastrun.trainer.supervision.progress import pid_of
+from vastrun.trainer.supervision.rank_process import RankProcess, read_processes
+from vastrun.trainer.supervision.stacks import dump_recorders, dump_stacks
 
 _POLL_S = 0.05
 _KILL_S = 5.0

@@ -3,9 +3,9 @@
 Ranks of the onboard trainer are started through torch's launcher API; those of a user's program without torch
 (`rank_starter.py`), of which it may use any version, or none.
 
-`run_module.py trainer.supervision.launch_agent SUPERVISOR`, with its order on stdin. Before it carries that
-out it forks: the copy, which has torch imported already, waits for the next order, so that the next start
-takes less time. For the onboard trainer it imports what ranks need, too, and the ranks are copies of it
+`run_module.py vastrun.trainer.supervision.launch_agent SUPERVISOR`, with its order on stdin. Before it
+carries that out it forks: the copy, which has torch imported already, waits for the next order, so that the
+next start takes less time. For the onboard trainer it imports what ranks need, too: ranks are copies of it
 (`fork_server.py`). The supervisor, which knows no torch, reads `run/ranks/agent.json`.
 """
 
@@ -21,13 +21,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.contract.records import read_json, write_atomically, write_json
-from trainer.distributed.nodes import ThisNode, this_node_of
-from trainer.supervision.processes import die_with_parent
-from trainer.supervision.rank_starter import AgentFailure, start_ranks
-from trainer.telemetry.garbage import importing
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.records import read_json, write_atomically, write_json
+from vastrun.trainer.distributed.nodes import ThisNode, this_node_of
+from vastrun.trainer.supervision.processes import die_with_parent
+from vastrun.trainer.supervision.rank_starter import AgentFailure, start_ranks
+from vastrun.trainer.telemetry.garbage import importing
 
 if TYPE_CHECKING:
     from torch.distributed.launcher.api import LaunchConfig
@@ -67,7 +67,7 @@ def main() -> NoReturn:
     die_with_parent(supervisor)
     _begin(order, copy)
     if job.train is not None:
-        from trainer.supervision.preload import serve_ranks
+        from vastrun.trainer.supervision.preload import serve_ranks
 
         serve_ranks()
     failures = _run_ranks(job, order.world_size, _box())
@@ -81,7 +81,7 @@ def _load(job: Job) -> None:
     """Import now what this agent, its copies and the ranks need; for a user's program nothing."""
     if job.train is None:
         return
-    from trainer.supervision.preload import load
+    from vastrun.trainer.supervision.preload import load
 
     load(wandb=job.train.wandb.mode != "off")
     with importing():
@@ -130,7 +130,7 @@ def _run_training_ranks(job: Job, this_node: ThisNode, count: int, box: Path) ->
 
     config = launch_config(job, this_node, count, log_dir=str(box / layout.RANKS / "elastic"))
     # -S: what holds a rank needs no packages, and starts sooner. -P: no file beside it hides a module.
-    program = ("-S", "-P", "-m", "trainer.supervision.rank_process", str(os.getpid()))
+    program = ("-S", "-P", "-m", "vastrun.trainer.supervision.rank_process", str(os.getpid()))
     try:
         elastic_launch(config, sys.executable)(*program)
     except ChildFailedError as error:
@@ -152,7 +152,7 @@ def launch_config(job: Job, this_node: ThisNode, count: int, *, log_dir: str) ->
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 
-    from trainer.distributed.rendezvous import ALONE, IN_ORDER
+    from vastrun.trainer.distributed.rendezvous import ALONE, IN_ORDER
 
     # Agents of nodes that train apart do not meet: one may come while the others train.
     nodes = 1 if job.trains_apart else this_node.nodes

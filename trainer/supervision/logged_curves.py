@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.supervision.curve_file import CurveFile, CurvePoint
-from trainer.supervision.curve_search import CurveSearch
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.trainer.supervision.curve_file import CurveFile, CurvePoint
+from vastrun.trainer.supervision.curve_search import CurveSearch
 
 POLL_S = 2.0
 SEARCH_S = 4.0

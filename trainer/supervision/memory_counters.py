@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer.contract import layout
+from vastrun.contract import layout
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")

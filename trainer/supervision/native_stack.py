@@ -19,9 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.job import working_folder
-from trainer.supervision.core_file import (
+from vastrun.contract import layout
+from vastrun.contract.job import working_folder
+from vastrun.trainer.supervision.core_file import (
     CoreNotes,
     CorePlace,
     bounds_cores,
@@ -29,8 +29,8 @@ from trainer.supervision.core_file import (
     core_place,
     read_notes,
 )
-from trainer.supervision.rank_process import RankProcess
-from trainer.supervision.stacks import main_thread, top_frame
+from vastrun.trainer.supervision.rank_process import RankProcess
+from vastrun.trainer.supervision.stacks import main_thread, top_frame
 
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 GDB_S = 90.0

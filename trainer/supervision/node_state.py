@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.contract.outcome import Hang
-from trainer.supervision.diagnosis import DatedEnd
-from trainer.supervision.restarts import Restart
-from trainer.supervision.stall import RankProgress
+from vastrun.contract.outcome import Hang
+from vastrun.trainer.supervision.diagnosis import DatedEnd
+from vastrun.trainer.supervision.restarts import Restart
+from vastrun.trainer.supervision.stall import RankProgress
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from trainer.contract.records import read_json
-from trainer.distributed.nodes import ThisNode
-from trainer.supervision.node_state import NodeState
+from vastrun.contract.records import read_json
+from vastrun.trainer.distributed.nodes import ThisNode
+from vastrun.trainer.supervision.node_state import NodeState
 
 if TYPE_CHECKING:
     from typing import Self  # since Python 3.11

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from trainer.supervision.fork_server import ADDRESS, start_server
-from trainer.telemetry.garbage import importing
+from vastrun.trainer.supervision.fork_server import ADDRESS, start_server
+from vastrun.trainer.telemetry.garbage import importing
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -29,7 +29,7 @@ def load(*, wandb: bool = False) -> None:
     with importing():
         import torch._dynamo  # noqa: F401 - else DDP's constructor does
 
-        import trainer.loop  # noqa: F401
+        import vastrun.trainer.loop  # noqa: F401
 
         if wandb:
             with suppress(ImportError):  # told by the rank that misses it
@@ -65,8 +65,8 @@ def _unlike_a_new_process() -> str:
 
 def _train() -> NoReturn:
     """Run the onboard trainer, as `Job.program` starts it."""
-    import trainer.train
+    import vastrun.trainer.train
 
-    sys.argv = [str(trainer.train.__file__)]
-    trainer.train.main()
+    sys.argv = [str(vastrun.trainer.train.__file__)]
+    vastrun.trainer.train.main()
     raise AssertionError("a rank that has ended does not return")

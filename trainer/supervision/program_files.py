@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.contract.records import write_json
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.records import write_json
 
 MAX_ENTRIES = 200_000
 """Files and folders that one search of a code folder looks at: about two seconds."""

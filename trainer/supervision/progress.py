@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer.contract import layout
-from trainer.contract.records import write_json
-from trainer.heartbeat import Beat, read_beat
-from trainer.supervision.processes import innermost_program
-from trainer.supervision.rank_process import RankProcess
-from trainer.supervision.stall import RankProgress
+from vastrun.contract import layout
+from vastrun.contract.records import write_json
+from vastrun.trainer.heartbeat import Beat, read_beat
+from vastrun.trainer.supervision.processes import innermost_program
+from vastrun.trainer.supervision.rank_process import RankProcess
+from vastrun.trainer.supervision.stall import RankProgress
 
 _TAIL = 1 << 14
 _BEGINNING = frozenset({"", "start", "data", "compile"})

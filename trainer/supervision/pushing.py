@@ -7,17 +7,17 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from trainer.contract import layout, stop_budget
-from trainer.contract.job import Job
-from trainer.contract.run_module import module_command
-from trainer.supervision.processes import kill_descendants
-from trainer.supervision.stop import StopRequest
+from vastrun.contract import layout, stop_budget
+from vastrun.contract.job import Job
+from vastrun.contract.run_module import module_command
+from vastrun.trainer.supervision.processes import kill_descendants
+from vastrun.trainer.supervision.stop import StopRequest
 
 PUSH_LOG = f"{layout.RAW_LOGS}/push.log"
 LAST_PUSH_S = 60.0
 """How long the last checkpoint may take once the ranks have ended: the machine costs money meanwhile."""
 _KILL_S = 2.0
-_COMMAND = module_command("trainer.transfer.push")
+_COMMAND = module_command("vastrun.trainer.transfer.push")
 
 
 def begin_pushing(box: Path, job: Job) -> None:

@@ -1,6 +1,6 @@
 """One rank as a process: started, logged, watched to its end. Standard library only.
 
-`trainer.supervision.rank_process PARENT` runs the job's program, with stdout and stderr in
+`vastrun.trainer.supervision.rank_process PARENT` runs the job's program, with stdout and stderr in
 `run/raw/rank-N.log`, and leaves as the program left. The onboard trainer runs in a copy that the fork server
 makes, where there is one; everything else is the only child. The record says when and how the program ended,
 to the millisecond; the launch agent cannot: it looks ten times a second and counts whole seconds.
@@ -24,15 +24,14 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from trainer.contract import layout
-from trainer.contract.job import Job, working_folder
-from trainer.contract.records import read_json, read_small, write_atomically
-from trainer.contract.resume_command import RESUME, with_resume
-from trainer.distributed.exit import last_raised, reason_of_text
-from trainer.supervision.core_file import allow_core
-from trainer.supervision.environment import without_ours
-from trainer.supervision.fork_server import ADDRESS, Copy
-from trainer.supervision.processes import die_with_parent, send
+from vastrun.contract import layout
+from vastrun.contract.job import Job, working_folder
+from vastrun.contract.records import read_json, read_small, write_atomically
+from vastrun.contract.resume_command import RESUME, with_resume
+from vastrun.trainer.distributed.exit import last_raised, reason_of_text
+from vastrun.trainer.supervision.core_file import allow_core
+from vastrun.trainer.supervision.fork_server import ADDRESS, Copy
+from vastrun.trainer.supervision.processes import die_with_parent, send
 
 VICTIM_S = 10.0
 """How long a rank that lost another waits for that one's own words."""
@@ -94,7 +93,7 @@ def main() -> NoReturn:
     server, job = os.environ.pop(ADDRESS, None), Job.read(box)
     if job.trains_apart:
         os.environ.update(among_all(job.nodes, os.environ))
-    environment = dict(os.environ) if job.train is not None else without_ours(os.environ)
+    environment = dict(os.environ)
     if job.command is not None:
         allow_core(box, job.ranks, environment)
     own = partial(Child.start, partial(_become, program_of(job, environment), environment))

@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.contract.run_module import module_command
-from trainer.distributed.nodes import RANKS_PORT, ThisNode
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.run_module import module_command
+from vastrun.trainer.distributed.nodes import RANKS_PORT, ThisNode
 
 _POLL_INTERVAL_S = 0.05
 _KILL_AFTER_S = 30.0
@@ -99,7 +99,7 @@ def master_of(this_node: ThisNode) -> tuple[str, int]:
 
 def _start(variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     # -S: what holds a rank needs no packages, and starts sooner.
-    command = (*module_command("trainer.supervision.rank_process", "-S"), str(os.getpid()))
+    command = (*module_command("vastrun.trainer.supervision.rank_process", "-S"), str(os.getpid()))
     return subprocess.Popen(command, env={**os.environ, **variables}, start_new_session=True)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer.contract.job import Job
-from trainer.contract.outcome import REASONS, Meaning, StartRecord
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import REASONS, Meaning, StartRecord
 
 WITHOUT_PROGRESS = 3
 """So many starts in a row that saved nothing new are the last."""

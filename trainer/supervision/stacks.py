@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.supervision.core_file import forbid_core
-from trainer.supervision.processes import descendants, send
+from vastrun.contract import layout
+from vastrun.trainer.supervision.core_file import forbid_core
+from vastrun.trainer.supervision.processes import descendants, send
 
 _POLL_S = 0.02
 _POLL_RECORDER_S = 0.05

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from trainer.contract.job import Job
-from trainer.supervision.stacks import StackFrame
+from vastrun.contract.job import Job
+from vastrun.trainer.supervision.stacks import StackFrame
 
 STARTING = ("", "start")
 LOG_ALONE = "log"

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
-from trainer.supervision.curve_file import (
+from vastrun.trainer.supervision.curve_file import (
     BYTES,
     FIXED32,
     MAX_RECORD,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from trainer.supervision.curve_file import (
+from vastrun.trainer.supervision.curve_file import (
     BYTES,
     FIXED64,
     MAX_RECORD,

@@ -10,26 +10,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.contract.outcome import Hang
-from trainer.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
-from trainer.distributed.nodes import ThisNode, network_environment
-from trainer.supervision.core_file import CoreTrimmer
-from trainer.supervision.diagnosis import Watched, ends_here, left_early, signal_name
-from trainer.supervision.environment import rank_environment
-from trainer.supervision.launch import Launch
-from trainer.supervision.memory_counters import MemoryKills, memory_use
-from trainer.supervision.node_state import NodeState
-from trainer.supervision.peers import Peers
-from trainer.supervision.processes import reap_orphans
-from trainer.supervision.progress import ProgressTracker, beat_of, write_status
-from trainer.supervision.pushing import PUSH_LOG, begin_pushing
-from trainer.supervision.rank_process import VICTIM_S, RankProcess, is_victim
-from trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
-from trainer.supervision.restarts import Start
-from trainer.supervision.stacks import StackFrame, main_thread, top_frame
-from trainer.supervision.stall import (
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import Hang
+from vastrun.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
+from vastrun.trainer.distributed.nodes import ThisNode, network_environment
+from vastrun.trainer.supervision.core_file import CoreTrimmer
+from vastrun.trainer.supervision.diagnosis import Watched, ends_here, left_early, signal_name
+from vastrun.trainer.supervision.environment import rank_environment
+from vastrun.trainer.supervision.launch import Launch
+from vastrun.trainer.supervision.memory_counters import MemoryKills, memory_use
+from vastrun.trainer.supervision.node_state import NodeState
+from vastrun.trainer.supervision.peers import Peers
+from vastrun.trainer.supervision.processes import reap_orphans
+from vastrun.trainer.supervision.progress import ProgressTracker, beat_of, write_status
+from vastrun.trainer.supervision.pushing import PUSH_LOG, begin_pushing
+from vastrun.trainer.supervision.rank_process import VICTIM_S, RankProcess, is_victim
+from vastrun.trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
+from vastrun.trainer.supervision.restarts import Start
+from vastrun.trainer.supervision.stacks import StackFrame, main_thread, top_frame
+from vastrun.trainer.supervision.stall import (
     LOG_ALONE,
     RankProgress,
     StallLimits,
@@ -39,7 +39,7 @@ from trainer.supervision.stall import (
     stuck,
     suspects,
 )
-from trainer.supervision.stop import StopRequest, stopped_by
+from vastrun.trainer.supervision.stop import StopRequest, stopped_by
 
 Begin = Callable[[Path, int, Mapping[str, str]], Launch]
 """Starts the ranks: the box, how many, their environment."""

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer import stages
-from trainer.contract.gpus import peak_of
-from trainer.data.trajectories import Windows
-from trainer.distributed.clock import StepTimes
-from trainer.distributed.rank import Rank
-from trainer.engine.session import Session
-from trainer.telemetry.flops import training_flops
-from trainer.telemetry.gpus import GpuFigures, GpuWatch
+from vastrun.contract.gpus import peak_of
+from vastrun.trainer import stages
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.distributed.clock import StepTimes
+from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.telemetry.flops import training_flops
+from vastrun.trainer.telemetry.gpus import GpuFigures, GpuWatch
 
 
 @dataclass(frozen=True, kw_only=True)

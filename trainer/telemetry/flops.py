@@ -16,7 +16,7 @@ from torch.utils.flop_counter import (
     shape_wrapper,
 )
 
-from trainer.data.trajectories import Windows
+from vastrun.trainer.data.trajectories import Windows
 
 
 def training_flops(objective: nn.Module, windows: Windows) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trainer.contract.profiling import memory_path
-from trainer.distributed.exit import is_out_of_memory
+from vastrun.contract.profiling import memory_path
+from vastrun.trainer.distributed.exit import is_out_of_memory
 
 MAX_ENTRIES = 100_000
 """Allocations and frees that are kept, the last ones; each takes some KB of main memory."""

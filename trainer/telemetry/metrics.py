@@ -11,17 +11,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig
-from trainer.contract.outcome import WandbRun
-from trainer.contract.records import write_atomically
-from trainer.contract.scores import lines_of
-from trainer.distributed.exit import exit_code_of, reason_of
-from trainer.distributed.rank import TrainJob
-from trainer.telemetry.tracking import Tracker
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.outcome import WandbRun
+from vastrun.contract.records import write_atomically
+from vastrun.contract.scores import lines_of
+from vastrun.trainer.distributed.exit import exit_code_of, reason_of
+from vastrun.trainer.distributed.rank import TrainJob
+from vastrun.trainer.telemetry.tracking import Tracker
 
 if TYPE_CHECKING:
-    from trainer.telemetry.figures import Figures, Throughput
+    from vastrun.trainer.telemetry.figures import Figures, Throughput
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.profiling import MAX_REQUEST_BYTES, ProfileRequest, ProfileResponse
-from trainer.contract.records import RecordError, read_json, read_small, write_json
+from vastrun.contract import layout
+from vastrun.contract.profiling import MAX_REQUEST_BYTES, ProfileRequest, ProfileResponse
+from vastrun.contract.records import RecordError, read_json, read_small, write_json
 
 POLL_INTERVAL_S = 1.0
 

@@ -16,8 +16,8 @@ from types import TracebackType
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from trainer.contract.config import TrainConfig
-from trainer.contract.profiling import (
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.profiling import (
     MAX_RAW_TRACE_BYTES,
     MAX_TABLE_BYTES,
     MAX_TRACE_BYTES,
@@ -27,11 +27,11 @@ from trainer.contract.profiling import (
     operations_path,
     trace_path,
 )
-from trainer.distributed.rank import Rank
-from trainer.distributed.signals import StopSignal
-from trainer.heartbeat import Activity, Heartbeat
-from trainer.telemetry.memory_history import MemoryHistory
-from trainer.telemetry.profile_requests import ProfileRequests
+from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.distributed.signals import StopSignal
+from vastrun.trainer.heartbeat import Activity, Heartbeat
+from vastrun.trainer.telemetry.memory_history import MemoryHistory
+from vastrun.trainer.telemetry.profile_requests import ProfileRequests
 
 _FAULTS = (AssertionError, AttributeError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 """Errors that torch's profiler, an experimental interface, may raise: noted, and the training continues."""
@@ -201,7 +201,15 @@ class Profiler:
             before.join()
         box = self._rank.box
         trace, operations = box / trace_path(window.first), box / operations_path(window.first)
-        command = (sys.executable, "-P", "-m", "trainer.telemetry.trace_files", raw, trace, operations)
+        command = (
+            sys.executable,
+            "-P",
+            "-m",
+            "vastrun.trainer.telemetry.trace_files",
+            raw,
+            trace,
+            operations,
+        )
         try:
             subprocess.run(command, stdin=subprocess.DEVNULL, timeout=_COMPRESS_S, check=True)
             digests = (_digest(trace, MAX_TRACE_BYTES), _digest(operations, MAX_TABLE_BYTES))

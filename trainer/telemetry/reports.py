@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from trainer.contract.errors import DivergedError
-from trainer.engine.session import Session
-from trainer.stages.objective import terms_of
-from trainer.telemetry.figures import Figures, Instruments
-from trainer.telemetry.metrics import Metrics, MetricsPoint
+from vastrun.contract.errors import DivergedError
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.stages.objective import terms_of
+from vastrun.trainer.telemetry.figures import Figures, Instruments
+from vastrun.trainer.telemetry.metrics import Metrics, MetricsPoint
 
 
 @dataclass(frozen=True, kw_only=True)

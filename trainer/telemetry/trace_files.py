@@ -1,6 +1,6 @@
 """Trace files: compress a trace of `torch.profiler`, and write a table of its operations next to it.
 
-`python -m trainer.telemetry.trace_files RAW TRACE OPERATIONS`, a process of its own with the lowest priority:
+`python -m vastrun.trainer.telemetry.trace_files RAW TRACE OPERATIONS`, a process with the lowest priority:
 torch's own table (`key_averages`) takes 0.4 s of Python for each step of a small model, in which the training
 would wait for Python's lock. Standard library only.
 """

@@ -1,6 +1,6 @@
 """W&B on a thread of its own: neither its import nor its network can hold the training up, or end it.
 
-`python -m trainer.telemetry.tracking EXIT_CODE` ends the W&B run of a box whose rank 0 could not,
+`python -m vastrun.trainer.telemetry.tracking EXIT_CODE` ends the W&B run of a box whose rank 0 could not,
 or said otherwise.
 """
 
@@ -16,12 +16,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal
 
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig, WandbConfig
-from trainer.contract.job import JobBatch
-from trainer.contract.outcome import WandbRun
-from trainer.contract.records import read_json, write_json
-from trainer.distributed.rank import TrainJob, read_job
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig, WandbConfig
+from vastrun.contract.job import JobBatch
+from vastrun.contract.outcome import WandbRun
+from vastrun.contract.records import read_json, write_json
+from vastrun.trainer.distributed.rank import TrainJob, read_job
 
 Mode = Literal["online", "offline", "off"]
 

@@ -2,7 +2,7 @@
 
 Standard library only.
 
-`python -m trainer.transfer.chosen LIST [PATH]`: writes LIST, a path in the box, as a manifest. PATH is
+`python -m vastrun.trainer.transfer.chosen LIST [PATH]`: write the manifest LIST, a path in the box. PATH is
 relative to the box, the code folder or the folder for outputs, and must lie in the latter two; what lies
 behind a link to another folder counts where the program wrote it.
 """
@@ -13,12 +13,19 @@ import os
 import sys
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.contract.records import write_json
-from trainer.supervision.program_files import files_below
-from trainer.transfer.manifest import DownloadList, LeftOut, ListBuilder, job_of, listing_of, printable
-from trainer.transfer.program_outputs import ProgramOutputs
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.records import write_json
+from vastrun.trainer.supervision.program_files import files_below
+from vastrun.trainer.transfer.manifest import (
+    DownloadList,
+    LeftOut,
+    ListBuilder,
+    job_of,
+    listing_of,
+    printable,
+)
+from vastrun.trainer.transfer.program_outputs import ProgramOutputs
 
 _ROOTS = (layout.CODE, layout.OUTPUTS)
 _MAX_FILES = 50_000

@@ -1,8 +1,8 @@
 """Fetch: download the newest whole checkpoint that earlier runs pushed to a URL, to continue from it.
 
-`python -m trainer.transfer.fetch` runs before the ranks start. A checkpoint that came with the bundle stays
-when it is newer. One of a later run always counts as newer, since a run that began another stage counts its
-steps anew.
+`python -m vastrun.trainer.transfer.fetch` runs before the ranks start. A checkpoint that came with the bundle
+stays when it is newer. One of a later run always counts as newer: a run that began another stage counts its
+steps from zero.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import shutil
 import sys
 from pathlib import Path, PurePosixPath
 
-from trainer.contract import layout
-from trainer.contract.checksum import sha256_of
-from trainer.contract.job import Job
-from trainer.contract.outcome import FileList, FileSum
-from trainer.contract.records import read_json, write_json
-from trainer.transfer.remote_checkpoints import (
+from vastrun.contract import layout
+from vastrun.contract.checksum import sha256_of
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import FileList, FileSum
+from vastrun.contract.records import read_json, write_json
+from vastrun.trainer.transfer.remote_checkpoints import (
     LATEST,
     RemoteCheckpoints,
     TooLargeError,

@@ -2,7 +2,7 @@
 
 Standard library only.
 
-`python -m trainer.transfer.manifest` runs when only the log and the exit code are still to be written.
+`python -m vastrun.trainer.transfer.manifest` runs when only the log and the exit code remain to be written.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.job import Job, matching_files, working_folder
-from trainer.contract.outcome import FileSum
-from trainer.contract.records import write_json
-from trainer.contract.weights import looks_like_weights
-from trainer.supervision.evidence import file_sum
-from trainer.transfer.program_outputs import ProgramOutputs, lineage
+from vastrun.contract import layout
+from vastrun.contract.job import Job, matching_files, working_folder
+from vastrun.contract.outcome import FileSum
+from vastrun.contract.records import write_json
+from vastrun.contract.weights import looks_like_weights
+from vastrun.trainer.supervision.evidence import file_sum
+from vastrun.trainer.transfer.program_outputs import ProgramOutputs, lineage
 
 _STILL_WRITTEN = (layout.LOG, layout.EXIT, layout.MANIFEST)
 

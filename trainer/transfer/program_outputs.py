@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.supervision.checkpoint_entries import entry_at, is_note
-from trainer.supervision.program_files import FilesBefore, ProgramFileSearch, WrittenFile
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.trainer.supervision.checkpoint_entries import entry_at, is_note
+from vastrun.trainer.supervision.program_files import FilesBefore, ProgramFileSearch, WrittenFile
 
 UNNAMED = "not named in outputs"
 

@@ -1,7 +1,7 @@
 """Push: upload finished checkpoints to any URL that fsspec knows, such as s3://bucket/path.
 
-`python -m trainer.transfer.push PARENT` follows the training while the process PARENT lives. With `once`
-after it, only the newest checkpoint is uploaded. A failure is one line in the log and stops nothing else.
+`python -m vastrun.trainer.transfer.push PARENT` follows the training while the process PARENT lives. With
+`once` after it, only the newest checkpoint is uploaded. A failure is one line in the log and stops nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.supervision.processes import die_with_parent
-from trainer.transfer.remote_checkpoints import LATEST, RemoteCheckpoints, faults, in_one_line
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.trainer.supervision.processes import die_with_parent
+from vastrun.trainer.transfer.remote_checkpoints import LATEST, RemoteCheckpoints, faults, in_one_line
 
 _LOOK_S = 2.0
 _MANIFEST = "manifest.json"

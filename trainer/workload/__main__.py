@@ -1,4 +1,4 @@
-"""`python -m trainer.workload`: a query on the standard input, the answer on the standard output, in JSON."""
+"""`python -m vastrun.trainer.workload`: read a query from stdin, write the answer to stdout."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 import sys
 from dataclasses import asdict
 
-from trainer.contract.errors import DataError
-from trainer.contract.records import read_json
-from trainer.contract.workload import WorkloadQuery
+from vastrun.contract.errors import DataError
+from vastrun.contract.records import read_json
+from vastrun.contract.workload import WorkloadQuery
 
 
 def main() -> int:
     """Return 0 with the answer, 1 with a line on the standard error."""
     query = read_json(WorkloadQuery, sys.stdin.read())
     # After the query: a fault in it is told at once.
-    from trainer.workload.foretelling import foretell
+    from vastrun.trainer.workload.foretelling import foretell
 
     try:
         workloads = foretell(query)

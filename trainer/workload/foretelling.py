@@ -14,24 +14,24 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer import stages
-from trainer.contract.config import TrainConfig
-from trainer.contract.config_checks import largest_batch
-from trainer.contract.errors import DataError
-from trainer.contract.strategy import strategies_of, strategy_for
-from trainer.contract.workload import Room, Workload, WorkloadQuery, Workloads
-from trainer.data import Task
-from trainer.data.trajectories import Windows
-from trainer.distributed.group import Ranks
-from trainer.distributed.rank import TrainJob
-from trainer.engine.memory.retry import average
-from trainer.engine.plan import Plan, fitting
-from trainer.engine.session import Session, assembled, domains_of
-from trainer.engine.step import learn, update
-from trainer.models.precision import scaler_of
-from trainer.models.weights import size_of
-from trainer.workload.largest import largest_that_fits
-from trainer.workload.stand_ins import (
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.config_checks import largest_batch
+from vastrun.contract.errors import DataError
+from vastrun.contract.strategy import strategies_of, strategy_for
+from vastrun.contract.workload import Room, Workload, WorkloadQuery, Workloads
+from vastrun.trainer import stages
+from vastrun.trainer.data import Task
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.rank import TrainJob
+from vastrun.trainer.engine.memory.retry import average
+from vastrun.trainer.engine.plan import Plan, fitting
+from vastrun.trainer.engine.session import Session, assembled, domains_of
+from vastrun.trainer.engine.step import learn, update
+from vastrun.trainer.models.precision import scaler_of
+from vastrun.trainer.models.weights import size_of
+from vastrun.trainer.workload.largest import largest_that_fits
+from vastrun.trainer.workload.stand_ins import (
     WORKSPACE_BYTES,
     Unheard,
     Unsaved,
@@ -40,7 +40,7 @@ from trainer.workload.stand_ins import (
     ranks_alone,
     task_of,
 )
-from trainer.workload.tensors import TensorCount
+from vastrun.trainer.workload.tensors import TensorCount
 
 _JOB = TrainJob(run_id="", name="", gpus=0, stall_s=0.0, start_s=0.0)
 _MOST_STEPS = 8

@@ -16,17 +16,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from trainer import data
-from trainer.checkpoints import Checkpointer
-from trainer.contract.config import DataConfig, Keep
-from trainer.data.problem import Outline
-from trainer.data.trajectories import Trajectories, TrajectoryTask, Windows
-from trainer.distributed.group import Ranks
-from trainer.distributed.rank import Rank
-from trainer.engine.session import Session
-from trainer.heartbeat import Activity, Heartbeat
-from trainer.models.attention import HeadNorm
-from trainer.models.latent_operator import LatentOperator
+from vastrun.contract.config import DataConfig, Keep
+from vastrun.trainer import data
+from vastrun.trainer.checkpoints import Checkpointer
+from vastrun.trainer.data.problem import Outline
+from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask, Windows
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.heartbeat import Activity, Heartbeat
+from vastrun.trainer.models.attention import HeadNorm
+from vastrun.trainer.models.latent_operator import LatentOperator
 
 WORKSPACE_BYTES = 66 << 20
 """Workspaces of cuBLAS in torch's allocator on an H100: 32 MiB in the main thread, 32 MiB in that of the

@@ -16,8 +16,8 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from trainer.contract.workload import PeakBytes
-from trainer.telemetry.flops import flops_of
+from vastrun.contract.workload import PeakBytes
+from vastrun.trainer.telemetry.flops import flops_of
 
 Kind = Literal["parameters", "gradients", "optimiser", "activations", "other"]
 

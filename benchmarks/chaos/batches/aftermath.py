@@ -29,9 +29,9 @@ from benchmarks.chaos.troubles import (
     UNCHARGED,
     USER,
 )
-from launcher.core import Cause
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
+from vastrun.launcher.core import Cause
 
 _CENT_USD = 1e-6
 _HELD, _USAGE = 1, 2

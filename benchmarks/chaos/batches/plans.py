@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from benchmarks.chaos.plans import MONEY_USD, box, cut, fault, pause
 from benchmarks.chaos.troubles import COMPANY, FAULT, HANG_UP, KILL, LAUNCHER, OF_REQUESTS, USER, Trouble
-from launcher.core import Cause
+from vastrun.launcher.core import Cause
 
 EDIT = "edit"
 """The batch file is edited and submitted again while the batch runs."""

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks.chaos.frameworks.plans import Plan, Program
-from trainer.contract.checkpoint_folder import DamagedError, verify
+from vastrun.contract.checkpoint_folder import DamagedError, verify
 
 Weights = Mapping[str, torch.Tensor]
 

@@ -10,14 +10,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder
-from launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
-from launcher.core.job import JobSpec
-from launcher.image.lock import Lock, shipped_lock
-from launcher.ports import Abilities, Clock, Remote
-from launcher.providers import ProviderContext
-from launcher.providers.docker.answers import ENDED, end_error
-from launcher.providers.docker.boxes import (
+from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder
+from vastrun.launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.image.lock import Lock, shipped_lock
+from vastrun.launcher.ports import Abilities, Clock, Remote
+from vastrun.launcher.providers import ProviderContext
+from vastrun.launcher.providers.docker.answers import ENDED, end_error
+from vastrun.launcher.providers.docker.boxes import (
     ANYWHERE,
     HERE,
     LABEL,
@@ -27,17 +27,17 @@ from launcher.providers.docker.boxes import (
     config_of,
     limits_of,
 )
-from launcher.providers.docker.engine import Engine
-from launcher.providers.docker.offers import hardware_of, image_for, offers_for, variants_here
-from launcher.providers.docker.rows import Container, owner_of
-from launcher.providers.hardware import of_all_nodes
-from launcher.providers.identity import LoggedKeys
-from launcher.providers.onstart import BOX, readable_text
-from launcher.ssh.connection import Login
-from launcher.ssh.hosts import KnownHosts
-from launcher.ssh.keys import KeyRing
-from launcher.ssh.noise import NoiseFilter
-from launcher.ssh.remote import SshRemote
+from vastrun.launcher.providers.docker.engine import Engine
+from vastrun.launcher.providers.docker.offers import hardware_of, image_for, offers_for, variants_here
+from vastrun.launcher.providers.docker.rows import Container, owner_of
+from vastrun.launcher.providers.hardware import of_all_nodes
+from vastrun.launcher.providers.identity import LoggedKeys
+from vastrun.launcher.providers.onstart import BOX, readable_text
+from vastrun.launcher.ssh.connection import Login
+from vastrun.launcher.ssh.hosts import KnownHosts
+from vastrun.launcher.ssh.keys import KeyRing
+from vastrun.launcher.ssh.noise import NoiseFilter
+from vastrun.launcher.ssh.remote import SshRemote
 
 _LEAST_SHM_GB = 2.0
 _RENDEZVOUS_PORT = 29400

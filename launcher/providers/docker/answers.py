@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from launcher.core import Cause
-from launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
-from launcher.image.daemon import reason_of
-from launcher.providers.docker.rows import Container
-from launcher.shipped import install_command
+from vastrun.launcher.core import Cause
+from vastrun.launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
+from vastrun.launcher.image.daemon import reason_of
+from vastrun.launcher.providers.docker.rows import Container
+from vastrun.launcher.shipped import install_command
 
 if TYPE_CHECKING:
     from docker.errors import APIError

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.core import RentalOrder
-from launcher.providers.docker.rows import SSH_PORT
-from launcher.providers.onstart import onstart_text
+from vastrun.launcher.core import RentalOrder
+from vastrun.launcher.providers.docker.rows import SSH_PORT
+from vastrun.launcher.providers.onstart import onstart_text
 
 LABEL, PROVIDER, OWNER = "io.vastrun.label", "io.vastrun.provider", "io.vastrun.owner"
 NETWORK = "io.vastrun.network"

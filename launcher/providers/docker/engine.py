@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from launcher.core.errors import GoneError, ProviderError
-from launcher.gate import caps
-from launcher.gate.budget import ExchangeBudget
-from launcher.providers.counted import count_answers
-from launcher.providers.docker.answers import asking, ordering, sdk
-from launcher.providers.docker.rows import Container, DockerHost, DockerNetwork
+from vastrun.launcher.core.errors import GoneError, ProviderError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.providers.counted import count_answers
+from vastrun.launcher.providers.docker.answers import asking, ordering, sdk
+from vastrun.launcher.providers.docker.rows import Container, DockerHost, DockerNetwork
 
 if TYPE_CHECKING:
     from docker import APIClient, DockerClient

@@ -6,15 +6,15 @@ import math
 import shutil
 from collections.abc import Sequence
 
-from launcher.core import Offer
-from launcher.core.errors import NoOfferError
-from launcher.core.job import JobSpec, Resources
-from launcher.image.here import built_here, images_here
-from launcher.image.lock import Lock
-from launcher.providers.docker.boxes import CPU_ONLY
-from launcher.providers.docker.engine import Engine
-from launcher.providers.docker.rows import DockerHost
-from launcher.providers.hardware import (
+from vastrun.launcher.core import Offer
+from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.image.here import built_here, images_here
+from vastrun.launcher.image.lock import Lock
+from vastrun.launcher.providers.docker.boxes import CPU_ONLY
+from vastrun.launcher.providers.docker.engine import Engine
+from vastrun.launcher.providers.docker.rows import DockerHost
+from vastrun.launcher.providers.hardware import (
     Hardware,
     LocalGpu,
     fitting_gpus,

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from launcher.core.errors import StorageError
-from launcher.ssh.keys import write_once
+from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.ssh.keys import write_once
 
 SSH_PORT = 22
 

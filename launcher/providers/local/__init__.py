@@ -14,13 +14,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder
-from launcher.core.errors import GoneError, NoOfferError, ProviderError, UncertainError, UnreachableError
-from launcher.core.job import JobSpec
-from launcher.ledger.presence import is_locked
-from launcher.ports import Abilities, Clock, Remote
-from launcher.providers import ProviderContext
-from launcher.providers.hardware import (
+from vastrun.contract import layout
+from vastrun.contract.records import write_json
+from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder
+from vastrun.launcher.core.errors import (
+    GoneError,
+    NoOfferError,
+    ProviderError,
+    UncertainError,
+    UnreachableError,
+)
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.ledger.presence import is_locked
+from vastrun.launcher.ports import Abilities, Clock, Remote
+from vastrun.launcher.providers import ProviderContext
+from vastrun.launcher.providers.hardware import (
     Hardware,
     LocalGpu,
     fitting_gpus,
@@ -29,11 +37,9 @@ from launcher.providers.hardware import (
     remedy,
     shortfall,
 )
-from launcher.providers.local.needs import lack
-from launcher.providers.local.remote import LocalRemote, box_error
-from launcher.shipped import onstart_dir
-from trainer.contract import layout
-from trainer.contract.records import write_json
+from vastrun.launcher.providers.local.needs import lack
+from vastrun.launcher.providers.local.remote import LocalRemote, box_error
+from vastrun.launcher.shipped import onstart_dir
 
 _RECORD = "instance.json"
 _LEASE_START_S = 30.0

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, BinaryIO
 
-from launcher.core import Completed, LocalProgram
-from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
-from launcher.gate import caps
+from vastrun.launcher.core import Completed, LocalProgram
+from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
+from vastrun.launcher.gate import caps
 
 
 class LocalRemote:

@@ -7,8 +7,8 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 
-from launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder, Run
-from launcher.core.errors import (
+from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder, Run
+from vastrun.launcher.core.errors import (
     GoneError,
     NoOfferError,
     ProviderError,
@@ -16,10 +16,10 @@ from launcher.core.errors import (
     UnreachableError,
     VastrunError,
 )
-from launcher.core.job import JobSpec, Resources
-from launcher.core.slots import Slot, SlotId, SlotList, slot_id_of
-from launcher.decisions.holders import holder_of
-from launcher.decisions.pooling import (
+from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.core.slots import Slot, SlotId, SlotList, slot_id_of
+from vastrun.launcher.decisions.holders import holder_of
+from vastrun.launcher.decisions.pooling import (
     POOL,
     HeldMachineRow,
     held_machines,
@@ -28,10 +28,10 @@ from launcher.decisions.pooling import (
     unfit,
     units_of,
 )
-from launcher.decisions.speed_history import SpeedHistory
-from launcher.ports import Abilities, Clock, Provider, Remote
-from launcher.providers import ProviderContext
-from launcher.providers.pool.machines import HeldMachine
+from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.ports import Abilities, Clock, Provider, Remote
+from vastrun.launcher.providers import ProviderContext
+from vastrun.launcher.providers.pool.machines import HeldMachine
 
 _HINT = "vastrun hold JOB.yaml -d holds one; --provider local, docker or vast rents one for this run alone"
 _KNOWN_S = 1.0

@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from launcher.core import Completed, Instance, LocalProgram, RentalOrder
-from launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError, UsageError
-from launcher.core.slots import SlotId, SlotList
-from launcher.decisions.pooling import HeldMachineRow
-from launcher.gate.slots import slot_list_of
-from launcher.ports import OpensTerminal, Provider, Remote
-from launcher.ssh.terminal import LOGIN_SHELL
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Completed, Instance, LocalProgram, RentalOrder
+from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError, UsageError
+from vastrun.launcher.core.slots import SlotId, SlotList
+from vastrun.launcher.decisions.pooling import HeldMachineRow
+from vastrun.launcher.gate.slots import slot_list_of
+from vastrun.launcher.ports import OpensTerminal, Provider, Remote
+from vastrun.launcher.ssh.terminal import LOGIN_SHELL
 
 _T = TypeVar("_T")
 

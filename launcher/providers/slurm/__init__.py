@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.core import LABEL_PREFIX, Cause, Identity, Instance, MachineEnd, Offer, RentalOrder
-from launcher.core.errors import (
+from vastrun.contract import layout
+from vastrun.launcher.core import LABEL_PREFIX, Cause, Identity, Instance, MachineEnd, Offer, RentalOrder
+from vastrun.launcher.core.errors import (
     ConfigFileError,
     EndedError,
     GoneError,
@@ -19,20 +20,19 @@ from launcher.core.errors import (
     UncertainError,
     UnreachableError,
 )
-from launcher.core.job import JobSpec
-from launcher.core.market import ENDED
-from launcher.core.settings import SlurmSettings
-from launcher.gate.slurm import SlurmJob, listed
-from launcher.ports import Abilities, Clock, Remote
-from launcher.providers import ProviderContext
-from launcher.providers.local import inherited
-from launcher.providers.slurm.batch import JobOrder
-from launcher.providers.slurm.box import Place, SlurmRemote
-from launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_of
-from launcher.providers.slurm.ends import end_of, why_it_waits
-from launcher.providers.slurm.login_node import LoginNode
-from launcher.providers.slurm.offers import NodeShare, offers_for, price
-from trainer.contract import layout
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.market import ENDED
+from vastrun.launcher.core.settings import SlurmSettings
+from vastrun.launcher.gate.slurm import SlurmJob, listed
+from vastrun.launcher.ports import Abilities, Clock, Remote
+from vastrun.launcher.providers import ProviderContext
+from vastrun.launcher.providers.local import inherited
+from vastrun.launcher.providers.slurm.batch import JobOrder
+from vastrun.launcher.providers.slurm.box import Place, SlurmRemote
+from vastrun.launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_of
+from vastrun.launcher.providers.slurm.ends import end_of, why_it_waits
+from vastrun.launcher.providers.slurm.login_node import LoginNode
+from vastrun.launcher.providers.slurm.offers import NodeShare, offers_for, price
 
 _ID = re.compile(r"[\w-]{1,80}(?:\.[0-9a-f]{8})?\.[0-9a-f]{8}", re.ASCII)
 _END_S = 60.0

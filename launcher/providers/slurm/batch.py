@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.core import LABEL_PREFIX, RentalOrder
-from launcher.core.settings import SlurmSettings
-from launcher.providers.slurm.offers import NodeShare
+from vastrun.launcher.core import LABEL_PREFIX, RentalOrder
+from vastrun.launcher.core.settings import SlurmSettings
+from vastrun.launcher.providers.slurm.offers import NodeShare
 
 RENDEZVOUS = ".rendezvous"
 """A file in the box of node 0."""

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.core import Completed, LocalProgram
-from launcher.core.errors import BoxError, GoneError, UnreachableError, UsageError
-from launcher.gate import caps
-from launcher.ports import Remote
-from launcher.providers.slurm.batch import ask_argv
-from launcher.providers.slurm.login_node import LoginNode
-from launcher.ssh.terminal import LOGIN_SHELL, login_argv
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Completed, LocalProgram
+from vastrun.launcher.core.errors import BoxError, GoneError, UnreachableError, UsageError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.ports import Remote
+from vastrun.launcher.providers.slurm.batch import ask_argv
+from vastrun.launcher.providers.slurm.login_node import LoginNode
+from vastrun.launcher.ssh.terminal import LOGIN_SHELL, login_argv
 
 _TAKE_S = 15.0
 """A job takes what it is asked for within this, by an NFS that shows it late, too."""

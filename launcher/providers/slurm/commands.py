@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.core import LABEL_PREFIX, label_of, ledger_in, run_id_in
-from launcher.core.errors import ProviderError, UncertainError, UnreachableError
-from launcher.core.labels import leader_id, member_id
-from launcher.gate import slurm as gate
-from launcher.gate.slurm import Box, Cluster, Partition, SlurmJob
-from launcher.providers.slurm.batch import RENDEZVOUS, JobOrder, options_of, script_of
-from launcher.providers.slurm.ends import order_error, question_error
-from launcher.providers.slurm.login_node import LoginNode
+from vastrun.launcher.core import LABEL_PREFIX, label_of, ledger_in, run_id_in
+from vastrun.launcher.core.errors import ProviderError, UncertainError, UnreachableError
+from vastrun.launcher.core.labels import leader_id, member_id
+from vastrun.launcher.gate import slurm as gate
+from vastrun.launcher.gate.slurm import Box, Cluster, Partition, SlurmJob
+from vastrun.launcher.providers.slurm.batch import RENDEZVOUS, JobOrder, options_of, script_of
+from vastrun.launcher.providers.slurm.ends import order_error, question_error
+from vastrun.launcher.providers.slurm.login_node import LoginNode
 
 _ORDERS = ".orders"
 """The batch scripts that are being handed in."""

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from launcher.core import Cause, MachineEnd
-from launcher.core.errors import NoOfferError, ProviderError, UncertainError, UnreachableError, VastrunError
-from launcher.gate.slurm import SlurmJob, words_of
+from vastrun.launcher.core import Cause, MachineEnd
+from vastrun.launcher.core.errors import (
+    NoOfferError,
+    ProviderError,
+    UncertainError,
+    UnreachableError,
+    VastrunError,
+)
+from vastrun.launcher.gate.slurm import SlurmJob, words_of
 
 _WAITS: Mapping[str, str] = {
     "Resources": "the nodes are busy",

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from launcher.core import Cause, Completed
-from launcher.core.errors import AuthError, HostKeyError, ProviderError, UnreachableError, UsageError
-from launcher.core.settings import SlurmSettings
-from launcher.gate import caps
-from launcher.gate.budget import ExchangeBudget
-from launcher.gate.slurm import words_of
-from launcher.ports import Remote
-from launcher.providers.local.remote import LocalRemote
-from launcher.ssh.connection import KeyRefusedError, Login
-from launcher.ssh.hosts import KnownHosts
-from launcher.ssh.keys import KeyPair
-from launcher.ssh.noise import NoiseFilter
-from launcher.ssh.remote import SshRemote
+from vastrun.launcher.core import Cause, Completed
+from vastrun.launcher.core.errors import AuthError, HostKeyError, ProviderError, UnreachableError, UsageError
+from vastrun.launcher.core.settings import SlurmSettings
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.slurm import words_of
+from vastrun.launcher.ports import Remote
+from vastrun.launcher.providers.local.remote import LocalRemote
+from vastrun.launcher.ssh.connection import KeyRefusedError, Login
+from vastrun.launcher.ssh.hosts import KnownHosts
+from vastrun.launcher.ssh.keys import KeyPair
+from vastrun.launcher.ssh.noise import NoiseFilter
+from vastrun.launcher.ssh.remote import SshRemote
 
 _BEGIN = "@begin"
 _QUESTION_S = 60.0

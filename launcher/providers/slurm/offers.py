@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from launcher.core import Offer
-from launcher.core.errors import NoOfferError
-from launcher.core.job import JobSpec, Resources
-from launcher.core.settings import SlurmSettings
-from launcher.gate.slurm import Gpus, Partition, listed
+from vastrun.launcher.core import Offer
+from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.core.settings import SlurmSettings
+from vastrun.launcher.gate.slurm import Gpus, Partition, listed
 
 _ID = re.compile(r"([\w.+-]{1,100})/(\d{1,6})c(?:/(\d{1,9})M)?(?:/(\d{1,4})x([\w.+-]{1,100}))?", re.ASCII)
 _ANY = "gpu"

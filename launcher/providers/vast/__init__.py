@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from launcher.core import (
+from vastrun.launcher.core import (
     AccountStatus,
     Cause,
     Charge,
@@ -22,34 +22,40 @@ from launcher.core import (
     SearchFinding,
     run_id_in,
 )
-from launcher.core.errors import GoneError, IncompleteListError, NoOfferError, ProviderError, UnreachableError
-from launcher.core.job import JobSpec
-from launcher.decisions.job_shape import shape_of, steps_of
-from launcher.decisions.market_report import MarketReport
-from launcher.decisions.speed_history import SpeedHistory
-from launcher.image.lock import Lock, shipped_lock
-from launcher.ports import Abilities, CallBook, Clock, Remote, SecretStore
-from launcher.providers import ProviderContext
-from launcher.providers.identity import LoggedKeys
-from launcher.providers.onstart import BOX, readable_text
-from launcher.providers.vast import account as accounts
-from launcher.providers.vast import boot, market, renting
-from launcher.providers.vast.addresses import DirectAddresses
-from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.boot import OFFLINE_S, offline_error, stop_error
-from launcher.providers.vast.credentials import SERVER, VastAccount
-from launcher.providers.vast.instance_row import InstanceRow, has_our_label, id_of
-from launcher.providers.vast.key_access import VARIABLE, KeyAccess
-from launcher.providers.vast.latest import Latest
-from launcher.providers.vast.limits import LIMITS, FileBook, Limiter
-from launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
-from launcher.providers.vast.search_check import search_findings
-from launcher.providers.vast.volumes import Volumes
-from launcher.ssh.connection import Login
-from launcher.ssh.hosts import KnownHosts
-from launcher.ssh.keys import KeyRing
-from launcher.ssh.noise import NoiseFilter
-from launcher.ssh.remote import SshRemote
+from vastrun.launcher.core.errors import (
+    GoneError,
+    IncompleteListError,
+    NoOfferError,
+    ProviderError,
+    UnreachableError,
+)
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.job_shape import shape_of, steps_of
+from vastrun.launcher.decisions.market_report import MarketReport
+from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.image.lock import Lock, shipped_lock
+from vastrun.launcher.ports import Abilities, CallBook, Clock, Remote, SecretStore
+from vastrun.launcher.providers import ProviderContext
+from vastrun.launcher.providers.identity import LoggedKeys
+from vastrun.launcher.providers.onstart import BOX, readable_text
+from vastrun.launcher.providers.vast import account as accounts
+from vastrun.launcher.providers.vast import boot, market, renting
+from vastrun.launcher.providers.vast.addresses import DirectAddresses
+from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.boot import OFFLINE_S, offline_error, stop_error
+from vastrun.launcher.providers.vast.credentials import SERVER, VastAccount
+from vastrun.launcher.providers.vast.instance_row import InstanceRow, has_our_label, id_of
+from vastrun.launcher.providers.vast.key_access import VARIABLE, KeyAccess
+from vastrun.launcher.providers.vast.latest import Latest
+from vastrun.launcher.providers.vast.limits import LIMITS, FileBook, Limiter
+from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
+from vastrun.launcher.providers.vast.search_check import search_findings
+from vastrun.launcher.providers.vast.volumes import Volumes
+from vastrun.launcher.ssh.connection import Login
+from vastrun.launcher.ssh.hosts import KnownHosts
+from vastrun.launcher.ssh.keys import KeyRing
+from vastrun.launcher.ssh.noise import NoiseFilter
+from vastrun.launcher.ssh.remote import SshRemote
 
 Recall = Callable[[JobSpec], SpeedHistory]
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from launcher.core import AccountStatus, Charge, Identity
-from launcher.core.errors import AuthError, ProviderError
-from launcher.gate import caps
-from launcher.providers.vast.api import VastApi, credit_of
-from launcher.providers.vast.rows import charge_of
+from vastrun.launcher.core import AccountStatus, Charge, Identity
+from vastrun.launcher.core.errors import AuthError, ProviderError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.providers.vast.api import VastApi, credit_of
+from vastrun.launcher.providers.vast.rows import charge_of
 
 NEEDED = ("instance_read", "instance_write", "misc", "user_read", "billing_read")
 """The permission categories of a key that launches: search is in `misc`."""

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from launcher.core.errors import UnreachableError
-from launcher.providers.vast.instance_row import InstanceRow, id_of
+from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.providers.vast.instance_row import InstanceRow, id_of
 
 _ASK_EVERY_S = 30.0
 

@@ -10,21 +10,21 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
-from launcher.gate import caps
-from launcher.gate.budget import ExchangeBudget
-from launcher.ports import Clock
-from launcher.providers.vast.credentials import VastAccount
-from launcher.providers.vast.host_log import text_of
-from launcher.providers.vast.instance_row import id_of, rows_in
-from launcher.providers.vast.limits import Limiter
-from launcher.providers.vast.refusals import Answer, error_of, list_of, object_of, silent
-from launcher.providers.vast.sdk import NoAnswerError, RefusedError, asked_once, json_of, make_sdk
+from vastrun.launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.ports import Clock
+from vastrun.launcher.providers.vast.credentials import VastAccount
+from vastrun.launcher.providers.vast.host_log import text_of
+from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
+from vastrun.launcher.providers.vast.limits import Limiter
+from vastrun.launcher.providers.vast.refusals import Answer, error_of, list_of, object_of, silent
+from vastrun.launcher.providers.vast.sdk import NoAnswerError, RefusedError, asked_once, json_of, make_sdk
 
 if TYPE_CHECKING:
     from vastai import VastAI
 
-    from launcher.providers.vast.conformance.recorder import Exchange
+    from vastrun.launcher.providers.vast.conformance.recorder import Exchange
 
 _PAUSES_S = (1.0, 4.0)
 _BACK_OFF_S = (5.0, 15.0, 45.0)
@@ -306,7 +306,7 @@ class VastApi:
             if self._made is None:
                 self._made = make_sdk(self._account.key, self._account.server, self._budget)
                 if self._record is not None:
-                    from launcher.providers.vast.conformance.recorder import record_answers
+                    from vastrun.launcher.providers.vast.conformance.recorder import record_answers
 
                     record_answers(self._made.client, self._record, self._clock.now)
             return self._made

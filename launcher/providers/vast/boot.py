@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from launcher.core import Cause
-from launcher.core.errors import ProviderError, UnexplainedError, UnreachableError
-from launcher.providers.vast.instance_row import InstanceRow
+from vastrun.launcher.core import Cause
+from vastrun.launcher.core.errors import ProviderError, UnexplainedError, UnreachableError
+from vastrun.launcher.providers.vast.instance_row import InstanceRow
 
 _IMAGE = re.compile(
     r"manifest for \S+ not found|manifest unknown|no matching manifest|pull access denied|\bdenied: "

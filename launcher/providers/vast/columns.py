@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from launcher.gate import caps
+from vastrun.launcher.gate import caps
 
 WHAT_A_ROW_RAISES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

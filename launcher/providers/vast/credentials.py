@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launcher.core.addresses import is_private
-from launcher.core.errors import AuthError, UsageError
+from vastrun.launcher.core.addresses import is_private
+from vastrun.launcher.core.errors import AuthError, UsageError
 
 SERVER = "https://console.vast.ai"
 

@@ -7,15 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.core.gpus import has_memory, is_same_name
-from launcher.core.job import JobSpec
-from launcher.decisions import policy
-from launcher.decisions.workload import is_too_small, least_gb
-from launcher.gate import caps
-from launcher.image.lock import Lock
-from launcher.providers.vast.offers import MIN_DIRECT_PORTS, START_S, image_needs, offer_of, runs_image
-from launcher.providers.vast.rows import OfferRow
-from trainer.contract.workload import Workloads
+from vastrun.contract.workload import Workloads
+from vastrun.launcher.core.gpus import has_memory, is_same_name
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.workload import is_too_small, least_gb
+from vastrun.launcher.gate import caps
+from vastrun.launcher.image.lock import Lock
+from vastrun.launcher.providers.vast.offers import (
+    MIN_DIRECT_PORTS,
+    START_S,
+    image_needs,
+    offer_of,
+    runs_image,
+)
+from vastrun.launcher.providers.vast.rows import OfferRow
 
 NODES = "nodes"
 

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from launcher.core.errors import VastrunError
-from launcher.gate import caps
-from launcher.providers.vast.refusals import silent
+from vastrun.launcher.core.errors import VastrunError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.providers.vast.refusals import silent
 
 _POLL_INTERVAL_S = 0.3
 _READ_TIMEOUT_S = 2.0

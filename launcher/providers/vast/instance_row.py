@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.core import LABEL_PREFIX, ExtraRates
-from launcher.core.errors import UnreachableError
-from launcher.gate import caps
-from launcher.providers.vast.columns import (
+from vastrun.launcher.core import LABEL_PREFIX, ExtraRates
+from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.providers.vast.columns import (
     Columns,
     cuda,
     end_of_text,
@@ -21,7 +21,7 @@ from launcher.providers.vast.columns import (
     text,
     whole,
 )
-from launcher.providers.vast.refusals import silent
+from vastrun.launcher.providers.vast.refusals import silent
 
 _LOADING = ("", "created", "loading")
 _UP = "success, running"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from launcher.core.errors import (
+from vastrun.launcher.core.errors import (
     AuthError,
     GoneError,
     KeyNotAttachedError,
@@ -12,9 +12,9 @@ from launcher.core.errors import (
     UnreachableError,
     VastrunError,
 )
-from launcher.ports import Clock
-from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.instance_row import InstanceRow
+from vastrun.launcher.ports import Clock
+from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.instance_row import InstanceRow
 
 VARIABLE = "VASTRUN_SSH_KEY"
 """The key without its type: the lease adds it to `authorized_keys`. Vast sets SSH_PUBLIC_KEY itself."""

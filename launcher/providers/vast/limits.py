@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from launcher.core.errors import StorageError
-from launcher.ports import CallBook
+from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.ports import CallBook
 
 _T = TypeVar("_T")
 

@@ -7,20 +7,20 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from launcher.core import Offer
-from launcher.core.errors import NoOfferError
-from launcher.core.job import JobSpec
-from launcher.decisions.estimates import over_the_price
-from launcher.decisions.gang import instead_of_nodes
-from launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation
-from launcher.decisions.speed_history import SpeedHistory
-from launcher.image.lock import Lock
-from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.funnel import NODES, Funnel, HardLimit, funnel
-from launcher.providers.vast.offers import all_spellings, query, verified_and_free
-from launcher.providers.vast.overlays import WHY_ONE_NODE
-from launcher.providers.vast.ranking import ranked, shuffled
-from launcher.providers.vast.rows import OfferRow
+from vastrun.launcher.core import Offer
+from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.estimates import over_the_price
+from vastrun.launcher.decisions.gang import instead_of_nodes
+from vastrun.launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation
+from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.image.lock import Lock
+from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.funnel import NODES, Funnel, HardLimit, funnel
+from vastrun.launcher.providers.vast.offers import all_spellings, query, verified_and_free
+from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE
+from vastrun.launcher.providers.vast.ranking import ranked, shuffled
+from vastrun.launcher.providers.vast.rows import OfferRow
 
 _MOST_WORK_PER_DOLLAR = "dlperf_per_dphtotal-"
 _CHEAPEST = "dph_total"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from launcher.core import Offer
-from launcher.core.gpus import is_same_name, min_usable_gb, spellings
-from launcher.core.job import JobSpec, Resources
-from launcher.image.lock import ARCHITECTURE, Capability, Lock, LockedImage
-from launcher.image.requirements import ImageRequirements
-from launcher.providers.vast.rows import OfferRow
+from vastrun.launcher.core import Offer
+from vastrun.launcher.core.gpus import is_same_name, min_usable_gb, spellings
+from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.image.lock import ARCHITECTURE, Capability, Lock, LockedImage
+from vastrun.launcher.image.requirements import ImageRequirements
+from vastrun.launcher.providers.vast.rows import OfferRow
 
 START_S = 3600.0
 """A machine must be ours for this much longer than the job may take: renting and loading come first."""

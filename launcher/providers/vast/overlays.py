@@ -11,14 +11,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from launcher.core import LABEL_PREFIX, RentalOrder, RunNetwork
-from launcher.core.errors import AuthError, NoOfferError, ProviderError, UnreachableError, UsageError
-from launcher.core.job import JobSpec
-from launcher.gate.rendezvous import ADDRESSES, address_on
-from launcher.ports import Clock, Remote
-from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.rows import OverlayRow
-from launcher.providers.vast.sdk import RefusedError
+from vastrun.launcher.core import LABEL_PREFIX, RentalOrder, RunNetwork
+from vastrun.launcher.core.errors import AuthError, NoOfferError, ProviderError, UnreachableError, UsageError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.gate.rendezvous import ADDRESSES, address_on
+from vastrun.launcher.ports import Clock, Remote
+from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.rows import OverlayRow
+from vastrun.launcher.providers.vast.sdk import RefusedError
 
 WHY_ONE_NODE = (
     "its machines reach each other over NAT, where NCCL and gloo cannot work; only those of one Vast cluster "

@@ -6,16 +6,16 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from launcher.core import Forecast, Offer
-from launcher.core.job import JobSpec
-from launcher.decisions import policy
-from launcher.decisions.estimates import again_hours, basis_text, lost_hours
-from launcher.decisions.market_report import Term
-from launcher.decisions.speed_history import SpeedHistory
-from launcher.image.lock import Lock
-from launcher.providers.vast.offers import fetched_gb, offer_of
-from launcher.providers.vast.rows import OfferRow
-from launcher.providers.vast.speeds import Speeds, speeds_of
+from vastrun.launcher.core import Forecast, Offer
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.estimates import again_hours, basis_text, lost_hours
+from vastrun.launcher.decisions.market_report import Term
+from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.image.lock import Lock
+from vastrun.launcher.providers.vast.offers import fetched_gb, offer_of
+from vastrun.launcher.providers.vast.rows import OfferRow
+from vastrun.launcher.providers.vast.speeds import Speeds, speeds_of
 
 _NET_SHARE = 0.25
 """Of the bandwidth that a host lists, what a download was seen to get: a fifth to a half."""

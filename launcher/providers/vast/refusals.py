@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from launcher.core import Cause
-from launcher.core.errors import (
+from vastrun.launcher.core import Cause
+from vastrun.launcher.core.errors import (
     AuthError,
     BusyError,
     GoneError,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from launcher.core import Instance, RentalOrder
-from launcher.core.errors import (
+from vastrun.launcher.core import Instance, RentalOrder
+from vastrun.launcher.core.errors import (
     GoneError,
     NoOfferError,
     ProviderError,
@@ -17,13 +17,13 @@ from launcher.core.errors import (
     UnreachableError,
     VastrunError,
 )
-from launcher.ports import Clock
-from launcher.providers.onstart import onstart_text
-from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.instance_row import InstanceRow
-from launcher.providers.vast.overlays import flag_of
-from launcher.providers.vast.refusals import Answer, error_of
-from launcher.providers.vast.volumes import volume_info
+from vastrun.launcher.ports import Clock
+from vastrun.launcher.providers.onstart import onstart_text
+from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.instance_row import InstanceRow
+from vastrun.launcher.providers.vast.overlays import flag_of
+from vastrun.launcher.providers.vast.refusals import Answer, error_of
+from vastrun.launcher.providers.vast.volumes import volume_info
 
 _RUNTYPE = "ssh_direc ssh_proxy"
 _LOOKS = 5

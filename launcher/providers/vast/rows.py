@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.core import Charge, ExtraRates
-from launcher.gate import caps
-from launcher.providers.vast.columns import (
+from vastrun.launcher.core import Charge, ExtraRates
+from vastrun.launcher.gate import caps
+from vastrun.launcher.providers.vast.columns import (
     WHAT_A_ROW_RAISES,
     Columns,
     cpu_architecture,
@@ -23,7 +23,7 @@ from launcher.providers.vast.columns import (
     whole,
     whole_or_unknown,
 )
-from launcher.providers.vast.refusals import silent
+from vastrun.launcher.providers.vast.refusals import silent
 
 _DATACENTER = 1
 """Value of `hosting_type` for a datacenter; 0 is a private host."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from launcher.core.errors import UsageError
-from launcher.gate.budget import ExchangeBudget
-from launcher.providers.counted import count_answers
-from launcher.providers.vast.refusals import Answer
-from launcher.shipped import install_command
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.providers.counted import count_answers
+from vastrun.launcher.providers.vast.refusals import Answer
+from vastrun.launcher.shipped import install_command
 
 if TYPE_CHECKING:
     from vastai import VastAI

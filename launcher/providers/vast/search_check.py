@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from launcher.core import SearchFinding
-from launcher.gate import caps
-from launcher.gate.text import one_line
-from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.offers import verified_and_free
-from launcher.providers.vast.rows import OfferRow
-from launcher.providers.vast.sdk import json_of
+from vastrun.launcher.core import SearchFinding
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.offers import verified_and_free
+from vastrun.launcher.providers.vast.rows import OfferRow
+from vastrun.launcher.providers.vast.sdk import json_of
 
 LIMIT = 1000
 _DEFAULT_PAGE = 64

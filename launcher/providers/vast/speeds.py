@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from launcher.core import Forecast
-from launcher.core.job import JobSpec
-from launcher.core.market import Basis
-from launcher.decisions.job_shape import steps_of
-from launcher.decisions.speed_history import Kind, Speed, SpeedHistory, kind_text
-from launcher.decisions.workload import roofline
-from launcher.providers.vast.rows import OfferRow
+from vastrun.launcher.core import Forecast
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.market import Basis
+from vastrun.launcher.decisions.job_shape import steps_of
+from vastrun.launcher.decisions.speed_history import Kind, Speed, SpeedHistory, kind_text
+from vastrun.launcher.decisions.workload import roofline
+from vastrun.launcher.providers.vast.rows import OfferRow
 
 
 @dataclass(frozen=True)

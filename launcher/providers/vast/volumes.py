@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from launcher.core import ListedVolume, VolumeOffer, VolumeOrder, ledger_of_volume
-from launcher.core.errors import GoneError, ProviderError
-from launcher.gate import caps
-from launcher.providers.onstart import BOX
-from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.columns import WHAT_A_ROW_RAISES, Columns, id_text, number, price, text
-from launcher.providers.vast.instance_row import id_of
-from launcher.providers.vast.refusals import list_of, object_of, silent
-from launcher.providers.vast.sdk import json_of
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import ListedVolume, VolumeOffer, VolumeOrder, ledger_of_volume
+from vastrun.launcher.core.errors import GoneError, ProviderError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.providers.onstart import BOX
+from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.columns import WHAT_A_ROW_RAISES, Columns, id_text, number, price, text
+from vastrun.launcher.providers.vast.instance_row import id_of
+from vastrun.launcher.providers.vast.refusals import list_of, object_of, silent
+from vastrun.launcher.providers.vast.sdk import json_of
 
 if TYPE_CHECKING:
     from vastai import VastAI

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Self
 
-from launcher.batch.fleet_plan import FleetPlan
-from launcher.batch.pricing import BatchPlan
-from launcher.batch.results import PointResult, finished_in
-from launcher.core import Verdict as RunVerdict
-from launcher.core.batch import Batch, BatchObjective, BatchPoint
-from launcher.core.hidden import HIDDEN
-from launcher.decisions.analysis import Influence, influences, pareto_front
-from launcher.decisions.schedule import BatchProgress, BatchRow
-from launcher.ui.documents.document import Document
+from vastrun.launcher.batch.fleet_plan import FleetPlan
+from vastrun.launcher.batch.pricing import BatchPlan
+from vastrun.launcher.batch.results import PointResult, finished_in
+from vastrun.launcher.core import Verdict as RunVerdict
+from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint
+from vastrun.launcher.core.hidden import HIDDEN
+from vastrun.launcher.decisions.analysis import Influence, influences, pareto_front
+from vastrun.launcher.decisions.schedule import BatchProgress, BatchRow
+from vastrun.launcher.ui.documents.document import Document
 
 
 class PlannedPoint(Document):

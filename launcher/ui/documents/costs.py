@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from launcher.commands.accounting import Reconciliation, StrangeCharge
-from launcher.commands.queries import RunRow, UsdSource
-from launcher.core import Cost, Volume
-from launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
-from launcher.decisions.reconciling import DifferenceReason
-from launcher.decisions.shares import counted_in_total
-from launcher.ui.documents.document import Document
-from launcher.ui.documents.machines import VolumeCost
+from vastrun.launcher.commands.accounting import Reconciliation, StrangeCharge
+from vastrun.launcher.commands.queries import RunRow, UsdSource
+from vastrun.launcher.core import Cost, Volume
+from vastrun.launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
+from vastrun.launcher.decisions.reconciling import DifferenceReason
+from vastrun.launcher.decisions.shares import counted_in_total
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.documents.machines import VolumeCost
 
 
 class NodeCost(Document):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.commands.orphans import Owner
-from launcher.commands.volumes import VolumeState
-from launcher.core import Instance, Volume
-from launcher.decisions.host_history import HostRecord
-from launcher.ui.documents.document import Document
-from launcher.ui.documents.runs import ShownRun
+from vastrun.launcher.commands.orphans import Owner
+from vastrun.launcher.commands.volumes import VolumeState
+from vastrun.launcher.core import Instance, Volume
+from vastrun.launcher.decisions.host_history import HostRecord
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.documents.runs import ShownRun
 
 
 class Hosts(Document):

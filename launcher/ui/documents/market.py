@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from launcher.commands.planning import LaunchPlan
-from launcher.core import Lease, LeftOutFiles, Offer
-from launcher.core.job import JobSpec
-from launcher.decisions.estimates import basis_text, expected_usd, finishing_usd
-from launcher.decisions.market_report import MarketReport, Quote
-from launcher.decisions.policy import worst_case_usd
-from launcher.ui.documents.document import Document
-from trainer.contract.workload import Workloads
+from vastrun.contract.workload import Workloads
+from vastrun.launcher.commands.planning import LaunchPlan
+from vastrun.launcher.core import Lease, LeftOutFiles, Offer
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.estimates import basis_text, expected_usd, finishing_usd
+from vastrun.launcher.decisions.market_report import MarketReport, Quote
+from vastrun.launcher.decisions.policy import worst_case_usd
+from vastrun.launcher.ui.documents.document import Document
 
 
 class ShownOffer(Document, Offer):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from launcher.commands.queries import Explanation, RunDetail, RunEnding, RunRow, UsdSource
-from launcher.core import BoxStatus, Event, LeftOutFiles, Run, StepEnd, UserRequest
-from launcher.core import Verdict as RunVerdict
-from launcher.decisions.advice import advice_for
-from launcher.decisions.lease_left import LeaseLeft
-from launcher.ui.documents.document import Document
-from trainer.contract.outcome import Outcome
+from vastrun.contract.outcome import Outcome
+from vastrun.launcher.commands.queries import Explanation, RunDetail, RunEnding, RunRow, UsdSource
+from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Run, StepEnd, UserRequest
+from vastrun.launcher.core import Verdict as RunVerdict
+from vastrun.launcher.decisions.advice import advice_for
+from vastrun.launcher.decisions.lease_left import LeaseLeft
+from vastrun.launcher.ui.documents.document import Document
 
 
 class ShownRun(Document, Run):

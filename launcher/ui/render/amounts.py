@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 
-from launcher.decisions.estimates import usd as usd
+from vastrun.launcher.decisions.estimates import usd as usd
 
 
 def duration(seconds: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launcher.ui.render.amounts import moment, rough
+from vastrun.launcher.ui.render.amounts import moment, rough
 
 NOTIFY_HINT = "export VASTRUN_NOTIFY=https://ntfy.sh/TOPIC"
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.batch.fleet_plan import FleetPlan
-from launcher.batch.pricing import BatchPlan
-from launcher.commands.queries import RunRow
-from launcher.core import Run, UserRequest
-from launcher.core.batch import BudgetUse
-from launcher.core.bills import cost_usd
-from launcher.decisions.schedule import BatchProgress, BatchRow, PointState
-from launcher.ui.render.amounts import duration, how_many, rough, usd, usd_sum
-from launcher.ui.render.plan import refusal_text
-from launcher.ui.render.point_values import common_values, fitted, value_forms, values_column, values_text
-from launcher.ui.render.table import facts, table
+from vastrun.launcher.batch.fleet_plan import FleetPlan
+from vastrun.launcher.batch.pricing import BatchPlan
+from vastrun.launcher.commands.queries import RunRow
+from vastrun.launcher.core import Run, UserRequest
+from vastrun.launcher.core.batch import BudgetUse
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.decisions.schedule import BatchProgress, BatchRow, PointState
+from vastrun.launcher.ui.render.amounts import duration, how_many, rough, usd, usd_sum
+from vastrun.launcher.ui.render.plan import refusal_text
+from vastrun.launcher.ui.render.point_values import (
+    common_values,
+    fitted,
+    value_forms,
+    values_column,
+    values_text,
+)
+from vastrun.launcher.ui.render.table import facts, table
 
 _SHOWN_POINTS = 5
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from launcher.gate.text import one_line
-from launcher.transcript.reading import Called
-from launcher.ui.render.table import short
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.transcript.reading import Called
+from vastrun.launcher.ui.render.table import short
 
 _LONGEST = 160
 

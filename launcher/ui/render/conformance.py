@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.commands.conformance import SETTLES_S, ConformanceReport
-from launcher.core import Verdict as RunVerdict
-from launcher.providers.vast.conformance.assumption import Comparison, State, Value, When
-from launcher.providers.vast.conformance.record import Counted, Record
-from launcher.ui.documents.document import Document
-from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.table import facts, table
+from vastrun.launcher.commands.conformance import SETTLES_S, ConformanceReport
+from vastrun.launcher.core import Verdict as RunVerdict
+from vastrun.launcher.providers.vast.conformance.assumption import Comparison, State, Value, When
+from vastrun.launcher.providers.vast.conformance.record import Counted, Record
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.table import facts, table
 
 _WIDTHS = (20, 22, 24)
 """Of names, what is assumed and what was seen, in a table of 80 columns."""

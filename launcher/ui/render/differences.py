@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from launcher.core import Run
-from launcher.decisions.comparing import Difference, Value
-from launcher.gate.text import one_line
-from launcher.ui.documents.document import Document
-from launcher.ui.render.table import short, table
+from vastrun.launcher.core import Run
+from vastrun.launcher.decisions.comparing import Difference, Value
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.render.table import short, table
 
 _CELL = 60
 _MAX_ONE_SIDED = 6

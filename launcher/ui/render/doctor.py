@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.commands.doctor import Finding
-from launcher.ui.documents.document import Document
+from vastrun.launcher.commands.doctor import Finding
+from vastrun.launcher.ui.documents.document import Document
 
 _NAME, _HEALTH = 16, 4
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from launcher.decisions.fit import Fit, GpuFit
-from launcher.decisions.workload import needed_gb
-from launcher.ui.render.amounts import duration
-from launcher.ui.render.table import facts, table
-from trainer.contract.workload import Workload
+from vastrun.contract.workload import Workload
+from vastrun.launcher.decisions.fit import Fit, GpuFit
+from vastrun.launcher.decisions.workload import needed_gb
+from vastrun.launcher.ui.render.amounts import duration
+from vastrun.launcher.ui.render.table import facts, table
 
 _HEADER = ("GPU", "GB", "STRATEGY", "NEEDS GB", "AT ONCE", "STEP", "ALL STEPS", "OF PEAK")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.decisions.host_history import HostRecord
-from launcher.ui.render.amounts import duration
-from launcher.ui.render.table import table
+from vastrun.launcher.decisions.host_history import HostRecord
+from vastrun.launcher.ui.render.amounts import duration
+from vastrun.launcher.ui.render.table import table
 
 _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.image.here import LocalImage
-from launcher.image.lock import Lock, LockedImage
-from launcher.image.verifying import ImageCheck
-from launcher.ui.documents.document import Document
-from launcher.ui.render.amounts import moment
-from launcher.ui.render.table import short, table
+from vastrun.launcher.image.here import LocalImage
+from vastrun.launcher.image.lock import Lock, LockedImage
+from vastrun.launcher.image.verifying import ImageCheck
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.render.amounts import moment
+from vastrun.launcher.ui.render.table import short, table
 
 _DIGEST = 19
 """`sha256:` and as much as tells images apart."""

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from launcher.commands.queries import RunRow, counted
-from launcher.core import Phase, Run
-from launcher.decisions.advice import advice_for
-from launcher.gate.metrics import Curve
-from launcher.gate.text import one_line
-from launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
-from launcher.outputs.index import Contents
-from launcher.outputs.store import REPORT
-from launcher.ui.documents.document import to_text
-from launcher.ui.documents.runs import ResultFile, ShownRun
-from launcher.ui.render.amounts import duration, moment, usd
-from launcher.ui.render.axes import Axis, count_text, linear, logarithmic, wants_logarithm
-from launcher.ui.render.runs import progress_of
-from launcher.ui.render.summary import on_machines, state_of, verdict_line
-from launcher.ui.render.table import facts, short
-from trainer.contract import layout
-from trainer.contract.scores import lines_of
+from vastrun.contract import layout
+from vastrun.contract.scores import lines_of
+from vastrun.launcher.commands.queries import RunRow, counted
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.decisions.advice import advice_for
+from vastrun.launcher.gate.metrics import Curve
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
+from vastrun.launcher.outputs.index import Contents
+from vastrun.launcher.outputs.store import REPORT
+from vastrun.launcher.ui.documents.document import to_text
+from vastrun.launcher.ui.documents.runs import ResultFile, ShownRun
+from vastrun.launcher.ui.render.amounts import duration, moment, usd
+from vastrun.launcher.ui.render.axes import Axis, count_text, linear, logarithmic, wants_logarithm
+from vastrun.launcher.ui.render.runs import progress_of
+from vastrun.launcher.ui.render.summary import on_machines, state_of, verdict_line
+from vastrun.launcher.ui.render.table import facts, short
 
 README, RESULT, PICTURE = "README.md", "result.json", "loss.svg"
 _LINE = 300

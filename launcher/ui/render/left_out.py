@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from launcher.core import LeftOutFiles
-from launcher.core.left_out import bytes_text
+from vastrun.launcher.core import LeftOutFiles
+from vastrun.launcher.core.left_out import bytes_text
 
 _MAX_LINES = 20
 

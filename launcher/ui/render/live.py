@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from launcher.core import Phase, Progress
-from launcher.ui.render.amounts import duration, rough, usd
-from launcher.ui.render.table import cells, short
+from vastrun.launcher.core import Phase, Progress
+from vastrun.launcher.ui.render.amounts import duration, rough, usd
+from vastrun.launcher.ui.render.table import cells, short
 
 Span = tuple[str, str]
 """Text, and its style: bold, dim, done, now, or none."""

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from launcher.gate.caps import LINE_CHARACTERS
-from launcher.gate.text import printable
+from vastrun.launcher.gate.caps import LINE_CHARACTERS
+from vastrun.launcher.gate.text import printable
 
 _LINE = re.compile(r"(\d{1,12}\.\d{3}) (?:\[n(\d{1,2})\] )?(\S{1,40}) ?(.*)", re.ASCII | re.DOTALL)
 _ERROR = re.compile(

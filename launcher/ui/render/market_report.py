@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from launcher.core.job import JobSpec
-from launcher.core.market import Basis
-from launcher.decisions.estimates import expected_usd, finishing_usd
-from launcher.decisions.market_report import MarketReport, Quote
-from launcher.decisions.policy import worst_case_usd
-from launcher.ui.render.amounts import usd
-from launcher.ui.render.table import short, table
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.market import Basis
+from vastrun.launcher.decisions.estimates import expected_usd, finishing_usd
+from vastrun.launcher.decisions.market_report import MarketReport, Quote
+from vastrun.launcher.decisions.policy import worst_case_usd
+from vastrun.launcher.ui.render.amounts import usd
+from vastrun.launcher.ui.render.table import short, table
 
 _MOST_QUOTES = 8
 _MOST_RELAXATIONS = 3

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.commands.queries import RunRow
-from launcher.core import Cost
-from launcher.decisions.notifications import (
+from vastrun.launcher.commands.queries import RunRow
+from vastrun.launcher.core import Cost
+from vastrun.launcher.decisions.notifications import (
     BUDGET_SHARES,
     BatchNotification,
     BatchNotificationKind,
     Notification,
     NotificationKind,
 )
-from launcher.ui.render.amounts import usd
-from launcher.ui.render.batch import progress_line
-from launcher.ui.render.summary import cause_line, lease_line
+from vastrun.launcher.ui.render.amounts import usd
+from vastrun.launcher.ui.render.batch import progress_line
+from vastrun.launcher.ui.render.summary import cause_line, lease_line
 
 Document = Mapping[str, Any]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.commands.orphans import UNKNOWN_LEDGER, Orphan, Owner, by_owner, owner_text
-from launcher.commands.queries import RunRow
-from launcher.core import Cost, RunNetwork
-from launcher.gate.text import one_line
-from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.summary import left_text, state_of
-from launcher.ui.render.table import short, table
+from vastrun.launcher.commands.orphans import UNKNOWN_LEDGER, Orphan, Owner, by_owner, owner_text
+from vastrun.launcher.commands.queries import RunRow
+from vastrun.launcher.core import Cost, RunNetwork
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.summary import left_text, state_of
+from vastrun.launcher.ui.render.table import short, table
 
 _NONE = "every machine that vastrun rented belongs to an open run"
 

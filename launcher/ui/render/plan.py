@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from launcher.commands.planning import LaunchPlan
-from launcher.config.shell import script_of
-from launcher.core import Cause, Offer
-from launcher.core.errors import BudgetError
-from launcher.core.job import JobSpec
-from launcher.core.market import UNMEASURED
-from launcher.decisions.estimates import (
+from vastrun.launcher.commands.planning import LaunchPlan
+from vastrun.launcher.config.shell import script_of
+from vastrun.launcher.core import Cause, Offer
+from vastrun.launcher.core.errors import BudgetError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.market import UNMEASURED
+from vastrun.launcher.decisions.estimates import (
     basis_text,
     ends_too_soon,
     expected_usd,
     finishing_usd,
     offer_text,
 )
-from launcher.decisions.policy import worst_case_usd
-from launcher.decisions.speed_history import kind_of, kind_text
-from launcher.decisions.workload import chosen, largest_that_fits, needed_gb
-from launcher.image.requirements import ImageRequirements
-from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.fit import windows_text
-from launcher.ui.render.left_out import left_out_lines
-from launcher.ui.render.table import facts, table
+from vastrun.launcher.decisions.policy import worst_case_usd
+from vastrun.launcher.decisions.speed_history import kind_of, kind_text
+from vastrun.launcher.decisions.workload import chosen, largest_that_fits, needed_gb
+from vastrun.launcher.image.requirements import ImageRequirements
+from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.fit import windows_text
+from vastrun.launcher.ui.render.left_out import left_out_lines
+from vastrun.launcher.ui.render.table import facts, table
 
 _MOST_OFFERS = 8
 _SUMS = """\

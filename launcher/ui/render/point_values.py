@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from posixpath import commonprefix
 from typing import Any
 
-from launcher.ui.render.table import cells
+from vastrun.launcher.ui.render.table import cells
 
 Values = Mapping[str, Any]
 

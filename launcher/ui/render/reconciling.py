@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 
-from launcher.commands.accounting import Reconciliation
-from launcher.core.bills import WATCHED_S
-from launcher.decisions.reconciling import (
+from vastrun.launcher.commands.accounting import Reconciliation
+from vastrun.launcher.core.bills import WATCHED_S
+from vastrun.launcher.decisions.reconciling import (
     CHANGES,
     LAST_GB,
     ROUNDED_SHARE,
@@ -17,9 +17,9 @@ from launcher.decisions.reconciling import (
     ReconciledBill,
     UnmatchedCharge,
 )
-from launcher.gate.text import one_line
-from launcher.ui.render.amounts import moment, usd_sum
-from launcher.ui.render.table import WIDTH, table
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ui.render.amounts import moment, usd_sum
+from vastrun.launcher.ui.render.table import WIDTH, table
 
 _NONE = "-"
 _NOT_EXPLAINED = "NOT EXPLAINED"

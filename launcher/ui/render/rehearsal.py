@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from launcher.commands.rehearsing import CONFIG, FIT
-from launcher.core import Judgement, LeftOutFiles, StepEnd
-from launcher.core import Verdict as RunVerdict
-from launcher.core.left_out import bytes_text
-from launcher.decisions.fit import Fit
-from launcher.gate.manifest import Listing
-from launcher.outputs.folder import OWN, name_of
-from launcher.ui.documents.document import Document
-from launcher.ui.render.fit import fit_text
-from launcher.ui.render.left_out import left_out_lines
-from launcher.ui.render.summary import proof_lines
-from launcher.ui.render.table import facts, table
-from trainer.contract.scores import lines_of
+from vastrun.contract.scores import lines_of
+from vastrun.launcher.commands.rehearsing import CONFIG, FIT
+from vastrun.launcher.core import Judgement, LeftOutFiles, StepEnd
+from vastrun.launcher.core import Verdict as RunVerdict
+from vastrun.launcher.core.left_out import bytes_text
+from vastrun.launcher.decisions.fit import Fit
+from vastrun.launcher.gate.manifest import Listing
+from vastrun.launcher.outputs.folder import OWN, name_of
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.render.fit import fit_text
+from vastrun.launcher.ui.render.left_out import left_out_lines
+from vastrun.launcher.ui.render.summary import proof_lines
+from vastrun.launcher.ui.render.table import facts, table
 
 _OF_PROGRAM = (OWN, "checkpoints")
 _HEADER = ("STEP", "EXIT CODE", "SECONDS")

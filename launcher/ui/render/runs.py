@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.commands.queries import RunDetail, RunRow, UsdSource
-from launcher.core import BoxStatus, Event, Phase, Progress, RankStatus, Run
-from launcher.gate.text import one_line
-from launcher.ui.render.amounts import duration, moment, rough, usd
-from launcher.ui.render.point_values import fitted, value_forms
-from launcher.ui.render.summary import lease_line, left_text, on_machines, state_of
-from launcher.ui.render.table import facts, short, table
+from vastrun.launcher.commands.queries import RunDetail, RunRow, UsdSource
+from vastrun.launcher.core import BoxStatus, Event, Phase, Progress, RankStatus, Run
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
+from vastrun.launcher.ui.render.point_values import fitted, value_forms
+from vastrun.launcher.ui.render.summary import lease_line, left_text, on_machines, state_of
+from vastrun.launcher.ui.render.table import facts, short, table
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
 _LAST_EVENTS = 8

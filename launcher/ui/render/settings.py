@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-from launcher.core.batch import BudgetUse
-from launcher.ui.documents.document import Document
-from launcher.ui.render.table import table
+from vastrun.launcher.core.batch import BudgetUse
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.render.table import table
 
 
 class ShownSetting(Document):

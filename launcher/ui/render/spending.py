@@ -7,14 +7,14 @@ import io
 from collections.abc import Sequence
 from itertools import compress
 
-from launcher.commands.accounting import CostReport
-from launcher.commands.queries import RunRow, UsdSource
-from launcher.core.bills import rented_seconds
-from launcher.decisions.grouping import NONE, OVER_TIME, Group, GroupBy
-from launcher.decisions.shares import counted_in_total
-from launcher.gate.text import one_line
-from launcher.ui.render.amounts import usd_parts, usd_sum
-from launcher.ui.render.table import csv_cell, table
+from vastrun.launcher.commands.accounting import CostReport
+from vastrun.launcher.commands.queries import RunRow, UsdSource
+from vastrun.launcher.core.bills import rented_seconds
+from vastrun.launcher.decisions.grouping import NONE, OVER_TIME, Group, GroupBy
+from vastrun.launcher.decisions.shares import counted_in_total
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ui.render.amounts import usd_parts, usd_sum
+from vastrun.launcher.ui.render.table import csv_cell, table
 
 
 def report_text(report: CostReport, width: int | None = None) -> str:

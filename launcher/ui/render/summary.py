@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from launcher.commands.queries import RunEnding, RunRow
-from launcher.core import Cause, Phase, Proof, Run, Verdict
-from launcher.decisions.advice import advice_for
-from launcher.decisions.gang import machines_now
-from launcher.ui.render.amounts import duration, moment, rough, usd, usd_sum
-from launcher.ui.render.table import facts
-from trainer.contract.scores import lines_of
+from vastrun.contract.scores import lines_of
+from vastrun.launcher.commands.queries import RunEnding, RunRow
+from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
+from vastrun.launcher.decisions.advice import advice_for
+from vastrun.launcher.decisions.gang import machines_now
+from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd, usd_sum
+from vastrun.launcher.ui.render.table import facts
 
 _HOLDS = {True: "yes", False: "NO", None: "missing"}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from posixpath import commonprefix
 from unicodedata import category, east_asian_width
 
-from launcher.gate.text import one_line
+from vastrun.launcher.gate.text import one_line
 
 WIDTH = 80
 _GAP = "  "

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from launcher.core import Volume
-from launcher.ui.render.amounts import duration, usd, usd_sum
-from launcher.ui.render.table import table
+from vastrun.launcher.core import Volume
+from vastrun.launcher.ui.render.amounts import duration, usd, usd_sum
+from vastrun.launcher.ui.render.table import table
 
 if TYPE_CHECKING:
-    from launcher.commands.volumes import VolumeState
+    from vastrun.launcher.commands.volumes import VolumeState
 
 
 def volume_states_text(states: Sequence[VolumeState], now: float) -> str:

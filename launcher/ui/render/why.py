@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
-from launcher.commands.queries import Explanation, RunRow
-from launcher.core import Cause, Phase, Proof, Run, StepEnd
-from launcher.core.batch import Batch
-from launcher.decisions.advice import advice_for
-from launcher.decisions.schedule import PointState
-from launcher.gate.text import one_line
-from launcher.ui.documents.document import Document
-from launcher.ui.render.amounts import duration, moment
-from launcher.ui.render.left_out import left_out_lines
-from launcher.ui.render.summary import cause_line, proof_lines, verdict_line
-from launcher.ui.render.table import facts, short, table
-from trainer.contract.outcome import Outcome, RankEnd
+from vastrun.contract.outcome import Outcome, RankEnd
+from vastrun.launcher.commands.queries import Explanation, RunRow
+from vastrun.launcher.core import Cause, Phase, Proof, Run, StepEnd
+from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.decisions.advice import advice_for
+from vastrun.launcher.decisions.schedule import PointState
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.render.amounts import duration, moment
+from vastrun.launcher.ui.render.left_out import left_out_lines
+from vastrun.launcher.ui.render.summary import cause_line, proof_lines, verdict_line
+from vastrun.launcher.ui.render.table import facts, short, table
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:

@@ -8,19 +8,19 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from launcher.batch.reporting import BatchReport, batch_report_of
-from launcher.batch.results import PointResult
-from launcher.core import Run
-from launcher.core.errors import StorageError
-from launcher.decisions.analysis import NOT_A_CAUSE
-from launcher.outputs.store import PAGE_FAULTS, REPORT
-from launcher.outputs.storing import IGNORE, need_space, stored, storing
-from launcher.ports import Ledger
-from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.point_values import value_text
-from launcher.ui.report.batch_pictures import curves, parallel, scatter, told
-from launcher.ui.report.markup import Content, Html, element, joined
-from launcher.ui.report.page import Frame, badge, figures, note, page, scrolled, section, shortened
+from vastrun.launcher.batch.reporting import BatchReport, batch_report_of
+from vastrun.launcher.batch.results import PointResult
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.decisions.analysis import NOT_A_CAUSE
+from vastrun.launcher.outputs.store import PAGE_FAULTS, REPORT
+from vastrun.launcher.outputs.storing import IGNORE, need_space, stored, storing
+from vastrun.launcher.ports import Ledger
+from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.point_values import value_text
+from vastrun.launcher.ui.report.batch_pictures import curves, parallel, scatter, told
+from vastrun.launcher.ui.report.markup import Content, Html, element, joined
+from vastrun.launcher.ui.report.page import Frame, badge, figures, note, page, scrolled, section, shortened
 
 _HINT = "Point at a row, a dot or a line to see it in all pictures; a click on a name sorts."
 _INFLUENCES = 8

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from launcher.batch.reporting import BatchReport
-from launcher.batch.results import PointResult
-from launcher.core.batch import Batch
-from launcher.gate.series import POINTS, Series
-from launcher.ui.render.amounts import usd
-from launcher.ui.render.axes import Axis, linear, logarithmic, wants_logarithm
-from launcher.ui.render.point_values import value_text, values_text
-from launcher.ui.report.charts import rounded
-from launcher.ui.report.markup import Html, data_block, element, joined
-from launcher.ui.report.page import note, scrolled
+from vastrun.launcher.batch.reporting import BatchReport
+from vastrun.launcher.batch.results import PointResult
+from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.gate.series import POINTS, Series
+from vastrun.launcher.ui.render.amounts import usd
+from vastrun.launcher.ui.render.axes import Axis, linear, logarithmic, wants_logarithm
+from vastrun.launcher.ui.render.point_values import value_text, values_text
+from vastrun.launcher.ui.report.charts import rounded
+from vastrun.launcher.ui.report.markup import Html, data_block, element, joined
+from vastrun.launcher.ui.report.page import note, scrolled
 
 _WIDTH, _HEIGHT = 1056, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 16, 52

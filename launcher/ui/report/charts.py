@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.gate.series import Series
-from launcher.ui.render.amounts import how_many
-from launcher.ui.render.axes import count_text, wants_logarithm
-from launcher.ui.report.gpus import each_gpu, is_of_one_gpu
-from launcher.ui.report.markup import Html, data_block, element, joined
-from launcher.ui.report.page import folded, note
+from vastrun.launcher.gate.series import Series
+from vastrun.launcher.ui.render.amounts import how_many
+from vastrun.launcher.ui.render.axes import count_text, wants_logarithm
+from vastrun.launcher.ui.report.gpus import each_gpu, is_of_one_gpu
+from vastrun.launcher.ui.report.markup import Html, data_block, element, joined
+from vastrun.launcher.ui.report.page import folded, note
 
 _MOST_OTHERS = 24
 

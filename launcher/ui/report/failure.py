@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from launcher.commands.queries import Explanation
-from launcher.commands.reporting import RunReport
-from launcher.core import Phase
-from launcher.ui.render.amounts import duration
-from launcher.ui.render.loglines import LogLine, first_error, lines_of, parse_line, shown
-from launcher.ui.render.summary import cause_line
-from launcher.ui.report.markup import Html, element, joined
-from launcher.ui.report.page import facts, note, scrolled, shortened
+from vastrun.launcher.commands.queries import Explanation
+from vastrun.launcher.commands.reporting import RunReport
+from vastrun.launcher.core import Phase
+from vastrun.launcher.ui.render.amounts import duration
+from vastrun.launcher.ui.render.loglines import LogLine, first_error, lines_of, parse_line, shown
+from vastrun.launcher.ui.render.summary import cause_line
+from vastrun.launcher.ui.report.markup import Html, element, joined
+from vastrun.launcher.ui.report.page import facts, note, scrolled, shortened
 
 BEFORE, AFTER = 12, 40
 _TAIL = 24

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from launcher.gate.series import Series
-from launcher.ui.report.markup import Html, element
-from launcher.ui.report.page import note, scrolled
+from vastrun.launcher.gate.series import Series
+from vastrun.launcher.ui.report.markup import Html, element
+from vastrun.launcher.ui.report.page import note, scrolled
 
 _NAME = re.compile(r"gpu(0|[1-9][0-9]{0,2})_(load|power_w|memory_mib|temperature_c)")
 _MOST_GPUS = 16

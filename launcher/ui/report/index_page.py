@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from launcher.commands.queries import RunRow
-from launcher.core import Phase
-from launcher.decisions.schedule import BatchRow
-from launcher.ui.render.amounts import duration, moment, usd
-from launcher.ui.render.runs import progress_of
-from launcher.ui.render.summary import state_of
-from launcher.ui.report.markup import Content, Html, element, joined
-from launcher.ui.report.page import Frame, badge, figures, note, page, scrolled, section, shortened
-from launcher.ui.report.wanted import Shown, Wanted
+from vastrun.launcher.commands.queries import RunRow
+from vastrun.launcher.core import Phase
+from vastrun.launcher.decisions.schedule import BatchRow
+from vastrun.launcher.ui.render.amounts import duration, moment, usd
+from vastrun.launcher.ui.render.runs import progress_of
+from vastrun.launcher.ui.render.summary import state_of
+from vastrun.launcher.ui.report.markup import Content, Html, element, joined
+from vastrun.launcher.ui.report.page import Frame, badge, figures, note, page, scrolled, section, shortened
+from vastrun.launcher.ui.report.wanted import Shown, Wanted
 
 Columns = Mapping[str, bool]
 """Names; True: its numbers stand at the right."""

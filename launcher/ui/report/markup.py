@@ -7,8 +7,8 @@ from base64 import b64encode
 from html import escape
 from typing import Any
 
-from launcher.gate.pictures import Picture
-from launcher.gate.text import printable
+from vastrun.launcher.gate.pictures import Picture
+from vastrun.launcher.gate.text import printable
 
 _EMPTY = frozenset({"br", "circle", "hr", "img", "input", "line", "link", "meta", "path", "polyline", "rect"})
 """Without a closing tag in HTML; those of SVG close themselves."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from launcher import __version__
-from launcher.core import Verdict
-from launcher.gate.text import one_line
-from launcher.ui.render.amounts import moment
-from launcher.ui.report.markup import Content, Html, element, joined, own
+from vastrun.launcher import __version__
+from vastrun.launcher.core import Verdict
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ui.render.amounts import moment
+from vastrun.launcher.ui.report.markup import Content, Html, element, joined, own
 
 _ASSETS = Path(__file__).parent / "assets"
 UPLOT = "uplot.min.js"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from launcher.commands.reporting import RunReport, report_of
-from launcher.core import Phase, Run
-from launcher.core.bills import gpu_seconds
-from launcher.decisions.advice import advice_for
-from launcher.decisions.comparing import chosen_values, job_values
-from launcher.ports import Ledger
-from launcher.ui.render.amounts import duration, how_many, moment, usd
-from launcher.ui.render.runs import progress_of
-from launcher.ui.render.summary import cause_line, on_machines, state_of
-from launcher.ui.report.charts import charts
-from launcher.ui.report.failure import failure, machine_lines, newest_lines
-from launcher.ui.report.markup import Content, Html, element, image, joined
-from launcher.ui.report.page import (
+from vastrun.contract.scores import lines_of
+from vastrun.launcher.commands.reporting import RunReport, report_of
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.bills import gpu_seconds
+from vastrun.launcher.decisions.advice import advice_for
+from vastrun.launcher.decisions.comparing import chosen_values, job_values
+from vastrun.launcher.ports import Ledger
+from vastrun.launcher.ui.render.amounts import duration, how_many, moment, usd
+from vastrun.launcher.ui.render.runs import progress_of
+from vastrun.launcher.ui.render.summary import cause_line, on_machines, state_of
+from vastrun.launcher.ui.report.charts import charts
+from vastrun.launcher.ui.report.failure import failure, machine_lines, newest_lines
+from vastrun.launcher.ui.report.markup import Content, Html, element, image, joined
+from vastrun.launcher.ui.report.page import (
     Frame,
     badge,
     facts,
@@ -29,8 +30,7 @@ from launcher.ui.report.page import (
     section,
     shortened,
 )
-from launcher.ui.report.timeline import timeline
-from trainer.contract.scores import lines_of
+from vastrun.launcher.ui.report.timeline import timeline
 
 MOST_BYTES = 400_000
 """Of the page of a run; its pictures have what the rest leaves."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from launcher.core import Phase, StepEnd
-from launcher.decisions.timeline import PhaseSpan
-from launcher.ui.render.amounts import duration, how_many, usd_parts
-from launcher.ui.report.markup import Html, element
-from launcher.ui.report.page import folded, scrolled
+from vastrun.launcher.core import Phase, StepEnd
+from vastrun.launcher.decisions.timeline import PhaseSpan
+from vastrun.launcher.ui.render.amounts import duration, how_many, usd_parts
+from vastrun.launcher.ui.report.markup import Html, element
+from vastrun.launcher.ui.report.page import folded, scrolled
 
 _WIDTH = 1000
 _LEAST = 3

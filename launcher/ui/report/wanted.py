@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import parse_qsl, quote
 
-from launcher.gate.text import one_line
+from vastrun.launcher.gate.text import one_line
 
 PER_PAGE = 200
 _CHARACTERS = 200

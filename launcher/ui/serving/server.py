@@ -9,9 +9,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
-from launcher.core.errors import UsageError, VastrunError
-from launcher.gate.text import one_line
-from launcher.outputs.store import PAGE_FAULTS
+from vastrun.launcher.core.errors import UsageError, VastrunError
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.outputs.store import PAGE_FAULTS
 
 LOOPBACK = "127.0.0.1"
 _ANSWER_S = 10.0

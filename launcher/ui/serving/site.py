@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from launcher.batch.reporting import batch_report_of
-from launcher.batch.results import row_in
-from launcher.commands.queries import all_rows
-from launcher.commands.reporting import report_of
-from launcher.core import Phase
-from launcher.core.errors import NoSuchRunError, UsageError
-from launcher.ports import Ledger
-from launcher.ui.report.batch_page import batch_page
-from launcher.ui.report.index_page import Index, index_page, run_address
-from launcher.ui.report.page import Frame
-from launcher.ui.report.run_page import run_page
-from launcher.ui.report.wanted import Wanted, wanted_in
+from vastrun.launcher.batch.reporting import batch_report_of
+from vastrun.launcher.batch.results import row_in
+from vastrun.launcher.commands.queries import all_rows
+from vastrun.launcher.commands.reporting import report_of
+from vastrun.launcher.core import Phase
+from vastrun.launcher.core.errors import NoSuchRunError, UsageError
+from vastrun.launcher.ports import Ledger
+from vastrun.launcher.ui.report.batch_page import batch_page
+from vastrun.launcher.ui.report.index_page import Index, index_page, run_address
+from vastrun.launcher.ui.report.page import Frame
+from vastrun.launcher.ui.report.run_page import run_page
+from vastrun.launcher.ui.report.wanted import Wanted, wanted_in
 
 REFRESH_S = 3
 """Between two looks of a browser; more where a page takes long to make."""

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.core import Instance, Offer, RentalOrder
-from launcher.core.job import JobSpec
-from launcher.ports import Abilities, Clock, Remote
-from launcher.providers import ProviderContext
-from launcher.providers.local import LocalProvider
+from vastrun.launcher.core import Instance, Offer, RentalOrder
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.ports import Abilities, Clock, Remote
+from vastrun.launcher.providers import ProviderContext
+from vastrun.launcher.providers.local import LocalProvider
 
 
 class ToyProvider:

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks import equal_time
 from tests.gpu.check import Figure, Place, Seen
 from tests.gpu.ranks import together
-from trainer.contract.config import OptimConfig
+from vastrun.contract.config import OptimConfig
 
 _OPTIMISERS = (OptimConfig(lr=2e-3), OptimConfig(name="muon", lr=5e-3))
 _WAYS = {

@@ -24,7 +24,7 @@ from tests.gpu.trainings import (
     learn,
     supervised,
 )
-from trainer.contract import layout
+from vastrun.contract import layout
 
 _SMALL: Settings = {"train": 16, "test": 4, "points": 16, "frames": 6}
 _ADVECTION: Settings = {"task": "advection", "betas": [1.0], **_SMALL}
@@ -97,7 +97,7 @@ def _walked(place: Place, folder: Path) -> dict[str, list[float]]:
 
 def _walk(ranks: Any, folder: Path) -> dict[str, list[float]]:
     """Return the losses of each leg, saved at its end for those that build upon it."""
-    from trainer.latents import with_latents
+    from vastrun.trainer.latents import with_latents
 
     found = {}
     for name, leg in _LEGS.items():

@@ -19,7 +19,7 @@ from benchmarks.figures import Pair, at_least, at_most, in_turns
 from tests.gpu.check import GIB, Figure, Place, Seen, expect
 from tests.gpu.ranks import together
 from tests.gpu.trainings import Settings, begin, box_of, learn
-from trainer.contract.config import DataConfig, ModelConfig, TrainConfig
+from vastrun.contract.config import DataConfig, ModelConfig, TrainConfig
 
 if TYPE_CHECKING:
     from benchmarks.time_slices import Training
@@ -103,9 +103,9 @@ def _width(model: Settings) -> int:
     import torch
 
     from benchmarks.operators import width_as_large
-    from trainer import models
-    from trainer.models.operator import Domain
-    from trainer.models.weights import size_of
+    from vastrun.trainer import models
+    from vastrun.trainer.models.operator import Domain
+    from vastrun.trainer.models.weights import size_of
 
     domain = Domain(grid=(256,), conditions=2)
     with torch.device("meta"):
@@ -135,7 +135,7 @@ def measured(ranks: Any, box: Path, settings: Settings) -> dict[str, Any]:
 
     import torch
 
-    from trainer.telemetry.figures import most_samples_per_s
+    from vastrun.trainer.telemetry.figures import most_samples_per_s
 
     on_gpu = ranks.device.type == "cuda"
     gpu = torch.cuda.get_device_name(ranks.device) if on_gpu else _ANY_GPU
@@ -165,7 +165,7 @@ def measured(ranks: Any, box: Path, settings: Settings) -> dict[str, Any]:
 def _stepped(session: Any, first: int, last: int) -> tuple[Any, float]:
     """Train without waiting for the device before the last step. Return seconds too."""
     from tests.gpu.trainings import heart_of
-    from trainer.engine.step import take_step
+    from vastrun.trainer.engine.step import take_step
 
     heart, told = heart_of(session), None
     began = time.perf_counter()

@@ -15,7 +15,7 @@ from benchmarks.figures import at_least
 from tests.gpu.check import Figure, Place, Seen, expect, figures_of
 from tests.gpu.ranks import apart, together
 from tests.gpu.trainings import Settings, begin, box_of, learn
-from trainer.contract import layout
+from vastrun.contract import layout
 
 
 def check_preflight(place: Place, folder: Path) -> Seen:
@@ -25,7 +25,7 @@ def check_preflight(place: Place, folder: Path) -> Seen:
     if not place.gpus:
         expect("no GPU" in said, said)
         return Seen(text="the CPU is described")
-    from trainer.supervision.launch import healthy_gpus
+    from vastrun.trainer.supervision.launch import healthy_gpus
 
     answering = healthy_gpus() or ()
     expect(len(answering) == place.gpus, f"{len(answering)} GPUs answer nvidia-smi, not {place.gpus}")
@@ -37,7 +37,7 @@ def check_preflight(place: Place, folder: Path) -> Seen:
 
 
 def _preflight(box: Path, gpus: int) -> str:
-    from trainer.boot.preflight.__main__ import main
+    from vastrun.trainer.boot.preflight.__main__ import main
 
     os.environ |= {
         "VASTRUN_BOX": str(box),
@@ -55,9 +55,9 @@ def _samples(gpus: int) -> tuple[list[str], list[Any]]:
     """Return the UUIDs of all GPUs as torch has them, and what NVML says of each."""
     import pynvml
 
-    from trainer.distributed.rank import Rank
-    from trainer.telemetry.figures import uuids_in_use
-    from trainer.telemetry.gpus import read_sample
+    from vastrun.trainer.distributed.rank import Rank
+    from vastrun.trainer.telemetry.figures import uuids_in_use
+    from vastrun.trainer.telemetry.gpus import read_sample
 
     uuids = uuids_in_use(Rank(rank=0, local_rank=0, world_size=gpus, box=Path()))
     pynvml.nvmlInit()
@@ -80,7 +80,7 @@ def check_communication(place: Place, folder: Path) -> Seen:
 
 
 def _communicate(box: Path, ranks: int, backend: str) -> None:
-    from trainer.boot.preflight.comm import check_communication as check
+    from vastrun.trainer.boot.preflight.comm import check_communication as check
 
     check(box, ranks, backend)
 
@@ -98,9 +98,9 @@ def _ways(ranks: int, backend: str) -> tuple[dict[str, float], int]:
     """Return GB/s by way, and which was taken where the first hangs."""
     from dataclasses import replace
 
-    from trainer.boot.preflight import comm
-    from trainer.boot.preflight.comm import all_reduce
-    from trainer.boot.preflight.forked import run_forked
+    from vastrun.trainer.boot.preflight import comm
+    from vastrun.trainer.boot.preflight.comm import all_reduce
+    from vastrun.trainer.boot.preflight.forked import run_forked
 
     def try_way(way: comm.Way) -> comm.Trial:
         work = all_reduce(backend, comm.START_S + way.limit_s)

@@ -24,7 +24,7 @@ from tests.gpu.trainings import (
     learn,
     supervised,
 )
-from trainer.contract.profiling import memory_path
+from vastrun.contract.profiling import memory_path
 
 _TASK = "tests.trainer.supervision.faulty:make"
 _PLACES = ("forward", "backward", "optimizer", "eval")
@@ -56,7 +56,7 @@ def check_probe(place: Place, folder: Path) -> Seen:
 
 def _probed(ranks: Any, box: Path, settings: Settings) -> tuple[int, int, list[float], list[float]]:
     """Return what the probe found, the share, and three losses beside those of a training that was told."""
-    from trainer.engine.memory.probe import fitted
+    from vastrun.trainer.engine.memory.probe import fitted
 
     share = settings["batch"] // ranks.rank.world_size
     room = _peak(ranks, box, {**settings, "micro_batch": share // 2})
@@ -304,8 +304,8 @@ def _ratio(name: str, ratio: float, limit: Limit) -> Figure:
 
 def _foretell(settings: Settings, gpus: bool) -> tuple[int, int]:
     """Return bytes of the peak, and those of trajectories among them."""
-    from trainer.workload.foretelling import as_computed_here, foretell_one
-    from trainer.workload.stand_ins import ranks_alone
+    from vastrun.trainer.workload.foretelling import as_computed_here, foretell_one
+    from vastrun.trainer.workload.stand_ins import ranks_alone
 
     config = as_computed_here(config_of(settings))
     peak = foretell_one(ranks_alone(1), config, "single", config.batch, gpus=gpus).peak

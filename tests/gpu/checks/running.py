@@ -23,11 +23,11 @@ from tests.gpu.trainings import (
     learn,
     supervised,
 )
-from trainer.contract import layout
-from trainer.contract.profiling import trace_path
+from vastrun.contract import layout
+from vastrun.contract.profiling import trace_path
 
 if TYPE_CHECKING:
-    from trainer.engine.session import Session
+    from vastrun.trainer.engine.session import Session
 
 _WARM_UP = 3
 _DATA: Settings = {"betas": [1.0], "train": 32, "test": 8, "points": 32, "frames": 9}
@@ -68,7 +68,7 @@ def _unsynchronised(ranks: Any, box: Path, jobs: Mapping[str, Settings]) -> None
 
 def take_steps_without_waiting(session: Session, name: str, first: int, last: int) -> None:
     """Train the steps from `first` to before `last`. Raises Broken where the host waits for the GPU."""
-    from trainer.engine.step import take_step
+    from vastrun.trainer.engine.step import take_step
 
     heart = heart_of(session)
     try:
@@ -172,7 +172,7 @@ def check_lightning(place: Place, folder: Path) -> Seen:
     box = box_of(folder / "box", place, {}, ranks=ranks, **job)
     checkout = Path(layout.__file__).parents[2]
     shutil.copytree(checkout / "configs" / "lightning", box / layout.CODE)
-    shutil.copytree(checkout / "vastrun", box / layout.LIBRARY / "vastrun")
+    shutil.copytree(checkout / "vastrun", box / layout.PACKAGES / "vastrun")
     with supervised(box) as run:
         outcome = run.outcome()
         expect_reason(run, outcome, "finished")

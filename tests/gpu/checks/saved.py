@@ -13,7 +13,7 @@ from tests.gpu.check import Figure, Place, Seen, expect
 from tests.gpu.comparing import beside
 from tests.gpu.ranks import together
 from tests.gpu.trainings import STEPS, Settings, begin, box_of, expect_reason, learn, supervised
-from trainer.contract import layout
+from vastrun.contract import layout
 
 
 @dataclass(frozen=True, kw_only=True)

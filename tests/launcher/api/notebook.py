@@ -6,13 +6,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from launcher.api.client import Client
-from launcher.api.drivers import DriverProcess, Target
-from launcher.api.driving import drive
-from launcher.api.session import silent
-from launcher.core.errors import VastrunError
 from tests.fakebox import Training
 from tests.launcher.desk import Desk
+from vastrun.launcher.api.client import Client
+from vastrun.launcher.api.drivers import DriverProcess, Target
+from vastrun.launcher.api.driving import drive
+from vastrun.launcher.api.session import silent
+from vastrun.launcher.core.errors import VastrunError
 
 JOB = {
     "name": "demo",

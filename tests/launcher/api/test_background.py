@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.api.background import MAX_LOGS, DriverFolder, open_target
-from launcher.api.background_driver import BoundedLog
-from launcher.api.drivers import Target
-from launcher.core.errors import HeldError
 from tests.fakebox import Training
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.api.background import MAX_LOGS, DriverFolder, open_target
+from vastrun.launcher.api.background_driver import BoundedLog
+from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.core.errors import HeldError
 
 RUN = Target("run", "calm-heron-3f1a")
 

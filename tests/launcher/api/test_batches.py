@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from launcher.api.drivers import Target
-from launcher.config import load_job
-from launcher.core import Cause, Verdict
-from launcher.core.errors import AuthError, JobFileError, JobValueError, StorageError, UsageError
 from tests.fakebox import Training
 from tests.launcher.api.notebook import JOB, Notebook
 from tests.launcher.terminal import CRASH
+from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.config import load_job
+from vastrun.launcher.core import Cause, Verdict
+from vastrun.launcher.core.errors import AuthError, JobFileError, JobValueError, StorageError, UsageError
 
 LONG = Training(seconds=200.0)
 BATCH: dict[str, Any] = {

@@ -6,9 +6,9 @@ import inspect
 
 import pytest
 
-from launcher.api.drivers import Target, error_in, error_line
-from launcher.core import Cause, errors
-from launcher.core.errors import JobFileError, ProviderError, VastrunError
+from vastrun.launcher.api.drivers import Target, error_in, error_line
+from vastrun.launcher.core import Cause, errors
+from vastrun.launcher.core.errors import JobFileError, ProviderError, VastrunError
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, VastrunError)]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.api.jobs import advice_for_missing, text_in
-from launcher.core.errors import UsageError
+from vastrun.launcher.api.jobs import advice_for_missing, text_in
+from vastrun.launcher.core.errors import UsageError
 
 
 @pytest.fixture

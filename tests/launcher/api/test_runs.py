@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.api.drivers import Target
-from launcher.config import load_job, read_job
-from launcher.core import Cause, Phase, Verdict
-from launcher.core.errors import (
+from tests.fakebox import Training
+from tests.launcher.api.notebook import JOB, Notebook
+from tests.launcher.terminal import CRASH, segfault
+from tests.waiting import LONGEST_S
+from vastrun.contract.outcome import Outcome
+from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.config import load_job, read_job
+from vastrun.launcher.core import Cause, Phase, Verdict
+from vastrun.launcher.core.errors import (
     HeldError,
     JobFileError,
     JobValueError,
@@ -19,11 +24,6 @@ from launcher.core.errors import (
     StorageError,
     UsageError,
 )
-from tests.fakebox import Training
-from tests.launcher.api.notebook import JOB, Notebook
-from tests.launcher.terminal import CRASH, segfault
-from tests.waiting import LONGEST_S
-from trainer.contract.outcome import Outcome
 
 LONG = Training(seconds=600.0)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.api.sweep_values import must_use
-from launcher.config import load_job
-from launcher.core.errors import JobValueError
-from launcher.core.job import JobSpec
+from vastrun.launcher.api.sweep_values import must_use
+from vastrun.launcher.config import load_job
+from vastrun.launcher.core.errors import JobValueError
+from vastrun.launcher.core.job import JobSpec
 
 OWN = "name: own\nresources: {gpus: 0}\ncommand: python train.py\nsuccess: {exit_code: 0}\n"
 

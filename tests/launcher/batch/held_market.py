@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from launcher.core import Completed, Instance, Offer, RentalOrder
-from launcher.core.errors import GoneError
-from launcher.core.job import Hold, JobSpec
-from launcher.ports import Remote
 from tests.fakebox import FakeBox, Loading, Training
 from tests.fakes import FakeProvider
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.providers.pool.slotted import SlottedMarket, SlottedRemote
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Completed, Instance, Offer, RentalOrder
+from vastrun.launcher.core.errors import GoneError
+from vastrun.launcher.core.job import Hold, JobSpec
+from vastrun.launcher.ports import Remote
 
 _STOP_S = 90.0
 HOLDING = Training(kind="hold", seconds=math.inf, steps=0)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.batch.driver import MOST_RENTING, TICK_S
-from launcher.core import Cause, Phase, Verdict
-from launcher.core.batch import Budget, StopRules
-from launcher.ledger.sqlite import SqliteLedger
 from tests.fakebox import Training
 from tests.jobs import train_job
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 from tests.launcher.terminal import CRASH, HANG
+from vastrun.launcher.batch.driver import MOST_RENTING, TICK_S
+from vastrun.launcher.core import Cause, Phase, Verdict
+from vastrun.launcher.core.batch import Budget, StopRules
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 
 @pytest.fixture

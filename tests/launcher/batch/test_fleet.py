@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Phase, UserRequest
-from launcher.core.batch import Budget, StopRules
-from launcher.core.bills import cost_usd
-from launcher.core.job import JobSpec, Resources
-from launcher.core.slots import POOL
-from launcher.decisions.shares import total_usd
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
 from tests.launcher.batch.virtual_time import Killed
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 from tests.launcher.terminal import CRASH
+from vastrun.launcher.core import Cause, Phase, UserRequest
+from vastrun.launcher.core.batch import Budget, StopRules
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.decisions.shares import total_usd
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.batch.pricing import BatchPlan, price
-from launcher.core.batch import BatchLimits, BatchSpec, Sharing
-from launcher.ui.documents.batches import PlannedBatch
-from launcher.ui.render.batch import plan_text
 from tests.launcher.batch.test_fleet import one_gpu
 from tests.launcher.batch.world import BatchWorld, point
+from vastrun.launcher.batch.pricing import BatchPlan, price
+from vastrun.launcher.core.batch import BatchLimits, BatchSpec, Sharing
+from vastrun.launcher.ui.documents.batches import PlannedBatch
+from vastrun.launcher.ui.render.batch import plan_text
 
 
 def plan(

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import AccountStatus, Identity, Phase, UserRequest, Verdict
-from launcher.core.batch import StopRules
-from launcher.core.errors import AuthError, HeldError
-from launcher.ports import Abilities
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import Killed
 from tests.launcher.batch.world import NAME, BatchMarket, BatchWorld
 from tests.launcher.terminal import CRASH
 from tests.slow import slow
+from vastrun.launcher.core import AccountStatus, Identity, Phase, UserRequest, Verdict
+from vastrun.launcher.core.batch import StopRules
+from vastrun.launcher.core.errors import AuthError, HeldError
+from vastrun.launcher.ports import Abilities
 
 
 @pytest.fixture

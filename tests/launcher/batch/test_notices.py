@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import UserRequest
-from launcher.core.errors import UsageError
-from launcher.core.job import JobSpec
-from launcher.decisions.notifications import BatchNotification, Notification
-from launcher.ui.render.notifications import body, notification_document, title
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import Killed
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 from tests.launcher.desk import Desk
 from tests.launcher.ui.test_notify import inbox, notified
+from vastrun.launcher.core import UserRequest
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.notifications import BatchNotification, Notification
+from vastrun.launcher.ui.render.notifications import body, notification_document, title
 
 BUDGET_USD = 2.85 * SHARE_USD
 """Pays for four runs of a minute, one after the other: 80 % are spent in the fourth."""

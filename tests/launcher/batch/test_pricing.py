@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.batch.pricing import BatchPlan, price
-from launcher.config import dump_job, read_job
-from launcher.core import Phase, Run
-from launcher.core.batch import BatchLimits, BatchSpec
-from launcher.core.errors import JobValueError
-from launcher.core.job import JobSpec, Limits
-from launcher.ui.render.batch import plan_text
 from tests.launcher.batch.test_fleet import one_gpu
 from tests.launcher.batch.world import BatchWorld, point
+from vastrun.launcher.batch.pricing import BatchPlan, price
+from vastrun.launcher.config import dump_job, read_job
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.batch import BatchLimits, BatchSpec
+from vastrun.launcher.core.errors import JobValueError
+from vastrun.launcher.core.job import JobSpec, Limits
+from vastrun.launcher.ui.render.batch import plan_text
 
 HOURS = 10.0
 

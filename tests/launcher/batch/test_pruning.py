@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.batch.pruning import LEAST_LOOK_S, LOOK_S, Pruner, look_s
-from launcher.core import Phase, Run, UserRequest
-from launcher.core.batch import EarlyStop
-from launcher.ledger.sqlite import SqliteLedger
 from tests.fakes import FakeClock
+from vastrun.launcher.batch.pruning import LEAST_LOOK_S, LOOK_S, Pruner, look_s
+from vastrun.launcher.core import Phase, Run, UserRequest
+from vastrun.launcher.core.batch import EarlyStop
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 RULE = EarlyStop(rule="asha", min_steps=200, factor=3)
 

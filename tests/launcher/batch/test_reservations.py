@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from launcher.core import Driver, Phase, Run
-from launcher.core.batch import Batch, BatchLimits, BatchSpec, Budget
-from launcher.core.errors import BudgetError
-from launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.core import Driver, Phase, Run
+from vastrun.launcher.core.batch import Batch, BatchLimits, BatchSpec, Budget
+from vastrun.launcher.core.errors import BudgetError
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 NOW = 1_800_000_000.0
 BATCHES = {"widths": 1.0, "depths": 0.6}

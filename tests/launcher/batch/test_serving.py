@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Driver, Phase
-from launcher.core.errors import UsageError
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import Killed
 from tests.launcher.batch.world import NAME, BatchWorld
+from vastrun.launcher.core import Driver, Phase
+from vastrun.launcher.core.errors import UsageError
 
 LAPTOP, SERVER = "laptop~1", "server~2"
 

@@ -9,23 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from launcher.batch.driver import BatchDriver
-from launcher.batch.services import BatchServices
-from launcher.batch.serving import Caretaker, ServingServices
-from launcher.batch.sharing import RunScreen, SharedRequests
-from launcher.commands.attempts import Attempts
-from launcher.config import dump_job, read_job
-from launcher.core import Instance, Offer, Origin, RentalOrder, Run, UserRequest
-from launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchSpec, Budget
-from launcher.core.errors import NoOfferError
-from launcher.core.job import Hold, JobSpec
-from launcher.core.slots import POOL
-from launcher.decisions.schedule import BatchProgress, PointState, states_of
-from launcher.decisions.speed_history import SpeedHistory
-from launcher.flow.services import Services
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.ports import Notifier, RunThreads
-from launcher.providers.pool import PoolProvider
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import Training
 from tests.fakes import FakeScreen
@@ -33,6 +16,23 @@ from tests.jobs import train_job
 from tests.launcher.batch.held_market import HeldMarket
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.faults import FaultyProvider, Plan
+from vastrun.launcher.batch.driver import BatchDriver
+from vastrun.launcher.batch.services import BatchServices
+from vastrun.launcher.batch.serving import Caretaker, ServingServices
+from vastrun.launcher.batch.sharing import RunScreen, SharedRequests
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.config import dump_job, read_job
+from vastrun.launcher.core import Instance, Offer, Origin, RentalOrder, Run, UserRequest
+from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchSpec, Budget
+from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.core.job import Hold, JobSpec
+from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.decisions.schedule import BatchProgress, PointState, states_of
+from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.ports import Notifier, RunThreads
+from vastrun.launcher.providers.pool import PoolProvider
 
 _T = TypeVar("_T")
 

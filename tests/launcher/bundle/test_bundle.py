@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from launcher.bundle import Bundler
-from launcher.bundle.checkout import LIMIT_BYTES
-from launcher.config import dump_job
-from launcher.core import NOTHING, Origin, Phase, Run
-from launcher.core.errors import StorageError, UsageError
-from launcher.core.job import Checkpoints, Code, JobSpec, Limits, Secret, Success
-from launcher.outputs.store import FolderStore
 from tests.rights import like_anybody
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig, WandbConfig
-from trainer.contract.job import Job, JobBatch, JobCheckpoints
-from trainer.contract.records import read_json
-from trainer.distributed.rank import TrainJob
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig, WandbConfig
+from vastrun.contract.job import Job, JobBatch, JobCheckpoints
+from vastrun.contract.records import read_json
+from vastrun.launcher.bundle import Bundler
+from vastrun.launcher.bundle.checkout import LIMIT_BYTES
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import NOTHING, Origin, Phase, Run
+from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.core.job import Checkpoints, Code, JobSpec, Limits, Secret, Success
+from vastrun.launcher.outputs.store import FolderStore
+from vastrun.trainer.distributed.rank import TrainJob
 
 SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
 
@@ -103,11 +103,14 @@ def test_the_same_job_gives_the_same_bytes(code: Path) -> None:
 
 def test_a_bundle_holds_the_scripts_the_trainer_and_the_job() -> None:
     files = packed(SPEC)
-    assert {"onstart/run.sh", "onstart/lease.sh", "pkg/trainer/__init__.py", "pkg/trainer/train.py"} <= set(
-        files
-    )
-    assert {"lib/vastrun/__init__.py", "pkg/trainer/boot/pip.sh"} <= set(files)
-    assert {name.split("/")[0] for name in files} == {"job.json", "onstart", "pkg", "lib"}
+    assert {
+        "onstart/run.sh",
+        "onstart/lease.sh",
+        "pkg/vastrun/trainer/__init__.py",
+        "pkg/vastrun/trainer/train.py",
+    } <= set(files)
+    assert {"pkg/vastrun/contract/job.py", "pkg/vastrun/trainer/boot/pip.sh"} <= set(files)
+    assert {name.split("/")[0] for name in files} == {"job.json", "onstart", "pkg"}
     assert all(name.endswith((".py", ".sh", ".json", "requirements.txt")) for name in files)
 
 
@@ -118,7 +121,7 @@ def test_the_scripts_may_be_executed_however_they_were_installed() -> None:
             for name, m in members(Path(bundler.pack(run_of(SPEC), SPEC).path).read_bytes()).items()
         }
     assert modes["onstart/run.sh"] == modes["onstart/steps.d/50-train.sh"] == 0o755
-    assert modes["pkg/trainer/train.py"] == modes["job.json"] == 0o644
+    assert modes["pkg/vastrun/trainer/train.py"] == modes["job.json"] == 0o644
 
 
 def test_the_box_reads_the_job_as_it_was_meant(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bundle.checkout import why_not_shipped, worktree
-from launcher.commands.missing_file import missing_file
-from launcher.config import dump_job
-from launcher.core import Cause, Phase, Run
-from launcher.core.errors import UsageError
-from launcher.core.job import Code
 from tests.jobs import command_job
+from vastrun.launcher.bundle.checkout import why_not_shipped, worktree
+from vastrun.launcher.commands.missing_file import missing_file
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.job import Code
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bundle import Bundler
-from launcher.bundle.kept import KeptJobs
-from launcher.core import Bundle, Phase, Run
-from launcher.core.errors import UsageError
-from launcher.core.job import Code, JobSpec, Secret
-from launcher.ports import SecretStore
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.bundle import Bundler
+from vastrun.launcher.bundle.kept import KeptJobs
+from vastrun.launcher.core import Bundle, Phase, Run
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.job import Code, JobSpec, Secret
+from vastrun.launcher.ports import SecretStore
 
 LAPTOP, SERVER = "laptop~1", "server~2"
 RUN = Run(

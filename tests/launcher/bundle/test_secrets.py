@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bundle import Bundler
-from launcher.core.errors import UsageError
-from launcher.core.job import JobSpec, Secret
-from trainer.contract.config import TrainConfig
+from vastrun.contract.config import TrainConfig
+from vastrun.launcher.bundle import Bundler
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.job import JobSpec, Secret
 
 SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
 

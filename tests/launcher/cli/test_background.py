@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from launcher.api.background import DriverFolder
-from launcher.api.drivers import Target
-from launcher.cli.background import continue_killed, leave_run, replace_dead_drivers
-from launcher.commands.queries import row_of, with_download
-from launcher.config import read_job
-from launcher.core import BoxStatus, Driver, Run
-from launcher.core.batch import Batch, BatchSpec
-from launcher.core.errors import AuthError, StorageError
-from launcher.ledger.presence import KilledLauncher, Presence
-from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.api.background import DriverFolder
+from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.cli.background import continue_killed, leave_run, replace_dead_drivers
+from vastrun.launcher.commands.queries import row_of, with_download
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import BoxStatus, Driver, Run
+from vastrun.launcher.core.batch import Batch, BatchSpec
+from vastrun.launcher.core.errors import AuthError, StorageError
+from vastrun.launcher.ledger.presence import KilledLauncher, Presence
+from vastrun.launcher.wiring import Wiring
 
 
 @pytest.fixture

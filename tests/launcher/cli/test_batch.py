@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bundle.checkout import worktree
-from launcher.core import Driver, UserRequest
-from launcher.ledger.sqlite import SqliteLedger
 from tests.fakebox import Training
 from tests.launcher.desk import FILE, Desk
 from tests.launcher.terminal import CRASH, JOB
+from vastrun.launcher.bundle.checkout import worktree
+from vastrun.launcher.core import Driver, UserRequest
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 
 @pytest.fixture

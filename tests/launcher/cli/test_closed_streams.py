@@ -31,7 +31,7 @@ COMMANDS = [
     ("nosuchcommand", 2),
     ("--help", 0),
 ]
-_MAIN = "from launcher.cli import main; main()"
+_MAIN = "from vastrun.launcher.cli import main; main()"
 
 
 def typed(folder: Path, command: str, closed: str) -> subprocess.CompletedProcess[str]:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Phase
-from launcher.ports import Provider
-from launcher.wiring import Wiring
 from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, Terminal
+from vastrun.launcher.core import Phase
+from vastrun.launcher.ports import Provider
+from vastrun.launcher.wiring import Wiring
 
 BROKEN = "budget:\n  mnth_usd: 3\n"
 

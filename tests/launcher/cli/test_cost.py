@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.decisions.grouping import GroupBy
 from tests.launcher.cli.three_runs import changed, runs, three_runs
 from tests.launcher.terminal import CRASH, Terminal
+from vastrun.launcher.decisions.grouping import GroupBy
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.api.client import Client
-from launcher.config import dump_job
-from launcher.core import Event, Meter, Phase, Run
 from tests.jobs import train_job
 from tests.launcher.api.notebook import Notebook
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.api.client import Client
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Event, Meter, Phase, Run
 
 ID = "calm-heron-3f1a"
 HOUR, HALF = 3600.0, 1800.0

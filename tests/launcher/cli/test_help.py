@@ -11,11 +11,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from launcher.cli import cli
-from launcher.cli.tables import COMMANDS, EXIT_CODES
-from launcher.core import verdict
-from launcher.core.errors import AuthError, NoOfferError, UsageError, VastrunError
 from tests.waiting import LONGEST_S
+from vastrun.launcher.cli import cli
+from vastrun.launcher.cli.tables import COMMANDS, EXIT_CODES
+from vastrun.launcher.core import verdict
+from vastrun.launcher.core.errors import AuthError, NoOfferError, UsageError, VastrunError
 
 _SLOW = {
     *("pydantic", "yaml", "psutil", "sqlite3", "torch", "numpy", "asyncio", "subprocess", "socket", "json"),
@@ -23,19 +23,25 @@ _SLOW = {
 }
 _DRIVING = {
     *(
-        "launcher.flow.drive",
-        "launcher.commands.attempts",
-        "launcher.image.lock",
-        "launcher.decisions.grouping",
+        "vastrun.launcher.flow.drive",
+        "vastrun.launcher.commands.attempts",
+        "vastrun.launcher.image.lock",
+        "vastrun.launcher.decisions.grouping",
     ),
-    *("launcher.decisions.notifications", "pydantic", "yaml", "vastai", "docker", "paramiko", "rich"),
+    *("vastrun.launcher.decisions.notifications", "pydantic", "yaml", "vastai", "docker", "paramiko", "rich"),
 }
 
 
 def test_help_imports_nothing_of_the_launcher_but_the_table_of_commands() -> None:
     loaded = _loaded_by("--help")
-    ours = {name for name in loaded if name.partition(".")[0] in ("launcher", "trainer")}
-    assert ours == {"launcher", "launcher.cli", "launcher.cli.standard_streams", "launcher.cli.tables"}
+    ours = {name for name in loaded if name.partition(".")[0] == "vastrun"}
+    assert ours == {
+        "vastrun",
+        "vastrun.launcher",
+        "vastrun.launcher.cli",
+        "vastrun.launcher.cli.standard_streams",
+        "vastrun.launcher.cli.tables",
+    }
     by_click = set(_printed_by("import sys, click; print(*sys.modules)").split())
     assert not (loaded - by_click) & _SLOW
 
@@ -46,16 +52,16 @@ def test_a_command_that_reads_the_ledger_imports_nothing_that_drives(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     loaded = _loaded_by(*words.split())
-    assert "launcher.ledger.sqlite" in loaded
+    assert "vastrun.launcher.ledger.sqlite" in loaded
     assert not loaded & _DRIVING
     # With what the trainer can be told, a job is a sixth of the start.
-    assert not loaded & {"launcher.core.job", "trainer.contract.config"}
+    assert not loaded & {"vastrun.launcher.core.job", "vastrun.contract.config"}
 
 
 def _loaded_by(*words: str) -> set[str]:
     """What the command has imported."""
     said = _printed_by(
-        "import sys; before = set(sys.modules); from launcher.cli import cli\n"
+        "import sys; before = set(sys.modules); from vastrun.launcher.cli import cli\n"
         f"cli({words!r}, standalone_mode=False)\n"
         "print('LOADED', *sorted(set(sys.modules) - before))"
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Offer
-from launcher.core.errors import NoOfferError
-from launcher.core.job import JobSpec
 from tests.launcher.terminal import Market, Terminal
+from vastrun.launcher.core import Offer
+from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.core.job import JobSpec
 
 
 class FullMarket(Market):

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from launcher.cli import cli
-from launcher.config import load_job
-from launcher.config.starter import FRAMEWORKS, Framework
-from launcher.core.job import JobSpec, Success
+from vastrun.launcher.cli import cli
+from vastrun.launcher.config import load_job
+from vastrun.launcher.config.starter import FRAMEWORKS, Framework
+from vastrun.launcher.core.job import JobSpec, Success
 
 PLAIN = "import os\nprint(os.getpid())\n"
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import read_job
-from launcher.core import Cause, Offer, Phase
-from launcher.core.errors import AuthError, NoOfferError
-from launcher.core.job import JobSpec
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, JOB, Market, Terminal
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Cause, Offer, Phase
+from vastrun.launcher.core.errors import AuthError, NoOfferError
+from vastrun.launcher.core.job import JobSpec
 
 PROGRAM = """\
 name: demo

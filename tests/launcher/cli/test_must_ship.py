@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bundle import Bundler
-from launcher.wiring import Wiring
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.bundle import Bundler
+from vastrun.launcher.wiring import Wiring
 
 COMMANDS = [("plan",), ("plan", "--explain"), ("launch", "--dry-run"), ("launch", "-y")]
 HEAD = "name: own\nresources: {gpus: 0}\nlimits: {usd: 5}\nsuccess: {exit_code: 0}\n"
@@ -75,16 +75,26 @@ def test_what_cannot_be_shipped_is_refused_before_anything_is_asked_for(
     assert desk.market.rentals == 0
 
 
-@pytest.mark.parametrize("name", ["trainer.py", "trainer/__init__.py", "vastrun/own.py"])
-def test_code_for_the_onboard_trainer_may_not_have_its_name(desk: Desk, name: str) -> None:
+@pytest.mark.parametrize("name", ["vastrun.py", "vastrun/own.py"])
+def test_code_for_the_onboard_trainer_may_not_have_a_module_named_vastrun(desk: Desk, name: str) -> None:
     (desk.folder / "code" / name).parent.mkdir(exist_ok=True)
     (desk.folder / "code" / name).write_text("MINE = True\n")
     desk.job.write_text("name: own\nresources: {gpus: 0}\ntrain: {steps: 5}\ncode: {path: code}\n")
     end = desk.type("plan", str(desk.job))
     assert end.exit_code == 2, end.output
-    package = name.partition("/")[0].removesuffix(".py")
-    assert f"code.path: it has a module named {package}, which `train:` imports itself" in end.stderr
+    assert "code.path: it has a module named vastrun, which `train:` imports itself" in end.stderr
     assert "rename" in end.stderr
+
+
+@pytest.mark.parametrize("name", ["trainer.py", "trainer/__init__.py", "launcher.py"])
+def test_code_for_the_onboard_trainer_may_have_modules_named_as_ours_are(desk: Desk, name: str) -> None:
+    (desk.folder / "code" / name).parent.mkdir(exist_ok=True)
+    (desk.folder / "code" / name).write_text("raise SystemExit('not ours')\n")
+    desk.job.write_text(
+        "name: own\nresources: {gpus: 0}\nlimits: {usd: 5}\ntrain: {steps: 5}\ncode: {path: code}\n"
+    )
+    end = desk.type("plan", str(desk.job))
+    assert end.exit_code == 0, end.output
 
 
 def test_a_link_that_leads_out_of_the_code_is_refused(desk: Desk) -> None:

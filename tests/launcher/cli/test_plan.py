@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.foretelling import ForetellingError
-from launcher.config import dump_job
-from launcher.core import ExtraRates, Forecast, Offer
-from launcher.core.job import JobSpec, Limits
-from launcher.decisions.policy import LEAST_S, lease_of, least_usd
-from launcher.flow.drive import begin
 from tests.jobs import train_job, workloads
 from tests.launcher.terminal import CRASH, Market, Terminal
+from vastrun.launcher.commands.foretelling import ForetellingError
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import ExtraRates, Forecast, Offer
+from vastrun.launcher.core.job import JobSpec, Limits
+from vastrun.launcher.decisions.policy import LEAST_S, lease_of, least_usd
+from vastrun.launcher.flow.drive import begin
 
 
 def test_the_funnel_and_the_ranking_are_shown_within_80_columns(terminal: Terminal) -> None:

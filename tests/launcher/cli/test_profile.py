@@ -10,7 +10,7 @@ from click.testing import Result
 from tests.fake_profiles import OPERATIONS, TRACE
 from tests.fakebox import Training
 from tests.launcher.terminal import Terminal
-from trainer.contract import layout
+from vastrun.contract import layout
 
 
 def test_a_profile_of_the_next_steps_lies_among_the_outputs_and_the_training_goes_on(

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.queries import all_rows
-from launcher.core import Cause, Driver, Phase, Run
-from launcher.outputs.log_search import LARGE_BYTES
-from launcher.ui.render.runs import runs_table
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal, hang
 from tests.waiting import LONGEST_S
-from trainer.contract.outcome import Outcome, RankEnd, StartRecord
+from vastrun.contract.outcome import Outcome, RankEnd, StartRecord
+from vastrun.launcher.commands.queries import all_rows
+from vastrun.launcher.core import Cause, Driver, Phase, Run
+from vastrun.launcher.outputs.log_search import LARGE_BYTES
+from vastrun.launcher.ui.render.runs import runs_table
 
 
 def only_run(terminal: Terminal) -> Run:
@@ -76,7 +76,7 @@ def test_a_run_is_found_by_the_start_of_its_id(terminal: Terminal) -> None:
 
 
 def test_an_error_tells_its_evidence_once_and_what_to_try(tmp_path: Path) -> None:
-    program = "import sys; from launcher.cli import main; sys.argv[0] = 'vastrun'; main()"
+    program = "import sys; from vastrun.launcher.cli import main; sys.argv[0] = 'vastrun'; main()"
     (tmp_path / "vastrun").write_text("a file where a folder must be")
     done = subprocess.run(
         [sys.executable, "-c", program, "status"],

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Driver
-from launcher.core.errors import ProviderError
 from tests.launcher.cli.three_runs import changed, runs, three_runs
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.core import Driver
+from vastrun.launcher.core.errors import ProviderError
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from launcher.cli import cli
-from launcher.commands.rehearsing import chosen
-from launcher.core.errors import UsageError
-from launcher.environment import wire
 from tests.documents import hold_to_schema
 from tests.e2e.terminal import STUB_TORCH
+from vastrun.launcher.cli import cli
+from vastrun.launcher.commands.rehearsing import chosen
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.environment import wire
 
 TRAINING = "{steps: 4, batch: 8, data: {train: 8, test: 2}, model: {dim: 16, depth: 1}}"
 

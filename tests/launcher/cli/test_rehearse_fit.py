@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.commands.foretelling import ForetellingError
 from tests.jobs import workloads
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.commands.foretelling import ForetellingError
 
 
 @pytest.fixture

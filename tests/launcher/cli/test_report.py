@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from launcher.cli import cli
-from launcher.core import Run
-from launcher.outputs.store import FolderStore
-from launcher.ui.render.index import index_of
-from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.report.reading import assert_sound
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.cli import cli
+from vastrun.launcher.core import Run
+from vastrun.launcher.outputs.store import FolderStore
+from vastrun.launcher.ui.render.index import index_of
+from vastrun.launcher.wiring import Wiring
 
 METRICS = b'{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n'
 RICH = Training(leaves={layout.METRICS: METRICS})

@@ -6,8 +6,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.core import Driver
 from tests.launcher.terminal import CRASH, Terminal
+from vastrun.launcher.core import Driver
 
 
 def test_resume_goes_on_where_a_launcher_died(terminal: Terminal) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from launcher.core import Driver, UserRequest
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.core import Driver, UserRequest
 
 
 def test_stop_asks_whoever_drives_the_run(terminal: Terminal) -> None:

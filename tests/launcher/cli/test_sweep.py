@@ -11,7 +11,7 @@ import pytest
 from tests.fakebox import Training
 from tests.launcher.desk import FILE, Desk
 from tests.launcher.terminal import JOB
-from trainer.contract.outcome import Check
+from vastrun.contract.outcome import Check
 
 OWN = """\
 name: own

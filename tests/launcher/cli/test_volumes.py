@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.commands.volumes import UNUSED_S
-from launcher.core.errors import AuthError, UnreachableError
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.commands.volumes import UNUSED_S
+from vastrun.launcher.core.errors import AuthError, UnreachableError
 
 VOLUME = ("--set", "volume.name=pdebench", "--set", "volume.gb=200")
 

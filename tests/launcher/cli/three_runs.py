@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launcher.core import Driver, Run
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, Terminal
-from trainer.contract.outcome import Outcome
+from vastrun.contract.outcome import Outcome
+from vastrun.launcher.core import Driver, Run
 
 
 def scored(outcome: Outcome) -> Outcome:

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.commands.answering import answered
-from launcher.commands.foretelling import ForetellingError
-from launcher.config import dump_job
-from launcher.core import Phase, Run
-from launcher.core.errors import JobValueError
-from launcher.core.job import JobSpec, Resources
 from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import FakeForeteller, train_job, workloads
-from trainer.contract.config import TrainConfig
+from vastrun.contract.config import TrainConfig
+from vastrun.launcher.commands.answering import answered
+from vastrun.launcher.commands.foretelling import ForetellingError
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import JobValueError
+from vastrun.launcher.core.job import JobSpec, Resources
 
 
 def job(*, batch: int | None = None, **resources: object) -> JobSpec:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.attempts import origin_of
-from launcher.commands.chains import chain_of, next_attempt, short_of_time
-from launcher.config import dump_job
-from launcher.core import Cause, Origin, Phase, Run
-from launcher.core.bills import cost_usd
-from launcher.core.job import Checkpoints, JobSpec, Limits
-from launcher.ledger.sqlite import SqliteLedger
 from tests.jobs import train_job
+from vastrun.launcher.commands.attempts import origin_of
+from vastrun.launcher.commands.chains import chain_of, next_attempt, short_of_time
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Cause, Origin, Phase, Run
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.core.job import Checkpoints, JobSpec, Limits
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 NOW = 10_000.0
 PUSHES = Checkpoints(push="s3://models/demo/")

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from launcher.cli import cli
-from launcher.commands.computer import free_memory_mb
-from launcher.commands.doctor import CheckedSetup, Finding, examine, permissions_json
-from launcher.core import Driver, Phase
-from launcher.environment import wire
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.account import NEEDED
-from launcher.providers.vast.credentials import VastAccount
 from tests.documents import hold
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.cli import cli
+from vastrun.launcher.commands.computer import free_memory_mb
+from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine, permissions_json
+from vastrun.launcher.core import Driver, Phase
+from vastrun.launcher.environment import wire
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.account import NEEDED
+from vastrun.launcher.providers.vast.credentials import VastAccount
 
 SCOPED = {"api": {category: {} for category in NEEDED}}
 

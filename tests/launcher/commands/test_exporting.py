@@ -10,7 +10,7 @@ import pytest
 from tests.launcher.terminal import Terminal
 from tests.trainer.checkpoints.models import Training
 from tests.trainer.conftest import together
-from trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.group import Ranks
 
 
 @pytest.fixture

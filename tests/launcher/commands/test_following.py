@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.following import follow
-from launcher.core import Phase, Progress
 from tests.launcher.world import World
+from vastrun.launcher.commands.following import follow
+from vastrun.launcher.core import Phase, Progress
 
 HALFWAY = Progress(step=40, steps=100, left_s=30.0)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.foretelling import Foreteller, ForetellingError
-from launcher.core.job import Resources
 from tests.jobs import command_job, train_job, workloads
-from trainer.contract.config import TrainConfig
+from vastrun.contract.config import TrainConfig
+from vastrun.launcher.commands.foretelling import Foreteller, ForetellingError
+from vastrun.launcher.core.job import Resources
 
 JOB = train_job(resources=Resources(gpus=1))
 WHOLE = json.dumps(asdict(workloads()))

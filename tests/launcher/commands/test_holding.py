@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.holding import give_back, held_now
-from launcher.core import Phase, UserRequest
-from launcher.ledger.sqlite import SqliteLedger
 from tests.launcher.decisions.test_pooling import NOW, held, on_slot
+from vastrun.launcher.commands.holding import give_back, held_now
+from vastrun.launcher.core import Phase, UserRequest
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 
 def test_a_machine_stands_with_what_is_free_and_since_when_it_is_idle() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.job_warnings import job_warnings, nested_launcher
-from launcher.config import load_job
-from launcher.core.errors import JobFileError
-from launcher.core.job import Code, JobSpec, Resources, Secret
 from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import command_job, train_job
+from vastrun.launcher.commands.job_warnings import job_warnings, nested_launcher
+from vastrun.launcher.config import load_job
+from vastrun.launcher.core.errors import JobFileError
+from vastrun.launcher.core.job import Code, JobSpec, Resources, Secret
 
 HEAD = "name: own\nresources: {gpus: 0}\nsuccess: {exit_code: 0}\n"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.api.logs import written
-from launcher.commands.logfeed import feed_of
-from launcher.core import Phase, Run
-from launcher.core.errors import UsageError
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.ui.render.loglines import parse_line
 from tests.fakes import FakeClock, FakeProvider
+from vastrun.launcher.api.logs import written
+from vastrun.launcher.commands.logfeed import feed_of
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.ui.render.loglines import parse_line
 
 RUN = Run(
     id="calm-heron-3f1a",

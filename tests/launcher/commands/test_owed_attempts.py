@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.attempts import Attempts
-from launcher.config import dump_job
-from launcher.core import Cause, Driver, Phase, Run, UserRequest
-from launcher.core.job import JobSpec, Limits
-from launcher.flow.drive import begin, drive
 from tests.fakebox import Training
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed, Moment
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.world import World
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Cause, Driver, Phase, Run, UserRequest
+from vastrun.launcher.core.job import JobSpec, Limits
+from vastrun.launcher.flow.drive import begin, drive
 
 RETRIED = train_job(retry={"signal": 1})
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands import computer, python_probe
-from launcher.image import interpreter_probe
+from vastrun.launcher.commands import computer, python_probe
+from vastrun.launcher.image import interpreter_probe
 
 PROBE = Path(python_probe.__file__)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.service import LABEL, UserService, user_service
-from launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.commands.service import LABEL, UserService, user_service
+from vastrun.launcher.core.errors import StorageError, UsageError
 
 ENVIRON = {
     "PATH": "/usr/bin:/opt/a b/bin",

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.settings import (
+from tests.waiting import LONGEST_S
+from vastrun.launcher.commands.settings import (
     budgets_of,
     read_settings,
     refusals_of,
@@ -18,11 +19,10 @@ from launcher.commands.settings import (
     sound,
     unset_value,
 )
-from launcher.core import Phase, Run
-from launcher.core.errors import BudgetError, ConfigFileError, StorageError, UsageError
-from launcher.core.settings import BudgetSettings, LoadedSettings, Settings
-from launcher.ledger.sqlite import SqliteLedger
-from tests.waiting import LONGEST_S
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import BudgetError, ConfigFileError, StorageError, UsageError
+from vastrun.launcher.core.settings import BudgetSettings, LoadedSettings, Settings
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 BOTH = BudgetSettings(month_usd=10.0, usd=25.0)
 
@@ -69,8 +69,8 @@ def test_without_a_zone_this_computers_own_counts_also_where_the_clocks_changed(
 ) -> None:
     now = datetime(2027, 4, 1, 2, 0, tzinfo=UTC).timestamp()  # 22:00 of March 31 in New York, by summer time
     program = (
-        "from launcher.commands.settings import budgets_of\n"
-        "from launcher.core.settings import BudgetSettings\n"
+        "from vastrun.launcher.commands.settings import budgets_of\n"
+        "from vastrun.launcher.core.settings import BudgetSettings\n"
         f"print(budgets_of(BudgetSettings(month_usd=1), {now})[0].since)"
     )
     done = subprocess.run(

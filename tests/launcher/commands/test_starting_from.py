@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import read_job
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.config import read_job
 
 
 @pytest.fixture

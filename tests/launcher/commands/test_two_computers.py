@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.orphans import Owner, orphans
-from launcher.config import dump_job
-from launcher.core import Driver, Phase, Run, label_of, ledger_in, run_id_in
-from launcher.ledger.sqlite import SqliteLedger
 from tests.e2e.terminal import Terminal as Shell
 from tests.emulators.vast import VastEmulator
 from tests.jobs import train_job
 from tests.launcher.providers.vast.rentals import open_market, order
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.commands.orphans import Owner, orphans
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Driver, Phase, Run, label_of, ledger_in, run_id_in
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 LONG = "vastrun-" + "x" * 4000 + ".3fa9c0de"
 FORGED = "vastrun-a\n99999 gone\x1b[2J.3fa9c0de"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from launcher.config import load_batch, load_sweep, points_at, read_job
-from launcher.core.batch import BatchPoint, BatchSpec
-from launcher.core.errors import JobFileError, UsageError
+from vastrun.launcher.config import load_batch, load_sweep, points_at, read_job
+from vastrun.launcher.core.batch import BatchPoint, BatchSpec
+from vastrun.launcher.core.errors import JobFileError, UsageError
 
 JOB = "name: demo\nresources: {gpus: 0}\ntrain: {steps: 10, batch: 8, unroll: 1}\n"
 HEAD = "name: widths\njob: job.yaml\n"

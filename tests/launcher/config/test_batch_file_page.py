@@ -8,10 +8,10 @@ from pathlib import Path
 
 import yaml
 
-from launcher.cli.tables import EXIT_CODES
-from launcher.config import load_batch
-from launcher.config.schema import options
-from launcher.core.batch import BatchSpec
+from vastrun.launcher.cli.tables import EXIT_CODES
+from vastrun.launcher.config import load_batch
+from vastrun.launcher.config.schema import options
+from vastrun.launcher.core.batch import BatchSpec
 
 PAGE = (Path(__file__).parents[3] / "docs" / "batch.md").read_text(encoding="utf-8")
 ROWS = {

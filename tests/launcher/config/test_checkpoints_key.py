@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.core.job import Checkpoints
 from tests.launcher.config.test_config import faults, load
+from vastrun.launcher.core.job import Checkpoints
 
 OWN = "name: own\ncommand: python train.py {resume:--from}\nsuccess: {exit_code: 0}\n"
 

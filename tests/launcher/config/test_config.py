@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import dump_job, load_job, read_job
-from launcher.core.errors import JobFileError
-from launcher.core.job import Code, JobSpec, Secret, Success
-from launcher.shipped import configs_dir
-from trainer.supervision.environment import ours
+from vastrun.launcher.config import dump_job, load_job, read_job
+from vastrun.launcher.core.errors import JobFileError
+from vastrun.launcher.core.job import Code, JobSpec, Secret, Success
+from vastrun.launcher.shipped import configs_dir
+from vastrun.trainer.supervision.environment import ours
 
 BROKEN = sorted((Path(__file__).parent / "broken").glob("*.yaml"))
 TRAIN = "name: job\ntrain:\n"

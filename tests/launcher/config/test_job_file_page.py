@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from launcher.config import load_job
-from launcher.config.schema import options
+from vastrun.launcher.config import load_job
+from vastrun.launcher.config.schema import options
 
 PAGE = (Path(__file__).parents[3] / "docs" / "job-file.md").read_text(encoding="utf-8")
 ROWS = {

@@ -11,14 +11,14 @@ import pydantic
 import pytest
 from jsonschema import Draft7Validator
 
-from launcher.config.loading import checked
-from launcher.config.reading import YamlReader, plain
-from launcher.config.schema import Option, options
-from launcher.config.source import parse
-from launcher.core.batch import BatchSpec
-from launcher.core.job import JobSpec
 from tests import schemas
 from tests.launcher.config.test_config import BROKEN
+from vastrun.launcher.config.loading import checked
+from vastrun.launcher.config.reading import YamlReader, plain
+from vastrun.launcher.config.schema import Option, options
+from vastrun.launcher.config.source import parse
+from vastrun.launcher.core.batch import BatchSpec
+from vastrun.launcher.core.job import JobSpec
 
 JOB = json.loads(schemas.made("job"))
 BATCH = json.loads(schemas.made("batch"))

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from launcher.config.loading import absolute
 from tests.waiting import LONGEST_S
+from vastrun.launcher.config.loading import absolute
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 24, 17, 30, tzinfo=BERLIN)
@@ -70,8 +70,8 @@ def test_where_nobody_knows_the_time_a_deadline_needs_its_date_and_its_zone(text
 
 _PROGRAM = """\
 from datetime import datetime
-from launcher.clocks import LocalZone
-from launcher.config.loading import absolute
+from vastrun.launcher.clocks import LocalZone
+from vastrun.launcher.config.loading import absolute
 print(absolute({text!r}, datetime.fromtimestamp({now}, tz=LocalZone())))
 """
 WINTER, SUMMER = 1_795_537_800, 1_814_286_600

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from launcher.config.program_index import index_program
-from launcher.config.program_report import ProgramReport, file_lines, report_of
+from vastrun.launcher.config.program_index import index_program
+from vastrun.launcher.config.program_report import ProgramReport, file_lines, report_of
 
 RESUME_LINE = 'os.environ.get("VASTRUN_RESUME")'
 

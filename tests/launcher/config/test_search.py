@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from launcher.config.search import MOST_DIMENSIONS, sobol, uniform
+from vastrun.launcher.config.search import MOST_DIMENSIONS, sobol, uniform
 
 
 def test_the_first_points_in_three_dimensions_are_the_published_ones() -> None:

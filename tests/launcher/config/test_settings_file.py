@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.schema import options
-from launcher.config.settings_file import KEYS, load_settings, value_of
-from launcher.core.errors import UsageError
-from launcher.core.settings import BudgetSettings, LoadedSettings, Settings
+from vastrun.launcher.config.schema import options
+from vastrun.launcher.config.settings_file import KEYS, load_settings, value_of
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.settings import BudgetSettings, LoadedSettings, Settings
 
 PROVIDERS = ("local", "docker", "vast")
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, ExtraRates, Instance, Meter, Offer, Phase, RentalOrder, Run, bills
-from launcher.core.job import JobSpec, Limits
-from launcher.decisions import policy
 from tests.fakebox import Loading, Training
 from tests.fakes import PRICE, FakeProvider
 from tests.jobs import train_job
 from tests.launcher.faults import Plan
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import World
+from vastrun.launcher.core import Cause, ExtraRates, Instance, Meter, Offer, Phase, RentalOrder, Run, bills
+from vastrun.launcher.core.job import JobSpec, Limits
+from vastrun.launcher.decisions import policy
 
 RENTED = 1_800_000_000.0
 EXTRAS = ExtraRates(storage_usd_per_hour=0.36, down_usd_per_gb=0.5, up_usd_per_gb=0.25)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from launcher.core import Cause, errors
-from launcher.core.errors import VastrunError
+from vastrun.launcher.core import Cause, errors
+from vastrun.launcher.core.errors import VastrunError
 
 LINE = re.compile(r"^([│├└─ ]*)([A-Z]\w+Error)\b(?:.*\bexit (\d+))?", re.MULTILINE)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.core.gpus import has_memory, is_same_name, spellings
+from vastrun.launcher.core.gpus import has_memory, is_same_name, spellings
 
 
 @pytest.mark.parametrize(

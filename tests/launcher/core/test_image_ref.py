@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.core.image_ref import HUB, ImageReference
+from vastrun.launcher.core.image_ref import HUB, ImageReference
 
 DIGEST = "sha256:" + "ab" * 32
 

@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 
-from launcher.core import Cause, Phase, Verdict
-from launcher.core.phases import NEXT, Result
-from launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED, VERDICT_OF
-from trainer.contract.outcome import REASONS, Reason
+from vastrun.contract.outcome import REASONS, Reason
+from vastrun.launcher.core import Cause, Phase, Verdict
+from vastrun.launcher.core.phases import NEXT, Result
+from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED, VERDICT_OF
 
 RENTED = {Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT}
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Phase, UserRequest, Verdict
-from launcher.core.phases import BEFORE_TRAINING, NEXT, Result
-from launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
-from launcher.decisions.judge import CAUSE_OF_STEP, STOP_CAUSES
-from launcher.decisions.notifications import BUDGET_SHARES, ENDING_OF
-from trainer.contract.job import USUAL_RESTARTS
-from trainer.contract.outcome import REASONS, Meaning
+from vastrun.contract.job import USUAL_RESTARTS
+from vastrun.contract.outcome import REASONS, Meaning
+from vastrun.launcher.core import Cause, Phase, UserRequest, Verdict
+from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
+from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
+from vastrun.launcher.decisions.judge import CAUSE_OF_STEP, STOP_CAUSES
+from vastrun.launcher.decisions.notifications import BUDGET_SHARES, ENDING_OF
 
 ARCHITECTURE = Path(__file__).parents[3] / "ARCHITECTURE.md"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from launcher.config import dump_job
-from launcher.core import Event, ExtraRates, Meter, Offer, Phase, Run
 from tests.jobs import train_job
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Event, ExtraRates, Meter, Offer, Phase, Run
 
 BEGAN = 1_800_000_000.0
 HOUR_S = 3600.0

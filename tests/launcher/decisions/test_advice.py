@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import dump_job
-from launcher.core import Cause, Phase, Run
-from launcher.core.errors import ProviderError
-from launcher.core.job import Resources
-from launcher.decisions.advice import ADVICE, HOLD_ADVICE, SLOT_ADVICE, advice_for
-from launcher.decisions.pooling import hold_spec
-from launcher.outputs.folder import Outputs
 from tests.fakebox import Training
 from tests.jobs import command_job, train_job
 from tests.launcher.terminal import CRASH, HANG, Terminal
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome, Reason
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome, Reason
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core.errors import ProviderError
+from vastrun.launcher.core.job import Resources
+from vastrun.launcher.decisions.advice import ADVICE, HOLD_ADVICE, SLOT_ADVICE, advice_for
+from vastrun.launcher.decisions.pooling import hold_spec
+from vastrun.launcher.outputs.folder import Outputs
 
 _COMMAND = re.compile(r"vastrun (?:[a-z][^;()`]*)")
 _PIP = "ERROR: No matching distribution found for nosuch"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.core.batch import Goal
-from launcher.decisions.analysis import (
+from vastrun.launcher.core.batch import Goal
+from vastrun.launcher.decisions.analysis import (
     FinishedPoint,
     influences,
     pareto_front,

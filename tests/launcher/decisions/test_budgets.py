@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from launcher.core.batch import Budget, BudgetUse
-from launcher.decisions.budgets import refusal
+from vastrun.launcher.core.batch import Budget, BudgetUse
+from vastrun.launcher.decisions.budgets import refusal
 
 MONTH = Budget(name="May 2027", usd=300.0, hint="vastrun config set budget.month_usd USD")
 

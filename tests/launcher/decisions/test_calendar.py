@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
 
-from launcher.decisions.calendar import Calendar
+from vastrun.launcher.decisions.calendar import Calendar
 
 
 class Berlin(tzinfo):

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from launcher.core import Cause, Cost, Phase, Run
-from launcher.core.job import JobSpec, Limits, NotifyUrl
-from launcher.decisions.comparing import (
+from tests.jobs import command_job, train_job
+from vastrun.launcher.core import Cause, Cost, Phase, Run
+from vastrun.launcher.core.job import JobSpec, Limits, NotifyUrl
+from vastrun.launcher.decisions.comparing import (
     ComparedRun,
     Difference,
     chosen_values,
@@ -16,8 +17,7 @@ from launcher.decisions.comparing import (
     job_differences,
     job_values,
 )
-from launcher.ui.render.differences import differences_text
-from tests.jobs import command_job, train_job
+from vastrun.launcher.ui.render.differences import differences_text
 
 RUN = Run(
     id="calm-heron-3f1a",

@@ -9,12 +9,18 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Cause, Forecast, Offer, Phase, Run
-from launcher.core.errors import JobValueError, NoOfferError
-from launcher.core.job import JobSpec, Limits
-from launcher.decisions import policy
-from launcher.decisions.deadlines import deadline_text, expected_end, first_in_time, in_time, must_be_ahead
 from tests.jobs import train_job
+from vastrun.launcher.core import Cause, Forecast, Offer, Phase, Run
+from vastrun.launcher.core.errors import JobValueError, NoOfferError
+from vastrun.launcher.core.job import JobSpec, Limits
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.deadlines import (
+    deadline_text,
+    expected_end,
+    first_in_time,
+    in_time,
+    must_be_ahead,
+)
 
 NOW = datetime(2026, 11, 24, 16, 0, tzinfo=UTC).timestamp()
 HOUR_S = 3600.0

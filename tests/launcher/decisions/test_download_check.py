@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause
-from launcher.core.job import Checkpoints, JobSpec, Resources
-from launcher.decisions import download_check
 from tests import parts
 from tests.jobs import train_job
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.core import Cause
+from vastrun.launcher.core.job import Checkpoints, JobSpec, Resources
+from vastrun.launcher.decisions import download_check
 
 TOOLS = ("timeout", "head", "wc")
 DOWNLOADERS = ("curl", "wget", "python3")

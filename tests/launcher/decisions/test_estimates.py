@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Forecast, Offer
-from launcher.core.job import Checkpoints, Limits
-from launcher.core.market import Basis
-from launcher.decisions import policy
-from launcher.decisions.estimates import again_hours, ends_too_soon, lost_hours, offer_text
 from tests.jobs import command_job, train_job
 from tests.launcher.decisions import spent
+from vastrun.launcher.core import Forecast, Offer
+from vastrun.launcher.core.job import Checkpoints, Limits
+from vastrun.launcher.core.market import Basis
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.estimates import again_hours, ends_too_soon, lost_hours, offer_text
 
 
 def test_with_checkpoints_each_interruption_costs_a_start_and_the_work_since_the_last_one() -> None:

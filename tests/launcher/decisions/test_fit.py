@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core.job import Resources
-from launcher.decisions.fit import GpuFit, fit_of
 from tests.jobs import train_job, workloads
-from trainer.contract.config import TrainConfig
-from trainer.contract.gpus import PEAKS
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.gpus import PEAKS
+from vastrun.launcher.core.job import Resources
+from vastrun.launcher.decisions.fit import GpuFit, fit_of
 
 JOB = replace(train_job(resources=Resources(gpus=1)), train=TrainConfig(precision="bf16", steps=100))
 

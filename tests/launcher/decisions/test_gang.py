@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Cause, Event, Phase, Run
-from launcher.decisions.gang import (
+from tests.fakes import FakeClock, FakeProvider
+from tests.jobs import train_job
+from vastrun.launcher.core import Cause, Event, Phase, Run
+from vastrun.launcher.decisions.gang import (
     first_failed,
     have_reached,
     joint_diary,
@@ -19,10 +21,8 @@ from launcher.decisions.gang import (
     network_of,
     priced_together,
 )
-from launcher.decisions.host_history import blames_host
-from launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
-from tests.fakes import FakeClock, FakeProvider
-from tests.jobs import train_job
+from vastrun.launcher.decisions.host_history import blames_host
+from vastrun.launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
 
 FIRST = Run(
     id="calm-heron-3f1a",

@@ -9,11 +9,11 @@ from datetime import UTC
 
 import pytest
 
-from launcher.core import Cause, Phase, Run
-from launcher.decisions.calendar import Calendar
-from launcher.decisions.grouping import CPU, KEYED, NONE, OVER_TIME, Group, GroupBy, group_of, grouped
-from launcher.decisions.spending import spending_of
 from tests.launcher.decisions.spent import BEGAN, line, run
+from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.decisions.calendar import Calendar
+from vastrun.launcher.decisions.grouping import CPU, KEYED, NONE, OVER_TIME, Group, GroupBy, group_of, grouped
+from vastrun.launcher.decisions.spending import spending_of
 
 LONDON = Calendar(zone=UTC)
 """BEGAN is 08:00 on 2027-01-15."""

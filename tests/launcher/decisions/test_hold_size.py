@@ -6,13 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Forecast, Offer
-from launcher.core.job import JobSpec
-from launcher.decisions.hold_size import HANDOVER_S, IDLE_S, expected_s, life_s, needed_s, pays, size_of
-from launcher.decisions.policy import lease_of, worst_case_usd
-from launcher.decisions.pooling import LEAST_LEFT_S, hold_spec
 from tests.jobs import train_job
 from tests.launcher.decisions.test_holding import HOUR, offer
+from vastrun.launcher.core import Forecast, Offer
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.hold_size import (
+    HANDOVER_S,
+    IDLE_S,
+    expected_s,
+    life_s,
+    needed_s,
+    pays,
+    size_of,
+)
+from vastrun.launcher.decisions.policy import lease_of, worst_case_usd
+from vastrun.launcher.decisions.pooling import LEAST_LEFT_S, hold_spec
 
 
 def job(*, hours: float = 1.0, usd: float | None = None) -> JobSpec:

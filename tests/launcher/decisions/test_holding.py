@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.core import Offer
-from launcher.decisions.holding import (
+from vastrun.launcher.core import Offer
+from vastrun.launcher.decisions.holding import (
     IdleMachine,
     WarmSlot,
     another_usd,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.config import dump_job
-from launcher.core import Cause, Offer, Phase, Run
-from launcher.decisions.host_history import avoided, blames_host, host_records
 from tests.jobs import train_job
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Cause, Offer, Phase, Run
+from vastrun.launcher.decisions.host_history import avoided, blames_host, host_records
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from launcher.config import dump_job
-from launcher.core.job import Code, JobSpec, Limits, Resources
-from launcher.decisions.job_shape import OF_TRAIN, first_look, shape_of, steps_of
 from tests.jobs import command_job, train_job
-from trainer.contract.config import (
+from vastrun.contract.config import (
     ActivityLimits,
     DataConfig,
     DilocoConfig,
@@ -26,6 +23,9 @@ from trainer.contract.config import (
     TrainConfig,
     WandbConfig,
 )
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core.job import Code, JobSpec, Limits, Resources
+from vastrun.launcher.decisions.job_shape import OF_TRAIN, first_look, shape_of, steps_of
 
 JOB = train_job()
 PROGRAM = command_job(code=Code(path="/home/me/lab"))

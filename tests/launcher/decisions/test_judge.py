@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles, StepEnd
-from launcher.core.left_out import file_text
-from launcher.decisions.judge import CAUSE_OF_STEP, STOP_CAUSES, judge
-from launcher.decisions.pooling import hold_spec
-from launcher.gate.evidence import evidence_of, step_ends_of
-from launcher.shipped import onstart_dir
 from tests.jobs import command_job, train_job
-from trainer.contract.config import DilocoConfig
-from trainer.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StartRecord
-from trainer.supervision.stop import STOPPED_BY
+from vastrun.contract.config import DilocoConfig
+from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StartRecord
+from vastrun.launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles, StepEnd
+from vastrun.launcher.core.left_out import file_text
+from vastrun.launcher.decisions.judge import CAUSE_OF_STEP, STOP_CAUSES, judge
+from vastrun.launcher.decisions.pooling import hold_spec
+from vastrun.launcher.gate.evidence import evidence_of, step_ends_of
+from vastrun.launcher.shipped import onstart_dir
+from vastrun.trainer.supervision.stop import STOPPED_BY
 
 GOOD = Outcome(
     kind="train",

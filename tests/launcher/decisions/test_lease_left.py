@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Event, Meter, Offer, Phase, Run
-from launcher.core.job import Limits
-from launcher.decisions.lease_left import LEFT_TO_LEASE, is_left, lease_left
-from launcher.decisions.policy import BOOT_S
 from tests.jobs import train_job
+from vastrun.launcher.core import Event, Meter, Offer, Phase, Run
+from vastrun.launcher.core.job import Limits
+from vastrun.launcher.decisions.lease_left import LEFT_TO_LEASE, is_left, lease_left
+from vastrun.launcher.decisions.policy import BOOT_S
 
 NOW = 1_800_000_000.0
 OFFER = Offer(

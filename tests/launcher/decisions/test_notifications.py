@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Cause, Phase, Run, Verdict
-from launcher.core.bills import cost_usd
-from launcher.decisions.notifications import ENDING_OF, NotificationKind, notifications_due
-from launcher.decisions.policy import DESTROY_TRIES
+from vastrun.launcher.core import Cause, Phase, Run, Verdict
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.decisions.notifications import ENDING_OF, NotificationKind, notifications_due
+from vastrun.launcher.decisions.policy import DESTROY_TRIES
 
 RUN = Run(
     id="calm-heron-3f1a",

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Instance, Offer
-from launcher.core.job import Resources
-from launcher.decisions.offer_check import (
+from tests.waiting import LONGEST_S
+from vastrun.launcher.core import Instance, Offer
+from vastrun.launcher.core.job import Resources
+from vastrun.launcher.decisions.offer_check import (
     COMMAND,
     BoxHardware,
     gpus_in_use,
@@ -17,7 +18,6 @@ from launcher.decisions.offer_check import (
     rented_otherwise,
     shows_otherwise,
 )
-from tests.waiting import LONGEST_S
 
 OFFER = Offer(
     id="1",

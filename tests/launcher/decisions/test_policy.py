@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Instance, Meter, Phase, Run
-from launcher.core.job import Resources
-from launcher.decisions.policy import BOOT_S, LEASE_DELAY_S, LIMIT_SLACK_S, link_mbps, ours, released_at
 from tests.jobs import train_job
+from vastrun.launcher.core import Instance, Meter, Phase, Run
+from vastrun.launcher.core.job import Resources
+from vastrun.launcher.decisions.policy import (
+    BOOT_S,
+    LEASE_DELAY_S,
+    LIMIT_SLACK_S,
+    link_mbps,
+    ours,
+    released_at,
+)
 
 RUN = Run(
     id="calm-heron-3f1a",

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.config import dump_job, read_job
-from launcher.core import Offer, Phase, Run
-from launcher.core.job import JobSpec, Resources
-from launcher.core.slots import SlotId, slot_id_of
-from launcher.decisions.holders import holder_of, is_holder
-from launcher.decisions.pooling import (
+from tests.jobs import train_job
+from vastrun.launcher.config import dump_job, read_job
+from vastrun.launcher.core import Offer, Phase, Run
+from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.core.slots import SlotId, slot_id_of
+from vastrun.launcher.decisions.holders import holder_of, is_holder
+from vastrun.launcher.decisions.pooling import (
     HeldMachineRow,
     free_units,
     held_machines,
@@ -22,7 +23,6 @@ from launcher.decisions.pooling import (
     unfit,
     units_of,
 )
-from tests.jobs import train_job
 
 NOW = 1_800_000_000.0
 JOB = train_job(resources=Resources(gpus=1, gpu_memory_gb=20, memory_gb=16, disk_gb=10))

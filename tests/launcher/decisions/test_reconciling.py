@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Cause, Charge, Cost, Event, Meter, Phase, Rental, Run
-from launcher.core.bills import WATCHED_S, cost_of, counted_of, held_usd, with_machine
-from launcher.decisions.reconciling import (
+from tests.launcher.decisions.spent import BEGAN, DOWN_USD_PER_GB, HOUR_S, USD_PER_HOUR, line, run
+from vastrun.launcher.core import Cause, Charge, Cost, Event, Meter, Phase, Rental, Run
+from vastrun.launcher.core.bills import WATCHED_S, cost_of, counted_of, held_usd, with_machine
+from vastrun.launcher.decisions.reconciling import (
     ASKED_FOR_S,
     BOUNDS,
     NOBODY,
@@ -26,8 +27,7 @@ from launcher.decisions.reconciling import (
     settled,
     stranger_of,
 )
-from launcher.decisions.spending import spending_of
-from tests.launcher.decisions.spent import BEGAN, DOWN_USD_PER_GB, HOUR_S, USD_PER_HOUR, line, run
+from vastrun.launcher.decisions.spending import spending_of
 
 MUCH_LATER = BEGAN + 1000 * HOUR_S
 USD_PER_S = USD_PER_HOUR / 3600

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Cause, Phase, Run
-from launcher.core.job import JobSpec, Limits
-from launcher.core.labels import leader_id, member_folder, member_id
-from launcher.decisions.replacing import CURED, is_due, job_of_replacement
 from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import train_job
-from trainer.contract.config import DilocoConfig
+from vastrun.contract.config import DilocoConfig
+from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core.job import JobSpec, Limits
+from vastrun.launcher.core.labels import leader_id, member_folder, member_id
+from vastrun.launcher.decisions.replacing import CURED, is_due, job_of_replacement
 
 NOW = 2_000.0
 """A thousand seconds after all began."""

@@ -8,12 +8,18 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Offer, Phase, Run
-from launcher.core.job import JobSpec, Limits, Success
-from launcher.decisions import policy
-from launcher.decisions.slow_machine import MachineChange, Slowness, change_of, leaves_enough, slowness_of
-from launcher.decisions.speed_history import Speed, SpeedHistory
 from tests.jobs import command_job, train_job
+from vastrun.launcher.core import Offer, Phase, Run
+from vastrun.launcher.core.job import JobSpec, Limits, Success
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.slow_machine import (
+    MachineChange,
+    Slowness,
+    change_of,
+    leaves_enough,
+    slowness_of,
+)
+from vastrun.launcher.decisions.speed_history import Speed, SpeedHistory
 
 NOW = 1_800_000_000.0
 KIND = ("RTX 4090", 1)

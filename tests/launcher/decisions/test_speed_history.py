@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import dump_job
-from launcher.core import MeasuredRun
-from launcher.core.job import JobSpec
-from launcher.decisions.speed_history import MOST_RUNS, Speed, SpeedHistory, speed_history_of
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
 from tests.launcher.world import World
-from trainer.contract.config import OptimConfig, TrainConfig
+from vastrun.contract.config import OptimConfig, TrainConfig
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import MeasuredRun
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.speed_history import MOST_RUNS, Speed, SpeedHistory, speed_history_of
 
 JOB = train_job()
 

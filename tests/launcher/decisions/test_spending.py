@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Cause, Event, Meter, Phase, Rental, Run
-from launcher.core.bills import cost_of
-from launcher.decisions.spending import idle_usd, spending_of, spent_within, steps_of
 from tests.launcher.decisions.spent import BEGAN, HOUR_S, line, run
+from vastrun.launcher.core import Cause, Event, Meter, Phase, Rental, Run
+from vastrun.launcher.core.bills import cost_of
+from vastrun.launcher.decisions.spending import idle_usd, spending_of, spent_within, steps_of
 
 DIARY = (
     line(Phase.PLAN, 0.0),

@@ -7,12 +7,12 @@ from itertools import product
 
 import pytest
 
-from launcher.core import Evidence
-from launcher.core.job import JobSpec
-from launcher.core.verdict import VERDICT_OF, Verdict
-from launcher.decisions.judge import STOP_CAUSES, judge
 from tests.jobs import command_job, train_job
-from trainer.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd
+from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd
+from vastrun.launcher.core import Evidence
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.verdict import VERDICT_OF, Verdict
+from vastrun.launcher.decisions.judge import STOP_CAUSES, judge
 
 STEPS = 600
 VERDICT_OF_STOP = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.core import ExtraRates, Offer
-from launcher.decisions.volume_host import download_usd, prefer_host
+from vastrun.launcher.core import ExtraRates, Offer
+from vastrun.launcher.decisions.volume_host import download_usd, prefer_host
 
 
 def offer(host: str, usd_per_hour: float, *, expected_usd: float = 0.0, down_usd: float = 0.0) -> Offer:

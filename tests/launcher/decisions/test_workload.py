@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from launcher.config import dump_job
-from launcher.core import MeasuredRun
-from launcher.core.job import JobSpec, Resources
-from launcher.decisions.workload import (
+from tests.jobs import command_job, train_job, workloads
+from vastrun.contract.config import TrainConfig
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import MeasuredRun
+from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.decisions.workload import (
     EFFICIENCY,
     efficiency_of,
     is_too_small,
@@ -22,8 +24,6 @@ from launcher.decisions.workload import (
     room_of,
     whole_gb,
 )
-from tests.jobs import command_job, train_job, workloads
-from trainer.contract.config import TrainConfig
 
 
 def job(**train: Any) -> JobSpec:

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Instance, Phase, bills
-from launcher.core.errors import HostKeyError, KeyNotAttachedError, UnreachableError
-from launcher.decisions import policy
-from launcher.flow.boot_timeouts import BootTimeouts
-from launcher.ports import Remote
 from tests.fakebox import FakeBox, Loading, Training
 from tests.fakes import PRICE, FakeProvider
 from tests.launcher.faults import KILL_IN, Fault, Killed
 from tests.launcher.terminal import CRASH, Market, Terminal
 from tests.launcher.world import World
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Cause, Instance, Phase, bills
+from vastrun.launcher.core.errors import HostKeyError, KeyNotAttachedError, UnreachableError
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.flow.boot_timeouts import BootTimeouts
+from vastrun.launcher.ports import Remote
 
 
 @pytest.fixture

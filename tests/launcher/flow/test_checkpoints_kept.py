@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Run
-from launcher.core.job import Checkpoints, Success
-from launcher.outputs.store import FolderStore
 from tests.fakebox import Training
 from tests.jobs import command_job
 from tests.launcher.faults import Fault
 from tests.launcher.flow.test_fault_matrix import drive_to_the_end
 from tests.launcher.world import World
-from trainer.contract.checkpoint_folder import verify
-from trainer.contract.outcome import Check, Outcome
+from vastrun.contract.checkpoint_folder import verify
+from vastrun.contract.outcome import Check, Outcome
+from vastrun.launcher.core import Cause, Run
+from vastrun.launcher.core.job import Checkpoints, Success
+from vastrun.launcher.outputs.store import FolderStore
 
 TROUBLES: Mapping[str, tuple[str, ...]] = {
     "remote.run": ("vanish", "unreachable", "killed"),

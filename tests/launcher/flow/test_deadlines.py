@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Phase, UserRequest
-from launcher.core.job import JobSpec, Limits
-from launcher.decisions import policy
 from tests.fakebox import Loading, Training
 from tests.fakes import PRICE
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import World
+from vastrun.launcher.core import Cause, Phase, UserRequest
+from vastrun.launcher.core.job import JobSpec, Limits
+from vastrun.launcher.decisions import policy
 
 NOW = 1_800_000_000.0
 LEFT_S = 600.0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Phase
 from tests.launcher.faults import Fault
 from tests.launcher.world import RUN_ID, World
+from vastrun.launcher.core import Cause, Phase
 
 
 @pytest.mark.parametrize(

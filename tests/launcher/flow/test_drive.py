@@ -8,16 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Driver, ExtraRates, LeftOutFile, LeftOutFiles, Phase, UserRequest, bills
-from launcher.core.errors import HeldError
-from launcher.core.job import Limits
-from launcher.core.verdict import VERDICT_OF
-from launcher.decisions import policy
 from tests.fakebox import Loading, Training
 from tests.fakes import PRICE
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import RUN_ID, World
+from vastrun.launcher.core import (
+    Cause,
+    Driver,
+    ExtraRates,
+    LeftOutFile,
+    LeftOutFiles,
+    Phase,
+    UserRequest,
+    bills,
+)
+from vastrun.launcher.core.errors import HeldError
+from vastrun.launcher.core.job import Limits
+from vastrun.launcher.core.verdict import VERDICT_OF
+from vastrun.launcher.decisions import policy
 
 
 def test_a_good_training_succeeds_with_every_proof_and_nothing_rented(tmp_path: Path) -> None:

@@ -12,10 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Phase, Run, Verdict, bills
-from launcher.core.errors import HeldError, StorageError
-from launcher.core.job import DataVolume
-from launcher.decisions import policy
 from tests.jobs import train_job
 from tests.launcher.faults import KILL_IN, PAUSES, Fault, Killed, Moment, check_first_call, check_later_calls
 from tests.launcher.slow_world import long_job, slow_world
@@ -32,7 +28,11 @@ from tests.launcher.stop_world import (
 )
 from tests.launcher.world import World
 from tests.slow import slow
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Cause, Phase, Run, Verdict, bills
+from vastrun.launcher.core.errors import HeldError, StorageError
+from vastrun.launcher.core.job import DataVolume
+from vastrun.launcher.decisions import policy
 
 PROVIDER_TROUBLES = ("error", "uncertain", "unreachable", "denied", "busy", "vanish", "bug", "killed")
 REMOTE_TROUBLES = ("error", "unreachable", "gone", "vanish", "bug", "killed")

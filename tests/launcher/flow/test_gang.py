@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.following import follow
-from launcher.core import NOTHING, Cause, Instance, Phase, UserRequest, bills
-from launcher.core.batch import Budget
-from launcher.core.errors import BudgetError
-from launcher.core.phases import BEFORE_TRAINING
 from tests.fakebox import Loading
 from tests.hostile.texts import PLACES
 from tests.jobs import train_job
 from tests.launcher.gang_checks import check_nothing_leaked
 from tests.launcher.gang_world import RUN_ID, ApartMarket, GangMarket, GangWorld, Life
-from trainer.contract import layout
-from trainer.contract.config import DilocoConfig, TrainConfig
+from vastrun.contract import layout
+from vastrun.contract.config import DilocoConfig, TrainConfig
+from vastrun.launcher.commands.following import follow
+from vastrun.launcher.core import NOTHING, Cause, Instance, Phase, UserRequest, bills
+from vastrun.launcher.core.batch import Budget
+from vastrun.launcher.core.errors import BudgetError
+from vastrun.launcher.core.phases import BEFORE_TRAINING
 
 GONE_S = 60.0
 """So long after a node was lost the others may live."""

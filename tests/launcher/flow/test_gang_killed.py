@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Phase
-from launcher.core.errors import HeldError, NoSuchRunError, StorageError
 from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
 from tests.launcher.gang_checks import TROUBLES, check_nothing_leaked, drive_to_the_end, networked, rows_of
 from tests.launcher.gang_world import RUN_ID, GangWorld
 from tests.launcher.ledger.postgres import PostgresServer
 from tests.launcher.team_world import TeamWorld
 from tests.slow import slow
+from vastrun.launcher.core import Phase
+from vastrun.launcher.core.errors import HeldError, NoSuchRunError, StorageError
 
 
 def test_rows_of_nodes_that_a_killed_launcher_left_open_are_closed_by_the_next(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.orphans import leftover_networks
-from launcher.core import Cause, Phase
 from tests.hostile.texts import INTERFACES
 from tests.launcher.faults import Fault
 from tests.launcher.gang_checks import check_nothing_leaked, networked
 from tests.launcher.gang_world import RUN_ID
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.commands.orphans import leftover_networks
+from vastrun.launcher.core import Cause, Phase
 
 
 def test_nodes_share_a_network_that_is_removed_after_the_last_machine(tmp_path: Path) -> None:

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Instance, Phase, Run
-from launcher.core.errors import StorageError, UnexplainedError, UnreachableError, VastrunError
-from launcher.decisions import policy
-from launcher.flow.boot_timeouts import BootTimeouts
-from launcher.flow.lease_end import WITHIN_S
-from launcher.ports import Abilities, Remote
-from launcher.providers.vast import boot
 from tests.fakebox import Loading, Training
 from tests.fakes import PRICE
 from tests.hostile.texts import HOST_LOGS
 from tests.launcher.terminal import Market, Terminal
+from vastrun.launcher.core import Cause, Instance, Phase, Run
+from vastrun.launcher.core.errors import StorageError, UnexplainedError, UnreachableError, VastrunError
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.flow.boot_timeouts import BootTimeouts
+from vastrun.launcher.flow.lease_end import WITHIN_S
+from vastrun.launcher.ports import Abilities, Remote
+from vastrun.launcher.providers.vast import boot
 
 MANIFEST = "docker: Error response from daemon: manifest unknown."
 

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, KeepAnswer, LeftOutFile, LeftOutFiles, Phase, Run, UserRequest
-from launcher.core.job import JobSpec, Limits
-from launcher.flow.services import Services
 from tests.fake_outputs import FakeOutputStore
 from tests.fakebox import Training
 from tests.fakes import PRICE
@@ -25,6 +22,9 @@ from tests.launcher.flow.test_fault_matrix import (
 )
 from tests.launcher.world import RUN_ID, World
 from tests.slow import slow
+from vastrun.launcher.core import Cause, KeepAnswer, LeftOutFile, LeftOutFiles, Phase, Run, UserRequest
+from vastrun.launcher.core.job import JobSpec, Limits
+from vastrun.launcher.flow.services import Services
 
 WEIGHTS = LeftOutFile(path="code/w.pt", why="not named in outputs", size=10**9, named=False)
 COLLECT_S = 1800.0

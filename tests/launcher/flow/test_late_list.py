@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Instance, RentalOrder
-from launcher.core.errors import ProviderError, UncertainError, UnreachableError
 from tests.fakebox import Training
 from tests.launcher.terminal import Market, Terminal
+from vastrun.launcher.core import Cause, Instance, RentalOrder
+from vastrun.launcher.core.errors import ProviderError, UncertainError, UnreachableError
 
 EVERY = {str(number) for number in range(1, 10)}
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from launcher.core import ExtraRates, Instance, RentalOrder
-from launcher.core.errors import NoOfferError, ProviderError, UncertainError
 from tests.fakebox import Training
 from tests.launcher.terminal import Market, Terminal
+from vastrun.launcher.core import ExtraRates, Instance, RentalOrder
+from vastrun.launcher.core.errors import NoOfferError, ProviderError, UncertainError
 
 
 class TwiceMarket(Market):

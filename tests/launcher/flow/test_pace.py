@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.flow.pace import Pace
+from vastrun.launcher.flow.pace import Pace
 
 
 def seen(*looks: tuple[float, float]) -> Pace:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.core import BoxStatus, RankStatus
-from launcher.core.job import JobSpec, Success
-from launcher.flow.progress import SETTLED_S, Beginning, activity_of
 from tests.jobs import command_job, train_job
+from vastrun.launcher.core import BoxStatus, RankStatus
+from vastrun.launcher.core.job import JobSpec, Success
+from vastrun.launcher.flow.progress import SETTLED_S, Beginning, activity_of
 
 TRAINER, SILENT = train_job(), command_job()
 TRAINER_OF_TWO, SILENT_OF_TWO = train_job(nodes=2), command_job(nodes=2)

@@ -8,11 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from launcher.batch.pruning import prune
-from launcher.core import Cause, Phase, Run, UserRequest, Verdict
-from launcher.core.batch import Pruning
-from launcher.core.errors import HeldError, StorageError
-from launcher.core.runs import CAUSE_OF_REQUEST
 from tests.fakebox import Loading, Training
 from tests.launcher.cli.test_help import EXIT_CODES
 from tests.launcher.faults import Fault, Killed, Moment
@@ -24,8 +19,13 @@ from tests.launcher.flow.test_fault_matrix import (
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.world import RUN_ID, World
 from tests.slow import slow
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome
+from vastrun.launcher.batch.pruning import prune
+from vastrun.launcher.core import Cause, Phase, Run, UserRequest, Verdict
+from vastrun.launcher.core.batch import Pruning
+from vastrun.launcher.core.errors import HeldError, StorageError
+from vastrun.launcher.core.runs import CAUSE_OF_REQUEST
 
 REASON = "at step 4 its loss 0.41 is not among the best third (best 2 of 7; the bar is 0.32)"
 LONG = Training(seconds=600, steps=100)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause
 from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.core import Cause
 
 ARMED_AGAIN = "its lease was killed; a new one is armed"
 LIFE_S = 3.0 / PRICE * 3600

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import AccountStatus, Identity, Instance, RentalOrder
-from launcher.core.errors import AuthError, BusyError
-from launcher.decisions.lease_left import LEFT_TO_LEASE
-from launcher.ports import Abilities
-from launcher.ui.render.amounts import moment
 from tests.fakebox import Training
 from tests.fakes import FakeClock
 from tests.launcher.terminal import Market, Terminal
+from vastrun.launcher.core import AccountStatus, Identity, Instance, RentalOrder
+from vastrun.launcher.core.errors import AuthError, BusyError
+from vastrun.launcher.decisions.lease_left import LEFT_TO_LEASE
+from vastrun.launcher.ports import Abilities
+from vastrun.launcher.ui.render.amounts import moment
 
 OURS = "10001"
 

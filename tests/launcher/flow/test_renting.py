@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from launcher.config import dump_job
-from launcher.core import Instance, Phase, RentalOrder, Run
-from launcher.core.job import JobSpec
-from launcher.flow.renting import steps_before
-from launcher.ledger.sqlite import SqliteLedger
 from tests.fakebox import Training
 from tests.jobs import train_job
 from tests.launcher.terminal import Market, Terminal
-from trainer.contract.config import ModelConfig
+from vastrun.contract.config import ModelConfig
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Instance, Phase, RentalOrder, Run
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.flow.renting import steps_before
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 JOB = train_job()
 

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from launcher.commands.queries import row_of
-from launcher.core import Cause, Phase, UserRequest
-from launcher.core.batch import Budget
-from launcher.core.job import Limits
-from launcher.ports import Abilities
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Moment
 from tests.launcher.gang_checks import TROUBLES, check_nothing_leaked, drive_to_the_end, rows_of
 from tests.launcher.gang_world import RUN_ID, ApartMarket, GangWorld
 from tests.slow import slow
-from trainer.contract import layout
-from trainer.contract.config import DilocoConfig, TrainConfig
+from vastrun.contract import layout
+from vastrun.contract.config import DilocoConfig, TrainConfig
+from vastrun.launcher.commands.queries import row_of
+from vastrun.launcher.core import Cause, Phase, UserRequest
+from vastrun.launcher.core.batch import Budget
+from vastrun.launcher.core.job import Limits
+from vastrun.launcher.ports import Abilities
 
 NODES = 3
 TRAINING = Training(seconds=150.0, steps=100)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from launcher.core import Cause
 from tests.fakes import PRICE
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.core import Cause
 
 COLLECT_S = 1800.0
 

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bundle import Bundler
-from launcher.commands.attempts import Attempts
-from launcher.core import CheckpointCopy, Origin, Run, UserRequest, bills
-from launcher.core.errors import NoRoomError
-from launcher.core.verdict import VERDICT_OF
-from launcher.flow.saving import METRICS_S, SLICE_S, Saving, next_limit
-from launcher.flow.services import Services
-from launcher.outputs.store import FolderStore
-from launcher.ports import Remote
 from tests.fake_outputs import FakeOutputStore
 from tests.fakebox import Training
 from tests.fakes import FakeClock
 from tests.jobs import train_job
 from tests.launcher.faults import Fault
 from tests.launcher.world import World
+from vastrun.launcher.bundle import Bundler
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.core import CheckpointCopy, Origin, Run, UserRequest, bills
+from vastrun.launcher.core.errors import NoRoomError
+from vastrun.launcher.core.verdict import VERDICT_OF
+from vastrun.launcher.flow.saving import METRICS_S, SLICE_S, Saving, next_limit
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.outputs.store import FolderStore
+from vastrun.launcher.ports import Remote
 
 
 def told(world: World) -> list[str]:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Run
-from launcher.core.job import Limits, Success
-from launcher.core.verdict import VERDICT_OF, Verdict
-from launcher.decisions.host_history import avoided
 from tests.fakebox import Training
 from tests.jobs import command_job, train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.slow_world import FAST, LIMITS, SLOW, STEPS, earlier_runs, long_job, slow_world
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import RUN_ID, World
-from trainer.contract.outcome import Check, Outcome
+from vastrun.contract.outcome import Check, Outcome
+from vastrun.launcher.core import Cause, Run
+from vastrun.launcher.core.job import Limits, Success
+from vastrun.launcher.core.verdict import VERDICT_OF, Verdict
+from vastrun.launcher.decisions.host_history import avoided
 
 NAMED = "trains at 0.10 of what RTX 4090 x2 has shown (10 steps/s, 3 runs)"
 

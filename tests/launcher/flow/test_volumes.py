@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import dump_job
-from launcher.core import Run, Volume
-from launcher.core.batch import Budget
-from launcher.core.errors import (
+from tests.fakes import FakeProvider
+from tests.jobs import train_job
+from tests.launcher.faults import Fault, Killed
+from tests.launcher.world import RUN_ID, World
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Run, Volume
+from vastrun.launcher.core.batch import Budget
+from vastrun.launcher.core.errors import (
     AuthError,
     BusyError,
     NoOfferError,
@@ -21,16 +25,12 @@ from launcher.core.errors import (
     UsageError,
     VastrunError,
 )
-from launcher.core.job import DataVolume, JobSpec
-from launcher.flow.drive import begin, drive
-from launcher.flow.renting import choose
-from launcher.flow.volumes import prefer_volume
-from launcher.ports import Abilities
-from launcher.transcript.recorded import recorded
-from tests.fakes import FakeProvider
-from tests.jobs import train_job
-from tests.launcher.faults import Fault, Killed
-from tests.launcher.world import RUN_ID, World
+from vastrun.launcher.core.job import DataVolume, JobSpec
+from vastrun.launcher.flow.drive import begin, drive
+from vastrun.launcher.flow.renting import choose
+from vastrun.launcher.flow.volumes import prefer_volume
+from vastrun.launcher.ports import Abilities
+from vastrun.launcher.transcript.recorded import recorded
 
 DISK = DataVolume(name="pdebench", gb=200)
 

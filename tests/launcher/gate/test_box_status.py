@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import pytest
 from annotated_types import Le
 
-from launcher.core.errors import BoxError
-from launcher.core.job import JobSpec
-from launcher.gate import caps
-from launcher.gate.box_status import box_status_of
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.box_status import box_status_of
 
 
 def status(ranks: Sequence[int]) -> str:

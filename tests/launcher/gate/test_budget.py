@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.core.errors import BoxError
-from launcher.gate.budget import ExchangeBudget
-from launcher.gate.caps import Allowance
 from tests.fakes import FakeClock
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.caps import Allowance
 
 ALLOWANCE = Allowance(bytes=100, items=3, seconds=2, memory=10)
 

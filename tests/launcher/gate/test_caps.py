@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.gate import caps
-from launcher.gate.box_status import box_status_of
-from launcher.gate.manifest import listed
-from launcher.gate.metrics import curves_of, records_of
-from launcher.gate.series import series_of
 from tests.launcher.gate.test_box_status import status
 from tests.waiting import LONGEST_S
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.box_status import box_status_of
+from vastrun.launcher.gate.manifest import listed
+from vastrun.launcher.gate.metrics import curves_of, records_of
+from vastrun.launcher.gate.series import series_of
 
 LAUNCHER = Path(caps.__file__).parents[1]
 _CAP = re.compile(r"_?(MAX|MOST|LONGEST|LARGEST)(_|$)")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from launcher.gate import caps
-from launcher.gate.manifest import Listing, listed
-from trainer.contract import layout
-from trainer.transfer.manifest import MAX_FOLDERS
+from vastrun.contract import layout
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.manifest import Listing, listed
+from vastrun.trainer.transfer.manifest import MAX_FOLDERS
 
 SHA256 = "0" * 64
 MOST_CPU_S = 8.0

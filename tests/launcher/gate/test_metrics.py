@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from launcher.gate import caps
-from launcher.gate.metrics import (
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.metrics import (
     POINTS,
     Curve,
     curves_of,

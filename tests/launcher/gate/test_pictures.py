@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
-from launcher.gate import caps
-from launcher.gate.pictures import picture_of
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.pictures import picture_of
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

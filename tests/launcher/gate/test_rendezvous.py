@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Instance
-from launcher.core.errors import BoxError, ProviderError, UnreachableError
-from launcher.gate.rendezvous import ADDRESSES, address_on, rendezvous_of
 from tests.hostile.texts import INTERFACES, PLACES, SUBNETS
+from vastrun.launcher.core import Cause, Instance
+from vastrun.launcher.core.errors import BoxError, ProviderError, UnreachableError
+from vastrun.launcher.gate.rendezvous import ADDRESSES, address_on, rendezvous_of
 
 needs_proc = pytest.mark.skipif(not Path("/proc/net/fib_trie").exists(), reason="the kernel does not say")
 

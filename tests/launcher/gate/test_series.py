@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from launcher.gate import caps
-from launcher.gate.series import POINTS, Series, series_of
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.series import POINTS, Series, series_of
 
 
 def series(*records: object, names: set[str] | None = None) -> dict[str, Series]:

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from launcher.core.errors import BoxError
-from launcher.core.slots import Slot, SlotList
-from launcher.gate import caps
-from launcher.gate.slots import slot_list_of
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.core.slots import Slot, SlotList
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.slots import slot_list_of
 
 ROW = {"name": "calm-heron-3f1a.0a0b", "label": "vastrun-calm-heron-3f1a", "rented_at": 1.8e9, "units": 2}
 

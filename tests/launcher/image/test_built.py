@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from launcher.cli import cli
-from launcher.core.errors import ImageError
-from launcher.image.building import Recipe, build
-from launcher.image.daemon import connect
-from launcher.image.here import built_here
-from launcher.image.lock import read_lock
-from launcher.image.pins import Pins
 from tests.launcher.image.fake_registry import Watcher
 from tests.parts import BASE_IMAGE
+from vastrun.launcher.cli import cli
+from vastrun.launcher.core.errors import ImageError
+from vastrun.launcher.image.building import Recipe, build
+from vastrun.launcher.image.daemon import connect
+from vastrun.launcher.image.here import built_here
+from vastrun.launcher.image.lock import read_lock
+from vastrun.launcher.image.pins import Pins
 
 pytestmark = pytest.mark.needs("docker")
 

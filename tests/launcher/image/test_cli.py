@@ -13,10 +13,10 @@ pytest.importorskip("docker")
 
 from click.testing import CliRunner, Result
 
-from launcher.cli import cli
-from launcher.image.lock import read_lock, shipped_lock, write_lock
 from tests.launcher.image.fake_registry import PASSWORD, USER, FakeRegistry
 from tests.launcher.image.test_lock import OURS
+from vastrun.launcher.cli import cli
+from vastrun.launcher.image.lock import read_lock, shipped_lock, write_lock
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("docker")
 
-from launcher.core.errors import ImageError, UsageError
-from launcher.image.building import files_of, fingerprint
-from launcher.image.pins import CHECKOUT, pins_of
-from trainer.boot.packages import entries
+from vastrun.launcher.core.errors import ImageError, UsageError
+from vastrun.launcher.image.building import files_of, fingerprint
+from vastrun.launcher.image.pins import CHECKOUT, pins_of
+from vastrun.trainer.boot.packages import entries
 
 REQUIREMENTS = [CHECKOUT / "trainer/requirements.txt", *sorted((CHECKOUT / "requirements").glob("*.txt"))]
 ARGUMENTS = {"TORCH": "2.13.0"}

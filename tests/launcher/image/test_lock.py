@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core.errors import ImageError, UsageError
-from launcher.image.lock import Capability, Lock, read_lock, shipped_lock, shipped_path, write_lock
-from launcher.image.locking import lock_anew, relock
-from launcher.image.pins import VARIANTS, pins_of
-from launcher.image.registry import Registry
 from tests.launcher.image.fake_registry import FakeRegistry
+from vastrun.launcher.core.errors import ImageError, UsageError
+from vastrun.launcher.image.lock import Capability, Lock, read_lock, shipped_lock, shipped_path, write_lock
+from vastrun.launcher.image.locking import lock_anew, relock
+from vastrun.launcher.image.pins import VARIANTS, pins_of
+from vastrun.launcher.image.registry import Registry
 
 SHIPPED = shipped_lock()
 REGISTRY = Registry(lambda _: None)

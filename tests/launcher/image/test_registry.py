@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core.errors import ImageError
-from launcher.core.image_ref import ImageReference
-from launcher.image.registry import Registry
 from tests.launcher.image.fake_registry import PASSWORD, USER, FakeRegistry, digest
+from vastrun.launcher.core.errors import ImageError
+from vastrun.launcher.core.image_ref import ImageReference
+from vastrun.launcher.image.registry import Registry
 
 ANYBODY = Registry(lambda _: None)
 MEMBER = Registry(lambda _: (USER, PASSWORD))

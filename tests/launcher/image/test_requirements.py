@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.image.lock import Capability, lacks_code, shipped_lock
-from launcher.image.requirements import ImageRequirements
+from vastrun.launcher.image.lock import Capability, lacks_code, shipped_lock
+from vastrun.launcher.image.requirements import ImageRequirements
 
 DIGEST = f"@sha256:{64 * 'a'}"
 

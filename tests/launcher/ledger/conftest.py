@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.ledger.sql import SqlLedger
-from launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.ledger.sql import SqlLedger
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 NOW = 1_000_000.0
 
@@ -35,8 +35,8 @@ class Hands:
     def _opened(self) -> SqlLedger:
         if isinstance(self.place, Path):
             return SqliteLedger(self.place, now=lambda: self.now, alive=lambda who: who not in self.dead)
-        from launcher.ledger.postgres import PostgresDatabase
-        from launcher.ledger.team import PostgresLedger
+        from vastrun.launcher.ledger.postgres import PostgresDatabase
+        from vastrun.launcher.ledger.team import PostgresLedger
 
         db = PostgresDatabase(self.place)
         return PostgresLedger(db, now=lambda: self.now, alive_here=lambda who: who not in self.dead)

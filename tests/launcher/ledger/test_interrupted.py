@@ -10,9 +10,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from launcher.core import Event, Phase, Run
-from launcher.ledger import database, sql, sqlite
-from launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.core import Event, Phase, Run
+from vastrun.launcher.ledger import database, sql, sqlite
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 RUN = Run(
     id="calm-heron-3f1a",

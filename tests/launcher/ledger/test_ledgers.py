@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import (
+from tests.launcher.ledger.conftest import NOW, Hands
+from tests.waiting import LONGEST_S
+from vastrun.launcher.core import (
     Cause,
     Cost,
     Driver,
@@ -24,11 +26,9 @@ from launcher.core import (
     Run,
     UserRequest,
 )
-from launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchSpec, Budget
-from launcher.core.errors import BudgetError, HeldError, NoSuchRunError, StorageError
-from launcher.ledger.sql import SqlLedger
-from tests.launcher.ledger.conftest import NOW, Hands
-from tests.waiting import LONGEST_S
+from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchSpec, Budget
+from vastrun.launcher.core.errors import BudgetError, HeldError, NoSuchRunError, StorageError
+from vastrun.launcher.ledger.sql import SqlLedger
 
 ME, OTHER = "desk:11:1.0", "desk:22:2.0"
 RUN = Run(
@@ -224,15 +224,15 @@ def test_letting_go_frees_the_run_for_others_but_not_for_them_to_let_go(ledger: 
 _OPENED = """
 import sys, time
 from pathlib import Path
-from launcher.core import Driver
-from launcher.core.errors import HeldError
+from vastrun.launcher.core import Driver
+from vastrun.launcher.core.errors import HeldError
 
 place = sys.argv[1]
 if place.startswith("postgresql:"):
-    from launcher.ledger.postgres import PostgresDatabase
-    from launcher.ledger.team import PostgresLedger
+    from vastrun.launcher.ledger.postgres import PostgresDatabase
+    from vastrun.launcher.ledger.team import PostgresLedger
 else:
-    from launcher.ledger.sqlite import SqliteLedger
+    from vastrun.launcher.ledger.sqlite import SqliteLedger
 print("ready", flush=True)
 sys.stdin.readline()
 if place.startswith("postgresql:"):

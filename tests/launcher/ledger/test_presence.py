@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.ledger.presence import (
+from vastrun.launcher.ledger.presence import (
     KillCount,
     KilledLauncher,
     Presence,
@@ -21,8 +21,8 @@ from launcher.ledger.presence import (
 HOLDS = """
 import sys
 from pathlib import Path
-from launcher.ledger.presence import KillCount
-from launcher.ledger.presence import Presence
+from vastrun.launcher.ledger.presence import KillCount
+from vastrun.launcher.ledger.presence import Presence
 count = KillCount(boot="b", computer=3, cgroup="", in_cgroup=-1)
 print(Presence(Path(sys.argv[1]), count=lambda: count).who, flush=True)
 sys.stdin.read()

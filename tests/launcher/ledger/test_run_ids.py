@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Phase, Run
-from launcher.core.errors import NoSuchRunError
-from launcher.ledger.run_ids import find_run, new_id
-from launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import NoSuchRunError
+from vastrun.launcher.ledger.run_ids import find_run, new_id
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from launcher.core.errors import StorageError, UsageError
-from launcher.gate.caps import Allowance
-from launcher.providers.vast.limits import LIMITS, Limiter
-from launcher.ssh.keys import KeyRing
 from tests.launcher.ledger.postgres import PostgresServer
+from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.gate.caps import Allowance
+from vastrun.launcher.providers.vast.limits import LIMITS, Limiter
+from vastrun.launcher.ssh.keys import KeyRing
 
 KEY, OTHER = "k" * 44, "o" * 44
 
@@ -25,7 +25,7 @@ def url(postgres: PostgresServer) -> str:
 
 @pytest.fixture
 def db(url: str) -> Iterator[Any]:
-    from launcher.ledger.postgres import PostgresDatabase
+    from vastrun.launcher.ledger.postgres import PostgresDatabase
 
     with closing(PostgresDatabase(url)) as database:
         yield database
@@ -38,7 +38,7 @@ def db(url: str) -> Iterator[Any]:
 def test_an_answer_of_the_database_that_has_no_end_is_refused_and_the_next_is_heard(
     url: str, query: str, words: str
 ) -> None:
-    from launcher.ledger.postgres import PostgresDatabase
+    from vastrun.launcher.ledger.postgres import PostgresDatabase
 
     allowance = Allowance(items=100, what="rows", memory=10_000)
     with closing(PostgresDatabase(url, allowance=allowance)) as database:
@@ -51,7 +51,7 @@ def test_an_answer_of_the_database_that_has_no_end_is_refused_and_the_next_is_he
 
 
 def vault(db: Any, key: str = KEY) -> Any:
-    from launcher.ledger.team import Vault
+    from vastrun.launcher.ledger.team import Vault
 
     return Vault(db, key, "9c41e02b")
 
@@ -97,7 +97,7 @@ def test_a_key_that_is_easily_guessed_is_refused(db: Any) -> None:
 def test_computers_with_one_key_wait_for_each_other_by_the_database_s_clock(
     db: Any, url: str, postgres: PostgresServer
 ) -> None:
-    from launcher.ledger.team import TeamBook
+    from vastrun.launcher.ledger.team import TeamBook
 
     waits: list[float] = []
 

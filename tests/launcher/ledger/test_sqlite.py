@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core.errors import StorageError
-from launcher.ledger.sqlite import SqliteLedger
 from tests import parts
 from tests.launcher.ledger.conftest import NOW
 from tests.waiting import LONGEST_S
+from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 
 @pytest.fixture
@@ -60,9 +60,9 @@ _ON_A_DISK_OF_ITS_OWN = """
 import subprocess, sys, time
 from dataclasses import replace
 from pathlib import Path
-from launcher.core.errors import StorageError
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.core import Driver, Phase, Run
+from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.core import Driver, Phase, Run
 
 folder = Path(sys.argv[1])
 

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Driver, Event, Phase
-from launcher.core.errors import HeldError, StorageError, UsageError
-from launcher.environment import wire
-from launcher.ledger.joining import TeamLedger
-from launcher.ledger.sql import SqlLedger
 from tests import parts
 from tests.emulators.cable import Cable
 from tests.launcher.ledger.conftest import NOW
 from tests.launcher.ledger.postgres import PostgresServer, served
 from tests.launcher.ledger.test_ledgers import RUN
+from vastrun.launcher.core import Driver, Event, Phase
+from vastrun.launcher.core.errors import HeldError, StorageError, UsageError
+from vastrun.launcher.environment import wire
+from vastrun.launcher.ledger.joining import TeamLedger
+from vastrun.launcher.ledger.sql import SqlLedger
 
 DESK, LAPTOP = "desk~1:11:aa", "laptop~2:22:bb"
 
@@ -32,8 +32,8 @@ def opened(
     sleep: Callable[[float], None] = lambda _: None,
 ) -> Iterator[SqlLedger]:
     """The ledger, as another computer than any other launcher's has it."""
-    from launcher.ledger.postgres import PostgresDatabase
-    from launcher.ledger.team import PostgresLedger
+    from vastrun.launcher.ledger.postgres import PostgresDatabase
+    from vastrun.launcher.ledger.team import PostgresLedger
 
     db = PostgresDatabase(url, sleep=sleep, retry_s=retry_s)
     with closing(PostgresLedger(db, now=now, alive_here=lambda _: None, lease_s=lease_s)) as ledger:
@@ -155,7 +155,7 @@ DAY_S = 86_400.0
 
 
 def test_tidying_forgets_only_what_is_old_and_never_a_key_of_the_team(postgres: PostgresServer) -> None:
-    from launcher.ledger.postgres import PostgresDatabase
+    from vastrun.launcher.ledger.postgres import PostgresDatabase
 
     url = postgres.database()
     ages = {

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core import Volume
-from launcher.core.batch import Budget
-from launcher.core.errors import BudgetError
-from launcher.ledger.sql import SqlLedger
 from tests.launcher.ledger.conftest import NOW, Hands
+from vastrun.launcher.core import Volume
+from vastrun.launcher.core.batch import Budget
+from vastrun.launcher.core.errors import BudgetError
+from vastrun.launcher.ledger.sql import SqlLedger
 
 DISK = Volume(
     provider="vast",

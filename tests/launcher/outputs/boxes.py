@@ -6,10 +6,10 @@ import hashlib
 import json
 from pathlib import Path
 
-from launcher.core import Completed, Phase, Run
-from launcher.core.errors import UnreachableError
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome
+from vastrun.launcher.core import Completed, Phase, Run
+from vastrun.launcher.core.errors import UnreachableError
 
 OUTCOME = Outcome(
     kind="train", reason="finished", detail="", started_at=0.0, ended_at=1.0, world_size=1, ranks=()

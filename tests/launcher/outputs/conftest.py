@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Run
 from tests.launcher.outputs.boxes import run_in
+from vastrun.launcher.core import Run
 
 
 @pytest.fixture

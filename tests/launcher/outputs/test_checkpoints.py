@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import CheckpointCopy, Completed
-from launcher.core.errors import UnreachableError
-from launcher.outputs.store import FolderStore
-from launcher.ports import Remote
-from launcher.providers.local.remote import LocalRemote
 from tests.fakes import FakeClock
 from tests.launcher.outputs.boxes import run_in
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import CheckpointCopy, Completed
+from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.outputs.store import FolderStore
+from vastrun.launcher.ports import Remote
+from vastrun.launcher.providers.local.remote import LocalRemote
 
 ALL = 1 << 30
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Evidence, Run, StepEnd
-from launcher.core.errors import UnreachableError
-from launcher.core.left_out import file_text
-from launcher.gate import caps
-from launcher.outputs.store import FolderStore
 from tests.launcher.outputs.boxes import LINES, OUTCOME, MemoryBox, box_with, files_in
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Evidence, Run, StepEnd
+from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.core.left_out import file_text
+from vastrun.launcher.gate import caps
+from vastrun.launcher.outputs.store import FolderStore
 
 
 def test_everything_the_manifest_names_comes_home(run: Run) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Completed, Fetched, Run
-from launcher.core.errors import BoxError
-from launcher.outputs.store import FolderStore
 from tests.launcher.outputs.boxes import MemoryBox, files_in
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Completed, Fetched, Run
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.outputs.store import FolderStore
 
 CONTENT = {"code/w/a.pt": b"aaa", "code/w/b.pt": b"bb"}
 

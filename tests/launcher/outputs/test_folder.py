@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.outputs.folder import CHUNK, GrowingFile, Outputs
 from tests.launcher.outputs.boxes import run_in
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.outputs.folder import CHUNK, GrowingFile, Outputs
 
 
 @pytest.fixture

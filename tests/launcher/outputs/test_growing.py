@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launcher.core import Run
-from launcher.outputs.store import FolderStore
 from tests.launcher.outputs.boxes import LINES, MemoryBox, box_with, files_in
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Run
+from vastrun.launcher.outputs.store import FolderStore
 
 
 def test_the_log_comes_in_parts_and_each_byte_once(run: Run) -> None:

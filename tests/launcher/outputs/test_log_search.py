@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.outputs.folder import CHUNK
-from launcher.outputs.log_search import LARGE_BYTES, is_large, text_from_last
+from vastrun.launcher.outputs.folder import CHUNK
+from vastrun.launcher.outputs.log_search import LARGE_BYTES, is_large, text_from_last
 
 MARK = " rank1 Traceback (most recent call last)"
 

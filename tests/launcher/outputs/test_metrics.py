@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.core import Run
-from launcher.core.errors import BoxError
-from launcher.gate import caps
-from launcher.outputs.folder import Outputs
-from launcher.outputs.store import FolderStore
 from tests.launcher.outputs.boxes import MemoryBox, run_in
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.outputs.store import FolderStore
 
 STORE = FolderStore()
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Run
-from launcher.outputs.store import FolderStore
 from tests.launcher.outputs.boxes import LINES, box_with, files_in
+from vastrun.launcher.core import Run
+from vastrun.launcher.outputs.store import FolderStore
 
 
 @pytest.mark.parametrize(

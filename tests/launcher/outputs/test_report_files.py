@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Run
-from launcher.gate import caps
-from launcher.outputs.folder import CHUNK, Outputs
-from launcher.outputs.index import metric_lines
-from launcher.outputs.report_files import log_head, log_tail, pictures_in, series_in, stack_in
 from tests.hostile.lies import PNG
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Run
+from vastrun.launcher.gate import caps
+from vastrun.launcher.outputs.folder import CHUNK, Outputs
+from vastrun.launcher.outputs.index import metric_lines
+from vastrun.launcher.outputs.report_files import log_head, log_tail, pictures_in, series_in, stack_in
 
 
 @pytest.fixture

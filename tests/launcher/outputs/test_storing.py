@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Run
-from launcher.core.errors import NoRoomError, StorageError, UsageError
-from launcher.outputs.store import FolderStore
 from tests import disks, parts
 from tests.launcher.outputs.boxes import MemoryBox, box_with, files_in, run_in
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import NoRoomError, StorageError, UsageError
+from vastrun.launcher.outputs.store import FolderStore
 
 
 def test_a_folder_that_takes_no_files_is_told_before_anything_is_rented(tmp_path: Path) -> None:

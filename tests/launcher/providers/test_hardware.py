@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import load_job
-from launcher.core.errors import NoOfferError
-from launcher.core.job import Resources
-from launcher.providers.hardware import Hardware, LocalGpu, look_around, remedy, shortfall
-from launcher.providers.local import LocalProvider
 from tests.contract.markets import RealClock, local, small_job
 from tests.waiting import LONGEST_S
+from vastrun.launcher.config import load_job
+from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.core.job import Resources
+from vastrun.launcher.providers.hardware import Hardware, LocalGpu, look_around, remedy, shortfall
+from vastrun.launcher.providers.local import LocalProvider
 
 STATION = Hardware(
     cores=16,

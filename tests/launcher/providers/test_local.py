@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Instance, RentalOrder
-from launcher.core.errors import GoneError, NoOfferError, ProviderError, UnreachableError
-from launcher.core.job import Resources
-from launcher.gate.rendezvous import rendezvous_of
-from launcher.ports import Provider
-from launcher.providers.local import LocalProvider
 from tests import disks, parts
 from tests.contract.markets import LEASE, Market, RealClock, local, small_job
 from tests.waiting import LONGEST_S, eventually
+from vastrun.launcher.core import Instance, RentalOrder
+from vastrun.launcher.core.errors import GoneError, NoOfferError, ProviderError, UnreachableError
+from vastrun.launcher.core.job import Resources
+from vastrun.launcher.gate.rendezvous import rendezvous_of
+from vastrun.launcher.ports import Provider
+from vastrun.launcher.providers.local import LocalProvider
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.ssh.keys import KeyRing
-from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
 from tests.emulators.sshd import Sshd
 from tests.launcher.ssh.machine import QUICK, RUN, Machine
+from vastrun.launcher.ssh.keys import KeyRing
+from vastrun.launcher.ssh.remote import SshRemote
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.ssh.connection import ConnectTimeouts, Login
-from launcher.ssh.hosts import KnownHosts
-from launcher.ssh.keys import KeyRing
-from launcher.ssh.noise import NoiseFilter
-from launcher.ssh.remote import SshRemote
 from tests.emulators.sshd import Sshd
+from vastrun.launcher.ssh.connection import ConnectTimeouts, Login
+from vastrun.launcher.ssh.hosts import KnownHosts
+from vastrun.launcher.ssh.keys import KeyRing
+from vastrun.launcher.ssh.noise import NoiseFilter
+from vastrun.launcher.ssh.remote import SshRemote
 
 RUN, INSTANCE = "calm-heron-3f1a", "52607650"
 USUAL = ConnectTimeouts()

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from launcher.core.errors import UnreachableError
-from launcher.core.job import Resources
-from launcher.decisions import download_check
-from launcher.ssh.noise import NoiseFilter
-from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine
 from tests.waiting import LONGEST_S, eventually, has_ended
+from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.core.job import Resources
+from vastrun.launcher.decisions import download_check
+from vastrun.launcher.ssh.noise import NoiseFilter
+from vastrun.launcher.ssh.remote import SshRemote
 
 SECRET = "64-hex-chars-of-a-key"
 

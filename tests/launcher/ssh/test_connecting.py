@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core.errors import GoneError, HostKeyError, ProviderError, UnreachableError
-from launcher.ssh.connection import KeyRefusedError
-from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import INSTANCE, QUICK, RUN, Machine
 from tests.waiting import LONGEST_S
+from vastrun.launcher.core.errors import GoneError, HostKeyError, ProviderError, UnreachableError
+from vastrun.launcher.ssh.connection import KeyRefusedError
+from vastrun.launcher.ssh.remote import SshRemote
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def says_hello(shell: SshRemote) -> bool:
 
 
 def test_what_speaks_ssh_is_loaded_on_first_use_only() -> None:
-    loaded = "import sys, launcher.ssh.remote; print({'paramiko', 'cryptography'} & set(sys.modules))"
+    loaded = "import sys, vastrun.launcher.ssh.remote; print({'paramiko', 'cryptography'} & set(sys.modules))"
     seen = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True)
     assert seen.stdout == "set()\n"
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.core.errors import ProviderError, UnreachableError
-from launcher.ssh.remote import SshRemote
 from tests import disks, parts
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine
 from tests.waiting import LONGEST_S, eventually
+from vastrun.launcher.core.errors import ProviderError, UnreachableError
+from vastrun.launcher.ssh.remote import SshRemote
 
 MB = 1 << 20
 TOOLS = ("bash", "dd", "wc", "mkdir", "chmod", "mv", "rm", "tail", "head")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core.errors import StorageError
-from launcher.ssh.keys import KeyRing
+from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.ssh.keys import KeyRing
 
 RUN = "calm-heron-3f1a"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import random
 
-from launcher.core.errors import UnreachableError
-from launcher.outputs.growing import OVERLAP, log_tail
-from launcher.ssh.remote import SshRemote
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine
+from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.outputs.growing import OVERLAP, log_tail
+from vastrun.launcher.ssh.remote import SshRemote
 
 LOG = "run.log"
 LINES = b"".join(b"%d.000 rank0 step %d\n" % (step, step) for step in range(200))

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.core.errors import BoxError, UnreachableError
-from launcher.ssh.remote import SshRemote
 from tests.launcher.ssh.machine import Machine
+from vastrun.launcher.core.errors import BoxError, UnreachableError
+from vastrun.launcher.ssh.remote import SshRemote
 
 MB = 1 << 20
 DRIPS = "while :; do echo drip >&{}; sleep 0.02; done"

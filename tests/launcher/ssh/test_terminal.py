@@ -14,12 +14,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from launcher.core import LocalProgram
-from launcher.core.errors import UnreachableError
-from launcher.ssh.remote import SshRemote
 from tests.launcher.ssh.machine import Machine
 from tests.pty import ENTER, pty
 from tests.waiting import LONGEST_S, eventually
+from vastrun.launcher.core import LocalProgram
+from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.ssh.remote import SshRemote
 
 pytestmark = [pytest.mark.needs("ssh"), pytest.mark.needs("sshd")]
 

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from launcher.commands.attempts import Attempts
-from launcher.core import Phase, RentalOrder, Run
-from launcher.core.errors import NoOfferError
-from launcher.gate.manifest import OWNER
-from launcher.outputs.folder import Outputs
-from launcher.outputs.storing import claim
-from launcher.ports import ChecksIdentity, CountsNoise, Interruptible, Provider, Remote
-from launcher.transcript.plain import Mask, cut, secrets_in
-from launcher.transcript.recorded import CALLS, recorded_remote
-from launcher.transcript.recorder import MOST_BYTES, CallLogSpec, Recorder
-from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.gang_world import GangWorld
 from tests.launcher.terminal import CRASH, Market, Terminal
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.core import Phase, RentalOrder, Run
+from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.gate.manifest import OWNER
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.outputs.storing import claim
+from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Interruptible, Provider, Remote
+from vastrun.launcher.transcript.plain import Mask, cut, secrets_in
+from vastrun.launcher.transcript.recorded import CALLS, recorded_remote
+from vastrun.launcher.transcript.recorder import MOST_BYTES, CallLogSpec, Recorder
+from vastrun.launcher.wiring import Wiring
 
 RUN = "calm-heron-0001"
 SECRET = "kept-from-everybody"
@@ -227,7 +227,7 @@ def test_a_launcher_that_does_nothing_writes_nothing(terminal: Terminal) -> None
     terminal.launch("--detach")
     before = lines_of(terminal)
     run = terminal.ledger.runs()[0]
-    from launcher.core import Driver
+    from vastrun.launcher.core import Driver
 
     terminal.ledger.hold(run.id, Driver(who="another:1:1.0", until=terminal.clock.now() + 60))
     terminal.type("wait", "last", "--timeout", "5s")

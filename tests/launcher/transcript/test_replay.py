@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from launcher.commands.replaying import ReplayClock, replay
-from launcher.core import Event, Progress, Run
-from launcher.transcript.reading import Called, entries_of
-from launcher.wiring import Wiring
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal
+from vastrun.launcher.commands.replaying import ReplayClock, replay
+from vastrun.launcher.core import Event, Progress, Run
+from vastrun.launcher.transcript.reading import Called, entries_of
+from vastrun.launcher.wiring import Wiring
 
 BEGIN = {
     "kind": "begin",
@@ -224,8 +224,8 @@ def read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
 
 
 def test_a_log_is_left_out_where_the_secrets_of_the_job_are_not_known_any_more(terminal: Terminal) -> None:
-    from launcher.core.errors import UsageError
     from tests.fake_outputs import FakePacker
+    from vastrun.launcher.core.errors import UsageError
 
     class Forgetful(FakePacker):
         def secrets(self, spec: object, run: object = None) -> bytes:

@@ -11,9 +11,9 @@ import signal
 import sys
 import threading
 
-from launcher.core import UserRequest
-from launcher.ui.interrupts import Interrupts, say_on
-from launcher.ui.question import HeldStream, ask_at
+from vastrun.launcher.core import UserRequest
+from vastrun.launcher.ui.interrupts import Interrupts, say_on
+from vastrun.launcher.ui.question import HeldStream, ask_at
 
 
 def main(who: str, answer_s: float) -> None:

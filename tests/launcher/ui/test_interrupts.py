@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from launcher.core import KeepAnswer, UserRequest
-from launcher.ui.interrupts import STOPS, VIEWS, Interrupts, say_on
-from launcher.ui.question import Ask, Question
 from tests.waiting import LONGEST_S, eventually
+from vastrun.launcher.core import KeepAnswer, UserRequest
+from vastrun.launcher.ui.interrupts import STOPS, VIEWS, Interrupts, say_on
+from vastrun.launcher.ui.question import Ask, Question
 
 
 class Said(list[str]):

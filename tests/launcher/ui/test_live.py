@@ -14,15 +14,15 @@ from typing import TextIO, cast
 import pyte
 import pytest
 
-from launcher.config import dump_job
-from launcher.core import Event, Phase, Progress, Run
-from launcher.core.job import Limits
-from launcher.ui import live
-from launcher.ui.live import ListScreen, LiveScreen
-from launcher.ui.question import HeldStream
-from launcher.ui.render.live import LearningCurve, sparkline
 from tests.fakes import FakeClock
 from tests.jobs import train_job
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Event, Phase, Progress, Run
+from vastrun.launcher.core.job import Limits
+from vastrun.launcher.ui import live
+from vastrun.launcher.ui.live import ListScreen, LiveScreen
+from vastrun.launcher.ui.question import HeldStream
+from vastrun.launcher.ui.render.live import LearningCurve, sparkline
 
 SPEC = replace(train_job(), limits=Limits(usd=5.0))
 RUN = Run(

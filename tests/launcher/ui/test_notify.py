@@ -10,16 +10,6 @@ from typing import cast
 
 import pytest
 
-from launcher.config import load_job
-from launcher.core import Cause, Event, UserRequest
-from launcher.core.addresses import Service, address_of
-from launcher.core.errors import JobFileError, StorageError
-from launcher.core.job import NotifyUrl
-from launcher.decisions.notifications import Notification, NotificationKind
-from launcher.flow.notifications import Notifications
-from launcher.ports import Ledger
-from launcher.ui.notify import UrlNotifier, request_for
-from launcher.ui.render.notifications import title
 from tests.fakebox import Training
 from tests.fakes import FakeClock
 from tests.jobs import train_job
@@ -27,6 +17,16 @@ from tests.launcher.decisions.test_notifications import ENDED
 from tests.launcher.flow.test_refused import Bank
 from tests.launcher.terminal import CRASH, JOB, Terminal
 from tests.launcher.ui.inbox import inbox
+from vastrun.launcher.config import load_job
+from vastrun.launcher.core import Cause, Event, UserRequest
+from vastrun.launcher.core.addresses import Service, address_of
+from vastrun.launcher.core.errors import JobFileError, StorageError
+from vastrun.launcher.core.job import NotifyUrl
+from vastrun.launcher.decisions.notifications import Notification, NotificationKind
+from vastrun.launcher.flow.notifications import Notifications
+from vastrun.launcher.ports import Ledger
+from vastrun.launcher.ui.notify import UrlNotifier, request_for
+from vastrun.launcher.ui.render.notifications import title
 
 
 def notified(terminal: Terminal, *urls: str) -> Terminal:

@@ -11,17 +11,17 @@ import click
 import pytest
 from jsonschema import Draft7Validator
 
-from launcher.cli import cli
-from launcher.image.verifying import ImageCheck
-from launcher.shipped import configs_dir
-from launcher.ui.documents.document import to_text
-from launcher.ui.render.images import VerifiedImage
 from tests import schemas
 from tests.document_schemas import DOCUMENTS, RESULT
 from tests.documents import hold, name_of
 from tests.fakebox import Training
 from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, HANG
+from vastrun.launcher.cli import cli
+from vastrun.launcher.image.verifying import ImageCheck
+from vastrun.launcher.shipped import configs_dir
+from vastrun.launcher.ui.documents.document import to_text
+from vastrun.launcher.ui.render.images import VerifiedImage
 
 ROWS = (
     "attach {first}",

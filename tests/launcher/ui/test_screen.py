@@ -11,10 +11,10 @@ from typing import TextIO
 
 import pytest
 
-from launcher.core import Event, Phase, Progress, Run
-from launcher.ui.render.runs import progress_text
-from launcher.ui.screen import StreamScreen, TerminalCapabilities
 from tests.fakes import FakeClock
+from vastrun.launcher.core import Event, Phase, Progress, Run
+from vastrun.launcher.ui.render.runs import progress_text
+from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
 
 RUN = Run(
     id="calm-heron-3f1a",

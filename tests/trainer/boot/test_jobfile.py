@@ -15,7 +15,7 @@ import pytest
 def said(box: Path, what: str, job: dict[str, Any]) -> list[str]:
     (box / "job.json").write_text(json.dumps(job))
     done = subprocess.run(
-        [sys.executable, "-m", "trainer.boot.jobfile", what],
+        [sys.executable, "-m", "vastrun.trainer.boot.jobfile", what],
         env={**os.environ, "VASTRUN_BOX": str(box)},
         capture_output=True,
         check=True,

@@ -9,13 +9,13 @@ from venv import EnvBuilder
 
 import pytest
 
-from trainer.boot import overlay_venv
+from vastrun.trainer.boot import overlay_venv
 
 
 @pytest.fixture(scope="module")
 def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("box") / "python"
-    subprocess.run([sys.executable, "-m", "trainer.boot.overlay_venv", str(folder)], check=True)
+    subprocess.run([sys.executable, "-m", "vastrun.trainer.boot.overlay_venv", str(folder)], check=True)
     return folder
 
 
@@ -48,7 +48,7 @@ def test_its_pip_installs_into_it(layer: Path) -> None:
 def test_a_python_without_pip_gets_one(tmp_path: Path) -> None:
     EnvBuilder(symlinks=True, with_pip=False).create(tmp_path / "bare")  # as uv makes them
     root = Path(overlay_venv.__file__).parents[2]
-    command = [tmp_path / "bare/bin/python", "-m", "trainer.boot.overlay_venv", tmp_path / "layer"]
+    command = [tmp_path / "bare/bin/python", "-m", "vastrun.trainer.boot.overlay_venv", tmp_path / "layer"]
     subprocess.run(command, check=True, cwd=root)
     said = subprocess.run([tmp_path / "layer/bin/pip", "--version"], capture_output=True, text=True)
     assert said.stdout.startswith("pip "), said.stderr

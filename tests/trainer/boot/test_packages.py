@@ -11,16 +11,16 @@ import pytest
 
 from tests.waiting import LONGEST_S
 from tests.wheels import wheel
-from trainer.boot.packages import PINS, entries, missing
+from vastrun.trainer.boot.packages import PINS, entries, missing
 
 BOX = {"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "vast"}
 
 
 def step(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """`trainer.boot.packages` of a copy with the pins of `folder`; pip knows the wheels there only."""
-    package = folder / "trainer" / "boot"
+    """`vastrun.trainer.boot.packages` of a copy with the pins of `folder`; pip knows only its wheels."""
+    package = folder / "vastrun" / "trainer" / "boot"
     package.mkdir(parents=True, exist_ok=True)
-    for part in (package.parent, package):
+    for part in (package.parents[1], package.parent, package):
         (part / "__init__.py").touch()
     (package / "packages.py").write_bytes((PINS.parent / "boot" / "packages.py").read_bytes())
     settings = {
@@ -31,7 +31,7 @@ def step(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
         "PIP_CONFIG_FILE": os.devnull,
     }
     return subprocess.run(
-        [sys.executable, "-m", "trainer.boot.packages"],
+        [sys.executable, "-m", "vastrun.trainer.boot.packages"],
         cwd=folder,
         env=os.environ | settings | environ,
         capture_output=True,
@@ -41,8 +41,8 @@ def step(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 def pin(folder: Path, *lines: str) -> None:
-    (folder / "trainer").mkdir(exist_ok=True)
-    (folder / "trainer/requirements.txt").write_text("# Pins.\n" + "\n".join(lines) + "\n")
+    (folder / "vastrun/trainer").mkdir(parents=True, exist_ok=True)
+    (folder / "vastrun/trainer/requirements.txt").write_text("# Pins.\n" + "\n".join(lines) + "\n")
 
 
 def test_the_pins_are_read_with_their_hashes() -> None:

@@ -18,12 +18,12 @@ import pytest
 from tests.ports import free_port
 from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
-from trainer.boot.preflight.forked import Forked, run_forked, say_ready
-from trainer.boot.preflight.kernel_log import Xid, parse_xids
-from trainer.boot.preflight.machine import Machine, Needs, refusals, warnings
-from trainer.boot.preflight.nvidia_smi import Gpu
-from trainer.boot.preflight.torch_build import ONBOARD_PYTHON, ONBOARD_TORCH, dotted, onboard_fault
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.trainer.boot.preflight.forked import Forked, run_forked, say_ready
+from vastrun.trainer.boot.preflight.kernel_log import Xid, parse_xids
+from vastrun.trainer.boot.preflight.machine import Machine, Needs, refusals, warnings
+from vastrun.trainer.boot.preflight.nvidia_smi import Gpu
+from vastrun.trainer.boot.preflight.torch_build import ONBOARD_PYTHON, ONBOARD_TORCH, dotted, onboard_fault
 
 GPU = Gpu(
     index=0, name="NVIDIA H200", memory_mib=143771, driver="570.86.15", bus_id="0000:3b:00", ecc_errors=0
@@ -67,7 +67,7 @@ def preflight(
         "VASTRUN_RANKS": "2",
         **variables,
     }
-    command = [sys.executable, *python, "-m", "trainer.boot.preflight", *arguments]
+    command = [sys.executable, *python, "-m", "vastrun.trainer.boot.preflight", *arguments]
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
     )
@@ -164,7 +164,7 @@ def test_the_gpus_of_a_machine_are_told_and_its_fault_too(tmp_path: Path) -> Non
 
 
 def test_ranks_that_hang_in_one_way_are_killed_and_talk_in_the_next(tmp_path: Path) -> None:
-    from trainer.boot.preflight.comm import Trial, Way, judge, try_ways
+    from vastrun.trainer.boot.preflight.comm import Trial, Way, judge, try_ways
 
     def work(rank: int, ranks: int, folder: Path) -> float | None:
         if "NCCL_P2P_DISABLE" not in os.environ and rank == 1:
@@ -212,7 +212,7 @@ def test_a_rank_that_fails_as_it_starts_is_told_and_the_others_are_not_waited_fo
 
 
 def test_links_that_are_absurdly_slow_do_not_work() -> None:
-    from trainer.boot.preflight.comm import Way, judge
+    from vastrun.trainer.boot.preflight.comm import Way, judge
 
     way = Way(limit_s=1)
     assert judge(way, Forked(faults={}, figure=0.01), least_gb_per_s=0.5).fault == (
@@ -371,7 +371,7 @@ _MEASURED = r"all-reduce 2 nodes gloo 16 MB: \d+ Mbit/s, sum right\n"
 
 
 def test_a_link_that_no_node_answers_on_is_told() -> None:
-    from trainer.boot.preflight.link import fault_of
+    from vastrun.trainer.boot.preflight.link import fault_of
 
     assert fault_of(Forked(faults={}, figure=0.05), 1000.0) == (
         "only 400 Mbit/s between the nodes, expected at least 1000"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from trainer.contract.checkpoint_folder import sum_of
+from vastrun.contract.checkpoint_folder import sum_of
 
 
 class Program:

@@ -10,9 +10,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
-from trainer.distributed.group import Ranks
-from trainer.engine.ema import Ema
+from vastrun.trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.ema import Ema
 
 BATCH = 12
 

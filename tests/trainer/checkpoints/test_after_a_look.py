@@ -11,8 +11,8 @@ import pytest
 
 from tests.trainer import sessions
 from tests.trainer.conftest import SMALL, together
-from trainer.distributed.group import Ranks
-from trainer.evaluation.validation import Validation
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.evaluation.validation import Validation
 
 pytestmark = pytest.mark.torch
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainer.checkpoints import tensors_of
+from vastrun.trainer.checkpoints import tensors_of
 
 pytestmark = pytest.mark.torch
 

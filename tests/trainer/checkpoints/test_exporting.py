@@ -25,8 +25,8 @@ from torch.distributed.tensor import DTensor
 from tests.trainer.checkpoints.forged import Program, with_file, with_metadata
 from tests.trainer.checkpoints.models import Training
 from tests.trainer.conftest import together
-from trainer.checkpoints.export import main
-from trainer.distributed.group import Ranks
+from vastrun.trainer.checkpoints.export import main
+from vastrun.trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 

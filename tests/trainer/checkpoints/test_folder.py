@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.contract.checkpoint_folder import (
+from vastrun.contract.checkpoint_folder import (
     CheckpointFolder,
     DamagedError,
     Merit,

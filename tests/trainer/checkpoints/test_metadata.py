@@ -19,8 +19,8 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from trainer.checkpoints.metadata import read_metadata
-from trainer.contract.checkpoint_folder import DamagedError
+from vastrun.contract.checkpoint_folder import DamagedError
+from vastrun.trainer.checkpoints.metadata import read_metadata
 
 pytestmark = pytest.mark.torch
 
@@ -40,7 +40,7 @@ TRAPS = {
 MEASURED = """
 import json, resource, sys, time
 from pathlib import Path
-from trainer.checkpoints.metadata import read_metadata
+from vastrun.trainer.checkpoints.metadata import read_metadata
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 before, began = peak(), time.process_time()

@@ -21,11 +21,11 @@ from tests.trainer.checkpoints.forged import Program, with_metadata
 from tests.trainer.checkpoints.models import Training
 from tests.trainer.checkpoints.test_folder import commit, folder_at, spoil
 from tests.trainer.conftest import together
-from trainer.checkpoints.disk import find_disk
-from trainer.checkpoints.reading import CheckpointReader, newest_intact
-from trainer.contract.checkpoint_folder import DamagedError, verify
-from trainer.contract.errors import ConfigError, SaveError
-from trainer.distributed.group import Ranks
+from vastrun.contract.checkpoint_folder import DamagedError, verify
+from vastrun.contract.errors import ConfigError, SaveError
+from vastrun.trainer.checkpoints.disk import find_disk
+from vastrun.trainer.checkpoints.reading import CheckpointReader, newest_intact
+from vastrun.trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 

@@ -17,12 +17,12 @@ import torch
 
 from tests.trainer.checkpoints.models import Training
 from tests.trainer.conftest import together
-from trainer.checkpoints import verify
-from trainer.checkpoints.writing import share_of
-from trainer.contract.checkpoint_folder import newest_first
-from trainer.contract.errors import SaveError
-from trainer.distributed.exit import reason_of
-from trainer.distributed.group import Ranks
+from vastrun.contract.checkpoint_folder import newest_first
+from vastrun.contract.errors import SaveError
+from vastrun.trainer.checkpoints import verify
+from vastrun.trainer.checkpoints.writing import share_of
+from vastrun.trainer.distributed.exit import reason_of
+from vastrun.trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 

@@ -13,9 +13,9 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.checkpoints.forged import with_file
 from tests.trainer.conftest import together
-from trainer.contract import layout
-from trainer.contract.errors import ConfigError
-from trainer.distributed.group import Ranks
+from vastrun.contract import layout
+from vastrun.contract.errors import ConfigError
+from vastrun.trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 

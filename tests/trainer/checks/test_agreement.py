@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from tests.trainer.conftest import together
-from trainer.checks.agreement import DisagreementError, check_facts, check_replicas, digest, layout_of
-from trainer.distributed.group import Ranks
+from vastrun.trainer.checks.agreement import DisagreementError, check_facts, check_replicas, digest, layout_of
+from vastrun.trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from trainer.checks.shares import ReadShare, check_shares, share_of, windows_of
-from trainer.contract.errors import DataError
-from trainer.data.trajectories import Trajectories, TrajectoryTask
-from trainer.sampling.windows import BatchIndices, Space, draw_indices
+from vastrun.contract.errors import DataError
+from vastrun.trainer.checks.shares import ReadShare, check_shares, share_of, windows_of
+from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
+from vastrun.trainer.sampling.windows import BatchIndices, Space, draw_indices
 
 SPACE = Space(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)
 WHOLE = draw_indices(1, 4, batch=8, noise=0.0, space=SPACE)

@@ -9,18 +9,18 @@ import torch
 
 from tests.trainer import sessions
 from tests.trainer.conftest import together
-from trainer.checks import check_start, check_step
-from trainer.checks.agreement import DisagreementError
-from trainer.contract import layout
-from trainer.contract.errors import DataError
-from trainer.distributed.group import Ranks
+from vastrun.contract import layout
+from vastrun.contract.errors import DataError
+from vastrun.trainer.checks import check_start, check_step
+from vastrun.trainer.checks.agreement import DisagreementError
+from vastrun.trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch
 
 TASK_THAT_IGNORES_INDICES = """
 from dataclasses import replace
-from trainer.data import advection
-from trainer.data.trajectories import TrajectoryTask
+from vastrun.trainer.data import advection
+from vastrun.trainer.data.trajectories import TrajectoryTask
 
 class Deaf(TrajectoryTask):
     def batch(self, step, indices):

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from tests.trainer.conftest import Box
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.config import DataConfig
-from trainer.contract.errors import DataError
-from trainer.data import advection
-from trainer.data.initial import draw
-from trainer.data.pdebench import Grid
+from vastrun.contract import layout
+from vastrun.contract.config import DataConfig
+from vastrun.contract.errors import DataError
+from vastrun.trainer import data
+from vastrun.trainer.data import advection
+from vastrun.trainer.data.initial import draw
+from vastrun.trainer.data.pdebench import Grid
 
 SMALL = DataConfig(betas=(0.5, 1.0), train=12, test=4, points=32, frames=5)
 GRID = Grid(points=64, frames=9, dt=0.25)
@@ -146,7 +146,7 @@ def test_a_grid_that_does_not_fit_and_a_file_that_is_no_hdf5_are_refused(tmp_pat
     [
         ("advektion", "expected one of advection, burgers, .*, or module:function, got 'advektion'"),
         ("no_such_module:make", "No module named 'no_such_module'"),
-        ("trainer.data.advection:mak", "has no attribute 'mak'"),
+        ("vastrun.trainer.data.advection:mak", "has no attribute 'mak'"),
     ],
 )
 def test_a_task_that_cannot_be_found_is_named(tmp_path: Path, task: str, message: str) -> None:
@@ -156,7 +156,7 @@ def test_a_task_that_cannot_be_found_is_named(tmp_path: Path, task: str, message
 
 def test_the_command_makes_the_data_of_a_box_and_says_so(box: Box) -> None:
     def run(verb: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "trainer.data", verb]
+        command = [sys.executable, "-m", "vastrun.trainer.data", verb]
         environment = os.environ | {"VASTRUN_BOX": str(box.path)}
         return subprocess.run(command, env=environment, capture_output=True, text=True)
 

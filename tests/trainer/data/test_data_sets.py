@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from tests.trainer.data.published import FILES
-from trainer import data
-from trainer.contract.config import DataConfig, TrainConfig
-from trainer.contract.config_checks import faults_of
-from trainer.contract.errors import DataError
-from trainer.data.inspection import check
+from vastrun.contract.config import DataConfig, TrainConfig
+from vastrun.contract.config_checks import faults_of
+from vastrun.contract.errors import DataError
+from vastrun.trainer import data
+from vastrun.trainer.data.inspection import check
 
 SMALL = DataConfig(train=17, test=3, points=16, frames=3)
 TASKS = sorted(FILES)
@@ -161,7 +161,7 @@ def test_a_truncated_file_is_named(copied: Path) -> None:
 
 def test_the_command_makes_checks_and_describes_sets_anywhere(tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "trainer.data", *arguments, "--folder", str(tmp_path)]
+        command = [sys.executable, "-m", "vastrun.trainer.data", *arguments, "--folder", str(tmp_path)]
         return subprocess.run(command, capture_output=True, text=True)
 
     wanted = ["--task", "burgers", "--nus", "0.1", "0.2", "--train", "2", "--test", "1", "--points", "16"]

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from tests.trainer.data.published import FILES
-from trainer import data
-from trainer.contract.config import PARAMETERS, DataConfig, Keep
-from trainer.contract.errors import DataError
-from trainer.data.inspection import check, info
-from trainer.engine.session import space_of
-from trainer.sampling.windows import draw_indices
+from vastrun.contract.config import PARAMETERS, DataConfig, Keep
+from vastrun.contract.errors import DataError
+from vastrun.trainer import data
+from vastrun.trainer.data.inspection import check, info
+from vastrun.trainer.engine.session import space_of
+from vastrun.trainer.sampling.windows import draw_indices
 
 PUBLISHED = {
     "advection": DataConfig(task="advection", betas=(1.0,), points=1024, frames=201, dt=0.01),

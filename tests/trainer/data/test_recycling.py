@@ -6,7 +6,7 @@ import pickle
 
 import torch
 
-from trainer.data.stored import BufferPool
+from vastrun.trainer.data.stored import BufferPool
 
 
 def test_memory_is_used_again_when_the_last_that_was_made_of_it_is_gone() -> None:

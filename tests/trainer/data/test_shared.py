@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trainer import data
-from trainer.contract.config import DataConfig
-from trainer.data.manifest import expected_of, sum_of
+from vastrun.contract.config import DataConfig
+from vastrun.trainer import data
+from vastrun.trainer.data.manifest import expected_of, sum_of
 
 CONFIG = DataConfig(task="advection", betas=(0.4,), train=17, test=3, points=16, frames=3)
 NAME = "1D_Advection_Sols_beta0.4.hdf5"

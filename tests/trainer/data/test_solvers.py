@@ -8,9 +8,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from trainer.data import burgers, darcy, diffusion_reaction, shallow_water
-from trainer.data.initial import Array, InitialConditions, draw
-from trainer.data.pdebench import Grid
+from vastrun.trainer.data import burgers, darcy, diffusion_reaction, shallow_water
+from vastrun.trainer.data.initial import Array, InitialConditions, draw
+from vastrun.trainer.data.pdebench import Grid
 
 
 def rows(u0: InitialConditions, chosen: slice | Array) -> InitialConditions:

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from trainer.distributed.clock import StepClock
+from vastrun.trainer.distributed.clock import StepClock
 
 
 def step(clock: StepClock, *, data_s: float, alone_s: float, together_s: float) -> None:

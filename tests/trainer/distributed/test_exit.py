@@ -12,20 +12,20 @@ import torch
 
 from tests.trainer.conftest import Box
 from tests.waiting import LONGEST_S, eventually
-from trainer.contract.errors import DeviceError, WorkerDiedError
-from trainer.distributed.exit import reason_of, reason_of_text
+from vastrun.contract.errors import DeviceError, WorkerDiedError
+from vastrun.trainer.distributed.exit import reason_of, reason_of_text
 
 GRACE_S = 3.0
 """Of a rank that must not be ended: enough to leave on a busy computer."""
 
 RANK = """
 import sys, time
-from trainer.contract.errors import DataError
-from trainer.distributed.exit import RankExit
-from trainer.contract.errors import ConfigError
-from trainer.heartbeat import Heartbeat
-from trainer.distributed.rank import Rank
-from trainer.distributed.signals import StopSignal
+from vastrun.contract.errors import DataError
+from vastrun.trainer.distributed.exit import RankExit
+from vastrun.contract.errors import ConfigError
+from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.distributed.signals import StopSignal
 
 heart = Heartbeat.of_this_rank()
 rank = Rank.of_environment()

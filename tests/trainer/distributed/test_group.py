@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.contract.errors import DeviceError
-from trainer.distributed.clock import StepClock
-from trainer.distributed.group import Ranks, StopVote, join
-from trainer.distributed.rank import Rank, TrainJob
+from vastrun.contract.errors import DeviceError
+from vastrun.trainer.distributed.clock import StepClock
+from vastrun.trainer.distributed.group import Ranks, StopVote, join
+from vastrun.trainer.distributed.rank import Rank, TrainJob
 
 CLOCK = StepClock(torch.device("cpu"))
 

@@ -17,11 +17,11 @@ from tests.ports import free_port
 from tests.trainer.conftest import SMALL, Box
 from tests.trainer.test_training import make_data
 from tests.waiting import LONGEST_S, eventually
-from trainer.checkpoints.contents import MODEL, OUTER
-from trainer.checkpoints.metadata import read_metadata
-from trainer.checkpoints.reading import read_tensors
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome
+from vastrun.trainer.checkpoints.contents import MODEL, OUTER
+from vastrun.trainer.checkpoints.metadata import read_metadata
+from vastrun.trainer.checkpoints.reading import read_tensors
 
 pytestmark = [pytest.mark.torch, pytest.mark.needs("torchft"), pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -29,8 +29,8 @@ GATED = """
 import os
 from pathlib import Path
 from tests.waiting import eventually
-from trainer.data import advection
-from trainer.data.trajectories import TrajectoryTask
+from vastrun.trainer.data import advection
+from vastrun.trainer.data.trajectories import TrajectoryTask
 
 GATES = {("node-0", 13): "go-on", ("node-1", 6): "never", ("node-0", 25): "ends"}
 
@@ -78,7 +78,7 @@ class Cluster:
         place = {"VASTRUN_NODE": str(node), "VASTRUN_RENDEZVOUS": f"127.0.0.1:{self._port}", **variables}
         root = str(Path(layout.__file__).parents[2])
         environ = os.environ | place | {"VASTRUN_BOX": str(box.path), "PYTHONPATH": root}
-        command = [sys.executable, "-P", "-m", "trainer.supervise"]
+        command = [sys.executable, "-P", "-m", "vastrun.trainer.supervise"]
         self.supervisors[name] = subprocess.Popen(command, env=environ)
 
     def open(self, *gates: str) -> None:

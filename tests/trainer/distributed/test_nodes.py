@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainer.contract.job import Job
-from trainer.distributed.nodes import ThisNode, network_environment, this_node_of, torchrun_line
-from trainer.supervision.rank_process import among_all
+from vastrun.contract.job import Job
+from vastrun.trainer.distributed.nodes import ThisNode, network_environment, this_node_of, torchrun_line
+from vastrun.trainer.supervision.rank_process import among_all
 
 JOB = Job(run_id="calm-heron", ranks=2, command=("python", "train.py"), stall_s=60, start_s=60)
 
@@ -59,7 +59,7 @@ def test_a_wrong_variable_is_named(node: str | None, rendezvous: str | None, fau
 def test_the_torchrun_line_starts_what_the_supervisor_starts(this_node: ThisNode, tmp_path: Path) -> None:
     from torch.distributed.run import config_from_args, parse_args
 
-    from trainer.supervision.launch_agent import launch_config
+    from vastrun.trainer.supervision.launch_agent import launch_config
 
     _, *words = shlex.split(torchrun_line(JOB, this_node))
     typed, program, arguments = config_from_args(parse_args(words))

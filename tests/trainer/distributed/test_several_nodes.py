@@ -17,10 +17,10 @@ import pytest
 from tests.trainer.conftest import Box, RunningRanks
 from tests.trainer.distributed.networks import Machine, two_machines
 from tests.waiting import LONGEST_S, eventually
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome
-from trainer.distributed.rank import read_job
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome
+from vastrun.trainer import data
+from vastrun.trainer.distributed.rank import read_job
 
 pytestmark = [pytest.mark.torch, pytest.mark.needs("networks")]
 
@@ -61,7 +61,7 @@ class Cluster:
             "VASTRUN_RENDEZVOUS": f"{self.machines[0].address}:29400",
             "PYTHONPATH": str(Path(layout.__file__).parents[2]),
         }
-        command = self.machines[node].command(sys.executable, "-P", "-m", "trainer.supervise")
+        command = self.machines[node].command(sys.executable, "-P", "-m", "vastrun.trainer.supervise")
         return subprocess.Popen(command, env=os.environ | variables)
 
 

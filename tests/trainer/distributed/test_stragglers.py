@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from trainer.distributed.group import Stragglers
+from vastrun.trainer.distributed.group import Stragglers
 
 
 def test_a_rank_that_is_nearly_always_last_is_named_once() -> None:

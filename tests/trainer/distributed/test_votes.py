@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tests.trainer.conftest import together
-from trainer.distributed.clock import StepClock
-from trainer.distributed.group import Ranks, StopVote
+from vastrun.trainer.distributed.clock import StepClock
+from vastrun.trainer.distributed.group import Ranks, StopVote
 
 pytestmark = pytest.mark.torch
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests.trainer import sessions
 from tests.trainer.conftest import together
-from trainer.contract.config import ModelConfig, TrainConfig
-from trainer.contract.records import RecordError, read_as
-from trainer.distributed.group import Ranks
-from trainer.workload.foretelling import foretell_one
+from vastrun.contract.config import ModelConfig, TrainConfig
+from vastrun.contract.records import RecordError, read_as
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.workload.foretelling import foretell_one
 
 MODES: tuple[Literal["off", "selective", "full"], ...] = ("off", "selective", "full")
 MODELS = {

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import pytest
 
-from trainer import stages
-from trainer.contract.config import ModelConfig, TrainConfig
-from trainer.engine.blocks import prepare
-from trainer.models.operator import Domain
+from vastrun.contract.config import ModelConfig, TrainConfig
+from vastrun.trainer import stages
+from vastrun.trainer.engine.blocks import prepare
+from vastrun.trainer.models.operator import Domain
 
 pytestmark = pytest.mark.torch
 

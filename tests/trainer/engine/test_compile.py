@@ -10,7 +10,7 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.engine.test_several_tasks import TASKS
-from trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.group import Ranks
 
 pytestmark = [
     pytest.mark.torch,

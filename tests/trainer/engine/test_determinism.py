@@ -11,15 +11,15 @@ import pytest
 
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks, together
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig
-from trainer.contract.config_checks import faults_of
-from trainer.contract.errors import ConfigError
-from trainer.contract.records import read_as
-from trainer.distributed.group import Ranks
-from trainer.engine.determinism import described, differences
-from trainer.engine.plan import Facts, Plan, make_plan
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.config_checks import faults_of
+from vastrun.contract.errors import ConfigError
+from vastrun.contract.records import read_as
+from vastrun.trainer import data
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.determinism import described, differences
+from vastrun.trainer.engine.plan import Facts, Plan, make_plan
 
 pytestmark = pytest.mark.torch
 

@@ -20,12 +20,12 @@ from tests.trainer.conftest import SMALL, Box, ended
 from tests.trainer.nodes import RunningNodes, boxes_of
 from tests.trainer.test_training import make_data
 from tests.waiting import eventually
-from trainer.checkpoints.reading import read_tensors, state_of
-from trainer.contract import layout
-from trainer.distributed.exit import exit_code_of
-from trainer.distributed.group import Ranks
-from trainer.distributed.rank import Rank
-from trainer.heartbeat import read_beat
+from vastrun.contract import layout
+from vastrun.trainer.checkpoints.reading import read_tensors, state_of
+from vastrun.trainer.distributed.exit import exit_code_of
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.heartbeat import read_beat
 
 pytestmark = [pytest.mark.torch, pytest.mark.needs("torchft"), pytest.mark.timeout(300)]
 
@@ -33,8 +33,8 @@ NEVER_COMES = """
 import os
 from pathlib import Path
 from tests.waiting import eventually
-from trainer.data import advection
-from trainer.data.trajectories import TrajectoryTask
+from vastrun.trainer.data import advection
+from vastrun.trainer.data.trajectories import TrajectoryTask
 
 class Late(TrajectoryTask):
     def batch(self, step, indices):
@@ -54,8 +54,8 @@ LEAVES = """
 import os
 from pathlib import Path
 from tests.waiting import eventually
-from trainer.data import advection
-from trainer.data.trajectories import TrajectoryTask
+from vastrun.trainer.data import advection
+from vastrun.trainer.data.trajectories import TrajectoryTask
 
 GATES = {"node-0": (13, "go-on"), "node-1": (6, "never")}
 

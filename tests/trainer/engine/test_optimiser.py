@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from trainer.contract.config import OptimConfig
-from trainer.engine.optimiser import Muon, Schedule, exchange, shard_rows
+from vastrun.contract.config import OptimConfig
+from vastrun.trainer.engine.optimiser import Muon, Schedule, exchange, shard_rows
 
 
 def rates(steps: int, **options: object) -> list[float]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from trainer.contract.config import Fsdp2Config, TrainConfig
-from trainer.contract.config_checks import faults_of
-from trainer.contract.errors import ConfigError
-from trainer.engine.plan import Facts, make_plan
+from vastrun.contract.config import Fsdp2Config, TrainConfig
+from vastrun.contract.config_checks import faults_of
+from vastrun.contract.errors import ConfigError
+from vastrun.trainer.engine.plan import Facts, make_plan
 
 GIB = 2**30
 CPU = Facts(world_size=2, device="cpu", memory=None, bf16=True, parameters=10**6, windows=1000)

@@ -16,10 +16,10 @@ import pytest
 
 from tests.trainer import sessions
 from tests.trainer.conftest import together
-from trainer.contract import layout
-from trainer.contract.config_checks import faults_of
-from trainer.distributed.group import Ranks
-from trainer.evaluation.validation import Validation
+from vastrun.contract import layout
+from vastrun.contract.config_checks import faults_of
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.evaluation.validation import Validation
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]
 

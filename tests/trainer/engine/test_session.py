@@ -14,11 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainer import sessions
 from tests.trainer.conftest import SMALL, together
-from trainer.contract.errors import ConfigError
-from trainer.distributed.group import Ranks
-from trainer.engine.step import take_step
-from trainer.evaluation import evaluate
-from trainer.heartbeat import Heartbeat
+from vastrun.contract.errors import ConfigError
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.step import take_step
+from vastrun.trainer.evaluation import evaluate
+from vastrun.trainer.heartbeat import Heartbeat
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.sessions import Curve
-from trainer.distributed.group import Ranks
+from vastrun.trainer.distributed.group import Ranks
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -16,16 +16,16 @@ import pytest
 
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks, ended, forking, together
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.config import DataConfig
-from trainer.contract.config_checks import faults_of
-from trainer.data import advection
-from trainer.distributed.group import Ranks
-from trainer.evaluation.conclusion import conclude
-from trainer.evaluation.loading import load
-from trainer.evaluation.rollouts import Abandoned
-from trainer.evaluation.validation import Validation, ValidationScores
+from vastrun.contract import layout
+from vastrun.contract.config import DataConfig
+from vastrun.contract.config_checks import faults_of
+from vastrun.trainer import data
+from vastrun.trainer.data import advection
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.evaluation.conclusion import conclude
+from vastrun.trainer.evaluation.loading import load
+from vastrun.trainer.evaluation.rollouts import Abandoned
+from vastrun.trainer.evaluation.validation import Validation, ValidationScores
 
 Start = Callable[[Box, int], RunningRanks]
 
@@ -162,7 +162,7 @@ def test_what_cannot_be_evaluated_is_told_in_a_line(finished: Box, tmp_path: Pat
     missing = tmp_path / "1D_Advection_Sols_beta0.4.hdf5"
     assert called(tmp_path, *places) == (
         1,
-        f"evaluation: {missing}: no such file; `python -m trainer.data generate` makes it\n",
+        f"evaluation: {missing}: no such file; `python -m vastrun.trainer.data generate` makes it\n",
     )
     status, told = called(tmp_path, *places, "--checkpoint", "19")
     assert (status, told.splitlines()[0][:38]) == (1, "evaluation: step-000019 cannot be read")
@@ -203,7 +203,7 @@ def forge(checkpoint: Path, *, task: str) -> None:
 
 
 def called(folder: Path, *arguments: object) -> tuple[int, str]:
-    """Exit status and output of `python -m trainer.evaluation`, forked from a server that has torch."""
+    """Exit status and output of `python -m vastrun.trainer.evaluation`, forked from a server with torch."""
     words, log = [str(argument) for argument in arguments], folder / "evaluation.log"
     process = forking().Process(target=_call, args=(words, log))
     process.start()
@@ -211,7 +211,7 @@ def called(folder: Path, *arguments: object) -> tuple[int, str]:
 
 
 def _call(arguments: list[str], log: Path) -> None:
-    from trainer.evaluation.__main__ import run
+    from vastrun.trainer.evaluation.__main__ import run
 
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)

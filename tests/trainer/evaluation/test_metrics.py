@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from trainer.evaluation.metrics import MEASURES, FieldMetrics
+from vastrun.trainer.evaluation.metrics import MEASURES, FieldMetrics
 
 POINTS = 32
 

@@ -13,10 +13,10 @@ import torch
 
 from tests.slow import slow
 from tests.trainer.conftest import together
-from trainer.distributed.group import Ranks
-from trainer.evaluation import report
-from trainer.evaluation.evaluation import WHOLE, Evaluation, Example
-from trainer.evaluation.scores import Scores
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.evaluation import report
+from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, Example
+from vastrun.trainer.evaluation.scores import Scores
 
 FRAMES = 4
 
@@ -53,7 +53,7 @@ def evaluation(grid: tuple[int, ...], *, steady: bool = False, rolled: float = 1
     ids=["square", "steady", "line, ran away"],
 )
 def test_each_kind_of_task_has_its_pictures(tmp_path: Path, seen: Evaluation, kinds: list[str]) -> None:
-    from trainer.evaluation.plots import draw  # not in the process that is to find no matplotlib
+    from vastrun.trainer.evaluation.plots import draw  # not in the process that is to find no matplotlib
 
     beats: list[None] = []
     paths = draw(tmp_path / "seen", [seen], lambda: beats.append(None))["mine:waves"]
@@ -65,7 +65,7 @@ def test_each_kind_of_task_has_its_pictures(tmp_path: Path, seen: Evaluation, ki
 def test_no_name_of_the_error_s_picture_is_cut_at_its_edge(tmp_path: Path) -> None:
     from PIL import Image
 
-    from trainer.evaluation.plots import _LINES, draw
+    from vastrun.trainer.evaluation.plots import _LINES, draw
 
     seen = evaluation((16,))
     every = dict.fromkeys(_LINES, scores(0.5))

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainer.conftest import together
-from trainer.contract.config import DataConfig
-from trainer.contract.scores import lines_of
-from trainer.data.trajectories import Trajectories, TrajectoryTask
-from trainer.distributed.group import Ranks
-from trainer.engine.session import domain_of
-from trainer.evaluation import Evaluation, evaluate, flat, report
-from trainer.evaluation.evaluation import WHOLE
-from trainer.evaluation.scores import Scores
-from trainer.models.operator import Scale
+from vastrun.contract.config import DataConfig
+from vastrun.contract.scores import lines_of
+from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.session import domain_of
+from vastrun.trainer.evaluation import Evaluation, evaluate, flat, report
+from vastrun.trainer.evaluation.evaluation import WHOLE
+from vastrun.trainer.evaluation.scores import Scores
+from vastrun.trainer.models.operator import Scale
 
 pytestmark = pytest.mark.torch
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import eventually
-from trainer.contract import layout
-from trainer.holding.cleanliness import clean_up, foreign, left_in_scratch, left_running
-from trainer.holding.machine import HeldBox
-from trainer.holding.processes import Process, table
+from vastrun.contract import layout
+from vastrun.trainer.holding.cleanliness import clean_up, foreign, left_in_scratch, left_running
+from vastrun.trainer.holding.machine import HeldBox
+from vastrun.trainer.holding.processes import Process, table
 
 SHARED = HeldBox(units=2, cores=(0,), memory_mib=1024)
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import eventually
-from trainer.holding.hold import hold_to_limit, kills_noted
-from trainer.holding.processes import table
-from trainer.supervision.memory_counters import memory_kills, memory_use
+from vastrun.trainer.holding.hold import hold_to_limit, kills_noted
+from vastrun.trainer.holding.processes import table
+from vastrun.trainer.supervision.memory_counters import memory_kills, memory_use
 
 _EATS = "import sys, time; x = bytearray(int(sys.argv[1]) << 20); print('full', flush=True); time.sleep(60)"
 _FORKS = (

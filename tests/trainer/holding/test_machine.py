@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.holding.machine import HeldBox, is_our_container, look_around
+from vastrun.trainer.holding.machine import HeldBox, is_our_container, look_around
 
 
 def machine(units: int, cores: int) -> HeldBox:

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import eventually
-from trainer.contract import layout
-from trainer.holding.hold import Holder
-from trainer.holding.machine import HeldBox
-from trainer.holding.processes import of_box, table
-from trainer.holding.slots import SlotAnswer, SlotOrder, destroy, drain, listed, rent, slots_of
+from vastrun.contract import layout
+from vastrun.trainer.holding.hold import Holder
+from vastrun.trainer.holding.machine import HeldBox
+from vastrun.trainer.holding.processes import of_box, table
+from vastrun.trainer.holding.slots import SlotAnswer, SlotOrder, destroy, drain, listed, rent, slots_of
 
 ONSTART = Path(__file__).parents[3] / "onstart"
 LEASE = {

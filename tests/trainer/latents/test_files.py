@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer.contract.config import DataConfig, ModelConfig, TrainConfig
-from trainer.contract.config_checks import faults_of
-from trainer.contract.errors import DataError
-from trainer.latents.files import LatentFiles, Tokens, TokensShape
-from trainer.sampling.windows import Space, draw_indices
+from vastrun.contract.config import DataConfig, ModelConfig, TrainConfig
+from vastrun.contract.config_checks import faults_of
+from vastrun.contract.errors import DataError
+from vastrun.trainer.latents.files import LatentFiles, Tokens, TokensShape
+from vastrun.trainer.sampling.windows import Space, draw_indices
 
 SHAPE = TokensShape(trajectories=33, frames=4, tokens=3, dim=2)
 ABOUT = {"encoder": "a", "points": (3,)}

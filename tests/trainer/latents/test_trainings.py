@@ -15,13 +15,13 @@ import torch
 
 from tests.trainer import sessions
 from tests.trainer.conftest import together
-from trainer.contract import layout
-from trainer.contract.errors import ConfigError
-from trainer.distributed.group import Ranks
-from trainer.engine.session import Session
-from trainer.heartbeat import Heartbeat
-from trainer.latents import with_latents
-from trainer.latents.making import Making, check_room
+from vastrun.contract import layout
+from vastrun.contract.errors import ConfigError
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.latents import with_latents
+from vastrun.trainer.latents.making import Making, check_room
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

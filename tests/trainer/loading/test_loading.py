@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from tests.waiting import LONGEST_S
-from trainer.contract.config import DataConfig, LoaderConfig, TrainConfig
-from trainer.contract.errors import DataError, WorkerDiedError
-from trainer.data import Task, advection
-from trainer.data.stored import StoredTask
-from trainer.data.trajectories import Windows
-from trainer.loading import Loader, make_loader_of
-from trainer.sampling.windows import BatchIndices, SamplePlan, Space
+from vastrun.contract.config import DataConfig, LoaderConfig, TrainConfig
+from vastrun.contract.errors import DataError, WorkerDiedError
+from vastrun.trainer.data import Task, advection
+from vastrun.trainer.data.stored import StoredTask
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.loading import Loader, make_loader_of
+from vastrun.trainer.sampling.windows import BatchIndices, SamplePlan, Space
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 

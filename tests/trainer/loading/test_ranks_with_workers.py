@@ -13,9 +13,9 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.conftest import SMALL, Box, together
 from tests.waiting import eventually
-from trainer.contract import layout
-from trainer.heartbeat import read_beat
-from trainer.supervision.processes import descendants
+from vastrun.contract import layout
+from vastrun.trainer.heartbeat import read_beat
+from vastrun.trainer.supervision.processes import descendants
 
 pytestmark = pytest.mark.torch
 
@@ -29,7 +29,7 @@ def start_rank(box: Box) -> subprocess.Popen[bytes]:
     environment = os.environ | {name: str(value) for name, value in place.items()}
     environment |= {"OMP_NUM_THREADS": "1", "VASTRUN_BOX": str(box.path)}
     with (box.path / "rank-0.log").open("wb") as log:
-        command = [sys.executable, "-u", "-m", "trainer.train"]
+        command = [sys.executable, "-u", "-m", "vastrun.trainer.train"]
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
 

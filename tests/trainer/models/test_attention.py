@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainer.models.attention import Attention
+from vastrun.trainer.models.attention import Attention
 
 
 def test_attention_weighs_values_by_the_angle_between_queries_and_keys() -> None:

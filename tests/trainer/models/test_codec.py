@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from trainer.contract.config import ModelConfig
-from trainer.models.codec import PatchDecoder, PatchEncoder, blocked, joined
-from trainer.models.operator import Domain
+from vastrun.contract.config import ModelConfig
+from vastrun.trainer.models.codec import PatchDecoder, PatchEncoder, blocked, joined
+from vastrun.trainer.models.operator import Domain
 
 CONFIG = ModelConfig(dim=16, depth=1, heads=2)
 

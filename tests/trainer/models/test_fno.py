@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer.models.fno import SpectralConv
+from vastrun.trainer.models.fno import SpectralConv
 
 GRIDS = [(32,), (16, 24)]
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.contract.config import DataConfig, ModelConfig, OptimConfig
-from trainer.data import advection
-from trainer.data.trajectories import TrajectoryTask, Windows
-from trainer.engine.optimiser import adamw
-from trainer.engine.session import domain_of, space_of
-from trainer.models.latent_operator import LatentOperator
-from trainer.sampling.windows import draw_indices
-from trainer.stages.objective import UnrollLoss
+from vastrun.contract.config import DataConfig, ModelConfig, OptimConfig
+from vastrun.trainer.data import advection
+from vastrun.trainer.data.trajectories import TrajectoryTask, Windows
+from vastrun.trainer.engine.optimiser import adamw
+from vastrun.trainer.engine.session import domain_of, space_of
+from vastrun.trainer.models.latent_operator import LatentOperator
+from vastrun.trainer.sampling.windows import draw_indices
+from vastrun.trainer.stages.objective import UnrollLoss
 
 CONFIG = ModelConfig(dim=32, depth=2, heads=2)
 DATA = DataConfig(betas=(0.5, 1.0), train=8, test=4, points=32, frames=6)

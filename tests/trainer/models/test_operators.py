@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer import models
-from trainer.contract.config import DataConfig, ModelConfig, TrainConfig
-from trainer.contract.config_checks import faults_of
-from trainer.models.operator import Domain, Operator
-from trainer.models.weights import materialise, size_of
+from vastrun.contract.config import DataConfig, ModelConfig, TrainConfig
+from vastrun.contract.config_checks import faults_of
+from vastrun.trainer import models
+from vastrun.trainer.models.operator import Domain, Operator
+from vastrun.trainer.models.weights import materialise, size_of
 
 SMALL = ModelConfig(dim=16, depth=1, heads=2, modes=5)
 KINDS = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from trainer.models.precision import autocast, scaler_of, set_products
+from vastrun.trainer.models.precision import autocast, scaler_of, set_products
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainer.models.weights import move_buffers
+from vastrun.trainer.models.weights import move_buffers
 
 pytestmark = pytest.mark.torch
 

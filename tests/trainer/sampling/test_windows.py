@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainer.sampling.windows import BatchIndices, SamplePlan, Space, draw_indices
 from vastrun.epochs import batch_of
+from vastrun.trainer.sampling.windows import BatchIndices, SamplePlan, Space, draw_indices
 
 DRAWN = ("trajectory", "frames", "image", "noise", "level")
 SPACE = Space(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)

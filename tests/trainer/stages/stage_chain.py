@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tests.trainer import sessions
 from tests.trainer.conftest import Box
-from trainer import data
-from trainer.contract import layout
-from trainer.distributed.group import Ranks
+from vastrun.contract import layout
+from vastrun.trainer import data
+from vastrun.trainer.distributed.group import Ranks
 
 
 @dataclass(frozen=True, kw_only=True)

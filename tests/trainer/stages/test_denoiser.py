@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer.contract.config import ModelConfig
-from trainer.models.denoiser import Denoiser
-from trainer.models.operator import Domain
-from trainer.models.weights import materialise
+from vastrun.contract.config import ModelConfig
+from vastrun.trainer.models.denoiser import Denoiser
+from vastrun.trainer.models.operator import Domain
+from vastrun.trainer.models.weights import materialise
 
 SMALL = ModelConfig(dim=16, depth=1, heads=2)
 GRIDS = {"1-D": (32,), "2-D": (16, 16)}

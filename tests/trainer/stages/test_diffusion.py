@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from trainer.stages.diffusion import (
+from vastrun.trainer.stages.diffusion import (
     HIGHEST,
     LOWEST,
     consistent,
@@ -17,7 +17,7 @@ from trainer.stages.diffusion import (
     ladder_at,
     level_of,
 )
-from trainer.stages.losses import neighbours
+from vastrun.trainer.stages.losses import neighbours
 
 MEAN, DEVIATION = 0.5, 0.8
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainer import stages
-from trainer.contract.config import DataConfig, ModelConfig, SamplerConfig, TrainConfig
-from trainer.contract.config_checks import faults_of
-from trainer.data.trajectories import Windows
-from trainer.distributed.group import Ranks
-from trainer.models.operator import Domain, Network
-from trainer.stages.diffusion import HIGHEST
-from trainer.stages.losses import examples
-from trainer.stages.objective import Objective
+from vastrun.contract.config import DataConfig, ModelConfig, SamplerConfig, TrainConfig
+from vastrun.contract.config_checks import faults_of
+from vastrun.trainer import stages
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.models.operator import Domain, Network
+from vastrun.trainer.stages.diffusion import HIGHEST
+from vastrun.trainer.stages.losses import examples
+from vastrun.trainer.stages.objective import Objective
 
 CONFIG = TrainConfig(model=ModelConfig(dim=16, depth=1, heads=2))
 LINE = Domain(grid=(32,), channels=2, conditions=1)

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from tests.trainer import sessions
 from tests.trainer.conftest import together
-from trainer.contract import layout
-from trainer.contract.config import DataConfig, ModelConfig, ObjectiveConfig, TrainConfig
-from trainer.contract.config_checks import faults_of
-from trainer.data.trajectories import Windows
-from trainer.distributed.group import Ranks
-from trainer.engine.step import take_step
-from trainer.heartbeat import Heartbeat
-from trainer.models.latent_operator import LatentOperator
-from trainer.models.operator import Domain, grid_points
-from trainer.stages.objective import (
+from vastrun.contract import layout
+from vastrun.contract.config import DataConfig, ModelConfig, ObjectiveConfig, TrainConfig
+from vastrun.contract.config_checks import faults_of
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.step import take_step
+from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.models.latent_operator import LatentOperator
+from vastrun.trainer.models.operator import Domain, grid_points
+from vastrun.trainer.stages.objective import (
     TERMS,
     WITH_TIME,
     UnrollLoss,
@@ -30,7 +30,7 @@ from trainer.stages.objective import (
     spectral_error,
     terms_of,
 )
-from trainer.telemetry.flops import training_flops
+from vastrun.trainer.telemetry.flops import training_flops
 
 ALL = ObjectiveConfig(spectral=0.5, conservation=2.0)
 GRIDS = [(32,), (16, 32)]

@@ -13,9 +13,9 @@ import torch
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks, together
 from tests.trainer.stages.stage_chain import Learned, Leg, prepare, walk
-from trainer.contract import layout
-from trainer.contract.errors import ConfigError
-from trainer.distributed.group import Ranks
+from vastrun.contract import layout
+from vastrun.contract.errors import ConfigError
+from vastrun.trainer.distributed.group import Ranks
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -11,9 +11,9 @@ import torch
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.sessions import Curve
-from trainer import data, models
-from trainer.contract import layout
-from trainer.engine.session import domain_of
+from vastrun.contract import layout
+from vastrun.trainer import data, models
+from vastrun.trainer.engine.session import domain_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -8,9 +8,9 @@ from typing import get_args, get_type_hints
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.contract.config import TrainConfig
-from trainer.strategies import STRATEGIES
-from trainer.strategies.ddp import unsent_buffers
+from vastrun.contract.config import TrainConfig
+from vastrun.trainer.strategies import STRATEGIES
+from vastrun.trainer.strategies.ddp import unsent_buffers
 
 
 def test_every_strategy_of_the_job_file_is_in_the_registry() -> None:

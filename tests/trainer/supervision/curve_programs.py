@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from trainer.supervision.curve_file import CurveFile, CurvePoint
-from trainer.supervision.tensorboard_file import masked_crc32c
+from vastrun.trainer.supervision.curve_file import CurveFile, CurvePoint
+from vastrun.trainer.supervision.tensorboard_file import masked_crc32c
 
 WANDB_START = b":W&B\xe1\xbe\x00"
 

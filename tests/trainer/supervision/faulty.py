@@ -23,11 +23,11 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.waiting import eventually
-from trainer.contract import layout
-from trainer.contract.config import DataConfig
-from trainer.data import advection
-from trainer.data.trajectories import TrajectoryTask, Windows
-from trainer.sampling.windows import BatchIndices
+from vastrun.contract import layout
+from vastrun.contract.config import DataConfig
+from vastrun.trainer.data import advection
+from vastrun.trainer.data.trajectories import TrajectoryTask, Windows
+from vastrun.trainer.sampling.windows import BatchIndices
 
 _ROOM = 1 << 16
 """Enough for a log, too little for a checkpoint."""

@@ -20,13 +20,13 @@ from typing import Any, NoReturn
 
 from tests.trainer.conftest import SMALL, assert_is_quick, forking
 from tests.waiting import LONGEST_S
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome
-from trainer.distributed.rank import read_job
-from trainer.supervision import rank_process
-from trainer.supervision.launch import Launch, make_folders
-from trainer.supervision.processes import die_with_parent
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome
+from vastrun.trainer import data
+from vastrun.trainer.distributed.rank import read_job
+from vastrun.trainer.supervision import rank_process
+from vastrun.trainer.supervision.launch import Launch, make_folders
+from vastrun.trainer.supervision.processes import die_with_parent
 
 Train = Callable[..., "Supervised"]
 
@@ -104,7 +104,7 @@ def _start(box: Path) -> BaseProcess:
 
 def _supervise(box: Path) -> NoReturn:
     assert_is_quick()
-    from trainer.supervise import main
+    from vastrun.trainer.supervise import main
 
     os.environ["VASTRUN_BOX"] = str(box)
     os._exit(main(begin=_fork_agent))
@@ -189,7 +189,7 @@ def _be_rank(box: Path, rank: int, world_size: int, port: int, agent: int) -> No
 
 
 def _train(code: Path) -> NoReturn:
-    from trainer.train import main
+    from vastrun.trainer.train import main
 
     sys.path.append(str(code))
     main()

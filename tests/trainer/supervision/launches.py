@@ -15,13 +15,13 @@ from typing import Any
 
 from tests.torch_builds import STUB_TORCH
 from tests.waiting import LONGEST_S, eventually
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome
 
 _BEATING = """
     import os, signal, sys, time
     from pathlib import Path
-    from trainer.heartbeat import Heartbeat
+    from vastrun.trainer.heartbeat import Heartbeat
 
     rank, heart = int(os.environ["RANK"]), Heartbeat.of_this_rank()
     outputs = Path(os.environ["VASTRUN_OUTPUTS"])
@@ -73,7 +73,9 @@ class Launched:
 
     def agent(self) -> int:
         """Pid of the launch agent that has started ranks; the kernel may have given its copy a lower one."""
-        agents = {pid for pid in self.processes() if b"trainer.supervision.launch_agent" in _words(pid)}
+        agents = {
+            pid for pid in self.processes() if b"vastrun.trainer.supervision.launch_agent" in _words(pid)
+        }
         (agent,) = agents - {int((self.box / layout.SPARE_AGENT).read_text())}
         return agent
 
@@ -89,7 +91,9 @@ class Launched:
         return os.environ | {name: value, "VASTRUN_BOX": str(self.box), "PYTHONPATH": _root()}
 
     def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-P", "-m", "trainer.supervise"], env=self.environment())
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "vastrun.trainer.supervise"], env=self.environment()
+        )
 
     def _status(self) -> Any:
         path = self.box / layout.STATUS

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from tests.ports import free_port
 from tests.waiting import LONGEST_S
-from trainer.distributed.nodes import ThisNode
-from trainer.supervision.diagnosis import Watched
-from trainer.supervision.peers import Peers
-from trainer.supervision.rank_process import RankProcess
+from vastrun.trainer.distributed.nodes import ThisNode
+from vastrun.trainer.supervision.diagnosis import Watched
+from vastrun.trainer.supervision.peers import Peers
+from vastrun.trainer.supervision.rank_process import RankProcess
 
 _T = TypeVar("_T")
 

@@ -10,11 +10,11 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.contract.checkpoint_folder import newest_first
-from trainer.contract.job import JobCheckpoints
-from trainer.supervision.checkpoint_restore import restore_newest
-from trainer.supervision.checkpoint_watcher import CheckpointWatcher
+from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import newest_first
+from vastrun.contract.job import JobCheckpoints
+from vastrun.trainer.supervision.checkpoint_restore import restore_newest
+from vastrun.trainer.supervision.checkpoint_watcher import CheckpointWatcher
 
 
 @dataclass(kw_only=True)

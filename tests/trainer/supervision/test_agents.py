@@ -14,7 +14,7 @@ import pytest
 
 from tests.trainer.supervision.launches import Launched
 from tests.waiting import LONGEST_S, eventually, has_ended
-from trainer.contract import layout
+from vastrun.contract import layout
 
 Early = Callable[[str], "EarlyLaunch"]
 
@@ -24,7 +24,7 @@ class EarlyLaunch(Launched):
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "trainer.supervise"],
+            [sys.executable, "-P", "-m", "vastrun.trainer.supervise"],
             env={**self.environment(), "VASTRUN_TURN": str(os.getpid())},
             stdin=subprocess.PIPE,
         )
@@ -108,7 +108,7 @@ def test_it_is_killed_with_who_started_it_until_its_turn(early: Early) -> None:
     run = early(SAYS_WHO_STARTED_IT)
     run.loading()
     starter = subprocess.Popen(
-        ["bash", "-c", 'VASTRUN_TURN=$$ "$0" -P -m trainer.supervise <&0 & wait', sys.executable],
+        ["bash", "-c", 'VASTRUN_TURN=$$ "$0" -P -m vastrun.trainer.supervise <&0 & wait', sys.executable],
         env=run.environment(),
         stdin=subprocess.PIPE,
     )

@@ -11,13 +11,13 @@ import pytest
 
 from tests.trainer.supervision.launches import job_of
 from tests.trainer.supervision.meeting import at_once, meeting, watched
-from trainer.contract.job import Job
-from trainer.contract.outcome import Reason, StartRecord
-from trainer.contract.records import read_as
-from trainer.supervision.agreement import first_start, what_follows
-from trainer.supervision.peers import Peers
-from trainer.supervision.restarts import WITHOUT_PROGRESS, NoRestart, Restart, Start, next_start
-from trainer.supervision.watch import joint
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import Reason, StartRecord
+from vastrun.contract.records import read_as
+from vastrun.trainer.supervision.agreement import first_start, what_follows
+from vastrun.trainer.supervision.peers import Peers
+from vastrun.trainer.supervision.restarts import WITHOUT_PROGRESS, NoRestart, Restart, Start, next_start
+from vastrun.trainer.supervision.watch import joint
 
 NODES = 3
 IN_VAIN: tuple[Reason, ...] = ("signal", "hang", "communication")

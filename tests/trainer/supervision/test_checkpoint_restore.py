@@ -14,9 +14,9 @@ import pytest
 from tests.trainer.supervision.launches import Launched
 from tests.trainer.supervision.own_files import Watching, Writer, dcp_like, hugging_face_like
 from tests.waiting import eventually
-from trainer.contract import layout
-from trainer.contract.checkpoint_folder import DamagedError, Manifest, newest_first, sum_of
-from trainer.supervision.checkpoint_restore import set_aside
+from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import DamagedError, Manifest, newest_first, sum_of
+from vastrun.trainer.supervision.checkpoint_restore import set_aside
 
 pytestmark = pytest.mark.torch
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.supervision.own_files import Watching, Writer, dcp_like, hugging_face_like, torch_like
-from trainer.contract import layout
-from trainer.contract.checkpoint_folder import newest_first, verify
-from trainer.supervision.checkpoint_entries import find_entries
+from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import newest_first, verify
+from vastrun.trainer.supervision.checkpoint_entries import find_entries
 
 
 @pytest.fixture

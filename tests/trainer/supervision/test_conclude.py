@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from tests.trainer.supervision.launches import job_of
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.contract.outcome import Hang, Outcome
-from trainer.supervise import conclude
-from trainer.supervision.diagnosis import Watched, diagnose
-from trainer.supervision.memory_counters import MemoryUse
-from trainer.supervision.rank_process import RankProcess
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import Hang, Outcome
+from vastrun.trainer.supervise import conclude
+from vastrun.trainer.supervision.diagnosis import Watched, diagnose
+from vastrun.trainer.supervision.memory_counters import MemoryUse
+from vastrun.trainer.supervision.rank_process import RankProcess
 
 _NCCL = "[rank1]:[E1124 18:37:01.838048403 ProcessGroupNCCL.cpp:2057] [PG ID 0 PG GUID 0(default_pg) Rank 1] "
 WATCHDOG = f"""\

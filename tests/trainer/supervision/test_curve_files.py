@@ -19,10 +19,10 @@ from tests.trainer.supervision.curve_programs import (
     read_all,
     run_program,
 )
-from trainer.supervision.curve_file import CurveFile
-from trainer.supervision.logged_curves import CurveMerge
-from trainer.supervision.tensorboard_file import TensorBoardFile
-from trainer.supervision.wandb_file import WandbFile
+from vastrun.trainer.supervision.curve_file import CurveFile
+from vastrun.trainer.supervision.logged_curves import CurveMerge
+from vastrun.trainer.supervision.tensorboard_file import TensorBoardFile
+from vastrun.trainer.supervision.wandb_file import WandbFile
 
 
 @pytest.mark.slow

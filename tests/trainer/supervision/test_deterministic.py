@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.supervision.forked import Supervised, Train, starting
-from trainer.contract import layout
+from vastrun.contract import layout
 
 pytestmark = pytest.mark.torch
 
@@ -33,8 +33,8 @@ def saved_tensors(run: Supervised) -> dict[str, bytes]:
     """Return the bits of each tensor of the last checkpoint: weights, optimiser state and average."""
     import torch
 
-    from trainer.checkpoints.reading import CheckpointReader, read_tensors
-    from trainer.contract.checkpoint_folder import name_of, newest_first
+    from vastrun.contract.checkpoint_folder import name_of, newest_first
+    from vastrun.trainer.checkpoints.reading import CheckpointReader, read_tensors
 
     newest, *_ = newest_first(run.box / layout.CHECKPOINTS)
     assert newest.name == name_of(STEPS)

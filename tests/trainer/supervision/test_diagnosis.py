@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainer.contract.outcome import RankEnd
-from trainer.supervision.diagnosis import DatedEnd, first_failure, reason_of_end, signal_name, told
+from vastrun.contract.outcome import RankEnd
+from vastrun.trainer.supervision.diagnosis import DatedEnd, first_failure, reason_of_end, signal_name, told
 
 NOBODY: frozenset[int] = frozenset()
 LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567"

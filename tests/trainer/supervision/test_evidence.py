@@ -13,13 +13,13 @@ import pytest
 from tests.trainer.supervision.forked import Train, starting
 from tests.trainer.supervision.launches import job_of
 from tests.trainer.telemetry.wandb_server import WandbServer
-from trainer.contract import layout
-from trainer.contract.job import Job, JobSuccess
-from trainer.contract.outcome import Outcome, RankEnd
-from trainer.supervise import conclude
-from trainer.supervision.diagnosis import Watched, diagnose
-from trainer.supervision.evidence import run_checks, stamps
-from trainer.supervision.rank_process import RankProcess
+from vastrun.contract import layout
+from vastrun.contract.job import Job, JobSuccess
+from vastrun.contract.outcome import Outcome, RankEnd
+from vastrun.trainer.supervise import conclude
+from vastrun.trainer.supervision.diagnosis import Watched, diagnose
+from vastrun.trainer.supervision.evidence import run_checks, stamps
+from vastrun.trainer.supervision.rank_process import RankProcess
 
 pytestmark = pytest.mark.torch
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.trainer.supervision.launches import Launched
 from tests.trainer.supervision.test_conclude import exits, outcome
-from trainer.contract import layout
-from trainer.contract.outcome import RankEnd, Reason
-from trainer.supervision.failure_line import lost_a_process
-from trainer.supervision.memory_counters import MemoryUse
+from vastrun.contract import layout
+from vastrun.contract.outcome import RankEnd, Reason
+from vastrun.trainer.supervision.failure_line import lost_a_process
+from vastrun.trainer.supervision.memory_counters import MemoryUse
 
 GONE = "RuntimeError: DataLoader worker (pid(s) 71) exited unexpectedly"
 KILLED = "subprocess.CalledProcessError: Command 'tool' died with <Signals.SIGKILL: 9>."

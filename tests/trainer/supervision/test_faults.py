@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.supervision.forked import Train, starting
-from trainer.contract.outcome import Reason
+from vastrun.contract.outcome import Reason
 
 pytestmark = pytest.mark.torch
 

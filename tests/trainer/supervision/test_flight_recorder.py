@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from tests.waiting import LONGEST_S, eventually
-from trainer.contract import layout
-from trainer.supervision.launch import make_folders
-from trainer.supervision.stacks import dump_recorders
+from vastrun.contract import layout
+from vastrun.trainer.supervision.launch import make_folders
+from vastrun.trainer.supervision.stacks import dump_recorders
 
 
 class Watchdog(threading.Thread):

@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from tests.waiting import LONGEST_S, eventually, has_ended
-from trainer.supervision.fork_server import Copy
+from vastrun.trainer.supervision.fork_server import Copy
 
 _SERVER = """
 import os, sys
-from trainer.supervision.fork_server import start_server
+from vastrun.trainer.supervision.fork_server import start_server
 
 def program():
     exec(os.environ["PROGRAM"], {"os": os, "sys": sys})
@@ -29,7 +29,7 @@ sys.stdin.read()
 _WATCHER = """
 import os, sys
 from pathlib import Path
-from trainer.supervision.fork_server import Copy
+from vastrun.trainer.supervision.fork_server import Copy
 
 copy = Copy.ask_for(sys.argv[1], os.environ, Path(sys.argv[2]))
 Path(sys.argv[2], "pid").write_text(str(copy.pid))

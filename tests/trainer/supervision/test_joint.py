@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.supervision.meeting import at_once, meeting, watched
-from trainer.contract.outcome import Hang
-from trainer.supervision.diagnosis import Watched, diagnose
-from trainer.supervision.peers import Peers
-from trainer.supervision.stacks import StackFrame
-from trainer.supervision.stall import RankProgress
-from trainer.supervision.watch import joint
+from vastrun.contract.outcome import Hang
+from vastrun.trainer.supervision.diagnosis import Watched, diagnose
+from vastrun.trainer.supervision.peers import Peers
+from vastrun.trainer.supervision.stacks import StackFrame
+from vastrun.trainer.supervision.stall import RankProgress
+from vastrun.trainer.supervision.watch import joint
 
 BROKEN = 'Traceback (most recent call last):\n  File "a.py", line 1\nRuntimeError: [gloo/pair.cc] closed\n'
 IN_A_COLLECTIVE = StackFrame(

@@ -13,11 +13,11 @@ import pytest
 from tests.trainer.supervision.curve_programs import event, framed, frames, history
 from tests.trainer.supervision.launches import Launched
 from tests.waiting import eventually
-from trainer.contract import layout
-from trainer.supervision.curve_search import CurveSearch
-from trainer.supervision.logged_curves import MAX_BYTES, CurveMerge, LoggedCurves
-from trainer.supervision.tensorboard_file import TensorBoardFile
-from trainer.supervision.wandb_file import WandbFile
+from vastrun.contract import layout
+from vastrun.trainer.supervision.curve_search import CurveSearch
+from vastrun.trainer.supervision.logged_curves import MAX_BYTES, CurveMerge, LoggedCurves
+from vastrun.trainer.supervision.tensorboard_file import TensorBoardFile
+from vastrun.trainer.supervision.wandb_file import WandbFile
 
 EVENTS = "events.out.tfevents.1795727392.host.7.0"
 

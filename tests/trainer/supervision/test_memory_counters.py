@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from trainer.contract import layout
-from trainer.supervision.memory_counters import MemoryKills, memory_kills, memory_use, own_memory_kills
+from vastrun.contract import layout
+from vastrun.trainer.supervision.memory_counters import (
+    MemoryKills,
+    memory_kills,
+    memory_use,
+    own_memory_kills,
+)
 
 GIB = 1 << 30
 V2_OWN = {

@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.supervision.launches import Launched
-from trainer.contract import layout
-from trainer.supervision.core_file import CorePlace, CoreTrimmer, core_place, read_notes
-from trainer.supervision.native_stack import (
+from vastrun.contract import layout
+from vastrun.trainer.supervision.core_file import CorePlace, CoreTrimmer, core_place, read_notes
+from vastrun.trainer.supervision.native_stack import (
     crash_signal,
     keep_native_stacks,
     native_file,
     read_crash,
     top_native_frame,
 )
-from trainer.supervision.rank_process import RankProcess
+from vastrun.trainer.supervision.rank_process import RankProcess
 
 CRASHES = """
     import ctypes
@@ -221,7 +221,7 @@ def test_a_limit_that_was_set_before_and_its_cores_are_left_alone(tmp_path: Path
     (tmp_path / layout.CODE).mkdir(parents=True)
     script = (
         "import os, resource, sys; from pathlib import Path\n"
-        "from trainer.supervision.core_file import allow_core\n"
+        "from vastrun.trainer.supervision.core_file import allow_core\n"
         "hard = resource.getrlimit(resource.RLIMIT_CORE)[1]\n"
         "resource.setrlimit(resource.RLIMIT_CORE, (int(sys.argv[2]), hard))\n"
         "allow_core(Path(sys.argv[1]), 1, os.environ)\n"

@@ -11,11 +11,11 @@ import pytest
 
 from tests.ports import free_port
 from tests.waiting import LONGEST_S, eventually
-from trainer.contract.outcome import RankEnd
-from trainer.distributed.nodes import ThisNode
-from trainer.supervision.diagnosis import DatedEnd
-from trainer.supervision.peers import Peers, PeersError, TooLateError
-from trainer.supervision.restarts import Restart, Start
+from vastrun.contract.outcome import RankEnd
+from vastrun.trainer.distributed.nodes import ThisNode
+from vastrun.trainer.supervision.diagnosis import DatedEnd
+from vastrun.trainer.supervision.peers import Peers, PeersError, TooLateError
+from vastrun.trainer.supervision.restarts import Restart, Start
 
 Join = Callable[..., Peers]
 

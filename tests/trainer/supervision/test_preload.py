@@ -12,14 +12,14 @@ import pytest
 
 from tests.trainer import sessions
 from tests.waiting import LONGEST_S
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome
 
 pytestmark = pytest.mark.torch
 
 OF_AN_IMAGE_THAT_STARTS_THREADS = """
 import sys, threading
-if "trainer.supervision.launch_agent" in sys.orig_argv:
+if "vastrun.trainer.supervision.launch_agent" in sys.orig_argv:
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 """
 
@@ -36,7 +36,7 @@ def test_ranks_import_torch_by_themselves_where_a_copy_would_differ_from_a_new_p
     (box / layout.JOB).write_text(json.dumps({**job, "ranks": 1}))
     here = Path(__file__).parents[3]
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "trainer.supervise"],
+        [sys.executable, "-P", "-m", "vastrun.trainer.supervise"],
         env=os.environ | {"VASTRUN_BOX": str(box), "PYTHONPATH": f"{here}:{tmp_path}"},
         timeout=LONGEST_S,
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trainer.contract import layout
-from trainer.supervision.progress import ProgressTracker, write_status
-from trainer.supervision.rank_process import RankProcess
+from vastrun.contract import layout
+from vastrun.trainer.supervision.progress import ProgressTracker, write_status
+from vastrun.trainer.supervision.rank_process import RankProcess
 
 
 def step_told(box: Path, steps_of: Mapping[int, int]) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.trainer.supervision.launches import job_of
-from trainer.contract.job import Job
-from trainer.contract.records import read_as
-from trainer.distributed.nodes import ThisNode
-from trainer.supervision.rank_starter import master_of, rank_variables
+from vastrun.contract.job import Job
+from vastrun.contract.records import read_as
+from vastrun.trainer.distributed.nodes import ThisNode
+from vastrun.trainer.supervision.rank_starter import master_of, rank_variables
 
 BOX = Path("/box")
 FIRST = ThisNode(node=0, nodes=2, host="gpu.example.com", port=29400, address="10.0.0.1")

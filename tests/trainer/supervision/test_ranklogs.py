@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import LONGEST_S
-from trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
+from vastrun.trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 
 
 class Logs:

@@ -11,8 +11,8 @@ import pytest
 
 from tests.trainer.supervision.forked import Supervised, Train, starting
 from tests.waiting import eventually
-from trainer.contract import layout
-from trainer.supervision.launch import healthy_gpus
+from vastrun.contract import layout
+from vastrun.trainer.supervision.launch import healthy_gpus
 
 pytestmark = pytest.mark.torch
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.trainer.supervision.launches import job_of
-from trainer.contract.job import USUAL_RESTARTS, Job
-from trainer.contract.outcome import REASONS, Reason, StartRecord
-from trainer.contract.records import read_as
-from trainer.supervision.restarts import NoRestart, Restart, Start, next_start
+from vastrun.contract.job import USUAL_RESTARTS, Job
+from vastrun.contract.outcome import REASONS, Reason, StartRecord
+from vastrun.contract.records import read_as
+from vastrun.trainer.supervision.restarts import NoRestart, Restart, Start, next_start
 
 FIRST = Start(world_size=2)
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.ports import free_port
 from tests.trainer.supervision.launches import Launched
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome
 
 GOES_ON = """
     start = int(os.environ["VASTRUN_RESTART"])

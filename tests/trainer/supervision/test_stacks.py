@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from tests.waiting import LONGEST_S, eventually
-from trainer.contract import layout
-from trainer.supervision.stacks import dump_stacks, main_thread, top_frame
+from vastrun.contract import layout
+from vastrun.trainer.supervision.stacks import dump_stacks, main_thread, top_frame
 
 SITE = "/venv/lib/python3.11/site-packages"
 DUMP = f"""\

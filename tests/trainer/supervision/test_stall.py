@@ -6,12 +6,19 @@ from pathlib import Path
 
 import pytest
 
-import trainer
 from tests.trainer.supervision.launches import job_of
-from trainer.contract.job import Job
-from trainer.contract.records import read_as
-from trainer.supervision.stacks import StackFrame
-from trainer.supervision.stall import RankProgress, StallLimits, collective_of, comparable, stalled, stuck
+from vastrun import trainer
+from vastrun.contract.job import Job
+from vastrun.contract.records import read_as
+from vastrun.trainer.supervision.stacks import StackFrame
+from vastrun.trainer.supervision.stall import (
+    RankProgress,
+    StallLimits,
+    collective_of,
+    comparable,
+    stalled,
+    stuck,
+)
 
 LIMITS = StallLimits(stall_s=10, start_s=60)
 TORCH = "/venv/lib/python3.11/site-packages/torch"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.slow import slow
 from tests.trainer.supervision.launches import Launched
-from trainer.contract import layout
+from vastrun.contract import layout
 
 Launcher = Callable[..., Launched]
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.trainer.supervision.launches import Launched
 from tests.waiting import LONGEST_S, eventually
-from trainer.contract import layout
+from vastrun.contract import layout
 
 Launcher = Callable[..., Launched]
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainer.contract.config import ModelConfig
-from trainer.contract.gpus import peak_of
-from trainer.data.trajectories import Windows
-from trainer.models.latent_operator import LatentOperator
-from trainer.models.operator import Domain
-from trainer.stages.objective import UnrollLoss
-from trainer.telemetry.flops import training_flops
+from vastrun.contract.config import ModelConfig
+from vastrun.contract.gpus import peak_of
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.models.latent_operator import LatentOperator
+from vastrun.trainer.models.operator import Domain
+from vastrun.trainer.stages.objective import UnrollLoss
+from vastrun.trainer.telemetry.flops import training_flops
 
 META = torch.device("meta")
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.waiting import eventually
-from trainer.distributed.rank import Rank
-from trainer.telemetry.figures import uuids_in_use
-from trainer.telemetry.gpus import GpuFigures, GpuWatch, Sample, figures_of
+from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.telemetry.figures import uuids_in_use
+from vastrun.trainer.telemetry.gpus import GpuFigures, GpuWatch, Sample, figures_of
 
 NVML = """
 from types import SimpleNamespace

@@ -14,14 +14,14 @@ import pytest
 
 from tests.trainer.conftest import Box
 from tests.trainer.telemetry.wandb_file import recorded_run
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig, WandbConfig
-from trainer.contract.job import JobBatch
-from trainer.distributed.rank import TrainJob
-from trainer.telemetry.figures import Figures, RankMemory, Throughput
-from trainer.telemetry.gpus import Sample, figures_of
-from trainer.telemetry.metrics import Metrics, MetricsPoint
-from trainer.telemetry.tracking import config_of, mode_of, tags_of
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig, WandbConfig
+from vastrun.contract.job import JobBatch
+from vastrun.trainer.distributed.rank import TrainJob
+from vastrun.trainer.telemetry.figures import Figures, RankMemory, Throughput
+from vastrun.trainer.telemetry.gpus import Sample, figures_of
+from vastrun.trainer.telemetry.metrics import Metrics, MetricsPoint
+from vastrun.trainer.telemetry.tracking import config_of, mode_of, tags_of
 
 JOB = TrainJob(run_id="calm-heron-3f1a", name="small", gpus=0, stall_s=60, start_s=60)
 

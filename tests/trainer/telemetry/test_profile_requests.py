@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from trainer.contract import layout
-from trainer.contract.profiling import ProfileRequest, ProfileResponse
-from trainer.telemetry.profile_requests import POLL_INTERVAL_S, ProfileRequests
+from vastrun.contract import layout
+from vastrun.contract.profiling import ProfileRequest, ProfileResponse
+from vastrun.trainer.telemetry.profile_requests import POLL_INTERVAL_S, ProfileRequests
 
 ID = "0123456789abcdef"
 

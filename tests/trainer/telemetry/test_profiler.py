@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from trainer.contract import layout
-from trainer.contract.config import ProfileConfig, TrainConfig
-from trainer.contract.config_checks import faults_of
-from trainer.contract.profiling import operations_path, trace_path
-from trainer.distributed.rank import Rank
-from trainer.distributed.signals import StopSignal
-from trainer.heartbeat import Heartbeat, read_beat
-from trainer.telemetry.profiler import Profiler
+from vastrun.contract import layout
+from vastrun.contract.config import ProfileConfig, TrainConfig
+from vastrun.contract.config_checks import faults_of
+from vastrun.contract.profiling import operations_path, trace_path
+from vastrun.trainer.distributed.rank import Rank
+from vastrun.trainer.distributed.signals import StopSignal
+from vastrun.trainer.heartbeat import Heartbeat, read_beat
+from vastrun.trainer.telemetry.profiler import Profiler
 
 STEPS = 20
 ID = "0123456789abcdef"

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from tests.trainer.conftest import together
 from tests.trainer.sessions import begin, prepare
-from trainer.contract import layout
-from trainer.contract.errors import DivergedError
-from trainer.distributed.group import Ranks
-from trainer.telemetry.figures import Instruments, most_samples_per_s
-from trainer.telemetry.metrics import Metrics
-from trainer.telemetry.reports import Readings, Reports
+from vastrun.contract import layout
+from vastrun.contract.errors import DivergedError
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.telemetry.figures import Instruments, most_samples_per_s
+from vastrun.trainer.telemetry.metrics import Metrics
+from vastrun.trainer.telemetry.reports import Readings, Reports
 
 pytestmark = pytest.mark.torch
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from trainer.telemetry import trace_files
-from trainer.telemetry.trace_files import events_in, operations_table
+from vastrun.trainer.telemetry import trace_files
+from vastrun.trainer.telemetry.trace_files import events_in, operations_table
 
 
 def event(name: str, ts: float, dur: float, cat: str = "cpu_op", tid: int = 1) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def test_a_table_without_a_gpu_has_no_kernels() -> None:
 def test_the_process_writes_both_files_and_removes_the_raw_trace(tmp_path: Path) -> None:
     raw, trace, table = (tmp_path / name for name in ("raw", "trace.json.gz", "operations.txt"))
     raw.write_text(trace_of(EVENTS))
-    command = [sys.executable, "-P", "-m", "trainer.telemetry.trace_files", raw, trace, table]
+    command = [sys.executable, "-P", "-m", "vastrun.trainer.telemetry.trace_files", raw, trace, table]
     subprocess.run(command, check=True)
     assert json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"] == EVENTS
     assert "aten::mm" in table.read_text()

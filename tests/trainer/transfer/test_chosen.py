@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.transfer.test_program_outputs import Program
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.transfer import chosen
-from trainer.transfer.manifest import DownloadList
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.trainer.transfer import chosen
+from vastrun.trainer.transfer.manifest import DownloadList
 
 
 @pytest.fixture

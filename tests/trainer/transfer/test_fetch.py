@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.waiting import LONGEST_S
-from trainer.contract import layout
-from trainer.contract.checkpoint_folder import newest_first
-from trainer.transfer.remote_checkpoints import RemoteCheckpoints, TooLargeError
+from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import newest_first
+from vastrun.trainer.transfer.remote_checkpoints import RemoteCheckpoints, TooLargeError
 
 
 def save(folder: Path, step: int, *, run: str | None = None) -> Path:
@@ -49,7 +49,7 @@ class FetchingBox:
     def fetch(self) -> tuple[int, str]:
         """Exit code, and what it printed."""
         done = subprocess.run(
-            [sys.executable, "-m", "trainer.transfer.fetch"],
+            [sys.executable, "-m", "vastrun.trainer.transfer.fetch"],
             env={**os.environ, "VASTRUN_BOX": str(self.folder)},
             capture_output=True,
             text=True,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.supervision.launches import job_of
-from trainer.contract import layout
-from trainer.transfer import manifest
+from vastrun.contract import layout
+from vastrun.trainer.transfer import manifest
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.trainer.supervision.launches import job_of
-from trainer.contract import layout
-from trainer.contract.job import Job
-from trainer.supervision.checkpoint_watcher import CheckpointWatcher
-from trainer.supervision.program_files import FilesBefore, ProgramFileSearch, note_files
-from trainer.transfer import manifest
-from trainer.transfer.manifest import LeftOut
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.trainer.supervision.checkpoint_watcher import CheckpointWatcher
+from vastrun.trainer.supervision.program_files import FilesBefore, ProgramFileSearch, note_files
+from vastrun.trainer.transfer import manifest
+from vastrun.trainer.transfer.manifest import LeftOut
 
 
 class Program:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.waiting import LONGEST_S, eventually
-from trainer.contract import layout
-from trainer.transfer.remote_checkpoints import RemoteCheckpoints
+from vastrun.contract import layout
+from vastrun.trainer.transfer.remote_checkpoints import RemoteCheckpoints
 
 RUN_ID = "calm-heron-3f1a"
 
@@ -40,7 +40,7 @@ class PushingBox:
         (self.checkpoints / "latest.json").write_text(json.dumps({"step": step, "path": folder.name}))
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "trainer.transfer.push", str(os.getpid()), *arguments]
+        command = [sys.executable, "-m", "vastrun.trainer.transfer.push", str(os.getpid()), *arguments]
         return subprocess.Popen(command, env=self.variables, stdout=subprocess.PIPE, text=True)
 
     def push(self) -> tuple[int, str]:

@@ -13,10 +13,10 @@ import pytest
 
 from benchmarks.foretold import compared as compare
 from benchmarks.foretold import jobs, trained_within
-from trainer.contract.config import DataConfig, TrainConfig
-from trainer.contract.records import read_as, read_json
-from trainer.contract.workload import Room, WorkloadQuery, Workloads
-from trainer.workload.largest import sizes_to_try
+from vastrun.contract.config import DataConfig, TrainConfig
+from vastrun.contract.records import read_as, read_json
+from vastrun.contract.workload import Room, WorkloadQuery, Workloads
+from vastrun.trainer.workload.largest import sizes_to_try
 
 pytestmark = pytest.mark.torch
 
@@ -138,7 +138,7 @@ def ask(config: TrainConfig, world_size: int, *, gpus: bool = True) -> Any:
 
 def asked(query: WorkloadQuery) -> Any:
     return subprocess.run(
-        [sys.executable, "-m", "trainer.workload"],
+        [sys.executable, "-m", "vastrun.trainer.workload"],
         input=json.dumps(asdict(query)),
         capture_output=True,
         text=True,

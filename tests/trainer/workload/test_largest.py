@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from trainer.workload.largest import largest_that_fits, sizes_to_try
+from vastrun.trainer.workload.largest import largest_that_fits, sizes_to_try
 
 
 class Peaks:

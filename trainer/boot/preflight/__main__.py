@@ -1,4 +1,4 @@
-"""`python -m trainer.boot.preflight CHECK`, in the box of VASTRUN_BOX, with the variables of a step.
+"""`python -m vastrun.trainer.boot.preflight CHECK`, in the box of VASTRUN_BOX, with the variables of a step.
 
 machine     what the machine is, and whether it is enough for the job: GPUs, CUDA, shared memory, disk
 comm        a timed all-reduce over the ranks; the way that works is kept in run/preflight.json
@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from trainer.boot.preflight.machine import Needs, description, look_at_machine, refusals, warnings
-from trainer.boot.preflight.torch_build import onboard_fault_here, torch_fault, untried_reason
+from vastrun.trainer.boot.preflight.machine import Needs, description, look_at_machine, refusals, warnings
+from vastrun.trainer.boot.preflight.torch_build import onboard_fault_here, torch_fault, untried_reason
 
 _EXIT_UNFIT_IMAGE = 78
 
 _CHECKS = "machine|comm|link|versions"
-_USAGE = f"usage: python -m trainer.boot.preflight {_CHECKS}   (in a box: VASTRUN_BOX is its folder)"
+_USAGE = f"usage: python -m vastrun.trainer.boot.preflight {_CHECKS}   (in a box: VASTRUN_BOX is its folder)"
 
 
 def main(arguments: list[str]) -> int:
@@ -74,11 +74,11 @@ def _check_communication(box: Path) -> int:
     if ranks == 1 and not gpus:
         print("one rank: no communication to check")
         return 0
-    from trainer.telemetry.garbage import importing
+    from vastrun.trainer.telemetry.garbage import importing
 
     try:
         with importing():  # torch, which takes seconds
-            from trainer.boot.preflight.comm import check_communication
+            from vastrun.trainer.boot.preflight.comm import check_communication
     except (ImportError, OSError) as error:
         return _not_imported(error)
     return check_communication(box, ranks, "nccl" if gpus else "gloo")
@@ -93,11 +93,11 @@ def _check_link(box: Path) -> int:
     if fault:
         print(f"{fault}; the nodes are not tried", file=sys.stdout if setup != "0" else sys.stderr)
         return 0 if setup != "0" else _EXIT_UNFIT_IMAGE
-    from trainer.telemetry.garbage import importing
+    from vastrun.trainer.telemetry.garbage import importing
 
     try:
         with importing():  # torch, which takes seconds
-            from trainer.boot.preflight.link import check_link
+            from vastrun.trainer.boot.preflight.link import check_link
     except (ImportError, OSError) as error:
         return _not_imported(error)
     return check_link(box, float(os.environ["VASTRUN_LINK_MBPS"]), "nccl" if gpus else "gloo")

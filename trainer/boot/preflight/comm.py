@@ -15,10 +15,10 @@ from typing import Any
 import torch
 import torch.distributed as torch_dist
 
-from trainer.boot.preflight.forked import Forked, Work, run_forked, say_ready
-from trainer.contract import layout
-from trainer.contract.records import write_json
-from trainer.distributed.group import device_of
+from vastrun.contract import layout
+from vastrun.contract.records import write_json
+from vastrun.trainer.boot.preflight.forked import Forked, Work, run_forked, say_ready
+from vastrun.trainer.distributed.group import device_of
 
 MEGABYTES = {"gloo": 16, "nccl": 256}
 _TIMES = 5

@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 import torch.distributed as torch_dist
 
-from trainer.boot.preflight.comm import at_once, measured
-from trainer.boot.preflight.forked import Forked, Work, run_forked, say_ready
-from trainer.contract.job import Job
-from trainer.distributed.group import device_of
-from trainer.distributed.nodes import ThisNode, network_environment, this_node_of
+from vastrun.contract.job import Job
+from vastrun.trainer.boot.preflight.comm import at_once, measured
+from vastrun.trainer.boot.preflight.forked import Forked, Work, run_forked, say_ready
+from vastrun.trainer.distributed.group import device_of
+from vastrun.trainer.distributed.nodes import ThisNode, network_environment, this_node_of
 
 MEGABYTES = 16
 _TIMES = 3

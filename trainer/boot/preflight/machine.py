@@ -10,9 +10,9 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainer.boot.preflight.kernel_log import HARDWARE, LASTING, Xid, read_xids
-from trainer.boot.preflight.nvidia_smi import Gpu, NvidiaSmiError, driver_cuda, read_gpus
-from trainer.boot.preflight.torch_build import Version, dotted, torch_cuda
+from vastrun.trainer.boot.preflight.kernel_log import HARDWARE, LASTING, Xid, read_xids
+from vastrun.trainer.boot.preflight.nvidia_smi import Gpu, NvidiaSmiError, driver_cuda, read_gpus
+from vastrun.trainer.boot.preflight.torch_build import Version, dotted, torch_cuda
 
 _SHM = Path("/dev/shm")
 _SHM_MIB = 1024

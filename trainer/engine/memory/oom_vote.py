@@ -9,11 +9,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from trainer.distributed.exit import is_out_of_memory
-from trainer.distributed.group import Ranks
-from trainer.engine.plan import fitting
-from trainer.engine.session import Session
-from trainer.strategies.strategy import Ask
+from vastrun.trainer.distributed.exit import is_out_of_memory
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.plan import fitting
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.strategies.strategy import Ask
 
 _GIB = 1 << 30
 

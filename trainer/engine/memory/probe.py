@@ -14,12 +14,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from trainer.data.trajectories import Windows
-from trainer.engine.memory.oom_vote import ShortError, release, run_with_oom_vote, with_less
-from trainer.engine.session import Session
-from trainer.engine.step import learn
-from trainer.heartbeat import Heartbeat
-from trainer.strategies.strategy import Ask
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.engine.memory.oom_vote import ShortError, release, run_with_oom_vote, with_less
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.engine.step import learn
+from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.strategies.strategy import Ask
 
 _MIB = 1 << 20
 

@@ -12,10 +12,10 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
-from trainer.engine.memory.oom_vote import ShortError, run_with_oom_vote, with_less
-from trainer.engine.session import Session
-from trainer.engine.step import Told, learn, micro_batches, update
-from trainer.heartbeat import Heartbeat
+from vastrun.trainer.engine.memory.oom_vote import ShortError, run_with_oom_vote, with_less
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.engine.step import Told, learn, micro_batches, update
+from vastrun.trainer.heartbeat import Heartbeat
 
 _BUCKET_BYTES = 25 << 20
 """Of gradients that are sent at once."""

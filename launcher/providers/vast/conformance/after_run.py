@@ -8,11 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from launcher.core.errors import VastrunError
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.conformance.observations import LIST, SEARCH, ended_at, number_of, refusal_values
-from launcher.providers.vast.conformance.recorder import ApiRecorder
-from launcher.providers.vast.limits import LIMITS
+from vastrun.launcher.core.errors import VastrunError
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.conformance.observations import (
+    LIST,
+    SEARCH,
+    ended_at,
+    number_of,
+    refusal_values,
+)
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
+from vastrun.launcher.providers.vast.limits import LIMITS
 
 _EARLY_S, _MAX_PAUSE_S = 0.5, 10.0
 _NEVER = "1000000000000"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from launcher.providers.vast.conformance.assumption import Assumption, Fields, When, Within, Words
+from vastrun.launcher.providers.vast.conformance.assumption import Assumption, Fields, When, Within, Words
 
 
 def _typed(**names: str) -> dict[str, str]:

@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.core import Instance, Offer
-from launcher.core.errors import BoxError
-from launcher.decisions.offer_check import BoxHardware
-from launcher.gate.text import one_line
-from launcher.ports import Remote
-from launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.core import Instance, Offer
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.decisions.offer_check import BoxHardware
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ports import Remote
+from vastrun.launcher.providers.vast.conformance.assumption import Value
 
 _PROBE = Path(__file__).with_name("box_probe.py").read_text(encoding="utf-8")
 _MAX_CHARACTERS, _MAX_WORD, _MAX_KEYS, _MAX_BYTES = 16_000, 80, 16, 1 << 40

@@ -12,11 +12,11 @@ from email.utils import parsedate_to_datetime
 from statistics import median
 from typing import Any
 
-from launcher.gate.text import one_line
-from launcher.providers.vast.conformance import assumptions as table
-from launcher.providers.vast.conformance.assumption import Value
-from launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange, type_of
-from launcher.providers.vast.instance_row import id_of, rows_in
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.providers.vast.conformance import assumptions as table
+from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange, type_of
+from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
 
 Row = Mapping[str, Any]
 _ORDER = re.compile(r"/api/v0/asks/\d+")

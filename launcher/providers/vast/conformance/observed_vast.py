@@ -11,25 +11,25 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from launcher.core import Instance, Offer, RentalOrder
-from launcher.core.errors import HostKeyError, VastrunError
-from launcher.core.job import JobSpec
-from launcher.decisions import offer_check, policy
-from launcher.gate.box_status import lease_of
-from launcher.ports import Abilities, ChecksIdentity, CountsNoise, Interruptible, Remote
-from launcher.providers.onstart import onstart_text
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.conformance import observations
-from launcher.providers.vast.conformance.box import (
+from vastrun.contract import layout
+from vastrun.launcher.core import Instance, Offer, RentalOrder
+from vastrun.launcher.core.errors import HostKeyError, VastrunError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions import offer_check, policy
+from vastrun.launcher.gate.box_status import lease_of
+from vastrun.launcher.ports import Abilities, ChecksIdentity, CountsNoise, Interruptible, Remote
+from vastrun.launcher.providers.onstart import onstart_text
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.conformance import observations
+from vastrun.launcher.providers.vast.conformance.box import (
     ask_box,
     box_values,
     downloaded_bytes,
     hardware_values,
     key_modes,
 )
-from launcher.providers.vast.conformance.recorder import ApiRecorder
-from launcher.providers.vast.conformance.trials import Trials
-from trainer.contract import layout
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
+from vastrun.launcher.providers.vast.conformance.trials import Trials
 
 _GPU_S, _LOGIN_S = 60.0, 20.0
 

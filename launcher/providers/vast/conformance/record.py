@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from launcher.core.errors import StorageError, UsageError
-from launcher.gate.text import one_line
-from launcher.providers.vast.conformance.assumption import Value
-from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from launcher.providers.vast.conformance.observations import LIST, by_id, number_of
-from launcher.providers.vast.conformance.recorder import ApiRecorder, type_of
-from launcher.providers.vast.instance_row import id_of, rows_in
+from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from vastrun.launcher.providers.vast.conformance.observations import LIST, by_id, number_of
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, type_of
+from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
 
 KIND, VERSION = "vastrun conformance", 1
 _MAX_BYTES = 1 << 20

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from launcher.gate.text import one_line
-from launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.providers.vast.conformance.assumption import Value
 
 Once = Callable[..., None]
 """`VastApi.once`: makes calls in one turn, each once."""

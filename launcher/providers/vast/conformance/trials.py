@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.core import Cause, RentalOrder
-from launcher.core.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
-from launcher.providers.vast import VastProvider, boot
-from launcher.providers.vast.conformance.observations import min_bid_of, short
-from launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
-from launcher.providers.vast.instance_row import InstanceRow
+from vastrun.launcher.core import Cause, RentalOrder
+from vastrun.launcher.core.errors import GoneError, NoOfferError, ProviderError, UncertainError, VastrunError
+from vastrun.launcher.providers.vast import VastProvider, boot
+from vastrun.launcher.providers.vast.conformance.observations import min_bid_of, short
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
+from vastrun.launcher.providers.vast.instance_row import InstanceRow
 
 MAX_TRIALS_S = 120.0
 """Seconds for which both machines together are paid for at most, their ends included."""

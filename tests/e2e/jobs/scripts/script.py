@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from trainer.heartbeat import Heartbeat
+from vastrun.trainer.heartbeat import Heartbeat
 
 
 def passes():

@@ -4,8 +4,8 @@ import os
 import threading
 from pathlib import Path
 
-from trainer.contract import layout
-from trainer.data.trajectories import TrajectoryTask
+from vastrun.contract import layout
+from vastrun.trainer.data.trajectories import TrajectoryTask
 
 HANGS_AT = 12
 WAITS_AT = 25

@@ -1,6 +1,6 @@
 """Tasks that go wrong, as a user's own code may."""
 
-from trainer.data import advection
+from vastrun.trainer.data import advection
 
 
 def hanging(config, folder):

@@ -13,15 +13,21 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Cause, Instance, Offer, RentalOrder
-from launcher.core.errors import NoOfferError, ProviderError, UncertainError, UnreachableError, VastrunError
-from launcher.core.job import JobSpec, Resources
-from launcher.providers.docker import DockerProvider
-from launcher.providers.docker.boxes import NETWORK
-from launcher.shipped import onstart_dir
 from tests.contract.markets import LEASE, small_job
 from tests.fakes import FakeClock
 from tests.launcher.providers.docker.daemon import HANG_UP, INFO, FakeDaemon, row
+from vastrun.launcher.core import Cause, Instance, Offer, RentalOrder
+from vastrun.launcher.core.errors import (
+    NoOfferError,
+    ProviderError,
+    UncertainError,
+    UnreachableError,
+    VastrunError,
+)
+from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.providers.docker import DockerProvider
+from vastrun.launcher.providers.docker.boxes import NETWORK
+from vastrun.launcher.shipped import onstart_dir
 
 pytest.importorskip("docker")
 
@@ -98,7 +104,7 @@ def test_a_daemon_that_is_not_there_is_silent_and_never_an_empty_list(tmp_path: 
 
 
 def test_without_docker_s_package_the_doctor_says_what_to_install(tmp_path: Path) -> None:
-    without = "import sys; sys.modules['docker'] = None; from launcher.cli import main; main()"
+    without = "import sys; sys.modules['docker'] = None; from vastrun.launcher.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", without, "doctor", "--provider", "docker"],
         env={"XDG_STATE_HOME": str(tmp_path), "PATH": os.environ["PATH"]},

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause, Instance
-from launcher.core.errors import GoneError, ProviderError, UnreachableError
-from launcher.ports import Remote
-from launcher.providers.docker import DockerProvider
 from tests.contract.markets import LEASE, Market, RealClock, real_docker
 from tests.waiting import LONGEST_S, eventually
+from vastrun.launcher.core import Cause, Instance
+from vastrun.launcher.core.errors import GoneError, ProviderError, UnreachableError
+from vastrun.launcher.ports import Remote
+from vastrun.launcher.providers.docker import DockerProvider
 
 sdk = pytest.importorskip("docker")
 pytestmark = pytest.mark.needs("docker")

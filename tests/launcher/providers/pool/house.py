@@ -13,24 +13,24 @@ from pathlib import Path
 
 import psutil
 
-from launcher.bundle import Bundler
-from launcher.commands.attempts import Attempts
-from launcher.commands.holding import HoldRequest, begin_holding, give_back
-from launcher.commands.orphans import orphans
-from launcher.commands.reaping import reap
-from launcher.core import Origin, Phase, Run
-from launcher.core.job import JobSpec, Limits, Resources, Success
-from launcher.decisions.speed_history import SpeedHistory
-from launcher.flow.services import Services
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.outputs.store import FolderStore
-from launcher.ports import Ledger, Provider
-from launcher.providers.local import LocalProvider
-from launcher.providers.pool import PoolProvider
 from tests.e2e.terminal import STUB_TORCH
 from tests.fakes import FakeClock, FakeScreen, FakeUserRequests
 from tests.launcher.faults import FaultyProvider, Killed, Plan
 from tests.waiting import eventually
+from vastrun.launcher.bundle import Bundler
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.commands.holding import HoldRequest, begin_holding, give_back
+from vastrun.launcher.commands.orphans import orphans
+from vastrun.launcher.commands.reaping import reap
+from vastrun.launcher.core import Origin, Phase, Run
+from vastrun.launcher.core.job import JobSpec, Limits, Resources, Success
+from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.outputs.store import FolderStore
+from vastrun.launcher.ports import Ledger, Provider
+from vastrun.launcher.providers.local import LocalProvider
+from vastrun.launcher.providers.pool import PoolProvider
 
 
 class MortalClock:

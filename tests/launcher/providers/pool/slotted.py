@@ -8,16 +8,16 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 
-from launcher.config import dump_job
-from launcher.core import Completed, Instance, Offer, Phase, RentalOrder, Run
-from launcher.core.errors import GoneError, UnreachableError
-from launcher.core.job import JobSpec
-from launcher.decisions.pooling import hold_spec
-from launcher.ports import Abilities, Remote
-from launcher.providers.pool.machines import NO_SLOT
 from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakeProvider, FakeRemote
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Completed, Instance, Offer, Phase, RentalOrder, Run
+from vastrun.launcher.core.errors import GoneError, UnreachableError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.pooling import hold_spec
+from vastrun.launcher.ports import Abilities, Remote
+from vastrun.launcher.providers.pool.machines import NO_SLOT
 
 UNITS = 4
 _SLOT_PATH = re.compile(rf"{layout.SLOTS}/([^./][^/]*)/(.+)")
@@ -112,7 +112,7 @@ class SlottedMarket:
         self.names = {name: box for name, box in self.names.items() if box in there}
 
     def answer(self, verb: str, name: str | None) -> str:
-        """What `python -m trainer.holding` prints there."""
+        """What `python -m vastrun.trainer.holding` prints there."""
         refused = ""
         if verb == "rent" and name is not None and name not in self.names:
             refused = self.drained or self._make(name)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core.errors import BoxError, GoneError, UnreachableError
-from launcher.decisions.speed_history import SpeedHistory
-from launcher.ports import ChecksIdentity, CountsNoise, Interruptible
-from launcher.providers.pool import PoolProvider
 from tests.contract.held import hold
 from tests.contract.markets import Market, RealClock, ssh, vast
 from tests.waiting import LONGEST_S
+from vastrun.launcher.core.errors import BoxError, GoneError, UnreachableError
+from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Interruptible
+from vastrun.launcher.providers.pool import PoolProvider
 
 pytestmark = pytest.mark.needs("sshd")
 LABEL = "vastrun-calm-heron-3f1a"

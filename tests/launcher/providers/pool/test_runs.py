@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.config import load_job
-from launcher.core import Cause, Driver, Phase, UserRequest, Verdict
-from launcher.core.errors import NoOfferError
-from launcher.core.job import Limits
 from tests.e2e.terminal import JOBS
 from tests.launcher.faults import Fault
 from tests.launcher.providers.pool.house import House, program
 from tests.waiting import eventually
+from vastrun.launcher.config import load_job
+from vastrun.launcher.core import Cause, Driver, Phase, UserRequest, Verdict
+from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.core.job import Limits
 
 WELL = "print('all is well')"
 WAITS = "print('at work'); import time; time.sleep(120); print('all is well')"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Offer, RentalOrder
-from launcher.core.settings import SlurmSettings
-from launcher.providers.slurm.batch import JobOrder, options_of, script_of
-from launcher.providers.slurm.offers import NodeShare
+from vastrun.launcher.core import Offer, RentalOrder
+from vastrun.launcher.core.settings import SlurmSettings
+from vastrun.launcher.providers.slurm.batch import JobOrder, options_of, script_of
+from vastrun.launcher.providers.slurm.offers import NodeShare
 
 ID = "calm-heron-3f1a.1a2b3c4d.0a0b0c0d"
 

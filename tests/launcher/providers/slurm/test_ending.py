@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core.settings import SlurmSettings
-from launcher.providers.slurm import SlurmProvider
 from tests.fakes import FakeClock
+from vastrun.launcher.core.settings import SlurmSettings
+from vastrun.launcher.providers.slurm import SlurmProvider
 
 INSTANCE = "calm-heron-3f1a.00000000"
 SQUEUE = f"""\

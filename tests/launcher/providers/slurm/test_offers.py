@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from launcher.core.errors import NoOfferError
-from launcher.core.job import JobSpec, Limits, Resources
-from launcher.core.settings import SlurmSettings
-from launcher.gate.slurm import END, Partition, partitions_of
-from launcher.providers.slurm.offers import NodeShare, offers_for
 from tests.jobs import train_job
+from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.core.job import JobSpec, Limits, Resources
+from vastrun.launcher.core.settings import SlurmSettings
+from vastrun.launcher.gate.slurm import END, Partition, partitions_of
+from vastrun.launcher.providers.slurm.offers import NodeShare, offers_for
 
 SINFO = """\
 cpu*|up|1-00:00:00|2|64|256000|mixed|(null)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core.errors import AuthError, HostKeyError, UsageError
-from launcher.core.settings import SlurmSettings
-from launcher.providers.slurm import SlurmProvider
-from launcher.ssh.keys import KeyRing
 from tests.contract.markets import Market, RealClock
 from tests.contract.ready import Ready
 from tests.emulators.slurm import shared
 from tests.emulators.sshd import Sshd
 from tests.waiting import LONGEST_S
+from vastrun.launcher.core.errors import AuthError, HostKeyError, UsageError
+from vastrun.launcher.core.settings import SlurmSettings
+from vastrun.launcher.providers.slurm import SlurmProvider
+from vastrun.launcher.ssh.keys import KeyRing
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import socket
 import subprocess
 from pathlib import Path
 
-import launcher.providers.slurm
+import vastrun.launcher.providers.slurm
 
-SCRIPT = Path(launcher.providers.slurm.__file__).with_name("scripts") / "job.sh"
+SCRIPT = Path(vastrun.launcher.providers.slurm.__file__).with_name("scripts") / "job.sh"
 PORTS = 3
 """Of one run: the rendezvous, the supervisors' and the ranks' own."""
 FIRST_EPHEMERAL = 32_768

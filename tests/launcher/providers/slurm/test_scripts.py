@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.providers.slurm.batch import _script, ask_argv
 from tests.waiting import LONGEST_S, eventually
+from vastrun.launcher.providers.slurm.batch import _script, ask_argv
 
 LIMIT_S = 3600.0
 

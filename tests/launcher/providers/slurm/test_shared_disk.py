@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core.settings import SlurmSettings
-from launcher.providers.slurm import SlurmProvider
 from tests.fakes import FakeClock
+from vastrun.launcher.core.settings import SlurmSettings
+from vastrun.launcher.providers.slurm import SlurmProvider
 
 ONE, OTHER = "calm-heron-3f1a.0a0b0c0d", "still-otter-77aa.00000000"
 JOBS = [

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import open_market
+from vastrun.launcher.providers.vast import VastProvider
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.core import Cause
+from vastrun.launcher.core import Cause
 
 Address = tuple[str, int]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.core.errors import AuthError, BusyError, NoOfferError, ProviderError, VastrunError
+from vastrun.launcher.core.errors import AuthError, BusyError, NoOfferError, ProviderError, VastrunError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launcher.core import Instance, RentalOrder
-from launcher.core.errors import ProviderError, UnreachableError
-from launcher.core.job import JobSpec, Limits, Resources
-from launcher.decisions.policy import worst_case_usd
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.credentials import VastAccount
 from tests.contract.markets import LEASE
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.jobs import train_job
 from tests.waiting import eventually
+from vastrun.launcher.core import Instance, RentalOrder
+from vastrun.launcher.core.errors import ProviderError, UnreachableError
+from vastrun.launcher.core.job import JobSpec, Limits, Resources
+from vastrun.launcher.decisions.policy import worst_case_usd
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.credentials import VastAccount
 
 LABEL = "vastrun-calm-heron-3f1a"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from launcher.image.lock import shipped_lock
-from launcher.providers.vast.instance_row import InstanceRow
-from launcher.providers.vast.rows import OfferRow
+from vastrun.launcher.image.lock import shipped_lock
+from vastrun.launcher.providers.vast.instance_row import InstanceRow
+from vastrun.launcher.providers.vast.rows import OfferRow
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0

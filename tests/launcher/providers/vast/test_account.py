@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from launcher.core.errors import AuthError, ProviderError, VastrunError
-from launcher.environment import wire
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.account import identity
-from launcher.providers.vast.credentials import VastAccount
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import rent
+from vastrun.launcher.core.errors import AuthError, ProviderError, VastrunError
+from vastrun.launcher.environment import wire
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.account import identity
+from vastrun.launcher.providers.vast.credentials import VastAccount
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def test_an_account_that_is_printed_shows_no_key() -> None:
 def test_without_vast_s_own_package_the_error_says_what_to_install(environ: dict[str, str]) -> None:
     script = """
 import os, sys
-from launcher.core.errors import UsageError
-from launcher.environment import wire
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.environment import wire
 
 sys.modules["vastai"] = sys.modules["requests"] = None
 try:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Cause
-from launcher.providers.vast import boot
-from launcher.providers.vast.boot import stop_error
 from tests.launcher.providers.vast.rows import DAY_S, NOW, instance, instance_row
+from vastrun.launcher.core import Cause
+from vastrun.launcher.providers.vast import boot
+from vastrun.launcher.providers.vast.boot import stop_error
 
 LOADING = {"actual_status": "loading", "ports": None}
 DAEMON = "Error response from daemon:"

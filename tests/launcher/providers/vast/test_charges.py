@@ -10,16 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from launcher.core.errors import AuthError, UnreachableError
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.account import NEEDED, charges_of
-from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.credentials import VastAccount
-from launcher.providers.vast.rows import charge_of
 from tests.emulators.clock import Clock
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast.rentals import LABEL, rent
+from vastrun.launcher.core.errors import AuthError, UnreachableError
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.account import NEEDED, charges_of
+from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.credentials import VastAccount
+from vastrun.launcher.providers.vast.rows import charge_of
 
 HOUR_S = 3600.0
 

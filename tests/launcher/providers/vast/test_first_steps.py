@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import dump_job
-from launcher.core import Cause, Phase, Run
-from launcher.core.job import JobSpec, Limits, Resources
-from launcher.decisions.host_history import avoided
-from launcher.decisions.policy import STILL_S
-from launcher.flow.drive import begin, drive
-from launcher.flow.renting import choose
-from launcher.flow.services import Services
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.credentials import VastAccount
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakes import FakeClock, FakeScreen, FakeUserRequests
 from tests.jobs import train_job
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core.job import JobSpec, Limits, Resources
+from vastrun.launcher.decisions.host_history import avoided
+from vastrun.launcher.decisions.policy import STILL_S
+from vastrun.launcher.flow.drive import begin, drive
+from vastrun.launcher.flow.renting import choose
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.credentials import VastAccount
 
 JOB = train_job(resources=Resources(gpus=0, disk_gb=20.0), limits=Limits(hours=1.0, usd=3.0))
 

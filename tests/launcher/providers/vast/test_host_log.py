@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Cause
-from launcher.core.errors import UnexplainedError, UnreachableError
-from launcher.providers.vast import VastProvider, boot
-from launcher.providers.vast.host_log import text_of
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import eventually_refused, rent
+from vastrun.launcher.core import Cause
+from vastrun.launcher.core.errors import UnexplainedError, UnreachableError
+from vastrun.launcher.providers.vast import VastProvider, boot
+from vastrun.launcher.providers.vast.host_log import text_of
 
 SLACK_S = 5.0
 """For a busy computer."""

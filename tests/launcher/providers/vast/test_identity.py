@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Instance
-from launcher.core.errors import HostKeyError, UnreachableError
-from launcher.ports import ChecksIdentity, CountsNoise, Remote
-from launcher.providers.vast import VastProvider
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast.rentals import open_market, rent
 from tests.waiting import LONGEST_S, eventually
+from vastrun.launcher.core import Instance
+from vastrun.launcher.core.errors import HostKeyError, UnreachableError
+from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Remote
+from vastrun.launcher.providers.vast import VastProvider
 
 
 def first_answer(provider: VastProvider) -> Remote:

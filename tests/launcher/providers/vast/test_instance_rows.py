@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Instance
-from launcher.core.errors import IncompleteListError, UnreachableError
-from launcher.providers.vast import VastProvider, boot
-from launcher.providers.vast.instance_row import InstanceRow, rows_in
-from launcher.providers.vast.renting import instance_of
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.recorded import INSTANCES
 from tests.launcher.providers.vast.rentals import open_market, rent
 from tests.launcher.providers.vast.rows import NOW, instance, instance_row
 from tests.waiting import eventually
+from vastrun.launcher.core import Instance
+from vastrun.launcher.core.errors import IncompleteListError, UnreachableError
+from vastrun.launcher.providers.vast import VastProvider, boot
+from vastrun.launcher.providers.vast.instance_row import InstanceRow, rows_in
+from vastrun.launcher.providers.vast.renting import instance_of
 
 
 def answers(provider: VastProvider, machine: Instance) -> bool:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core.errors import KeyNotAttachedError
-from launcher.providers.vast.api import VastApi
-from launcher.providers.vast.credentials import VastAccount
-from launcher.providers.vast.instance_row import InstanceRow
-from launcher.providers.vast.key_access import VARIABLE, KeyAccess
-from launcher.providers.vast.limits import FileBook, Limiter
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast.rentals import open_market, order, rent
+from vastrun.launcher.core.errors import KeyNotAttachedError
+from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.credentials import VastAccount
+from vastrun.launcher.providers.vast.instance_row import InstanceRow
+from vastrun.launcher.providers.vast.key_access import VARIABLE, KeyAccess
+from vastrun.launcher.providers.vast.limits import FileBook, Limiter
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOur calm-heron"
 

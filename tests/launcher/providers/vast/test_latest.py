@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from launcher.providers.vast.latest import Latest
 from tests.fakes import FakeClock
+from vastrun.launcher.providers.vast.latest import Latest
 
 
 class Oracle:

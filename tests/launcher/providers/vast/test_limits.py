@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Instance
-from launcher.core.errors import NoOfferError, StorageError
-from launcher.decisions.policy import RENT_TRIES
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.credentials import VastAccount
-from launcher.providers.vast.limits import LIMITS, FileBook, Limiter
 from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast.rentals import order
+from vastrun.launcher.core import Instance
+from vastrun.launcher.core.errors import NoOfferError, StorageError
+from vastrun.launcher.decisions.policy import RENT_TRIES
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.credentials import VastAccount
+from vastrun.launcher.providers.vast.limits import LIMITS, FileBook, Limiter
 
 MANY = 20
 

@@ -7,11 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Cause
-from launcher.core.errors import AuthError, GoneError, ProviderError, UnreachableError
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.boot import OFFLINE_S
-from launcher.shipped import onstart_dir
 from tests.contract.markets import LEASE
 from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
@@ -27,6 +22,11 @@ from tests.launcher.providers.vast.rentals import (
     show,
 )
 from tests.waiting import eventually
+from vastrun.launcher.core import Cause
+from vastrun.launcher.core.errors import AuthError, GoneError, ProviderError, UnreachableError
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.boot import OFFLINE_S
+from vastrun.launcher.shipped import onstart_dir
 
 
 def test_machines_of_others_are_not_ours(vast: VastEmulator, provider: VastProvider) -> None:

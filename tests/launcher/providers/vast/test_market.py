@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from launcher.core.errors import NoOfferError, ProviderError
-from launcher.providers.vast import VastProvider
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import job, open_market
+from vastrun.launcher.core.errors import NoOfferError, ProviderError
+from vastrun.launcher.providers.vast import VastProvider
 
 
 def test_what_vast_does_not_filter_is_filtered_here(vast: VastEmulator, provider: VastProvider) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from launcher.core.job import JobSpec, Limits, Resources
-from launcher.providers.vast.funnel import funnel
-from launcher.providers.vast.offers import offer_of, query
-from launcher.providers.vast.rows import OfferRow
 from tests.jobs import train_job
 from tests.launcher.providers.vast import rows
 from tests.launcher.providers.vast.rows import DAY_S, LOCK, NOW, offer, offer_row
+from vastrun.launcher.core.job import JobSpec, Limits, Resources
+from vastrun.launcher.providers.vast.funnel import funnel
+from vastrun.launcher.providers.vast.offers import offer_of, query
+from vastrun.launcher.providers.vast.rows import OfferRow
 
 
 def job(*, limits: Limits | None = None, image: str | None = None, **resources: Any) -> JobSpec:

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import RentalOrder
-from launcher.core.errors import (
+from tests.emulators.machines import Machine
+from tests.emulators.vast import VastEmulator
+from tests.launcher.providers.vast.rentals import job, open_market, order
+from tests.waiting import eventually
+from vastrun.launcher.core import RentalOrder
+from vastrun.launcher.core.errors import (
     AuthError,
     BoxError,
     NoOfferError,
@@ -18,14 +22,10 @@ from launcher.core.errors import (
     UnreachableError,
     VastrunError,
 )
-from launcher.core.job import JobSpec
-from launcher.flow.renting import choose
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.overlays import label_in, name_of
-from tests.emulators.machines import Machine
-from tests.emulators.vast import VastEmulator
-from tests.launcher.providers.vast.rentals import job, open_market, order
-from tests.waiting import eventually
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.flow.renting import choose
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.overlays import label_in, name_of
 
 LEDGER = "0123abcd"
 LABELS = (f"vastrun-calm-heron-3f1a.{LEDGER}", f"vastrun-calm-heron-3f1a-n1.{LEDGER}")

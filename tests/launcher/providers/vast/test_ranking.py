@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from launcher.core.job import JobSpec, Resources
-from launcher.decisions.market_report import Term
-from launcher.decisions.speed_history import Speed, SpeedHistory
-from launcher.providers.vast.funnel import funnel
-from launcher.providers.vast.ranking import Estimate, ranked, shuffled
 from tests.jobs import train_job, workloads
 from tests.launcher.providers.vast.rows import LOCK, NOW, offer, offer_row
-from trainer.contract.config import TrainConfig
+from vastrun.contract.config import TrainConfig
+from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.decisions.market_report import Term
+from vastrun.launcher.decisions.speed_history import Speed, SpeedHistory
+from vastrun.launcher.providers.vast.funnel import funnel
+from vastrun.launcher.providers.vast.ranking import Estimate, ranked, shuffled
 
 NEW = SpeedHistory()
 """Of somebody who never trained anything."""

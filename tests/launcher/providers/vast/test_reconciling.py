@@ -8,20 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.accounting import Reconciliation, reconciliation
-from launcher.commands.orphans import orphans
-from launcher.commands.reaping import reap
-from launcher.commands.settling import settle
-from launcher.config import dump_job
-from launcher.core import Driver, Phase, Run
-from launcher.core.bills import cost_usd
-from launcher.core.errors import IncompleteListError, ProviderError
-from launcher.decisions.reconciling import SETTLES_S, DifferenceReason, UnmatchedCharge
-from launcher.flow.drive import begin
-from launcher.flow.services import Services
-from launcher.ledger.sqlite import SqliteLedger
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.credentials import VastAccount
 from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
@@ -29,6 +15,20 @@ from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakes import FakeScreen, FakeUserRequests
 from tests.jobs import train_job
 from tests.launcher.providers.vast.rentals import order
+from vastrun.launcher.commands.accounting import Reconciliation, reconciliation
+from vastrun.launcher.commands.orphans import orphans
+from vastrun.launcher.commands.reaping import reap
+from vastrun.launcher.commands.settling import settle
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Driver, Phase, Run
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.core.errors import IncompleteListError, ProviderError
+from vastrun.launcher.decisions.reconciling import SETTLES_S, DifferenceReason, UnmatchedCharge
+from vastrun.launcher.flow.drive import begin
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.credentials import VastAccount
 
 RUN_ID = "calm-heron-3f1a"
 

@@ -14,12 +14,6 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Offer, RentalOrder
-from launcher.core.errors import ProviderError, VastrunError
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.credentials import VastAccount
-from launcher.providers.vast.refusals import Answer, error_of
-from launcher.providers.vast.rows import charge_of
 from tests.contract.markets import LEASE
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast.recorded_answers import (
@@ -31,6 +25,12 @@ from tests.launcher.providers.vast.recorded_answers import (
     RecordedAnswer,
 )
 from tests.launcher.providers.vast.rentals import LABEL
+from vastrun.launcher.core import Offer, RentalOrder
+from vastrun.launcher.core.errors import ProviderError, VastrunError
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.credentials import VastAccount
+from vastrun.launcher.providers.vast.refusals import Answer, error_of
+from vastrun.launcher.providers.vast.rows import charge_of
 
 RICH = RecordedAnswer(body={"id": 1, "credit": 100.0})
 ORDER = RentalOrder(

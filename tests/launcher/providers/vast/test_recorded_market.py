@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.core.job import JobSpec, Resources
-from launcher.decisions.speed_history import BidHistory, SpeedHistory
-from launcher.providers.vast.funnel import funnel
-from launcher.providers.vast.ranking import ranked
-from launcher.providers.vast.rows import OfferRow
 from tests.jobs import train_job
 from tests.launcher.providers.vast.recorded_market import recorded_offers
 from tests.launcher.providers.vast.rows import LOCK, NOW
+from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.decisions.speed_history import BidHistory, SpeedHistory
+from vastrun.launcher.providers.vast.funnel import funnel
+from vastrun.launcher.providers.vast.ranking import ranked
+from vastrun.launcher.providers.vast.rows import OfferRow
 
 ON_DEMAND, BIDS = recorded_offers(), recorded_offers(bid=True)
 OFTEN, RARELY = (SpeedHistory(bids=BidHistory(hours=hours, preemptions=99)) for hours in (90.0, 9e4))

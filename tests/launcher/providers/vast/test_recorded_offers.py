@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from _pytest.mark import ParameterSet
 
-from launcher.core.job import Limits, Resources
-from launcher.providers.vast.funnel import funnel
-from launcher.providers.vast.rows import OfferRow
 from tests.jobs import train_job
 from tests.launcher.providers.vast.recorded_offers import JOBS, OFFERS, RecordedOffer
 from tests.launcher.providers.vast.rows import LOCK
+from vastrun.launcher.core.job import Limits, Resources
+from vastrun.launcher.providers.vast.funnel import funnel
+from vastrun.launcher.providers.vast.rows import OfferRow
 
 
 @pytest.mark.parametrize("recorded", OFFERS.values(), ids=OFFERS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.core.errors import (
+from vastrun.launcher.core.errors import (
     AuthError,
     BusyError,
     GoneError,
@@ -16,7 +16,7 @@ from launcher.core.errors import (
     UnreachableError,
     VastrunError,
 )
-from launcher.providers.vast.refusals import Answer, error_of
+from vastrun.launcher.providers.vast.refusals import Answer, error_of
 
 TAKEN = "error 410/3907: no_such_ask Instance type 5 is no longer available."
 MISSING = "error 404/3603: no_such_ask Instance type by id 5 is not available."

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import Instance
-from launcher.core.errors import NoOfferError, ProviderError, UncertainError, VastrunError
-from launcher.decisions.offer_check import rented_otherwise
-from launcher.providers.vast import VastProvider
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast.rentals import LABEL, job, open_market, order, rent
 from tests.waiting import eventually
+from vastrun.launcher.core import Instance
+from vastrun.launcher.core.errors import NoOfferError, ProviderError, UncertainError, VastrunError
+from vastrun.launcher.decisions.offer_check import rented_otherwise
+from vastrun.launcher.providers.vast import VastProvider
 
 
 def test_a_machine_is_rented_as_it_was_ordered(vast: VastEmulator, provider: VastProvider) -> None:

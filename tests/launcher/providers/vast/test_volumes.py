@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from launcher.core import ListedVolume, VolumeOrder
-from launcher.core.errors import AuthError, ProviderError, UnreachableError
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.limits import LIMITS
-from launcher.providers.vast.volumes import MOUNT_PATH, offer_with_room, volume_info, volume_of
 from tests.emulators.limits import SPACING_S
 from tests.emulators.vast import VastEmulator
 from tests.emulators.volumes import RELEASE_S
 from tests.launcher.providers.vast.rentals import order
+from vastrun.launcher.core import ListedVolume, VolumeOrder
+from vastrun.launcher.core.errors import AuthError, ProviderError, UnreachableError
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.limits import LIMITS
+from vastrun.launcher.providers.vast.volumes import MOUNT_PATH, offer_with_room, volume_info, volume_of
 
 LEDGER_LABEL = "vastrun_0123abcd_pdebench"
 ROW = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launcher.ui.render.background import NOTIFY_HINT, DetachedWork, detached_text
+from vastrun.launcher.ui.render.background import NOTIFY_HINT, DetachedWork, detached_text
 
 LEFT = DetachedWork(name="calm-heron-3f1a", driver="process 42, log /x.log", collect_s=1800.0, now=0.0)
 

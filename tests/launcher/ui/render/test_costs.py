@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.accounting import CostReport, Reconciliation, StrangeCharge
-from launcher.core import Charge, Cost, Phase
-from launcher.decisions.calendar import Calendar
-from launcher.decisions.grouping import GroupBy, group_of, grouped
-from launcher.decisions.reconciling import DifferenceReason, UnmatchedCharge, bill_of, reconciled
-from launcher.decisions.spending import spending_of
-from launcher.ui.render.reconciling import REASONS, STRANGERS, reconciliation_text
-from launcher.ui.render.spending import report_csv, report_text
 from tests.launcher.decisions.spent import BEGAN, line, run
+from vastrun.launcher.commands.accounting import CostReport, Reconciliation, StrangeCharge
+from vastrun.launcher.core import Charge, Cost, Phase
+from vastrun.launcher.decisions.calendar import Calendar
+from vastrun.launcher.decisions.grouping import GroupBy, group_of, grouped
+from vastrun.launcher.decisions.reconciling import DifferenceReason, UnmatchedCharge, bill_of, reconciled
+from vastrun.launcher.decisions.spending import spending_of
+from vastrun.launcher.ui.render.reconciling import REASONS, STRANGERS, reconciliation_text
+from vastrun.launcher.ui.render.spending import report_csv, report_text
 
 PAGE = (Path(__file__).parents[4] / "docs" / "cost.md").read_text(encoding="utf-8")
 

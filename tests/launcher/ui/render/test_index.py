@@ -12,16 +12,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from launcher.core import Run
-from launcher.gate import caps
-from launcher.gate.metrics import POINTS, Curve, curves_of
-from launcher.outputs.index import TOLD
-from launcher.ui.render.index import WORDS, loss_picture
 from tests.documents import hold
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome, WandbRun
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome, WandbRun
+from vastrun.launcher.core import Run
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.metrics import POINTS, Curve, curves_of
+from vastrun.launcher.outputs.index import TOLD
+from vastrun.launcher.ui.render.index import WORDS, loss_picture
 
 METRICS = b"".join(b'{"step": %d, "loss": %f}\n' % (step, 1 / (step + 1)) for step in range(10))
 WANDB = "offline-run-20260102_030405-calm-heron-3f1a"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from launcher.decisions.market_report import Constraint, MarketReport, Relaxation
-from launcher.ui.render.market_report import market_report_text
 from tests.jobs import train_job
+from vastrun.launcher.decisions.market_report import Constraint, MarketReport, Relaxation
+from vastrun.launcher.ui.render.market_report import market_report_text
 
 REPORT = MarketReport(
     offers=256,

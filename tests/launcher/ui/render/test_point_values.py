@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from launcher.ui.render.point_values import common_values, fitted, value_forms, values_column
-from launcher.ui.render.table import table
+from vastrun.launcher.ui.render.point_values import common_values, fitted, value_forms, values_column
+from vastrun.launcher.ui.render.table import table
 
 FOLDER = "/data/pdebench/2D/shallow-water/"
 POINTS = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.batch.results import PointResult
-from launcher.core import Phase, Run
-from launcher.core.batch import BatchObjective, BatchPoint, BatchSpec
-from launcher.ui.render.batch_results import results_csv
-from launcher.ui.render.table import csv_cell
+from vastrun.launcher.batch.results import PointResult
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.batch import BatchObjective, BatchPoint, BatchSpec
+from vastrun.launcher.ui.render.batch_results import results_csv
+from vastrun.launcher.ui.render.table import csv_cell
 
 FORMULA = '=HYPERLINK("http://x")'
 

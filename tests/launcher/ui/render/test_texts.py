@@ -17,20 +17,20 @@ from typing import Any
 import pyte
 import pytest
 
-from launcher.commands.queries import Explanation, RunRow
-from launcher.config import dump_job
-from launcher.core import Cause, Cost, Phase, Proof, Run
-from launcher.core.verdict import EXIT_INTERRUPTED, EXIT_TEARDOWN_NOT_CONFIRMED
-from launcher.decisions.advice import ADVICE, advice_for
-from launcher.gate.text import printable
-from launcher.ui.render.amounts import duration, usd
-from launcher.ui.render.loglines import first_error, parse_line
-from launcher.ui.render.spending import costs_table
-from launcher.ui.render.summary import verdict_line
-from launcher.ui.render.table import facts, short, table
-from launcher.ui.render.why import explanation_text
 from tests.jobs import train_job
 from tests.waiting import LONGEST_S
+from vastrun.launcher.commands.queries import Explanation, RunRow
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Cause, Cost, Phase, Proof, Run
+from vastrun.launcher.core.verdict import EXIT_INTERRUPTED, EXIT_TEARDOWN_NOT_CONFIRMED
+from vastrun.launcher.decisions.advice import ADVICE, advice_for
+from vastrun.launcher.gate.text import printable
+from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.loglines import first_error, parse_line
+from vastrun.launcher.ui.render.spending import costs_table
+from vastrun.launcher.ui.render.summary import verdict_line
+from vastrun.launcher.ui.render.table import facts, short, table
+from vastrun.launcher.ui.render.why import explanation_text
 
 RUN = Run(
     id="calm-heron-3f1a",
@@ -143,7 +143,7 @@ def test_columns_that_may_be_cut_are_where_the_terminal_is_too_narrow() -> None:
 def test_tables_are_as_wide_as_the_terminal_within_bounds(columns: int, wide: str) -> None:
     leader, follower = os.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    program = "from launcher.cli.output import width; print(width())"
+    program = "from vastrun.launcher.cli.output import width; print(width())"
     subprocess.run([sys.executable, "-c", program], stdout=follower, timeout=LONGEST_S, check=True)
     said = os.read(leader, 100).decode().strip()
     os.close(leader)

@@ -7,11 +7,11 @@ import math
 import random
 from pathlib import Path
 
-from launcher.config import dump_job
-from launcher.core import Cause, Phase, Run
-from launcher.core.batch import Batch, BatchLimits, BatchObjective, BatchPoint, BatchSpec
-from launcher.ledger.sqlite import SqliteLedger
 from tests.jobs import train_job
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core.batch import Batch, BatchLimits, BatchObjective, BatchPoint, BatchSpec
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 NOW = 1.8e9
 NAME = "widths"

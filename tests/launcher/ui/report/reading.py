@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from launcher.ui.report import page
+from vastrun.launcher.ui.report import page
 
 MOST_BYTES = 400_000
 """Of the page of one run."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from launcher.batch.reporting import batch_report_of
-from launcher.ui.report.batch_page import batch_page_file
 from tests import parts
 from tests.fakebox import Training
 from tests.hostile.lies import MARKUP
@@ -17,7 +15,9 @@ from tests.launcher.ui.report.axe import assert_reachable
 from tests.launcher.ui.report.chromium import Page, chromium
 from tests.launcher.ui.report.made import NAME, NOW, made_batch
 from tests.launcher.ui.report.test_pages import BROKEN, RICH
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.batch.reporting import batch_report_of
+from vastrun.launcher.ui.report.batch_page import batch_page_file
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("chromium")]
 COLUMN = "[...document.querySelectorAll('.results tbody tr')].map(row => row.cells[{column}].dataset.sort)"

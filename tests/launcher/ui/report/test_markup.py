@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from launcher.ui.report.markup import Html, data_block, element, joined, text
 from tests.hostile.lies import MARKUP, STEERING
 from tests.launcher.ui.report.reading import ReadPage
+from vastrun.launcher.ui.report.markup import Html, data_block, element, joined, text
 
 HOSTILE = (MARKUP, STEERING, "\ud800", "a&amp;b", "<!--", "]]>", "\u2028", "'\"`=")
 

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from launcher.batch.reporting import batch_report_of
-from launcher.core import Phase, Verdict
-from launcher.gate.series import POINTS
-from launcher.ui.report.batch_page import batch_page_file
-from launcher.ui.report.page import TONES
-from launcher.ui.report.run_page import page_of
 from tests.fakebox import Training
 from tests.hostile.lies import PNG
 from tests.launcher.terminal import CRASH, HANG, Terminal
 from tests.launcher.ui.report.made import NAME, NOW, made_batch
 from tests.launcher.ui.report.reading import ASSETS, ReadPage, assert_sound
-from trainer.contract import layout
-from trainer.contract.outcome import Outcome, RankEnd
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome, RankEnd
+from vastrun.launcher.batch.reporting import batch_report_of
+from vastrun.launcher.core import Phase, Verdict
+from vastrun.launcher.gate.series import POINTS
+from vastrun.launcher.ui.report.batch_page import batch_page_file
+from vastrun.launcher.ui.report.page import TONES
+from vastrun.launcher.ui.report.run_page import page_of
 
 UPLOT = {  # npm pack uplot@1.6.32: dist/uPlot.iife.min.js, dist/uPlot.min.css, LICENSE
     "uplot.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",

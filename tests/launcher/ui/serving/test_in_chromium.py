@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from launcher.ui.serving.server import Server
-from launcher.ui.serving.site import Site
 from tests import parts
 from tests.fakebox import Training
 from tests.hostile.lies import MARKUP
@@ -19,6 +17,8 @@ from tests.launcher.ui.report.chromium import Page, chromium
 from tests.launcher.ui.report.made import NAME, NOW, made_batch
 from tests.launcher.ui.serving.test_server import served
 from tests.waiting import eventually
+from vastrun.launcher.ui.serving.server import Server
+from vastrun.launcher.ui.serving.site import Site
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("chromium")]
 TEXT = "document.querySelector('main')?.innerText ?? ''"

@@ -16,15 +16,15 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from launcher.core.errors import StorageError, UsageError
-from launcher.ui.serving.server import LOOPBACK, Server
-from launcher.ui.serving.site import Site
 from tests.hostile.lies import MARKUP
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.report.made import NAME, NOW, made_batch
 from tests.launcher.ui.report.reading import assert_sound
 from tests.waiting import LONGEST_S
-from trainer.contract import layout
+from vastrun.contract import layout
+from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.ui.serving.server import LOOPBACK, Server
+from vastrun.launcher.ui.serving.site import Site
 
 Answer = tuple[int, dict[str, str], str]
 Asked = Callable[..., Answer]
@@ -269,7 +269,8 @@ def test_nothing_that_a_box_says_is_markup(tmp_path: Path) -> None:
 
 
 def test_the_command_says_where_it_is_and_that_it_ended(tmp_path: Path) -> None:
-    program = "import sys; from launcher.cli import main; sys.argv = ['vastrun', 'ui', '--port', '0']; main()"
+    words = "['vastrun', 'ui', '--port', '0']"
+    program = f"import sys; from vastrun.launcher.cli import main; sys.argv = {words}; main()"
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-c", program],

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainer.engine.session import Session
+from vastrun.trainer.engine.session import Session
 
 _MODULES = 30
 """That a frame passes through at least."""

@@ -12,10 +12,10 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.engine.memory.shortage import Shortage
-from trainer.distributed.group import Ranks
-from trainer.engine.memory.retry import take_step_that_fits
-from trainer.engine.session import Session
-from trainer.heartbeat import Heartbeat
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.memory.retry import take_step_that_fits
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.heartbeat import Heartbeat
 
 pytestmark = pytest.mark.torch
 

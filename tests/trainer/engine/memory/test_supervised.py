@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.supervision.forked import Train, starting
-from trainer.contract import layout
+from vastrun.contract import layout
 
 pytestmark = pytest.mark.torch
 

@@ -10,11 +10,18 @@ from typing import Any
 
 import pytest
 
-from launcher.providers.vast.conformance.assumption import Fields, State, Value, Within, Words, compare
-from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from launcher.providers.vast.conformance.observations import refusal_values, seen_in
-from launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
 from tests.e2e.conformance import DEVIATIONS
+from vastrun.launcher.providers.vast.conformance.assumption import (
+    Fields,
+    State,
+    Value,
+    Within,
+    Words,
+    compare,
+)
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from vastrun.launcher.providers.vast.conformance.observations import refusal_values, seen_in
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
 
 MACHINE = "52607650"
 NONSENSE: tuple[Any, ...] = (

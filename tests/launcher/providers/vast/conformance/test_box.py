@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from launcher.core import Completed, Instance
-from launcher.core.errors import BoxError
-from launcher.decisions.offer_check import BoxHardware
-from launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from launcher.providers.vast.conformance.box import (
+from vastrun.launcher.core import Completed, Instance
+from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.decisions.offer_check import BoxHardware
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from vastrun.launcher.providers.vast.conformance.box import (
     ask_box,
     box_values,
     downloaded_bytes,

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from launcher.core.errors import UsageError
-from launcher.providers.vast.conformance.record import (
+from tests.launcher.providers.vast.conformance.test_assumptions import NONSENSE
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.providers.vast.conformance.record import (
     MAX_SAMPLES,
     Counted,
     Record,
@@ -17,8 +18,7 @@ from launcher.providers.vast.conformance.record import (
     timeline,
     write_record,
 )
-from launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
-from tests.launcher.providers.vast.conformance.test_assumptions import NONSENSE
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
 
 RECORD = Record(
     began_at=1.8e9,

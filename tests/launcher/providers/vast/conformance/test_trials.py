@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.core import RentalOrder
-from launcher.core.errors import NoOfferError, UncertainError
-from launcher.providers.vast import VastProvider
-from launcher.providers.vast.conformance.recorder import ApiRecorder
-from launcher.providers.vast.conformance.trials import Trials
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import open_market, order
+from vastrun.launcher.core import RentalOrder
+from vastrun.launcher.core.errors import NoOfferError, UncertainError
+from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
+from vastrun.launcher.providers.vast.conformance.trials import Trials
 
 IMAGE = f"pytorch/pytorch:2.13.0@sha256:{'a' * 64}"
 

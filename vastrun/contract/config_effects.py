@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from trainer.contract.config import PARAMETERS, DataConfig, TrainConfig
+from vastrun.contract.config import PARAMETERS, DataConfig, TrainConfig
 
 _Row = tuple[str, Callable[[TrainConfig], bool], str]
 """Keys, a test that they have an effect, and the fault where they have none; `{c}` is the configuration."""

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from trainer.contract.resume_command import with_resume
+from vastrun.contract.resume_command import with_resume
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from trainer.contract.config import PARAMETERS, DataConfig, ModelConfig, TrainConfig
-from trainer.contract.config_effects import data_without_effect, without_effect
+from vastrun.contract.config import PARAMETERS, DataConfig, ModelConfig, TrainConfig
+from vastrun.contract.config_effects import data_without_effect, without_effect
 
 _Check = tuple[bool, str, str]
 """Whether there is a fault, its key relative to `train`, its text."""

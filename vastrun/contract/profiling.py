@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from trainer.contract import layout
-from trainer.contract.records import Between, Like, Text
+from vastrun.contract import layout
+from vastrun.contract.records import Between, Like, Text
 
 MAX_STEPS = 100
 """Steps of one profile: a step of a small model takes 2 MB in a trace before it is compressed."""

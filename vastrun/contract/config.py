@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from trainer.contract.limits import Ge, Gt, Le, Lt, MinLen
-from trainer.contract.profiling import MAX_STEPS
+from vastrun.contract.limits import Ge, Gt, Le, Lt, MinLen
+from vastrun.contract.profiling import MAX_STEPS
 
 Positive = Annotated[float, Gt(0)]
 Count = Annotated[int, Ge(1)]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from trainer.contract.records import AtMost, Between, FileName, Like, RecordError, Text, read_json
+from vastrun.contract.records import AtMost, Between, FileName, Like, RecordError, Text, read_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,16 +14,16 @@ from torch import nn
 
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks
-from trainer import data
-from trainer.contract import layout
-from trainer.contract.config import TrainConfig
-from trainer.contract.config_checks import faults_of
-from trainer.contract.config_effects import noted
-from trainer.contract.job import Job
-from trainer.contract.records import read_as
-from trainer.distributed.group import Ranks
-from trainer.engine.session import Session
-from trainer.supervision.stall import StallLimits
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.config_checks import faults_of
+from vastrun.contract.config_effects import noted
+from vastrun.contract.job import Job
+from vastrun.contract.records import read_as
+from vastrun.trainer import data
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.supervision.stall import StallLimits
 
 pytestmark = pytest.mark.torch
 
@@ -201,7 +201,7 @@ ELSEWHERE = {
         "tests/trainer/engine/test_meetings.py",
     ),
     "diloco.replacements": "tests/launcher/flow/test_replacing.py",
-    "loader.pin": "tests/trainer/contract/test_options.py",
+    "loader.pin": "tests/trainer/test_options.py",
     **dict.fromkeys(
         ("profile.step", "profile.steps", "profile.shapes"), "tests/trainer/telemetry/test_profiler.py"
     ),

@@ -1,6 +1,6 @@
 """Workload: what a step takes of one rank, foretold without a GPU. No torch: the launcher reads it.
 
-`python -m trainer.workload` reads a `WorkloadQuery` from its standard input and writes `Workloads`.
+`python -m vastrun.trainer.workload` reads a `WorkloadQuery` from its standard input and writes `Workloads`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from trainer.contract.config import TrainConfig
-from trainer.contract.limits import Ge, Le, MaxLen, MinLen
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.limits import Ge, Le, MaxLen, MinLen
 
 Bytes = Annotated[int, Ge(0), Le(1 << 60)]
 Amount = Annotated[float, Ge(0), Le(1e24)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.contract.config import TrainConfig
+from vastrun.contract.config import TrainConfig
 
 # Weight, gradient and AdamW's two moments in fp32; an average is one more.
 _BYTES_PER_PARAMETER = 16

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainer.contract.config import (
+from vastrun.contract.config import (
     DataConfig,
     DilocoConfig,
     Fsdp2Config,
@@ -17,7 +17,7 @@ from trainer.contract.config import (
     SamplerConfig,
     TrainConfig,
 )
-from trainer.contract.config_checks import faults_of, largest_batch
+from vastrun.contract.config_checks import faults_of, largest_batch
 
 ADVECTION = DataConfig()
 BURGERS = DataConfig(task="burgers")

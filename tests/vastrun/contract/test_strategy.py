@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.contract.config import TrainConfig
-from trainer.contract.strategy import strategies_of, strategy_for
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.strategy import strategies_of, strategy_for
 
 
 @pytest.mark.parametrize(

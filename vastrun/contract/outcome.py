@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
-from trainer.contract.records import AtMost, Between, FileName, Like, Text, read_json
+from vastrun.contract.records import AtMost, Between, FileName, Like, Text, read_json
 
 Reason = Literal[
     "finished",

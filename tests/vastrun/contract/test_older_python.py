@@ -7,8 +7,8 @@ from typing import Annotated, get_type_hints
 
 import pytest
 
-from trainer.contract.older_python import with_keywords, with_unions
-from trainer.contract.records import Between, RecordError, read_as
+from vastrun.contract.older_python import with_keywords, with_unions
+from vastrun.contract.records import Between, RecordError, read_as
 
 record = with_keywords(dataclass)
 

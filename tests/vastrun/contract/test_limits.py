@@ -8,15 +8,15 @@ import sys
 
 import pytest
 
-from trainer.contract import limits
+from vastrun.contract import limits
 
 READ = """
 import json, sys
 if sys.argv[1] == "without":
     sys.modules["annotated_types"] = None  # an import of it fails
-from trainer.contract.config import TrainConfig
-from trainer.contract.records import RecordError, read_as
-from trainer.contract.workload import PeakBytes
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.records import RecordError, read_as
+from vastrun.contract.workload import PeakBytes
 
 said = []
 for kind, value in [

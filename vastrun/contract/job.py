@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer.contract import layout
-from trainer.contract.records import RecordError, read_json
+from vastrun.contract import layout
+from vastrun.contract.records import RecordError, read_json
 
 USUAL_RESTARTS: Mapping[str, int] = {
     "out_of_memory": 10,
@@ -200,7 +200,7 @@ class Job:
     def program(self) -> tuple[str, ...]:
         """Return the command line of a rank."""
         # -P: the working folder is the user's code, and a folder `trainer` in it must not be taken for ours.
-        return self.command or (sys.executable, "-P", "-u", "-m", "trainer.train")
+        return self.command or (sys.executable, "-P", "-u", "-m", "vastrun.trainer.train")
 
 
 def working_folder(box: Path) -> Path:

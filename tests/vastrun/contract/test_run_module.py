@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import LONGEST_S
-from trainer.contract.run_module import module_command
+from vastrun.contract.run_module import module_command
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,7 +22,7 @@ def test_a_file_in_the_working_folder_hides_no_module(tmp_path: Path, extra: dic
     box.mkdir()
     (box / "job.json").write_text('{"ranks": 1, "gpus": 0, "setup": ["make"]}')
     done = subprocess.run(
-        [*module_command("trainer.boot.jobfile"), "setup"],
+        [*module_command("vastrun.trainer.boot.jobfile"), "setup"],
         env=os.environ | {"VASTRUN_BOX": str(box), "PYTHONPATH": str(ROOT)} | extra,
         cwd=tmp_path,
         capture_output=True,

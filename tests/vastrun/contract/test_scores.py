@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.contract.scores import FLOORS, lines_of
+from vastrun.contract.scores import FLOORS, lines_of
 
 NAMES = [f"{name}_nrmse" for name in ("rollout", "blind", "operator", *FLOORS)] + [
     "rollout_diverged",

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import LONGEST_S
-from trainer.contract import stop_budget
-from trainer.supervision.pushing import LAST_PUSH_S, last_push_s
-from trainer.supervision.stop import StopRequest
+from vastrun.contract import stop_budget
+from vastrun.trainer.supervision.pushing import LAST_PUSH_S, last_push_s
+from vastrun.trainer.supervision.stop import StopRequest
 
 STEP = Path(__file__).parents[3] / "onstart/step.sh"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.contract.gpus import PEAKS, Peak, peak_of
+from vastrun.contract.gpus import PEAKS, Peak, peak_of
 
 SPARSE = 2
 """A sheet's rate with sparsity is twice the dense one."""

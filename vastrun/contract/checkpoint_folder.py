@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
-from trainer.contract.outcome import FileSum
-from trainer.contract.records import AtMost, Like, read_json, write_json
+from vastrun.contract.outcome import FileSum
+from vastrun.contract.records import AtMost, Like, read_json, write_json
 
 MANIFEST = "manifest.json"
 LATEST = "latest.json"
