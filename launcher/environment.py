@@ -32,9 +32,9 @@ from vastrun.launcher.wiring import Wiring
 
 if TYPE_CHECKING:
     from vastrun.launcher.bundle.kept import KeptJobs
-    from vastrun.launcher.commands.exporting import Exporter
-    from vastrun.launcher.commands.foretelling import Foreteller
-    from vastrun.launcher.commands.rehearsing import Rehearsal
+    from vastrun.launcher.commands.estimate import Foreteller
+    from vastrun.launcher.commands.export import Exporter
+    from vastrun.launcher.commands.rehearse import Rehearsal
     from vastrun.launcher.commands.service import UserService
     from vastrun.launcher.core.job import JobSpec
     from vastrun.launcher.decisions.speed_history import SpeedHistory
@@ -169,7 +169,7 @@ class _Adapters:
         return inherited(self.environ)
 
     def foreteller(self) -> Foreteller:
-        from vastrun.launcher.commands.foretelling import Foreteller
+        from vastrun.launcher.commands.estimate import Foreteller
 
         cache = self.cache / "workloads"
         return Foreteller(python=self.python, environment=self._inherited(), cache=cache)
@@ -203,13 +203,13 @@ class _Adapters:
         return UrlNotifier(self.environ, say)
 
     def rehearsal(self, folder: Path) -> Rehearsal:
-        from vastrun.launcher.commands.rehearsing import Rehearsal
+        from vastrun.launcher.commands.rehearse import Rehearsal
 
         gpus = {name: self.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in self.environ}
         return Rehearsal(folder, self.python, {**self._inherited(), **gpus})
 
     def exporter(self) -> Exporter:
-        from vastrun.launcher.commands.exporting import Exporter
+        from vastrun.launcher.commands.export import Exporter
 
         return Exporter(python=self.python, environment=self._inherited())
 

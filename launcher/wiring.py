@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from vastrun.launcher.batch.services import BatchScreen
     from vastrun.launcher.batch.sharing import RunScreen, SharedRequests
     from vastrun.launcher.commands.attempts import Attempts
-    from vastrun.launcher.commands.exporting import Exporter
-    from vastrun.launcher.commands.foretelling import Foreteller
-    from vastrun.launcher.commands.rehearsing import Rehearsal
+    from vastrun.launcher.commands.estimate import Foreteller
+    from vastrun.launcher.commands.export import Exporter
+    from vastrun.launcher.commands.rehearse import Rehearsal
     from vastrun.launcher.commands.service import UserService
     from vastrun.launcher.decisions.schedule import PointState
     from vastrun.launcher.ledger.presence import Presence
@@ -208,7 +208,7 @@ class Wiring:
 
     def settle(self, provider: str) -> None:
         """Have earlier runs cost what that provider charged for them, where their bill is due by now."""
-        from vastrun.launcher.commands.settling import settle_due  # at the end of a command
+        from vastrun.launcher.commands.settle import settle_due  # at the end of a command
 
         settle_due(self.ledger(), provider, self.provider(provider), self.who(), self.now())
 

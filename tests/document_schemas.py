@@ -19,7 +19,7 @@ from vastrun.launcher.cli.export import Exported
 from vastrun.launcher.cli.profile import Profiled
 from vastrun.launcher.cli.pull import Pulled
 from vastrun.launcher.cli.report import WrittenReport
-from vastrun.launcher.commands.accounting import CostReport
+from vastrun.launcher.commands.cost import CostReport
 from vastrun.launcher.core.hidden import HIDDEN
 from vastrun.launcher.ui.documents.batches import BatchInDetail, BatchList, PlannedBatch, Results
 from vastrun.launcher.ui.documents.costs import Costs, Reconciled

@@ -27,9 +27,9 @@ from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.api.sweep_values import must_use
 from vastrun.launcher.batch.pricing import price
 from vastrun.launcher.batch.searching import first_points
-from vastrun.launcher.commands.answering import answered
-from vastrun.launcher.commands.planning import LaunchPlan, plan_of
+from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import all_rows
+from vastrun.launcher.commands.resolve_auto import answered
 from vastrun.launcher.config import load_batch, load_sweep, read_job
 from vastrun.launcher.core import NOTHING, Run
 from vastrun.launcher.core.batch import MOST_POINTS, BatchSpec, sweep_name

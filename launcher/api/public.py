@@ -8,7 +8,7 @@ from vastrun.launcher.api.batches import BatchHandle, BatchStatus, PointRow
 from vastrun.launcher.api.client import Client
 from vastrun.launcher.api.drivers import ProcessDriver
 from vastrun.launcher.api.runs import RunHandle, RunResult, RunStatus
-from vastrun.launcher.commands.planning import LaunchPlan
+from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.core import Cause, Phase, Verdict
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.environment import wire

@@ -16,7 +16,7 @@ from pathlib import Path
 from vastrun.launcher.batch.machines import BatchMachine, BatchMachines
 from vastrun.launcher.batch.market import Market
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
-from vastrun.launcher.commands.holding import HoldRequest, begin_holding, give_back
+from vastrun.launcher.commands.hold import HoldRequest, begin_holding, give_back
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Cause, Offer, Run
 from vastrun.launcher.core.batch import Batch

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from vastrun.launcher.batch.fleet_plan import FleetPlan, fleet_plan
-from vastrun.launcher.commands.planning import plan_of
+from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.commands.settings import refusals_of
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Offer, Verdict

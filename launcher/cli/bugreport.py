@@ -13,7 +13,7 @@ import click
 
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
-from vastrun.launcher.commands.bugreports import Private, ReportPart, write_report
+from vastrun.launcher.commands.bugreport import Private, ReportPart, write_report
 from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run

@@ -11,7 +11,7 @@ from vastrun.launcher.cli.failures import concerns
 from vastrun.launcher.cli.options import confirm
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.conformance import MAX_S, ConformanceRun, conformance_job, report_of, settled
-from vastrun.launcher.commands.planning import plan_of
+from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.errors import NoOfferError, VastrunError
 from vastrun.launcher.core.job import JobSpec

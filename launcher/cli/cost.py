@@ -9,9 +9,9 @@ import click
 
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
 from vastrun.launcher.cli.output import say, show, width
-from vastrun.launcher.commands.accounting import cost_report, reconciliation, with_nodes
+from vastrun.launcher.commands.cost import cost_report, reconciliation, with_nodes
 from vastrun.launcher.commands.queries import all_rows, row_of, with_bills
-from vastrun.launcher.commands.settling import settle
+from vastrun.launcher.commands.settle import settle
 from vastrun.launcher.decisions.calendar import Calendar
 from vastrun.launcher.decisions.grouping import GroupBy
 from vastrun.launcher.ui.documents.costs import Costs, Reconciled

@@ -8,7 +8,7 @@ import click
 
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
-from vastrun.launcher.commands.exporting import ExportedCheckpoint
+from vastrun.launcher.commands.export import ExportedCheckpoint
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.wiring import Wiring
 

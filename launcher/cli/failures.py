@@ -77,7 +77,7 @@ def _says_more(cause: BaseException, told: str) -> bool:
 
 def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     """What the run has cost by now and where its log lies."""
-    from vastrun.launcher.commands.accounting import with_nodes  # when a command fails
+    from vastrun.launcher.commands.cost import with_nodes  # when a command fails
 
     machines = [run]
     try:

@@ -20,8 +20,8 @@ from vastrun.launcher.cli.options import (
 )
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.holding import HoldRequest, begin_holding
-from vastrun.launcher.commands.planning import plan_of
+from vastrun.launcher.commands.hold import HoldRequest, begin_holding
+from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.decisions.advice import resources_of_slots

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.cli.output import say
-from vastrun.launcher.commands.starting import WrittenJobFile, start_job
+from vastrun.launcher.commands.init_job import WrittenJobFile, start_job
 
 
 @click.command("init")

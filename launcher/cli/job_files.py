@@ -66,7 +66,7 @@ def without_auto(wiring: Wiring, spec: JobSpec, market: Provider, parent: Run | 
     """Return the job with what it leaves to `auto` as numbers, and say them. Raises JobValueError."""
     if not spec.auto_keys:
         return spec
-    from vastrun.launcher.commands.answering import answered
+    from vastrun.launcher.commands.resolve_auto import answered
 
     found = answered(spec, wiring.foreteller(), market, parent)
     say(found.told, err=True)

@@ -24,7 +24,7 @@ from vastrun.launcher.cli.options import (
 )
 from vastrun.launcher.cli.output import say, show, width
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.planning import LaunchPlan, plan_of
+from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.estimates import offer_text

@@ -16,8 +16,8 @@ from vastrun.launcher.cli.options import (
     set_option,
 )
 from vastrun.launcher.cli.output import show, width
-from vastrun.launcher.commands.planning import Foretold, market_report_of, plan_of
-from vastrun.launcher.commands.rehearsing import left_out_of_rehearsal
+from vastrun.launcher.commands.plan import Foretold, market_report_of, plan_of
+from vastrun.launcher.commands.rehearse import left_out_of_rehearsal
 from vastrun.launcher.commands.settings import budgets_of
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec
@@ -72,7 +72,7 @@ def command(
 
 def _foretold(wiring: Wiring, spec: JobSpec, market: Provider) -> Foretold:
     """Find out what a step takes, for a market to choose from; its search reads what was found."""
-    from vastrun.launcher.commands.foretelling import ForetellingError
+    from vastrun.launcher.commands.estimate import ForetellingError
 
     if market.free or not spec.resources.gpus:
         return Foretold()

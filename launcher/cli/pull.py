@@ -9,7 +9,7 @@ import click
 
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
-from vastrun.launcher.commands.pulling import pull, pull_path
+from vastrun.launcher.commands.pull import pull, pull_path
 from vastrun.launcher.core import Collected, Fetched, LeftOutFiles
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.left_out import left_out_lines

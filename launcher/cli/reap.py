@@ -11,7 +11,7 @@ from vastrun.launcher.cli.options import confirm, json_option, provider_anyway_o
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.orphans import leftover_networks, of_ledger, orphans
 from vastrun.launcher.commands.queries import RunRow, rows_of
-from vastrun.launcher.commands.reaping import reap, remove_networks
+from vastrun.launcher.commands.reap import reap, remove_networks
 from vastrun.launcher.commands.volumes import VolumeState, delete_volumes, named_volumes, volume_states
 from vastrun.launcher.core import RunNetwork
 from vastrun.launcher.core.errors import AuthError, ProviderError

@@ -11,7 +11,7 @@ from vastrun.contract.gpus import PEAKS
 from vastrun.launcher.cli.job_files import read_job_file, without_auto
 from vastrun.launcher.cli.options import job_argument, json_option, set_option
 from vastrun.launcher.cli.output import say, show
-from vastrun.launcher.commands.rehearsing import (
+from vastrun.launcher.commands.rehearse import (
     CONFIG,
     FIT,
     REPORT,

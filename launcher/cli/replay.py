@@ -11,9 +11,9 @@ import click
 
 from vastrun.launcher.cli.options import plain_option, the_run
 from vastrun.launcher.cli.output import say
-from vastrun.launcher.commands.bugreports import TRANSCRIPT_NAME, member_of
+from vastrun.launcher.commands.bugreport import TRANSCRIPT_NAME, member_of
 from vastrun.launcher.commands.chains import attempt_after, chain_of
-from vastrun.launcher.commands.replaying import ReplayClock, began_at, replay
+from vastrun.launcher.commands.replay import ReplayClock, began_at, replay
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.outputs.folder import Outputs

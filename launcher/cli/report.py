@@ -10,7 +10,7 @@ from vastrun.launcher.batch.reporting import batch_report_of
 from vastrun.launcher.cli.failures import concerns
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
-from vastrun.launcher.commands.reporting import report_of
+from vastrun.launcher.commands.report import report_of
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import NoSuchRunError
 from vastrun.launcher.ledger.run_ids import did_you_mean, find_run

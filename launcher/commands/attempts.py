@@ -16,9 +16,9 @@ from vastrun.launcher.commands.chains import (
     short_of_time,
     spent_on,
 )
-from vastrun.launcher.commands.following import follow
-from vastrun.launcher.commands.gang import drive_nodes, threads
-from vastrun.launcher.commands.replacing import replacement_of
+from vastrun.launcher.commands.follow import follow
+from vastrun.launcher.commands.nodes import drive_nodes, threads
+from vastrun.launcher.commands.replacement import replacement_of
 from vastrun.launcher.commands.takeover import (
     ServicesFor,
     bring_nodes,

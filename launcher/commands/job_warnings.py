@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from vastrun.launcher.commands.starting import read_source
+from vastrun.launcher.commands.init_job import read_source
 from vastrun.launcher.config.lightning_devices import lightning_devices
 from vastrun.launcher.config.shell import script_of
 from vastrun.launcher.config.starter import read_program

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Protocol
 
 from vastrun.contract import layout
-from vastrun.launcher.commands.gang import with_node
+from vastrun.launcher.commands.nodes import with_node
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import ProviderError, UsageError
 from vastrun.launcher.flow.machines import machines_of

@@ -23,8 +23,8 @@ from tests.fakes import PRICE, FakeClock, FakeProvider
 from tests.jobs import FakeForeteller
 from vastrun.contract.outcome import Hang, Outcome, RankEnd
 from vastrun.launcher.cli import cli
-from vastrun.launcher.commands.exporting import Exporter
-from vastrun.launcher.commands.rehearsing import Rehearsal
+from vastrun.launcher.commands.export import Exporter
+from vastrun.launcher.commands.rehearse import Rehearsal
 from vastrun.launcher.core import Instance, RentalOrder, UserRequest
 from vastrun.launcher.guard import GuardThread
 from vastrun.launcher.ledger.run_ids import new_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from vastrun.launcher.commands.accounting import Reconciliation, StrangeCharge
+from vastrun.launcher.commands.cost import Reconciliation, StrangeCharge
 from vastrun.launcher.commands.queries import RunRow, UsdSource
 from vastrun.launcher.core import Cost, Volume
 from vastrun.launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vastrun.contract.workload import Workloads
-from vastrun.launcher.commands.planning import LaunchPlan
+from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.core import Lease, LeftOutFiles, Offer
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.estimates import basis_text, expected_usd, finishing_usd

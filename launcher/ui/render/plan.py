@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from vastrun.launcher.commands.planning import LaunchPlan
+from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.config.shell import script_of
 from vastrun.launcher.core import Cause, Offer
 from vastrun.launcher.core.errors import BudgetError

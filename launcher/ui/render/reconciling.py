@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 
-from vastrun.launcher.commands.accounting import Reconciliation
+from vastrun.launcher.commands.cost import Reconciliation
 from vastrun.launcher.core.bills import WATCHED_S
 from vastrun.launcher.decisions.reconciling import (
     CHANGES,

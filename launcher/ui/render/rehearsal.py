@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vastrun.contract.scores import lines_of
-from vastrun.launcher.commands.rehearsing import CONFIG, FIT
+from vastrun.launcher.commands.rehearse import CONFIG, FIT
 from vastrun.launcher.core import Judgement, LeftOutFiles, StepEnd
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.left_out import bytes_text

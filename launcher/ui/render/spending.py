@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from itertools import compress
 
-from vastrun.launcher.commands.accounting import CostReport
+from vastrun.launcher.commands.cost import CostReport
 from vastrun.launcher.commands.queries import RunRow, UsdSource
 from vastrun.launcher.core.bills import rented_seconds
 from vastrun.launcher.decisions.grouping import NONE, OVER_TIME, Group, GroupBy

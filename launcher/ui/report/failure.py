@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from vastrun.launcher.commands.queries import Explanation
-from vastrun.launcher.commands.reporting import RunReport
+from vastrun.launcher.commands.report import RunReport
 from vastrun.launcher.core import Phase
 from vastrun.launcher.ui.render.amounts import duration
 from vastrun.launcher.ui.render.loglines import LogLine, first_error, lines_of, parse_line, shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from vastrun.contract.scores import lines_of
-from vastrun.launcher.commands.reporting import RunReport, report_of
+from vastrun.launcher.commands.report import RunReport, report_of
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.bills import gpu_seconds
 from vastrun.launcher.decisions.advice import advice_for

@@ -10,7 +10,7 @@ from threading import Lock
 from vastrun.launcher.batch.reporting import batch_report_of
 from vastrun.launcher.batch.results import row_in
 from vastrun.launcher.commands.queries import all_rows
-from vastrun.launcher.commands.reporting import report_of
+from vastrun.launcher.commands.report import report_of
 from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import NoSuchRunError, UsageError
 from vastrun.launcher.ports import Ledger

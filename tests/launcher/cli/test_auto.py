@@ -7,7 +7,7 @@ import pytest
 from tests.fakebox import Training
 from tests.jobs import workloads
 from tests.launcher.terminal import CRASH, Terminal
-from vastrun.launcher.commands.foretelling import ForetellingError
+from vastrun.launcher.commands.estimate import ForetellingError
 from vastrun.launcher.config import read_job
 
 BATCH = ("--set", "train.batch=auto", "--set", "resources.gpu_memory_gb=20")

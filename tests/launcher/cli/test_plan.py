@@ -11,7 +11,7 @@ import pytest
 
 from tests.jobs import train_job, workloads
 from tests.launcher.terminal import CRASH, Market, Terminal
-from vastrun.launcher.commands.foretelling import ForetellingError
+from vastrun.launcher.commands.estimate import ForetellingError
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import ExtraRates, Forecast, Offer
 from vastrun.launcher.core.job import JobSpec, Limits

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from tests.documents import hold_to_schema
 from tests.e2e.terminal import STUB_TORCH
 from vastrun.launcher.cli import cli
-from vastrun.launcher.commands.rehearsing import chosen
+from vastrun.launcher.commands.rehearse import chosen
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.environment import wire
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.jobs import workloads
 from tests.launcher.terminal import Terminal
-from vastrun.launcher.commands.foretelling import ForetellingError
+from vastrun.launcher.commands.estimate import ForetellingError
 
 
 @pytest.fixture

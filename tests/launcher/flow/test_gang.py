@@ -14,7 +14,7 @@ from tests.launcher.gang_checks import check_nothing_leaked
 from tests.launcher.gang_world import RUN_ID, ApartMarket, GangMarket, GangWorld, Life
 from vastrun.contract import layout
 from vastrun.contract.config import DilocoConfig, TrainConfig
-from vastrun.launcher.commands.following import follow
+from vastrun.launcher.commands.follow import follow
 from vastrun.launcher.core import NOTHING, Cause, Instance, Phase, UserRequest, bills
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import BudgetError

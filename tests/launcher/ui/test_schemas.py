@@ -64,7 +64,7 @@ ROWS = (
     "why widths",
 )
 ELSEWHERE = {
-    "export": "tests/launcher/commands/test_exporting.py",
+    "export": "tests/launcher/commands/test_export.py",
     "image-verify": "below",
     "profile": "tests/launcher/cli/test_profile.py",
     "rehearse": "tests/launcher/cli/test_rehearse.py",

@@ -19,9 +19,9 @@ from tests.launcher.faults import FaultyProvider, Killed, Plan
 from tests.waiting import eventually
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.holding import HoldRequest, begin_holding, give_back
+from vastrun.launcher.commands.hold import HoldRequest, begin_holding, give_back
 from vastrun.launcher.commands.orphans import orphans
-from vastrun.launcher.commands.reaping import reap
+from vastrun.launcher.commands.reap import reap
 from vastrun.launcher.core import Origin, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Resources, Success
 from vastrun.launcher.decisions.speed_history import SpeedHistory

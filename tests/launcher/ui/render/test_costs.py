@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.decisions.spent import BEGAN, line, run
-from vastrun.launcher.commands.accounting import CostReport, Reconciliation, StrangeCharge
+from vastrun.launcher.commands.cost import CostReport, Reconciliation, StrangeCharge
 from vastrun.launcher.core import Charge, Cost, Phase
 from vastrun.launcher.decisions.calendar import Calendar
 from vastrun.launcher.decisions.grouping import GroupBy, group_of, grouped

@@ -10,7 +10,7 @@ import pytest
 
 from tests.jobs import command_job, train_job, workloads
 from vastrun.contract.config import TrainConfig
-from vastrun.launcher.commands.foretelling import Foreteller, ForetellingError
+from vastrun.launcher.commands.estimate import Foreteller, ForetellingError
 from vastrun.launcher.core.job import Resources
 
 JOB = train_job(resources=Resources(gpus=1))

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from vastrun.launcher.commands.accounting import reconciled_bills
+from vastrun.launcher.commands.cost import reconciled_bills
 from vastrun.launcher.core import Cost, Driver, Run
 from vastrun.launcher.core.errors import AuthError, HeldError, ProviderError, StorageError
 from vastrun.launcher.decisions.policy import HOLD_S

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vastrun.contract.gpus import peak_of
-from vastrun.launcher.commands.foretelling import Foreteller, ForetellingError
+from vastrun.launcher.commands.estimate import Foreteller, ForetellingError
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Offer, Run
 from vastrun.launcher.core.errors import JobValueError
