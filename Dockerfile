@@ -33,9 +33,9 @@ WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY configs/ configs/
 COPY onstart/ onstart/
-COPY launcher/ launcher/
-COPY trainer/ trainer/
 COPY vastrun/ vastrun/
+COPY launcher/ vastrun/launcher/
+COPY trainer/ vastrun/trainer/
 RUN /opt/vastrun/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /dist .
 
 # Host keys that came with a layer would be everybody's: each container makes its own, at the latest when the service
