@@ -42,7 +42,7 @@ def main() -> None:
     ranks, workload = join(rank, read_job(rank.box)), Workload.of_environment()
     number = torch.zeros((), device=ranks.device)
     agreements: dict[str, Callable[[], object]] = {
-        "votes": lambda: ranks.highest(0.0, 0.0, 0.0, 0.0),
+        "votes": lambda: ranks.all_reduce_max(0.0, 0.0, 0.0, 0.0),
         "means": lambda: ranks.mean_of(number, number),
         "replicas": lambda: check_replicas(ranks, 1, workload.objective, {"the loss": 0.0}),
     }

@@ -118,7 +118,7 @@ def _rank_within(folder: str, config: TrainConfig, limit_bytes: int) -> bool:
     import torch
 
     from vastrun.trainer.engine.session import set_up
-    from vastrun.trainer.engine.step import take_step
+    from vastrun.trainer.engine.step import train_step
     from vastrun.trainer.workload.tensors import TensorCount
 
     class Limit(TensorCount):
@@ -134,7 +134,7 @@ def _rank_within(folder: str, config: TrainConfig, limit_bytes: int) -> bool:
         with Limit():
             session = set_up(ranks, job, config)
             for step in range(2):
-                session, _ = take_step(session, step, heart)
+                session, _ = train_step(session, step, heart)
     except torch.OutOfMemoryError:
         return False
     return True
@@ -147,12 +147,12 @@ def _apart(function: Any, *arguments: Any) -> Any:
 
 
 def _foretell(config: TrainConfig) -> Workload:
-    from vastrun.trainer.workload.foretelling import as_computed_here, foretell_one
-    from vastrun.trainer.workload.stand_ins import ranks_alone
+    from vastrun.trainer.workload.estimator import estimate_workload, without_gpu_options
+    from vastrun.trainer.workload.fakes import make_fake_ranks
 
     size = RANKS[config.strategy]
-    return foretell_one(
-        ranks_alone(size), as_computed_here(config), config.strategy, config.global_batch // size
+    return estimate_workload(
+        make_fake_ranks(size), without_gpu_options(config), config.strategy, config.global_batch // size
     )
 
 
@@ -161,7 +161,7 @@ def _rank(rank: int, folder: str, config: TrainConfig) -> tuple[int, float]:
     from torch.profiler import ProfilerActivity, profile, record_function
 
     from vastrun.trainer.engine.session import set_up
-    from vastrun.trainer.engine.step import take_step
+    from vastrun.trainer.engine.step import train_step
     from vastrun.trainer.telemetry.flops import counting_flops
 
     ranks, job, heart = _joined(rank, folder, config)
@@ -169,9 +169,9 @@ def _rank(rank: int, folder: str, config: TrainConfig) -> tuple[int, float]:
         session = set_up(ranks, job, config)
         with record_function(_STEPS_BEGIN):
             for step in range(2):
-                session, _ = take_step(session, step, heart)
+                session, _ = train_step(session, step, heart)
     with counting_flops() as counter:
-        take_step(session, 2, heart)
+        train_step(session, 2, heart)
     flops = float(counter.get_total_flops())
     torch_dist.barrier()
     torch_dist.destroy_process_group()

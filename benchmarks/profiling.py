@@ -24,7 +24,7 @@ from vastrun.trainer.distributed.rank import Rank, read_job
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.engine.resume import resumed
 from vastrun.trainer.engine.session import Session, set_up
-from vastrun.trainer.engine.step import take_step
+from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.heartbeat import Heartbeat
 from vastrun.trainer.telemetry.profiler import Profiler
 
@@ -83,7 +83,7 @@ def _usual(session: Session, heart: Heartbeat, first: int) -> float:
     times = []
     for step in range(first, first + STEPS):
         began = time.perf_counter()
-        take_step(session, step, heart)
+        train_step(session, step, heart)
         times.append(time.perf_counter() - began)
     return statistics.median(times)
 
@@ -96,7 +96,7 @@ def _profiled(session: Session, profiler: Profiler, first: int, count: int) -> l
         for step in range(first, first + count):
             began = time.perf_counter()
             with profiler.step(step) as heart:
-                take_step(session, step, heart)
+                train_step(session, step, heart)
             times.append(time.perf_counter() - began)
     return times
 

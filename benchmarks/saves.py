@@ -81,7 +81,7 @@ def main() -> None:
     saving.begin()
     for number in range(1, rounds + 1):
         names, times = zip(*saving.round(number), strict=True)
-        slowest = ranks.highest(*times)
+        slowest = ranks.all_reduce_max(*times)
         if ranks.rank.is_first:
             print("\n" + json.dumps(dict(zip(names, slowest, strict=True))), flush=True)
     ranks.wait_for_all()

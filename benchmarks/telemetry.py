@@ -24,7 +24,7 @@ from vastrun.trainer.distributed.group import join
 from vastrun.trainer.distributed.rank import Rank, read_job
 from vastrun.trainer.engine.resume import resumed
 from vastrun.trainer.engine.session import Session, set_up
-from vastrun.trainer.engine.step import take_step
+from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.heartbeat import Heartbeat
 from vastrun.trainer.telemetry.garbage import collect_by_the_step
 from vastrun.trainer.telemetry.metrics import Metrics
@@ -88,7 +88,7 @@ def main() -> None:
 def _told(session: Session, reports: Reports, heart: Heartbeat, first: int) -> None:
     for step in range(first, first + STEPS):
         session.clock.begin()
-        _, losses = take_step(session, step, heart)
+        _, losses = train_step(session, step, heart)
         session.clock.end()
         collect_by_the_step(step + 1, 0)
     with redirect_stdout(None):
@@ -98,7 +98,7 @@ def _told(session: Session, reports: Reports, heart: Heartbeat, first: int) -> N
 
 def _bare(session: Session, heart: Heartbeat, first: int) -> None:
     for step in range(first, first + STEPS):
-        _, (loss, _) = take_step(session, step, heart)
+        _, (loss, _) = train_step(session, step, heart)
     loss.item()
 
 

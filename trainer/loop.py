@@ -16,12 +16,12 @@ from vastrun.trainer.distributed.exit import exit_code_of
 from vastrun.trainer.distributed.group import StopVote, join
 from vastrun.trainer.distributed.rank import Rank, TrainJob
 from vastrun.trainer.distributed.signals import StopSignal
-from vastrun.trainer.engine.meetings import Meetings
+from vastrun.trainer.engine.diloco_sync import DilocoSync
 from vastrun.trainer.engine.memory.probe import fitted
-from vastrun.trainer.engine.memory.retry import take_step_that_fits
+from vastrun.trainer.engine.memory.retry import train_step_with_oom_retry
 from vastrun.trainer.engine.resume import resumed
 from vastrun.trainer.engine.session import Session, set_up
-from vastrun.trainer.engine.step import take_step
+from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.evaluation import report
 from vastrun.trainer.evaluation.conclusion import conclude
 from vastrun.trainer.evaluation.rollouts import Abandoned, until_asked_to_stop
@@ -45,12 +45,12 @@ def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop
 
 def _begin(
     rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat
-) -> tuple[Session, Meetings | None]:
+) -> tuple[Session, DilocoSync | None]:
     """Make all that the steps need, and check that the ranks agree on it."""
     if config.strategy == "diloco":
         rank = rank.by_node()
     session = with_latents(resumed(set_up(join(rank, job), job, config)), heart)
-    meetings = Meetings(session, session.outer) if session.outer else None
+    meetings = DilocoSync(session, session.outer) if session.outer else None
     if meetings:
         session = meetings.begin()
     check_start(session)
@@ -61,7 +61,7 @@ def _begin(
 
 def _train(
     session: Session,
-    meetings: Meetings | None,
+    meetings: DilocoSync | None,
     heart: Heartbeat,
     stop: StopSignal,
     profiler: Profiler,
@@ -74,7 +74,7 @@ def _train(
         metrics.begin_at(step, session.wandb_id)
     profiler.begin_at(step)
     validation = Validation(session) if config.evaluate_every else None
-    take = take_step_that_fits if config.out_of_memory == "retry" else take_step
+    take = train_step_with_oom_retry if config.out_of_memory == "retry" else train_step
     nrmse, last = None, step >= config.steps
     while not last:
         began = time.monotonic()

@@ -17,10 +17,10 @@ from vastrun.contract.records import read_as
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import read_job
-from vastrun.trainer.engine.memory.retry import take_step_that_fits
+from vastrun.trainer.engine.memory.retry import train_step_with_oom_retry
 from vastrun.trainer.engine.resume import resumed
 from vastrun.trainer.engine.session import Session, set_up
-from vastrun.trainer.engine.step import take_step
+from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.heartbeat import Heartbeat
 
 STEPS = 20
@@ -62,7 +62,7 @@ def begin(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Session:
 def learn(session: Session, first: int, last: int) -> list[tuple[float, float]]:
     """Loss and norm of the gradient of the steps from `first` to before `last`."""
     heart = Heartbeat(session.ranks.rank.box / layout.HEARTBEATS / f"rank-{session.ranks.rank.rank}")
-    take = take_step_that_fits if session.config.out_of_memory == "retry" else take_step
+    take = train_step_with_oom_retry if session.config.out_of_memory == "retry" else train_step
     points = []
     for step in range(first, last):
         session, losses = take(session, step, heart)

@@ -198,7 +198,7 @@ ELSEWHERE = {
     "fsdp2.cpu_offload": "tests/trainer/engine/test_plan.py",
     **dict.fromkeys(
         ("diloco.every", "diloco.outer_lr", "diloco.outer_momentum", "diloco.least_nodes"),
-        "tests/trainer/engine/test_meetings.py",
+        "tests/trainer/engine/test_diloco_sync.py",
     ),
     "diloco.replacements": "tests/launcher/flow/test_replacing.py",
     "loader.pin": "tests/trainer/test_options.py",

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 
 
 def vote(ranks: Ranks, offset: int) -> tuple[int, list[float]]:
-    return ranks.rank.rank, ranks.highest(ranks.rank.rank + offset)
+    return ranks.rank.rank, ranks.all_reduce_max(ranks.rank.rank + offset)
 
 
 def fail(ranks: Ranks) -> None:

@@ -32,13 +32,13 @@ class Disk:
 
 def find_disk(folder: Path, ranks: Ranks) -> Disk:
     """Find who shares a disk, by a file that each rank lays into the folder and takes away again."""
-    word, world_size = ranks.told_by_first(uuid4().hex), ranks.rank.world_size
+    word, world_size = ranks.broadcast_object(uuid4().hex), ranks.rank.world_size
     tokens = [folder / f".{word}.{rank}.part" for rank in range(world_size)]
     folder.mkdir(parents=True, exist_ok=True)
     tokens[ranks.rank.rank].touch()
     ranks.wait_for_all()
     first = next(rank for rank, token in enumerate(tokens) if token.exists())
-    firsts = ranks.told_by_all(first)
+    firsts = ranks.all_gather_objects(first)
     tokens[ranks.rank.rank].unlink()
     return Disk(
         ranks=ranks,

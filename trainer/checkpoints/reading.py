@@ -42,12 +42,12 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> FoundCheckpoint | None
     """
     ranks, faults = disk.ranks, list[str]()
     for folder in folders:
-        for name in ranks.told_by_first([path.name for path in newest_first(folder)]):
+        for name in ranks.broadcast_object([path.name for path in newest_first(folder)]):
             path = folder / name
             # Each rank reads a share of the files: what one of them finds is a fault for all.
-            fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
+            fault = next(filter(None, ranks.all_gather_objects(_fault_of(path, disk))), None)
             if fault is None:
-                state = ranks.told_by_first(state_of(path) if ranks.rank.is_first else None)
+                state = ranks.broadcast_object(state_of(path) if ranks.rank.is_first else None)
                 told = tuple(f"{text}; trying an older one" for text in faults)
                 return FoundCheckpoint(path=path, state=state, faults=told)
             faults.append(fault)
@@ -60,10 +60,10 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> FoundCheckpoint | None
 def found_at(path: Path, disk: Disk) -> FoundCheckpoint:
     """Return that checkpoint. The ranks share the reading. Raises ConfigError when it is not intact."""
     ranks = disk.ranks
-    fault = next(filter(None, ranks.told_by_all(_fault_of(path, disk))), None)
+    fault = next(filter(None, ranks.all_gather_objects(_fault_of(path, disk))), None)
     if fault:
         raise ConfigError(fault, told_elsewhere=not ranks.rank.is_first)
-    state = ranks.told_by_first(state_of(path) if ranks.rank.is_first else None)
+    state = ranks.broadcast_object(state_of(path) if ranks.rank.is_first else None)
     return FoundCheckpoint(path=path, state=state, faults=())
 
 
@@ -77,7 +77,7 @@ def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) ->
     ranks = disk.ranks
     saved = CheckpointReader(checkpoint).metadata.state_dict_metadata if disk.share else {}
     # Decided by one for all: ranks that disagree here would wait for each other for ever.
-    saved, fault = ranks.told_by_first((saved, next(_mismatches(saved, tensors), None)))
+    saved, fault = ranks.broadcast_object((saved, next(_mismatches(saved, tensors), None)))
     if fault:
         text = f"{checkpoint.name} is of another model or optimiser: {fault}"
         raise ConfigError(text, told_elsewhere=not ranks.rank.is_first)

@@ -168,7 +168,7 @@ class Checkpointer:
             fault = writer.commit()
         elif self._has_files:
             self._folder.discard(state.step)
-        if fault := str(told_by_first(fault, self._group)):
+        if fault := str(broadcast_object(fault, self._group)):
             raise SaveError(f"the checkpoint of step {state.step} is not saved: {fault}")
 
 
@@ -180,7 +180,7 @@ def gather(
     `files`: what each rank wrote into its own `folder`, as rank 0 knows it. Returns what went wrong, on all
     ranks; empty: nothing. Checksums hold then.
     """
-    files, rank, fault = told_by_first(files, group), disk.ranks.rank.rank, ""
+    files, rank, fault = broadcast_object(files, group), disk.ranks.rank.rank, ""
     for sender in (one for one in range(disk.ranks.rank.world_size) if one not in disk.seen_by):
         for file in files[sender]:
             if rank == sender:
@@ -188,7 +188,7 @@ def gather(
                 (folder / file.path).unlink(missing_ok=True)
             elif rank == 0:
                 fault = _receive(folder / file.path, file, sender, group) or fault
-    return str(told_by_first(fault, group))
+    return str(broadcast_object(fault, group))
 
 
 def spread(source: Path, target: Path, disk: Disk, group: torch_dist.ProcessGroup) -> str:
@@ -201,7 +201,7 @@ def spread(source: Path, target: Path, disk: Disk, group: torch_dist.ProcessGrou
         here = [sum_of(path) for path in sorted(source.iterdir())] if rank == 0 else []
     except OSError as error:
         here, fault = [], str(error)
-    for file in told_by_first(here, group):
+    for file in broadcast_object(here, group):
         if rank == 0:
             _send(source / file.path, file, carriers, group)
         elif rank in carriers:
@@ -209,7 +209,7 @@ def spread(source: Path, target: Path, disk: Disk, group: torch_dist.ProcessGrou
     return next(filter(None, _gathered(fault, disk, group)), "")
 
 
-def told_by_first(value: Any, group: torch_dist.ProcessGroup) -> Any:
+def broadcast_object(value: Any, group: torch_dist.ProcessGroup) -> Any:
     """Return the value of rank 0, on all ranks of the group. It is pickled."""
     values = [value]
     torch_dist.broadcast_object_list(values, group=group, group_src=0)

@@ -43,7 +43,9 @@ def _check_turn(session: Session, turn: int) -> None:
     # Not by the loader: what that reads ahead begins with this micro-batch.
     read = task.batch(place.step, order.micro_batch_of(place.step, 0))
     share = share_of(order.share_of(place.step), read)
-    check_shares(place.step, session.ranks.told_by_all(share), _of_this_node(order, place.step, session))
+    check_shares(
+        place.step, session.ranks.all_gather_objects(share), _of_this_node(order, place.step, session)
+    )
 
 
 def _of_this_node(order: SamplePlan, step: int, session: Session) -> list[Window]:

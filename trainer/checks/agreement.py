@@ -25,7 +25,7 @@ class DisagreementError(Exception):
 
 def check_facts(ranks: Ranks, facts: Mapping[str, str]) -> None:
     """Check that every rank was told the same before it begins. Raises DisagreementError, on all of them."""
-    told: list[Mapping[str, str]] = ranks.told_by_all(facts)
+    told: list[Mapping[str, str]] = ranks.all_gather_objects(facts)
     for name in facts:
         values = [other.get(name) for other in told]
         if alone := _alone(values):
@@ -46,7 +46,7 @@ def check_replicas(ranks: Ranks, step: int, model: nn.Module, numbers: Mapping[s
     names = [*numbers, *held]
     # By their bits: as numbers NaN differs from itself, and 0.0 equals -0.0.
     sums = np.concatenate([np.array([*numbers.values()]).view(np.int64), _checksums([*held.values()])])
-    told = np.stack(ranks.told_by_all(sums))
+    told = np.stack(ranks.all_gather_objects(sums))
     wrong = np.flatnonzero((told != told[0]).any(axis=0))
     if len(wrong):
         first = wrong[0]

@@ -66,12 +66,12 @@ class Ranks:
         """Return the mean of each number over all ranks. Waits for the device."""
         return self.mean(*values).tolist()
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Return `values`, a tensor on the CPU, summed over all ranks in place."""
         torch_dist.all_reduce(values, group=self.control)
         return values
 
-    def highest(self, *values: float) -> list[float]:
+    def all_reduce_max(self, *values: float) -> list[float]:
         """Return the highest of each value over all ranks."""
         if self.are_one:
             return list(values)
@@ -79,13 +79,13 @@ class Ranks:
         torch_dist.all_reduce(votes, torch_dist.ReduceOp.MAX, group=self.control)
         return votes.tolist()
 
-    def told_by_first(self, value: Any) -> Any:
+    def broadcast_object(self, value: Any) -> Any:
         """Return the value of rank 0, on all ranks. It is pickled."""
         values = [value]
         torch_dist.broadcast_object_list(values, group=self.control, group_src=0)
         return values[0]
 
-    def told_by_all(self, value: Any) -> list[Any]:
+    def all_gather_objects(self, value: Any) -> list[Any]:
         """Return the values of all ranks, by rank, on all ranks. They are pickled."""
         values = [None] * self.rank.world_size
         torch_dist.all_gather_object(values, value, group=self.control)
@@ -93,7 +93,7 @@ class Ranks:
 
     def wait_for_all(self) -> None:
         """Return when all ranks have called this."""
-        self.highest(0.0)
+        self.all_reduce_max(0.0)
 
 
 def join(rank: Rank, job: TrainJob) -> Ranks:
@@ -172,7 +172,7 @@ class StopVote:
         if step < self._due:
             return False
         seconds = (time.monotonic() - self._at) / (step - self._step)
-        stop, slowest, *alone_s = self._ranks.highest(float(asked), seconds, *self._alone_s())
+        stop, slowest, *alone_s = self._ranks.all_reduce_max(float(asked), seconds, *self._alone_s())
         self._step, self._at = step, time.monotonic()
         self._due = step + max(1, int(VOTE_EVERY_S / max(slowest, 1e-6)))
         news = self._stragglers.see(alone_s, slowest)

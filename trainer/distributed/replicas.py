@@ -34,7 +34,7 @@ _RECORDER = "TORCH_FR_DUMP_TEMP_FILE"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meeting:
+class SyncRound:
     """What came of one."""
 
     total: Tensor
@@ -106,7 +106,7 @@ class Replicas:
 
     def meet(
         self, meetings: int, share: Callable[[bool], Tensor], asked: Callable[[], bool]
-    ) -> Meeting | None:
+    ) -> SyncRound | None:
         """Return what all nodes gave; None: this node was `asked` to stop meanwhile.
 
         `meetings`: how often it has met before. `share` makes what this node gives, a vector on the CPU, and
@@ -118,7 +118,7 @@ class Replicas:
                 return meeting.result(_LOOK_EVERY_S)
         return None
 
-    def _meet(self, meetings: int, share: Callable[[bool], Tensor]) -> Meeting:
+    def _meet(self, meetings: int, share: Callable[[bool], Tensor]) -> SyncRound:
         self._manager.load_state_dict({"step": meetings, "batches_committed": 0})
         self._was_behind = False
         while True:
@@ -127,7 +127,7 @@ class Replicas:
                 total = share(self._was_behind)
                 self._manager.allreduce(total, reduce_op=ReduceOp.SUM).wait()
                 if self._manager.should_commit():
-                    return Meeting(total=total, was_behind=self._was_behind)
+                    return SyncRound(total=total, was_behind=self._was_behind)
 
     def _take(self, state: State) -> None:
         self._take_state(state)

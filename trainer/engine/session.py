@@ -23,7 +23,7 @@ from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank, TrainJob
 from vastrun.trainer.distributed.shards import reshard
-from vastrun.trainer.engine.blocks import prepare
+from vastrun.trainer.engine.compile_blocks import prepare
 from vastrun.trainer.engine.determinism import (
     compiles_deterministically,
     described,
@@ -36,10 +36,10 @@ from vastrun.trainer.engine.optimiser import Schedule, make_optimizer
 from vastrun.trainer.engine.outer import OuterOptimizer
 from vastrun.trainer.engine.plan import Facts, Plan, make_plan
 from vastrun.trainer.heartbeat import Activity
-from vastrun.trainer.loading import make_loader, way_of
+from vastrun.trainer.loading import describe_loader, make_loader
 from vastrun.trainer.loading.loader import Loader
 from vastrun.trainer.models.operator import Domain, Operator
-from vastrun.trainer.models.precision import autocast, computes_bf16, scaler_of, set_products
+from vastrun.trainer.models.precision import autocast, scaler_of, set_tf32, supports_bf16
 from vastrun.trainer.models.weights import frozen_in, size_of
 from vastrun.trainer.sampling.task_schedule import TaskSchedule
 from vastrun.trainer.sampling.windows import SamplePlan, Space
@@ -139,7 +139,7 @@ class Session:
         print(
             f"training {begin}: {self.plan.world_size} ranks on {self.ranks.device.type}, {self.plan}, "
             f"{size_of(self.operator):,} parameters ({parts}{frozen}), {self.config.steps} steps, "
-            f"{way_of(self.tasks, self.config)}",
+            f"{describe_loader(self.tasks, self.config)}",
             flush=True,
         )
         if self.config.deterministic:
@@ -183,10 +183,10 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     with torch.device("meta"):  # whoever spreads it over the ranks decides what lies where
         objective = stages.make(config, domains_of(config, tasks))
     plan = _plan(ranks, config, tasks, objective.operator)
-    set_products(plan.precision, ranks.device)
+    set_tf32(plan.precision, ranks.device)
     for task in tasks:
         task.place(ranks.device)
-    session = assembled(ranks, job, config, plan, tasks, objective, _checkpoints(ranks, config, plan))
+    session = build_session(ranks, job, config, plan, tasks, objective, _checkpoints(ranks, config, plan))
     if not session.strategy.by_node:
         return session
     rank = ranks.rank
@@ -194,7 +194,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     return replace(session, outer=outer)
 
 
-def assembled(
+def build_session(
     ranks: Ranks,
     job: TrainJob,
     config: TrainConfig,
@@ -294,7 +294,7 @@ def _plan(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task], operator: Op
         world_size=ranks.rank.of,
         device=device.type,
         memory=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
-        bf16=computes_bf16(device),
+        bf16=supports_bf16(device),
         parameters=size_of(operator),
         windows=min(space.windows for space in spaces_of(config, tasks)),
         has_torchft=find_spec("torchft") is not None,
@@ -305,7 +305,7 @@ def _plan(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task], operator: Op
         found: Plan | ConfigError = make_plan(config, facts)
     except ConfigError as error:
         found = error
-    everywhere = ranks.told_by_all(found)
+    everywhere = ranks.all_gather_objects(found)
     for rank, theirs in enumerate(everywhere):
         if isinstance(theirs, ConfigError):
             # One rank says why, the others leave in silence: eight copies of a line hide the rest of the log.

@@ -14,14 +14,14 @@ from vastrun.trainer.engine.optimiser import set_learning_rate
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.heartbeat import Heartbeat
 
-Told = tuple[Tensor, Tensor]
+StepOutput = tuple[Tensor, Tensor]
 """Of a step, still on the device: loss and terms of this rank's share, (1 + terms,); the gradient's norm."""
 
 
-def take_step(session: Session, step: int, heart: Heartbeat) -> tuple[Session, Told]:
+def train_step(session: Session, step: int, heart: Heartbeat) -> tuple[Session, StepOutput]:
     """Train step number `step`, counted from 0; return the session as given, and what the step found."""
-    losses = learn(session, step, micro_batches(session, step, heart), heart)
-    return session, (losses, update(session, step, heart))
+    losses = forward_backward(session, step, micro_batches(session, step, heart), heart)
+    return session, (losses, optimizer_step(session, step, heart))
 
 
 def micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Windows]:
@@ -33,7 +33,9 @@ def micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Win
         yield windows
 
 
-def learn(session: Session, step: int, micro_batches: Iterable[Windows], heart: Heartbeat) -> Tensor:
+def forward_backward(
+    session: Session, step: int, micro_batches: Iterable[Windows], heart: Heartbeat
+) -> Tensor:
     """Leave the step's gradient in the parameters, averaged over the ranks.
 
     Returns the loss on this rank's share and the terms it is made of (`stages/objective.py`), (1 + terms,).
@@ -65,12 +67,12 @@ def learn(session: Session, step: int, micro_batches: Iterable[Windows], heart: 
     return found[0] if count == 1 else torch.stack(found).mean(dim=0)
 
 
-def update(session: Session, step: int, heart: Heartbeat) -> Tensor:
+def optimizer_step(session: Session, step: int, heart: Heartbeat) -> Tensor:
     """Move the parameters along their gradient; return its norm before the clip, on the device."""
     heart.beat(step, "optimizer")
     # Before the clip, which is about the true gradient and not the scaled one.
     session.scaler.unscale_(session.optimizer)
-    norm = clip(session)
+    norm = clip_gradients(session)
     set_learning_rate(session.optimizer, session.schedule.rate(step))
     # Leaves the step out where an fp16 gradient overflowed, and halves the scale for the next one.
     session.scaler.step(session.optimizer)
@@ -83,7 +85,7 @@ def update(session: Session, step: int, heart: Heartbeat) -> Tensor:
 
 
 @torch.no_grad()
-def clip(session: Session) -> Tensor:
+def clip_gradients(session: Session) -> Tensor:
     """Scale the gradient to at most the configured norm; return the norm that it had, on the device.
 
     Not `clip_grad_norm_`: on sharded parameters each of its operations costs the host many times as much.

@@ -127,7 +127,7 @@ def _ms(operator: Operator, number: int, test: Trajectories, ranks: Ranks, beat:
         if answer.device.type == "cuda":
             torch.cuda.synchronize(answer.device)
         times.append(time.perf_counter() - begin)
-    [slowest] = ranks.highest(min(times))
+    [slowest] = ranks.all_reduce_max(min(times))
     return 1000 * slowest
 
 

@@ -77,7 +77,7 @@ def load(
 
 def _found(checkpoints: Path, which: str, disk: Disk) -> FoundCheckpoint:
     if which != "latest":
-        return found_at(checkpoints / disk.ranks.told_by_first(_name_of(checkpoints, which)), disk)
+        return found_at(checkpoints / disk.ranks.broadcast_object(_name_of(checkpoints, which)), disk)
     found = newest_intact([checkpoints], disk)
     if found is None:
         raise ConfigError(f"{checkpoints}: no checkpoint", told_elsewhere=not disk.ranks.rank.is_first)

@@ -69,8 +69,8 @@ def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
         group = torch.cdist(windows.conditions.cpu(), parameters.cpu()).argmin(dim=1)
         sums.index_add_(0, group, windows.fields[:, 1].double().cpu())
         counts += group.bincount(minlength=len(parameters))
-    counts = ranks.total(counts).reshape(-1, *(1,) * (sums.ndim - 1))
-    return (ranks.total(sums) / counts).float()
+    counts = ranks.all_reduce_sum(counts).reshape(-1, *(1,) * (sums.ndim - 1))
+    return (ranks.all_reduce_sum(sums) / counts).float()
 
 
 def _as_they_are(task: Task, rows: NDArray[np.int64]) -> Windows:

@@ -46,7 +46,7 @@ def until_asked_to_stop(
 
     def beat_and_vote() -> None:
         beat()
-        [stop] = ranks.highest(float(stop_asked()))
+        [stop] = ranks.all_reduce_max(float(stop_asked()))
         if stop:
             raise Abandoned
 
@@ -126,12 +126,12 @@ class _Tally:
 
         Each has measured the last one as often as it was repeated, and it counts once.
         """
-        errors = ranks.total(self._errors)[:, :, : self._count]
+        errors = ranks.all_reduce_sum(self._errors)[:, :, : self._count]
         return Rollouts(
-            sizes=ranks.total(self._sizes)[: self._count],
+            sizes=ranks.all_reduce_sum(self._sizes)[: self._count],
             errors=dict(zip(self._predictors, errors, strict=True)),
-            spectra=ranks.total(self._spectra) / self._count,
-            examples=ranks.total(self._examples),
+            spectra=ranks.all_reduce_sum(self._spectra) / self._count,
+            examples=ranks.all_reduce_sum(self._examples),
         )
 
     def _keep(self, rows: Tensor, frame: int, prediction: Tensor) -> None:

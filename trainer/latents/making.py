@@ -74,7 +74,7 @@ class Making:
     def run(self, ranks: Ranks, beat: Callable[[], None]) -> None:
         """Make every file. The ranks of a machine, whose disk is one, share the work. Raises OSError."""
         place = ranks.rank.local_rank
-        [last] = ranks.highest(place)
+        [last] = ranks.all_reduce_max(place)
         # All ranks have looked before the first cleans up: they share out one and the same list.
         mine = [number for number in self.files.missing() if number % (int(last) + 1) == place]
         ranks.wait_for_all()
@@ -101,7 +101,7 @@ def check_room(ranks: Ranks, folder: Path, needed: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     short = needed > max(0, free - _SPARED_BYTES)
-    for rank, (theirs, there) in enumerate(ranks.told_by_all((short, free))):
+    for rank, (theirs, there) in enumerate(ranks.all_gather_objects((short, free))):
         if theirs:
             raise ConfigError(
                 f"train.latents: the tokens take {needed / _GIB:.1f} GiB, and {folder} has "

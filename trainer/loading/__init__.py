@@ -26,7 +26,7 @@ _WAYS: dict[Keep, str] = {
 }
 
 
-def way_of(tasks: Sequence[Task], config: TrainConfig) -> str:
+def describe_loader(tasks: Sequence[Task], config: TrainConfig) -> str:
     """Say how micro-batches come to the device."""
     ways = dict.fromkeys(_WAYS[task.train.keep].format(config.loader.workers) for task in tasks)
     return "; ".join(ways)

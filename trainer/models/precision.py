@@ -24,7 +24,7 @@ def is_half(precision: str) -> bool:
     return DTYPES[precision] != torch.float32
 
 
-def set_products(precision: str, device: torch.device) -> None:
+def set_tf32(precision: str, device: torch.device) -> None:
     """Let a GPU round the factors of fp32 products to TF32, or keep it from that, for the whole process.
 
     torch would do so for convolutions and for nothing else.
@@ -39,6 +39,6 @@ def scaler_of(precision: str, device: torch.device) -> torch.amp.GradScaler:
     return torch.amp.GradScaler(device.type, enabled=precision == "fp16")
 
 
-def computes_bf16(device: torch.device) -> bool:
+def supports_bf16(device: torch.device) -> bool:
     """Tell whether bf16 is not merely emulated at a loss."""
     return device.type == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)

@@ -117,7 +117,7 @@ class RefiningLoss(DenoisingLoss):
         for windows in batches:
             squares = examples(self.operator, windows).clean.double().square().transpose(0, 1).flatten(1)
             sums += torch.stack([squares.sum(dim=1), torch.full_like(squares[:, 0], squares.shape[1])]).cpu()
-        total, count = ranks.total(sums)
+        total, count = ranks.all_reduce_sum(sums)
         return (total / count).sqrt().clamp_min(_SMALLEST)
 
 

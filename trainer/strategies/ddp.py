@@ -78,4 +78,4 @@ def renewed(model: DistributedDataParallel) -> DistributedDataParallel:
 DDP = Strategy(wrap=wrap, passes=passes, rehearsal=rehearsal, renewed=renewed, sharded=False)
 
 DILOCO = replace(DDP, by_node=True)
-"""DDP within a node; the nodes meet every so many steps (engine/meetings.py)."""
+"""DDP within a node; the nodes meet every so many steps (engine/diloco_sync.py)."""

@@ -64,7 +64,7 @@ class Profiler:
             profiler.begin_at(start)
             for step in range(start, steps):
                 with profiler.step(step) as heart:
-                    take_step(session, step, heart)
+                    train_step(session, step, heart)
 
     The step before the recorded ones warms up: the first start of CUPTI takes seconds on a GPU.
     """

@@ -15,10 +15,10 @@ def main() -> int:
     """Return 0 with the answer, 1 with a line on the standard error."""
     query = read_json(WorkloadQuery, sys.stdin.read())
     # After the query: a fault in it is told at once.
-    from vastrun.trainer.workload.foretelling import foretell
+    from vastrun.trainer.workload.estimator import estimate_workloads
 
     try:
-        workloads = foretell(query)
+        workloads = estimate_workloads(query)
     except DataError as error:
         print(f"workload: {error}", file=sys.stderr)
         return 1

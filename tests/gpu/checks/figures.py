@@ -165,12 +165,12 @@ def measured(ranks: Any, box: Path, settings: Settings) -> dict[str, Any]:
 def _stepped(session: Any, first: int, last: int) -> tuple[Any, float]:
     """Train without waiting for the device before the last step. Return seconds too."""
     from tests.gpu.trainings import heart_of
-    from vastrun.trainer.engine.step import take_step
+    from vastrun.trainer.engine.step import train_step
 
     heart, told = heart_of(session), None
     began = time.perf_counter()
     for step in range(first, last):
-        session, told = take_step(session, step, heart)
+        session, told = train_step(session, step, heart)
     assert told is not None
     session.ranks.mean_of(*told)
     return session, time.perf_counter() - began

@@ -87,7 +87,7 @@ def _peak(ranks: Any, box: Path, settings: Settings) -> int:
     del session
     gc.collect()
     torch.cuda.empty_cache()
-    return int(ranks.highest(float(peak))[0])
+    return int(ranks.all_reduce_max(float(peak))[0])
 
 
 @contextmanager
@@ -304,11 +304,11 @@ def _ratio(name: str, ratio: float, limit: Limit) -> Figure:
 
 def _foretell(settings: Settings, gpus: bool) -> tuple[int, int]:
     """Return bytes of the peak, and those of trajectories among them."""
-    from vastrun.trainer.workload.foretelling import as_computed_here, foretell_one
-    from vastrun.trainer.workload.stand_ins import ranks_alone
+    from vastrun.trainer.workload.estimator import estimate_workload, without_gpu_options
+    from vastrun.trainer.workload.fakes import make_fake_ranks
 
-    config = as_computed_here(config_of(settings))
-    peak = foretell_one(ranks_alone(1), config, "single", config.batch, gpus=gpus).peak
+    config = without_gpu_options(config_of(settings))
+    peak = estimate_workload(make_fake_ranks(1), config, "single", config.batch, gpus=gpus).peak
     return peak.total, peak.other
 
 

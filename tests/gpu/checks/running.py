@@ -68,13 +68,13 @@ def _unsynchronised(ranks: Any, box: Path, jobs: Mapping[str, Settings]) -> None
 
 def take_steps_without_waiting(session: Session, name: str, first: int, last: int) -> None:
     """Train the steps from `first` to before `last`. Raises Broken where the host waits for the GPU."""
-    from vastrun.trainer.engine.step import take_step
+    from vastrun.trainer.engine.step import train_step
 
     heart = heart_of(session)
     try:
         with _waiting_forbidden(session.ranks.device):
             for step in range(first, last):
-                take_step(session, step, heart)
+                train_step(session, step, heart)
     except RuntimeError as error:
         raise Broken(f"{name}: a step waits for the GPU: {error}") from error
 

@@ -14,7 +14,7 @@ from tests.trainer.conftest import together
 from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.contract.records import RecordError, read_as
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.workload.foretelling import foretell_one
+from vastrun.trainer.workload.estimator import estimate_workload
 
 MODES: tuple[Literal["off", "selective", "full"], ...] = ("off", "selective", "full")
 MODELS = {
@@ -36,7 +36,7 @@ def costs(ranks: Ranks, base: TrainConfig) -> dict[str, list[Cost]]:
     found: dict[str, list[Cost]] = {}
     for name, model in MODELS.items():
         configs = [replace(base, model=model, activation_checkpointing=mode) for mode in MODES]
-        steps = [foretell_one(ranks, config, "single", config.global_batch) for config in configs]
+        steps = [estimate_workload(ranks, config, "single", config.global_batch) for config in configs]
         found[name] = [Cost(nbytes=step.peak.activations, flops=step.flops) for step in steps]
     return found
 

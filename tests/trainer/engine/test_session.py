@@ -16,7 +16,7 @@ from tests.trainer import sessions
 from tests.trainer.conftest import SMALL, together
 from vastrun.contract.errors import ConfigError
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.engine.step import take_step
+from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.evaluation import evaluate
 from vastrun.trainer.heartbeat import Heartbeat
 
@@ -114,7 +114,7 @@ def exchanges(ranks: Ranks, box: Path, strategy: str) -> Counter[str]:
     session = sessions.begin(ranks, box, {"strategy": strategy, "micro_batch": 2})
     heart = Heartbeat(box / f"beat-{ranks.rank.rank}")
     with Counted() as counted:
-        take_step(session, 0, heart)
+        train_step(session, 0, heart)
     return counted.calls
 
 
@@ -145,9 +145,9 @@ def questions(ranks: Ranks, box: Path, settings: dict[str, Any]) -> int:
     """How often a step with fp16 waits for the device, to know a number."""
     session = sessions.begin(ranks, box, {"precision": "fp16", **settings})
     heart = Heartbeat(box / f"beat-{ranks.rank.rank}")
-    session, _ = take_step(session, 0, heart)
+    session, _ = train_step(session, 0, heart)
     with Counted() as counted:
-        take_step(session, 1, heart)
+        train_step(session, 1, heart)
     return counted.calls["aten._local_scalar_dense.default"]
 
 
@@ -162,7 +162,7 @@ def turned(ranks: Ranks, box: Path) -> tuple[int, int]:
     """The matrices of the model, and how many of them this rank turned in a step."""
     session = sessions.begin(ranks, box, {"strategy": "fsdp2", **MUON})
     matrices = sum(len(group["params"]) for group in session.optimizer.param_groups if group["orthogonal"])
-    take_step(session, 0, Heartbeat(box / f"beat-{ranks.rank.rank}"))
+    train_step(session, 0, Heartbeat(box / f"beat-{ranks.rank.rank}"))
     with Counted() as counted:
         session.optimizer.step()
     return matrices, counted.calls["aten.linalg_vector_norm.default"]

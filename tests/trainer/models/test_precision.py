@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from vastrun.trainer.models.precision import autocast, scaler_of, set_products
+from vastrun.trainer.models.precision import autocast, scaler_of, set_tf32
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
@@ -26,19 +26,19 @@ def allowed() -> tuple[bool, bool]:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_what_is_in_fp32_is_computed_in_fp32_convolutions_too(precision: str) -> None:
-    set_products("tf32", GPU)
-    set_products(precision, GPU)
+    set_tf32("tf32", GPU)
+    set_tf32(precision, GPU)
     assert allowed() == (False, False)
 
 
 def test_a_job_that_asks_for_tf32_gets_it_for_all_products() -> None:
-    set_products("tf32", GPU)
+    set_tf32("tf32", GPU)
     assert allowed() == (True, True)
 
 
 def test_nothing_is_set_on_a_cpu() -> None:
     before = allowed()
-    set_products("tf32", CPU)
+    set_tf32("tf32", CPU)
     assert allowed() == before
 
 

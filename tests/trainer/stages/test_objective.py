@@ -17,7 +17,7 @@ from vastrun.contract.config import DataConfig, ModelConfig, ObjectiveConfig, Tr
 from vastrun.contract.config_checks import faults_of
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.engine.step import take_step
+from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.heartbeat import Heartbeat
 from vastrun.trainer.models.latent_operator import LatentOperator
 from vastrun.trainer.models.operator import Domain, grid_points
@@ -207,6 +207,6 @@ def told(ranks: Ranks, box: Path, settings: dict[str, Any]) -> list[list[float]]
     """Loss, terms and norm of the gradient, of the first steps."""
     session = sessions.begin(ranks, box, settings)
     heart = Heartbeat(box / layout.HEARTBEATS / f"rank-{ranks.rank.rank}")
-    steps = [take_step(session, step, heart)[1] for step in range(3)]
+    steps = [train_step(session, step, heart)[1] for step in range(3)]
     session.loader.close()
     return [ranks.mean_of(*step) for step in steps]

@@ -18,7 +18,7 @@ from vastrun.trainer.strategies.strategy import Ask
 _GIB = 1 << 30
 
 
-class ShortError(Exception):
+class OutOfMemoryVote(Exception):
     """A rank ran out of memory: raised on all ranks, at the same vote."""
 
     def __init__(self, rank: int) -> None:
@@ -27,16 +27,16 @@ class ShortError(Exception):
 
 
 def run_with_oom_vote(ranks: Ranks, work: Callable[[Ask], Tensor]) -> Tensor:
-    """Return what `work` gives, where no rank runs out of memory. Raises ShortError.
+    """Return what `work` gives, where no rank runs out of memory. Raises OutOfMemoryVote.
 
     All ranks do the same work, which asks before each message to others. So the votes of all ranks meet one
     by one, and that of a rank that has failed meets the next one of the others: they never send that message.
     """
 
     def ask(*, short: bool = False) -> None:
-        [first] = ranks.highest(float(ranks.rank.rank + 1 if short else 0))
+        [first] = ranks.all_reduce_max(float(ranks.rank.rank + 1 if short else 0))
         if first:
-            raise ShortError(int(first) - 1)
+            raise OutOfMemoryVote(int(first) - 1)
 
     try:
         value = work(ask)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from vastrun.trainer.data.trajectories import Windows
-from vastrun.trainer.engine.memory.oom_vote import ShortError, release, run_with_oom_vote, with_less
+from vastrun.trainer.engine.memory.oom_vote import OutOfMemoryVote, release, run_with_oom_vote, with_less
 from vastrun.trainer.engine.session import Session
-from vastrun.trainer.engine.step import learn
+from vastrun.trainer.engine.step import forward_backward
 from vastrun.trainer.heartbeat import Heartbeat
 from vastrun.trainer.strategies.strategy import Ask
 
@@ -78,14 +78,14 @@ def _short_rank(session: Session, heart: Heartbeat) -> int | None:
         ):
             tried = replace(session, model=model)
             found = [
-                learn(tried, session.start, _micro_batches(session, step, heart), heart)
+                forward_backward(tried, session.start, _micro_batches(session, step, heart), heart)
                 for step in _steps_to_try(session)
             ]
             return found[-1]
 
     try:
         run_with_oom_vote(session.ranks, rehearse)
-    except ShortError as error:
+    except OutOfMemoryVote as error:
         return error.rank
     return None
 
@@ -113,7 +113,7 @@ def _reserved_mib(session: Session) -> int | None:
     """Return what the passes took of a GPU, on the rank that needed most."""
     if session.ranks.device.type != "cuda":
         return None
-    [most] = session.ranks.highest(torch.cuda.max_memory_reserved(session.ranks.device))
+    [most] = session.ranks.all_reduce_max(torch.cuda.max_memory_reserved(session.ranks.device))
     return int(most) // _MIB
 
 

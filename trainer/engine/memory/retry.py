@@ -12,17 +12,17 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
-from vastrun.trainer.engine.memory.oom_vote import ShortError, run_with_oom_vote, with_less
+from vastrun.trainer.engine.memory.oom_vote import OutOfMemoryVote, run_with_oom_vote, with_less
 from vastrun.trainer.engine.session import Session
-from vastrun.trainer.engine.step import Told, learn, micro_batches, update
+from vastrun.trainer.engine.step import StepOutput, forward_backward, micro_batches, optimizer_step
 from vastrun.trainer.heartbeat import Heartbeat
 
 _BUCKET_BYTES = 25 << 20
 """Of gradients that are sent at once."""
 
 
-def take_step_that_fits(session: Session, step: int, heart: Heartbeat) -> tuple[Session, Told]:
-    """Train one step as `take_step` does, in micro-batches that fit; return the session that has them.
+def train_step_with_oom_retry(session: Session, step: int, heart: Heartbeat) -> tuple[Session, StepOutput]:
+    """Train one step as `train_step` does, in micro-batches that fit; return the session that has them.
 
     What the update lacks memory for ends the rank.
     """
@@ -33,15 +33,16 @@ def take_step_that_fits(session: Session, step: int, heart: Heartbeat) -> tuple[
         session = with_less(session, losses)
         session.write_plan()
     average(session)
-    return session, (losses, update(session, step, heart))
+    return session, (losses, optimizer_step(session, step, heart))
 
 
 def _losses_or_short_rank(session: Session, step: int, heart: Heartbeat) -> Tensor | int:
     try:
         return run_with_oom_vote(
-            session.ranks, lambda _: learn(session, step, micro_batches(session, step, heart), heart)
+            session.ranks,
+            lambda _: forward_backward(session, step, micro_batches(session, step, heart), heart),
         )
-    except ShortError as error:
+    except OutOfMemoryVote as error:
         return error.rank
 
 

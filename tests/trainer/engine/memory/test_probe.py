@@ -21,7 +21,7 @@ from vastrun.trainer.distributed.exit import reason_of
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.memory.probe import fitted
 from vastrun.trainer.engine.session import Session
-from vastrun.trainer.engine.step import learn, micro_batches
+from vastrun.trainer.engine.step import forward_backward, micro_batches
 from vastrun.trainer.heartbeat import Heartbeat
 
 pytestmark = pytest.mark.torch
@@ -145,7 +145,7 @@ def after_a_failed_pass(ranks: Ranks, box: Path) -> bool:
         pytest.raises(torch.OutOfMemoryError),
         session.strategy.rehearsal(session.model, lambda: None) as model,
     ):
-        learn(replace(session, model=model), 0, micro_batches(session, 0, heart), heart)
+        forward_backward(replace(session, model=model), 0, micro_batches(session, 0, heart), heart)
     return sessions.learn(session, 0, 1) == sessions.learn(other, 0, 1)
 
 

@@ -13,7 +13,7 @@ from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.engine.memory.shortage import Shortage
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.engine.memory.retry import take_step_that_fits
+from vastrun.trainer.engine.memory.retry import train_step_with_oom_retry
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.heartbeat import Heartbeat
 
@@ -38,7 +38,7 @@ def learn(session: Session, first: int, last: int) -> tuple[Session, Points]:
     heart = Heartbeat(session.ranks.rank.box / f"beat-{session.ranks.rank.rank}")
     points = []
     for step in range(first, last):
-        session, losses = take_step_that_fits(session, step, heart)
+        session, losses = train_step_with_oom_retry(session, step, heart)
         loss, norm = session.ranks.mean_of(*losses)
         points.append((loss, norm))
     return session, points

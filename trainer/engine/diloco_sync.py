@@ -9,7 +9,7 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
-from vastrun.trainer.distributed.replicas import Meeting, Replicas, State
+from vastrun.trainer.distributed.replicas import Replicas, State, SyncRound
 from vastrun.trainer.engine.outer import OuterOptimizer
 from vastrun.trainer.engine.session import Session
 
@@ -18,7 +18,7 @@ def _named(nodes: Sequence[int]) -> str:
     return f"node {', '.join(map(str, nodes))}"
 
 
-class Meetings:
+class DilocoSync:
     """Those of one training. All ranks call each method at the same place."""
 
     def __init__(self, session: Session, outer: OuterOptimizer) -> None:
@@ -65,14 +65,14 @@ class Meetings:
     def _meet(self, *, trained: bool, asked: Callable[[], bool] = lambda: False) -> bool:
         """Meet, tell the other ranks of this node, and follow. False: asked to stop before."""
         ranks, outer = self._session.ranks, self._outer
-        meeting: Meeting | None = None
+        meeting: SyncRound | None = None
         if self._replicas is not None:
             meeting = self._replicas.meet(
                 outer.meetings,
                 lambda behind: outer.pseudo_gradient() if trained and not behind else outer.no_gradient(),
                 asked,
             )
-        has_met, self._was_behind, self._step = ranks.told_by_first(
+        has_met, self._was_behind, self._step = ranks.broadcast_object(
             (meeting is not None, meeting is not None and meeting.was_behind, self._step)
         )
         if not has_met:

@@ -26,20 +26,20 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import TrainJob
 from vastrun.trainer.engine.memory.retry import average
 from vastrun.trainer.engine.plan import Plan, fitting
-from vastrun.trainer.engine.session import Session, assembled, domains_of
-from vastrun.trainer.engine.step import learn, update
+from vastrun.trainer.engine.session import Session, build_session, domains_of
+from vastrun.trainer.engine.step import forward_backward, optimizer_step
 from vastrun.trainer.models.precision import scaler_of
 from vastrun.trainer.models.weights import size_of
-from vastrun.trainer.workload.largest import largest_that_fits
-from vastrun.trainer.workload.stand_ins import (
+from vastrun.trainer.workload.fakes import (
     WORKSPACE_BYTES,
-    Unheard,
-    Unsaved,
+    NullCheckpointer,
+    NullHeartbeat,
     compute_as_cuda,
-    empty_windows,
-    ranks_alone,
-    task_of,
+    fake_task,
+    fake_windows,
+    make_fake_ranks,
 )
+from vastrun.trainer.workload.micro_batch_search import largest_fitting_batch
 from vastrun.trainer.workload.tensors import TensorCount
 
 _JOB = TrainJob(run_id="", name="", gpus=0, stall_s=0.0, start_s=0.0)
@@ -64,17 +64,17 @@ class Work:
         return self.flops, self.traffic_bytes, self.operations
 
 
-def foretell(query: WorkloadQuery) -> Workloads:
+def estimate_workloads(query: WorkloadQuery) -> Workloads:
     """Return what a step takes of a rank, by strategy and micro-batch. Raises DataError."""
     began = time.monotonic()
-    config, world_size = as_computed_here(query.train), query.world_size
-    ranks = ranks_alone(world_size)
+    config, world_size = without_gpu_options(query.train), query.world_size
+    ranks = make_fake_ranks(world_size)
     if query.room is not None:
         share = _largest_share(ranks, config, query.room, gpus=query.gpus)
         config = replace(config, batch=world_size * share)
     parameters = _parameters(config)
     workloads = [
-        foretell_one(ranks, config, strategy, size, gpus=query.gpus)
+        estimate_workload(ranks, config, strategy, size, gpus=query.gpus)
         for strategy in strategies_of(config, world_size, parameters, gpus=query.gpus)
         for size in _sizes(config, world_size)
     ]
@@ -86,12 +86,12 @@ def foretell(query: WorkloadQuery) -> Workloads:
     )
 
 
-def as_computed_here(config: TrainConfig) -> TrainConfig:
+def without_gpu_options(config: TrainConfig) -> TrainConfig:
     """Return the job without what needs a GPU, and changes neither sizes nor work."""
     return replace(config, compile="off", cuda_graphs=False, fsdp2=replace(config.fsdp2, cpu_offload=False))
 
 
-def foretell_one(
+def estimate_workload(
     ranks: Ranks, config: TrainConfig, strategy: str, micro_batch: int, *, gpus: bool = False
 ) -> Workload:
     """Do a few steps of one strategy and one micro-batch, as the first of so many ranks.
@@ -133,9 +133,9 @@ def _largest_share(ranks: Ranks, config: TrainConfig, room: Room, *, gpus: bool)
     @cache
     def peak_bytes(size: int) -> int:
         alone = replace(config, batch=world_size * size)
-        return foretell_one(ranks, alone, strategy, size, gpus=gpus).peak.total
+        return estimate_workload(ranks, alone, strategy, size, gpus=gpus).peak.total
 
-    found = largest_that_fits(largest_batch(config) // world_size, room.tensor_bytes, peak_bytes)
+    found = largest_fitting_batch(largest_batch(config) // world_size, room.tensor_bytes, peak_bytes)
     if found is None:
         raise DataError(
             f"train.batch: one window at once takes {peak_bytes(1) / 1e9:.3g} GB of tensors ({strategy}), "
@@ -146,7 +146,7 @@ def _largest_share(ranks: Ranks, config: TrainConfig, room: Room, *, gpus: bool)
 
 def _tasks(config: TrainConfig) -> tuple[Task, ...]:
     # Of the class that trains, whose part is a `Source` by more than its type says.
-    return tuple(cast(Task, task_of(data)) for data in config.data)
+    return tuple(cast(Task, fake_task(data)) for data in config.data)
 
 
 def _parameters(config: TrainConfig) -> int:
@@ -180,7 +180,7 @@ def _session(
         objective = stages.make(config, domains_of(config, tasks))
         if gpus:
             compute_as_cuda(objective)
-        session = assembled(ranks, _JOB, config, plan, tasks, objective, Unsaved())
+        session = build_session(ranks, _JOB, config, plan, tasks, objective, NullCheckpointer())
     if isinstance(session.model, DistributedDataParallel):
         session.model.register_comm_hook(None, lambda _, bucket: _unsent(bucket))
     # A scale that falls where a gradient overflows reads values, and there are none.
@@ -232,14 +232,14 @@ class _Steps:
     def _step(self, step: int) -> None:
         session, tensors = self._session, self._tensors
         with tensors.making("activations"):
-            learn(session, step, self._micro_batches(step), Unheard())
+            forward_backward(session, step, self._micro_batches(step), NullHeartbeat())
             if session.config.out_of_memory == "retry":
                 average(session)
         parameters = list(session.model.parameters())
         tensors.are("gradients", (p.grad for p in parameters if p.grad is not None))
         before = self._done()
         with tensors.making("optimiser"):
-            update(session, step, Unheard())
+            optimizer_step(session, step, NullHeartbeat())
         self._of_update = self._done() - before
 
     def _micro_batches(self, step: int) -> Iterator[Windows]:
@@ -251,7 +251,7 @@ class _Steps:
             # The next ones are on the device, too, where they come from files.
             waiting = 0 if config.data[task].keep == "device" else config.loader.prefetch
             while len(ahead) <= waiting:
-                ahead.append(empty_windows(self._session, task))
+                ahead.append(fake_windows(self._session, task))
             before = self._done()
             yield ahead.popleft()
             self._of_micro_batch[task] = self._done() - before

@@ -34,32 +34,32 @@ backward pass, and small pieces. Measured between two steps, as what no tensor a
 
 
 @dataclass(frozen=True, kw_only=True)
-class RanksAlone(Ranks):
+class FakeRanks(Ranks):
     """A rank whose others say what it says."""
 
-    def highest(self, *values: float) -> list[float]:
+    def all_reduce_max(self, *values: float) -> list[float]:
         return list(values)
 
-    def told_by_all(self, value: Any) -> list[Any]:
+    def all_gather_objects(self, value: Any) -> list[Any]:
         return [value] * self.rank.world_size
 
 
-def ranks_alone(world_size: int) -> Ranks:
+def make_fake_ranks(world_size: int) -> Ranks:
     """Be the first of so many ranks; messages to the others are made ready, and not sent."""
     torch_dist.init_process_group("fake", rank=0, world_size=world_size, store=FakeStore())
     rank = Rank(rank=0, local_rank=0, world_size=world_size, box=Path("nowhere"))
     group = torch_dist.group.WORLD
     assert group is not None
-    return RanksAlone(rank=rank, device=torch.device("cpu"), control=group)
+    return FakeRanks(rank=rank, device=torch.device("cpu"), control=group)
 
 
-class Unsaved(Checkpointer):
+class NullCheckpointer(Checkpointer):
     """Keeps nothing."""
 
     def __init__(self) -> None: ...
 
 
-class Unheard(Heartbeat):
+class NullHeartbeat(Heartbeat):
     """Nobody watches."""
 
     def __init__(self) -> None: ...
@@ -75,7 +75,7 @@ class EmptyTrajectories(Trajectories):
         return torch.zeros(2, self.channels), torch.ones(2, self.channels)
 
 
-def task_of(config: DataConfig) -> TrajectoryTask:
+def fake_task(config: DataConfig) -> TrajectoryTask:
     """Stand in for a task of our own, with its trajectories where the job keeps them. Raises DataError."""
     outline = data.outline(config)
     return TrajectoryTask(
@@ -83,7 +83,7 @@ def task_of(config: DataConfig) -> TrajectoryTask:
     )
 
 
-def empty_windows(session: Session, task: int) -> Windows:
+def fake_windows(session: Session, task: int) -> Windows:
     """Return a micro-batch of a task."""
     size, space = session.plan.micro_batch, session.task_schedule.sample_plans[task].space
     operator = session.operator

@@ -8,7 +8,7 @@ from collections.abc import Callable
 _LEADING = (4, 5, 6, 7)
 
 
-def largest_that_fits(most: int, room_bytes: int, peak_bytes: Callable[[int], int]) -> int | None:
+def largest_fitting_batch(most: int, room_bytes: int, peak_bytes: Callable[[int], int]) -> int | None:
     """Return the largest micro-batch that has room, of the sizes that are tried, `most` at most.
 
     `peak_bytes` says what one takes. None: not even one window has room.

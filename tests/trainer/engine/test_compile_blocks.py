@@ -8,7 +8,7 @@ import pytest
 
 from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.trainer import stages
-from vastrun.trainer.engine.blocks import prepare
+from vastrun.trainer.engine.compile_blocks import prepare
 from vastrun.trainer.models.operator import Domain
 
 pytestmark = pytest.mark.torch

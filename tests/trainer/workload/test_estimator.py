@@ -16,7 +16,7 @@ from benchmarks.foretold import jobs, trained_within
 from vastrun.contract.config import DataConfig, TrainConfig
 from vastrun.contract.records import read_as, read_json
 from vastrun.contract.workload import Room, WorkloadQuery, Workloads
-from vastrun.trainer.workload.largest import sizes_to_try
+from vastrun.trainer.workload.micro_batch_search import sizes_to_try
 
 pytestmark = pytest.mark.torch
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.slow
 def test_what_a_step_takes_is_foretold_for_one_rank() -> None:
-    (found,) = foretell(TrainConfig(batch=4, strategy="single"), 1).of("single")[:1]
+    (found,) = estimate_workloads(TrainConfig(batch=4, strategy="single"), 1).of("single")[:1]
     assert found.flops > 0
     assert found.peak.total > found.peak.parameters > 0
 
@@ -33,7 +33,7 @@ def test_what_a_step_takes_is_foretold_for_one_rank() -> None:
 @pytest.mark.slow
 def test_a_deterministic_step_of_several_ranks_is_foretold_as_any_other() -> None:
     usual, deterministic = (
-        foretell(TrainConfig(batch=4, strategy="ddp", deterministic=on), 2).of("ddp")[0]
+        estimate_workloads(TrainConfig(batch=4, strategy="ddp", deterministic=on), 2).of("ddp")[0]
         for on in (False, True)
     )
     assert deterministic.flops == usual.flops > 0
@@ -63,7 +63,8 @@ def test_no_more_is_foretold_of_a_step_of_several_ranks_than_it_takes_and_a_tent
 def test_a_step_that_has_too_little_memory_was_foretold_and_so_was_the_one_that_fits() -> None:
     config = dict(jobs())["single latent fp32"]
     small, large = (
-        foretell(replace(config, micro_batch=size), 1, gpus=False).of("single")[0].peak for size in (4, 16)
+        estimate_workloads(replace(config, micro_batch=size), 1, gpus=False).of("single")[0].peak
+        for size in (4, 16)
     )
     limit = (small.total + large.total) // 2
 
@@ -102,8 +103,8 @@ def test_a_room_without_place_for_one_window_is_told_with_what_it_would_take() -
 @pytest.mark.slow
 def test_ranks_with_ddp_do_the_work_of_a_rank_alone_on_several_tasks_too() -> None:
     tasks = (DataConfig(task="advection"), DataConfig(task="burgers"))
-    alone = foretell(TrainConfig(data=tasks, batch=8, strategy="single"), 1).of("single")
-    shared = foretell(TrainConfig(data=tasks, batch=16, strategy="ddp"), 2).of("ddp")
+    alone = estimate_workloads(TrainConfig(data=tasks, batch=8, strategy="single"), 1).of("single")
+    shared = estimate_workloads(TrainConfig(data=tasks, batch=16, strategy="ddp"), 2).of("ddp")
     assert [one.micro_batch for one in shared] == [one.micro_batch for one in alone] == [8, 1]
     for ours, theirs in zip(shared, alone, strict=True):
         assert ours.flops == theirs.flops
@@ -112,9 +113,9 @@ def test_ranks_with_ddp_do_the_work_of_a_rank_alone_on_several_tasks_too() -> No
 
 @pytest.mark.slow
 def test_more_ranks_than_this_computer_has_hold_less_each() -> None:
-    found = foretell(TrainConfig(batch=64), 64)
+    found = estimate_workloads(TrainConfig(batch=64), 64)
     ddp = found.of("ddp")[0]
-    sharded = foretell(TrainConfig(batch=64, strategy="fsdp2"), 64).of("fsdp2")[0]
+    sharded = estimate_workloads(TrainConfig(batch=64, strategy="fsdp2"), 64).of("fsdp2")[0]
     assert sharded.peak.optimiser < ddp.peak.optimiser / 20
     assert ddp.micro_batch == 1
     assert found.parameters * 4 < ddp.peak.parameters + ddp.peak.gradients
@@ -127,7 +128,7 @@ def test_a_task_of_the_users_own_has_no_size_before_it_is_read() -> None:
     assert asked.stderr.startswith("workload: data.task: expected one of")
 
 
-def foretell(config: TrainConfig, world_size: int, *, gpus: bool = True) -> Workloads:
+def estimate_workloads(config: TrainConfig, world_size: int, *, gpus: bool = True) -> Workloads:
     found: Workloads = read_json(Workloads, ask(config, world_size, gpus=gpus).stdout)
     return found
 
