@@ -10,7 +10,7 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.launcher.core import NONE_LEFT_OUT, Bundle, CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.gate.evidence import evidence_of, exit_code_of
+from vastrun.launcher.gate.evidence import parse_evidence, parse_exit_code
 from vastrun.launcher.ports import Remote
 
 
@@ -89,10 +89,10 @@ class FakeOutputStore:
             self.home[entry["path"]] = content
             if hashlib.sha256(content).hexdigest() != entry["sha256"]:
                 damaged.append(entry["path"])
-        evidence = evidence_of(
+        evidence = parse_evidence(
             remote.read(layout.OUTCOME),
             remote.read(layout.STEPS),
-            exit_code_of(remote.read(layout.EXIT)),
+            parse_exit_code(remote.read(layout.EXIT)),
             damaged=tuple(damaged),
         )
         size = sum(map(len, self.home.values()))

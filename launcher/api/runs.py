@@ -20,7 +20,7 @@ from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
-from vastrun.launcher.gate.metrics import records_of
+from vastrun.launcher.gate.metrics import parse_records
 from vastrun.launcher.gate.text import printable
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.outputs.index import metric_lines
@@ -152,7 +152,7 @@ class RunHandle:
         Empty before the first has come home.
         """
         with suppress(FileNotFoundError):
-            return records_of(metric_lines(Outputs(self._newest()).path(layout.METRICS)))
+            return parse_records(metric_lines(Outputs(self._newest()).path(layout.METRICS)))
         return []
 
     def why(self) -> str:

@@ -14,7 +14,7 @@ from vastrun.launcher.commands.nodes import with_node
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import ProviderError, UsageError
 from vastrun.launcher.flow.machines import machines_of
-from vastrun.launcher.gate.reading import look
+from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.outputs.folder import CHUNK, GrowingFile, Outputs
 from vastrun.launcher.ports import Ledger, Provider, Remote
 
@@ -143,7 +143,7 @@ class LogFeed:
             if remote is None:
                 return ""
             text = self._read(remote)
-            if text or look(remote).box == "running":
+            if text or fetch_status(remote).box == "running":
                 return text
             # What was written between the two looks is still to be read.
             text = self._read(remote)

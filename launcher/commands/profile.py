@@ -22,7 +22,7 @@ from vastrun.launcher.core.errors import ProviderError, UsageError, VastrunError
 from vastrun.launcher.flow.machines import machines_of
 from vastrun.launcher.flow.progress import TRAIN
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.gate.reading import look, profile_response
+from vastrun.launcher.gate.box_reader import fetch_profile_response, fetch_status
 from vastrun.launcher.outputs.incoming import download
 from vastrun.launcher.ports import Remote
 
@@ -107,7 +107,7 @@ class _Exchange:
         clock = self.services.clock
         look_at = clock.now() + _LOOK_S
         while True:
-            response = profile_response(self.remote, self.request.id)
+            response = fetch_profile_response(self.remote, self.request.id)
             if response is not None:
                 return response
             self._must_be_in_time()
@@ -118,7 +118,7 @@ class _Exchange:
 
     def _must_go_on(self, *, is_first: bool = False) -> None:
         """Raise UsageError when the box does not train."""
-        status = look(self.remote)
+        status = fetch_status(self.remote)
         name = self.profiled.id
         if status.box in ("ended", "dead"):
             raise UsageError(f"{name} has finished training", hint=_IN_THE_JOB)

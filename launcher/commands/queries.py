@@ -40,7 +40,7 @@ from vastrun.launcher.decisions.reconciling import charges_by_run
 from vastrun.launcher.flow.machines import machines_of
 from vastrun.launcher.flow.rearming import is_disarmed, rearm
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.gate.reading import look
+from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger, Provider
 
@@ -345,10 +345,10 @@ def _seen(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus 
         return None, ""
     remote = services.provider.connect(machines[0])
     try:
-        box_status = look(remote)
+        box_status = fetch_status(remote)
         if not keep_armed or run.phase is not Phase.TRAIN or not is_disarmed(box_status):
             return box_status, ""
         news = rearm(run, _spec_of(run), machines[0], remote, services)
-        return look(remote), news
+        return fetch_status(remote), news
     finally:
         remote.close()

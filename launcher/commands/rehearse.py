@@ -17,8 +17,8 @@ from vastrun.launcher.core.errors import NoOfferError, StorageError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.judge import judge
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.evidence import evidence_of, outcome_of, step_ends_of
-from vastrun.launcher.gate.manifest import Listing, left_out_of, listed
+from vastrun.launcher.gate.evidence import parse_evidence, parse_outcome, parse_step_ends
+from vastrun.launcher.gate.manifest import Listing, parse_left_out, parse_manifest
 from vastrun.launcher.outputs.folder import GrowingFile
 from vastrun.launcher.providers.local.needs import lack
 from vastrun.launcher.shipped import onstart_dir
@@ -69,7 +69,7 @@ def left_out_of_rehearsal(cache: Path, spec: JobSpec) -> LeftOutFiles | None:
     then = (job.command, job.outputs, job.outputs_gb, files)
     if spec.command is None or then != (spec.command, spec.outputs, spec.outputs_gb, spec.checkpoints.files):
         return None
-    return left_out_of(manifest)
+    return parse_left_out(manifest)
 
 
 class Rehearsal:
@@ -132,13 +132,13 @@ class Rehearsal:
         """Judge the last training by the box's own evidence."""
         ends = self._ends()
         code = next((end.exit_code for step, end in ends.items() if step.endswith(f"-{TRAIN}")), None)
-        evidence = evidence_of(self._content(layout.OUTCOME), b"", code)
+        evidence = parse_evidence(self._content(layout.OUTCOME), b"", code)
         return judge(replace(evidence, steps=tuple(ends.values())), spec)
 
     def scores(self) -> dict[str, float]:
         """Return the scores of the last training; none when it left none."""
         try:
-            outcome = outcome_of(self._content(layout.OUTCOME))
+            outcome = parse_outcome(self._content(layout.OUTCOME))
         except ValueError:
             return {}
         return dict(outcome.scores or {}) if outcome else {}
@@ -152,7 +152,7 @@ class Rehearsal:
             finally:
                 process.kill()
             if process.returncode == 0:
-                return listed(self._content(layout.MANIFEST))
+                return parse_manifest(self._content(layout.MANIFEST))
         return None
 
     def _expect_box(self) -> None:
@@ -166,7 +166,7 @@ class Rehearsal:
 
     def _ends(self) -> dict[str, StepEnd]:
         """How each step ended when it was done last."""
-        return {end.step: end for end in step_ends_of(self._content(layout.STEPS))}
+        return {end.step: end for end in parse_step_ends(self._content(layout.STEPS))}
 
     def _hand_over(self, secrets: bytes) -> None:
         """The step finds the secrets where a box does, and deletes them."""

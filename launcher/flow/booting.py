@@ -21,8 +21,8 @@ from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_end import explained, lost_end
 from vastrun.launcher.flow.phase_end import PhaseEnd
 from vastrun.launcher.flow.together import join_network
-from vastrun.launcher.gate.box_status import NO_LEASE, lease_of, missing_programs
-from vastrun.launcher.gate.reading import small_file
+from vastrun.launcher.gate.box_reader import fetch_small_file
+from vastrun.launcher.gate.box_status import NO_LEASE, parse_lease_state, parse_missing_programs
 from vastrun.launcher.ports import ChecksIdentity
 
 _PAUSE_S = 0.5
@@ -183,7 +183,7 @@ def _tell_progress(context: RunContext, timeouts: BootTimeouts) -> None:
 
 def _not_started(context: RunContext) -> PhaseEnd | None:
     """Return the end of a run whose image lacks what its start needs. No other machine would do better."""
-    missing = missing_programs(small_file(context.remote(), layout.ONSTART_ERRORS))
+    missing = parse_missing_programs(fetch_small_file(context.remote(), layout.ONSTART_ERRORS))
     if not missing:
         return None
     detail = f"the image lacks {', '.join(missing)}, which the lease needs to start"
@@ -192,4 +192,4 @@ def _not_started(context: RunContext) -> PhaseEnd | None:
 
 def _lease_state(context: RunContext) -> str:
     """As its state file says; the onstart scripts are not there yet."""
-    return lease_of(small_file(context.remote(), layout.LEASE_STATE))
+    return parse_lease_state(fetch_small_file(context.remote(), layout.LEASE_STATE))

@@ -17,7 +17,7 @@ from vastrun.launcher.decisions.gang import EXPLAIN_S, have_reached, is_replacem
 from vastrun.launcher.decisions.policy import DESTROY_TRIES, link_mbps
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.phase_end import PhaseEnd
-from vastrun.launcher.gate.rendezvous import rendezvous_of
+from vastrun.launcher.gate.rendezvous import parse_rendezvous
 from vastrun.launcher.ports import Remote
 
 _LOOK_S = 0.5
@@ -166,7 +166,7 @@ def _rendezvous(context: RunContext, first: Run, remote: Remote) -> str:
     if machine is None or (networks is None and not machine.rendezvous and machine.state != "running"):
         raise UnreachableError("node 0 has no machine now on which the nodes could meet")
     if networks is None:
-        return rendezvous_of(machine)
+        return parse_rendezvous(machine)
     machine = replace(machine, label=first.label)  # the user may have given it another one
     remote_0 = remote if first.id == context.run.id else context.guarded(machine)
     try:
@@ -174,4 +174,4 @@ def _rendezvous(context: RunContext, first: Run, remote: Remote) -> str:
     finally:
         if remote_0 is not remote:
             remote_0.close()
-    return rendezvous_of(replace(machine, rendezvous=place))
+    return parse_rendezvous(replace(machine, rendezvous=place))

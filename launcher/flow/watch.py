@@ -32,8 +32,8 @@ from vastrun.launcher.flow.rearming import is_disarmed, rearm
 from vastrun.launcher.flow.saving import Saving, save_metrics, save_some
 from vastrun.launcher.flow.slowness import SlownessWatch, should_change
 from vastrun.launcher.flow.together import explained, is_awaited, tell_place
-from vastrun.launcher.gate.evidence import evidence_of
-from vastrun.launcher.gate.reading import look, small_file
+from vastrun.launcher.gate.box_reader import fetch_small_file, fetch_status
+from vastrun.launcher.gate.evidence import parse_evidence
 from vastrun.launcher.ports import Remote
 
 _LISTEN_S = 0.25
@@ -116,7 +116,7 @@ def _may_leave(context: RunContext, state: WatchState) -> bool:
 def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
     remote = context.remote()
     try:
-        box_status = look(remote)
+        box_status = fetch_status(remote)
     except BoxError as error:
         return _nonsense(context, state, error)
     state.silent_since = state.nonsense_since = None
@@ -311,8 +311,8 @@ def _stop_with_others(context: RunContext, state: WatchState, remote: Remote) ->
 
 def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: BoxStatus) -> PhaseEnd:
     """The run on the box is over: its own evidence says how."""
-    outcome, steps = small_file(remote, layout.OUTCOME), small_file(remote, layout.STEPS)
-    evidence = evidence_of(outcome, steps, box_status.exit_code)
+    outcome, steps = fetch_small_file(remote, layout.OUTCOME), fetch_small_file(remote, layout.STEPS)
+    evidence = parse_evidence(outcome, steps, box_status.exit_code)
     judgement = judge(evidence, context.spec, context.run.node)
     planned = last_step(context.spec, box_status) if context.spec.train or knows_step(box_status) else 0
     context.save(proofs=judgement.proofs, step=box_status.step, steps=planned)

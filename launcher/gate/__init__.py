@@ -1,5 +1,5 @@
-"""The gate: what a box says becomes nouns here, each field with a type and a range, or is refused.
+"""The gate: values from a machine become typed values with a range, or are rejected.
 
-A box is a stranger's computer. Behind the gate nothing is checked again; before it nothing is used.
-docs/security.md says who is believed how far.
+A box runs on a stranger's computer. Values behind the gate are not checked again; values before it are not
+used. docs/security.md says how far each source is trusted.
 """

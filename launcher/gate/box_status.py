@@ -1,4 +1,4 @@
-"""What `status.sh` prints of a box becomes a BoxStatus; the file of its lease becomes the lease's state."""
+"""Parsers for the output of `status.sh` (BoxStatus) and for the state file of the lease."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Lease = Literal["armed", "proving", "ending", "dead", "none"]
 
 NO_LEASE = "not there"
 NEEDED_TO_START = ("bash", "base64", "gzip", "flock", "mv")
-"""Programs without which a container's start arms no lease."""
+"""Programs that a container needs at its start to arm the lease."""
 _NOT_FOUND = re.compile(r"\b(\w{1,20}): (?:command )?not found", re.ASCII)
-"""Message of bash, dash and busybox about a missing program."""
+"""Message of bash, dash and busybox for a missing program."""
 
 _Bytes = Annotated[int, Between(0, 2**53)]
 
@@ -55,8 +55,8 @@ class _Status:
     supervisor: _Supervisor | None = None
 
 
-def box_status_of(printed: str) -> BoxStatus:
-    """Read what one look at a box printed. Raises BoxError when it makes no sense."""
+def parse_box_status(printed: str) -> BoxStatus:
+    """Parse the output of one `status.sh`. Raises BoxError for invalid output."""
     try:
         status: _Status = read_json(_Status, printed)
     except RecordError as error:
@@ -80,8 +80,8 @@ def box_status_of(printed: str) -> BoxStatus:
     )
 
 
-def lease_of(state_file: bytes) -> str:
-    """Read the state of a lease from `lease.state`; "not there" where the file does not say."""
+def parse_lease_state(state_file: bytes) -> str:
+    """Parse the state of a lease in `lease.state`; "not there" when the file has none."""
     facts: dict[str, Any] = dict(
         line.split("=", 1) for line in state_file.decode("utf-8", "replace").split("\n") if "=" in line
     )
@@ -89,8 +89,8 @@ def lease_of(state_file: bytes) -> str:
     return state if state in get_args(Lease) else NO_LEASE
 
 
-def missing_programs(errors: bytes) -> list[str]:
-    """Read which programs the shell did not find when the box was started, from `onstart.err`."""
+def parse_missing_programs(errors: bytes) -> list[str]:
+    """Parse `onstart.err`: the programs that the shell did not find when the box started."""
     found = _NOT_FOUND.findall(errors.decode("utf-8", "replace"))
     return [name for name in NEEDED_TO_START if name in found]
 

@@ -1,4 +1,4 @@
-"""ExchangeBudget: what one exchange with a machine or a service may still take. More is refused."""
+"""ExchangeBudget: the resources left for one exchange with a machine or a service."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vastrun.launcher.gate.caps import Allowance
 
 
 class ExchangeBudgetError(BoxError):
-    """An exchange took more than its budget."""
+    """An exchange exceeded its budget."""
 
 
 class ExchangeBudget:
-    """The bytes, items, seconds and memory that are left for one exchange.
+    """Bytes, items, seconds and memory that are left for one exchange.
 
-    It is created where the exchange begins and passed down to whatever takes something in it:
+    Created where the exchange begins and passed to every function that receives a part of it:
 
         budget = ExchangeBudget(caps.EXCHANGES["outputs"], check=remote.must_go_on, now=time.monotonic)
         budget.spend(items=1)
@@ -32,9 +32,10 @@ class ExchangeBudget:
         sender: str = "the machine",
         error: Callable[[str], Exception] = ExchangeBudgetError,
     ) -> None:
-        """`check` raises when the user, time or money ends the exchange. `now`: a clock in seconds.
+        """`check` raises when the exchange must end: the user, time or money. `now`: a clock in seconds.
 
-        `sender`: whose answers are counted, for the message of `error`, which is raised for too much.
+        `sender`: the machine or service, for the message of `error`, which is raised when the budget is
+        exceeded.
         """
         self._allowance, self._check, self._now = allowance, check, now
         self._sender, self._error = sender, error
@@ -42,11 +43,11 @@ class ExchangeBudget:
         self._bytes, self._items, self._memory = allowance.bytes, allowance.items, allowance.memory
 
     def check(self) -> None:
-        """Raise what ends the exchange. Called at least once for each item, and in every long calculation."""
+        """Raise the error that ends the exchange. Called once an item, and in every long calculation."""
         self._check()
 
     def spend(self, *, size: float = 0, items: float = 0, memory: float = 0) -> None:
-        """Take bytes that arrived, items, and bytes that stay in memory. Checks first.
+        """Subtract bytes that arrived, items, and bytes that stay in memory. Calls `check` first.
 
         Raises `error`.
         """
@@ -64,13 +65,13 @@ class ExchangeBudget:
 
     @property
     def spent_memory(self) -> float:
-        """Bytes that stay in memory so far."""
+        """Bytes that were spent on memory."""
         return self._allowance.memory - self._memory
 
     def remaining_s(self, limit_s: float = math.inf) -> float:
-        """Return the seconds that are left, or `limit_s`: the timeout of what is asked next. Checks first.
+        """Return the seconds left for the next request, at most `limit_s`. Calls `check` first.
 
-        Raises `error` once there are none.
+        Raises `error` when no time is left.
         """
         self._check()
         if self.is_late:
@@ -78,7 +79,7 @@ class ExchangeBudget:
         return min(limit_s, self._until - self._now())
 
     def receive(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the chunks of an answer that is kept in memory, each paid for. Raises `error`."""
+        """Yield the chunks of a response that is held in memory, after counting each. Raises `error`."""
         for chunk in chunks:
             self.remaining_s()
             self.spend(size=len(chunk), memory=len(chunk))
@@ -89,5 +90,5 @@ class ExchangeBudget:
 
     @property
     def is_late(self) -> bool:
-        """True once its seconds are over: an exchange that can be continued later stops then."""
+        """True when no time is left. An exchange that can be continued later stops then."""
         return self._now() >= self._until

@@ -1,6 +1,6 @@
-"""Caps: the most of anything that is taken from a box. What is more is refused, and the box is to blame.
+"""Caps: upper limits for all that a machine or a service sends; the sender is blamed for more.
 
-The memory that each may cost stands in tests/launcher/gate/test_caps.py."""
+tests/launcher/gate/test_caps.py bounds the memory that each may cost."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Allowance:
     """Limits of one exchange."""
 
     bytes: float = math.inf
-    """Bytes that arrive. Of outputs the machine's disk is the limit; of a run, its time and its money."""
+    """Bytes that arrive. Outputs are limited by the machine's disk instead; a run by its time and money."""
     items: float = math.inf
-    """Files, or what `what` says."""
+    """Number of items: files, or what `what` names."""
     what: str = "files"
-    """Name of the items in a message."""
+    """Name of the items in messages."""
     seconds: float = math.inf
-    """Seconds after which it stops, to be continued later."""
+    """Seconds after which the exchange stops; it may be continued later."""
     memory: float = 0
-    """Bytes that are read into memory as a whole."""
+    """Bytes that are held in memory at once."""
 
 
 SMALL_FILES: Mapping[str, int] = {
@@ -40,67 +40,67 @@ SMALL_FILES: Mapping[str, int] = {
     layout.MANIFEST: 1 << 24,
     layout.METRICS: 1 << 26,
 }
-"""Bytes of each file that is taken without a checksum."""
+"""Bytes of each file that is downloaded without a checksum."""
 CHECKPOINT_MANIFEST = 1 << 24
-"""Bytes of the list of a checkpoint's files."""
+"""Bytes of a checkpoint's manifest."""
 FILES = 50_000
-"""In one list."""
+"""Files in one manifest."""
 NAME_BYTES = 255
-"""Of one part of a path: what the disks of most computers take."""
+"""Bytes of one component of a path: NAME_MAX of most file systems."""
 PATH_BYTES = 1024
-"""Of a whole path: what a Mac takes."""
+"""Bytes of a whole path: PATH_MAX of macOS."""
 PATH_FOLDERS = 64
-"""Folders of a path: the name of each is checked, and a path of 1 kB could have 500."""
+"""Folders of a path: each name is checked, and a path of 1 kB could have 500."""
 RANKS = 64
 """Ranks of one machine: as many as a job may ask for."""
 COMMAND_BYTES = 1 << 20
-"""What a command may print, on stdout and on stderr each."""
+"""Bytes that a command may print, on stdout and on stderr each."""
 GREETING_BYTES = 1 << 18
-"""What a machine may say before the output of a command."""
+"""Bytes that a machine may print before the output of a command."""
 REPLY_BYTES = 1 << 10
-"""A line in which one of our scripts on the machine answers."""
+"""Bytes of a response line from one of vastrun's scripts on the machine."""
 READ_S = 20.0
-"""One read returns by then, with what has come: the user, time and money are looked at between reads."""
+"""Seconds after which a read returns a partial result: the user, time and money are checked between reads."""
 LINE_CHARACTERS = 1 << 16
-"""Of a line of the log as it is shown; the copy on disk has all of it."""
+"""Characters of a log line as it is shown; the copy on disk is complete."""
 LOG_BYTES = 8 << 30
-"""Of the copy of the log, those included that were set aside."""
+"""Bytes of the copy of the log, rotated copies included."""
 LOGS = 4
-"""How many logs a box may begin: one that is begun anew is a copy more."""
+"""Logs that a box may start: each new start rotates the previous copy."""
 METRICS_SLICE_BYTES = 1 << 20
-"""Of the metrics, in one look at a box while it trains; no line of theirs is longer."""
+"""Bytes of metrics that are read in one poll during training, and the maximum length of a line."""
 METRICS_LINES = 250_000
-"""Of the metrics, as they are read for a picture; of more, every second or third."""
+"""Lines of metrics that are read for a picture; longer files are sampled at every second or third line."""
 METRICS_VALUES = 400_000
-"""Values that the Python API returns, steps included; of more, lines are left out evenly."""
+"""Values that the Python API returns, steps included; longer files are sampled evenly."""
 METRICS_NAMES = 1000
-"""Different names of one file of metrics, as the Python API returns them; further ones are left out."""
+"""Distinct names of one metrics file in the Python API; further names are dropped."""
 STEPS = 10**15
 LOSS = 1e30
-"""The largest loss that is drawn: what is larger has diverged."""
-LEAST_LOSS = 1e-30
-"""What is smaller is 0."""
+"""Largest loss that is drawn: larger values have diverged."""
+MIN_LOSS = 1e-30
+"""Smallest loss that is drawn; smaller values count as 0."""
 SERIES = 96
-"""Names of one file of metrics that are drawn: of 16 GPUs there are 64."""
+"""Names of one metrics file that are drawn: 16 GPUs have 64."""
 SERIES_LINES = 20_000
-"""Of the metrics, as they are read for a report; of more, every second or third."""
+"""Lines of metrics that are read for a report; longer files are sampled at every second or third line."""
 VAST_LOG_BYTES = 1 << 18
-"""Size of a container's or a host's log, as Vast publishes it; the rest is left out."""
+"""Bytes of a container's or host's log that Vast publishes; the rest is dropped."""
 
 PICTURE_BYTES = 1 << 20
 PICTURE_PIXELS = 1 << 24
-"""Of one picture: what shows it needs 64 MB for them."""
+"""Pixels of one picture: a viewer needs 64 MB for them."""
 
 SLOT_UNITS = 64
-"""Units of a machine that is held for other runs."""
+"""Units of a held machine."""
 BOOT_STEPS = 100
 """Steps of a machine's start."""
 COMBINING_MARKS = 4
-"""Combining marks in a row, in a text that a terminal shows."""
+"""Consecutive combining marks in a text that a terminal shows."""
 ADDRESSES_CHARACTERS = 4000
 """Characters of the list of a machine's addresses."""
 SLURM_CHARACTERS = 300
-"""Characters of one text that Slurm prints."""
+"""Characters of one field that Slurm prints."""
 SLURM_NODES = 64
 """Nodes of one job."""
 SLURM_NUMBER = 10**9
@@ -120,9 +120,9 @@ KEY_LINE_CHARACTERS = 500
 VAST_ID = 1 << 63
 """Largest id of an account."""
 CLOCK_AHEAD_S = 366 * 86_400.0
-"""Largest difference of two clocks, in seconds, that is believed."""
+"""Largest difference between two clocks that is believed, in seconds."""
 RETRY_AFTER_S = 120.0
-"""Seconds that Vast may ask to be left alone before a call fails."""
+"""Largest Retry-After of Vast in seconds; the call fails when it asks for more."""
 VAST_USD = 1e9
 """Largest credit or charge, in USD."""
 VAST_NUMBER = 1e12
@@ -138,7 +138,7 @@ PICTURES = 24
 WANDB_FOLDERS = 20
 """Offline runs of W&B that a run's index names."""
 DETAIL_CHARACTERS = 4000
-"""Characters of a detail or an event in the ledger: some of it comes from a machine."""
+"""Characters of a detail or an event in the ledger, which may come from a machine."""
 TRANSCRIPT_LINE_BYTES = 1 << 22
 """Size of one line of a transcript, which may be a stranger's."""
 TRANSCRIPT_LINES = 500_000
@@ -163,5 +163,5 @@ EXCHANGES: Mapping[str, Allowance] = {
 }
 """Limits of each exchange: with a machine, a registry, Docker, Vast, a ledger in PostgreSQL and Slurm.
 
-Of a machine: a download of all outputs, and a slice of a checkpoint during the training.
+The first two are with a machine: a download of all outputs, and a slice of a checkpoint during training.
 """

@@ -1,4 +1,4 @@
-"""evidence_of(): what a training that is over has left: its outcome, the ends of its steps, its exit code."""
+"""Evidence of a finished training: its outcome, the results of its boot steps, its exit code."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ class _StepEnd:
     last_line: Annotated[str, Text(400)] = ""
 
 
-def evidence_of(
+def parse_evidence(
     outcome: bytes, steps: bytes, exit_code: int | None, *, damaged: tuple[str, ...] | None = None
 ) -> Evidence:
-    """Read the files of evidence. What is invalid is told, and counts as not there."""
+    """Parse the files of evidence. An invalid file counts as missing, and is reported as `nonsense`."""
     nonsense = ""
     try:
-        read = outcome_of(outcome)
+        read = parse_outcome(outcome)
     except RecordError as error:
         read, nonsense = None, f"{layout.OUTCOME}: {error}"
-    ends = step_ends_of(steps)
+    ends = parse_step_ends(steps)
     return Evidence(outcome=read, steps=ends, exit_code=exit_code, damaged=damaged, nonsense=nonsense)
 
 
-def outcome_of(content: bytes) -> Outcome | None:
-    """Read `run/outcome.json`; None when there is none. Raises RecordError when it is not an outcome."""
+def parse_outcome(content: bytes) -> Outcome | None:
+    """Parse `run/outcome.json`; None when it is empty. Raises RecordError when it is not an outcome."""
     return Outcome.from_json(content) if content else None
 
 
-def step_ends_of(content: bytes) -> tuple[StepEnd, ...]:
-    """Read `run/steps.jsonl`, in order; a line that is not whole is left out."""
+def parse_step_ends(content: bytes) -> tuple[StepEnd, ...]:
+    """Parse `run/steps.jsonl` in order; incomplete lines are skipped."""
     found = []
     for line in content.split(b"\n", caps.BOOT_STEPS)[: caps.BOOT_STEPS]:
         with suppress(RecordError):
@@ -53,8 +53,8 @@ def step_ends_of(content: bytes) -> tuple[StepEnd, ...]:
     return tuple(found)
 
 
-def exit_code_of(content: bytes) -> int | None:
-    """Read `run/exit`; None when there is none, or it is no exit code."""
+def parse_exit_code(content: bytes) -> int | None:
+    """Parse `run/exit`; None when it is empty or not an exit code."""
     with suppress(ValueError):
         code: int = read_as(ExitCode, int(content))
         return code

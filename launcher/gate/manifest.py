@@ -1,4 +1,4 @@
-"""listed(): the files that a box lists, and what of its list is invalid."""
+"""Manifest of a box: parse_manifest() returns its valid files and the reasons for rejecting the others."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from vastrun.launcher.gate.budget import ExchangeBudget
 from vastrun.launcher.gate.text import one_line
 
 INCOMING, OWNER = ".incoming", ".vastrun"
-"""Names that the folder of outputs has for itself: what is on its way, and whose folder it is."""
+"""Names reserved in the folder of outputs: for partial downloads, and for the run that owns the folder."""
 
-_CHECKED_EACH = 500
-"""Files of a list that are read in some 50 ms."""
+_CHECK_EVERY_FILES = 500
+"""Files between two checks of the budget: parsing them takes about 50 ms."""
 _FOLDERS = frozenset(
     (layout.RUN, layout.CHECKPOINTS, layout.OUTPUTS, layout.EVALUATION, layout.PROFILES, layout.CODE)
 )
 _FILES = (layout.LOG, *caps.SMALL_FILES)
-"""Paths at which a box always has a folder, and those at which it always has a file."""
+"""Paths at which a box always has a folder, and paths at which it always has a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,9 @@ class Listing:
 
     files: tuple[FileSum, ...] = ()
     refused: tuple[str, ...] = ()
-    """Why others are not taken, each with its path."""
+    """Reasons for rejected entries, each with its path."""
     left_out: LeftOutFiles = NONE_LEFT_OUT
-    """Files that the box does not offer for download."""
+    """Files that the box excludes from download."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +58,13 @@ class _AllLeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class _Latest:
-    """What `latest.json` says; the step is in the path."""
+    """Content of `latest.json`; the step is in the path."""
 
     path: Annotated[str, Like(r"step-\d{6,18}")]
 
 
-def latest_of(content: bytes) -> str | None:
-    """Read the folder of the newest checkpoint in `latest.json`; None when it names none."""
+def parse_latest_checkpoint(content: bytes) -> str | None:
+    """Parse `latest.json`: the folder of the newest checkpoint; None when it names none."""
     try:
         latest: _Latest = read_json(_Latest, content)
     except RecordError:
@@ -72,10 +72,12 @@ def latest_of(content: bytes) -> str | None:
     return latest.path
 
 
-def listed(manifest: bytes, disk_bytes: float = math.inf, budget: ExchangeBudget | None = None) -> Listing:
-    """Read the list of files in a manifest; empty when there is none. `disk_bytes`: of the machine's disk.
+def parse_manifest(
+    manifest: bytes, disk_bytes: float = math.inf, budget: ExchangeBudget | None = None
+) -> Listing:
+    """Parse the files of a manifest; none for an empty file. `disk_bytes`: size of the machine's disk.
 
-    With a budget, whoever ends the exchange is asked meanwhile.
+    A budget is checked every few files.
     """
     if not manifest:
         return Listing()
@@ -87,13 +89,13 @@ def listed(manifest: bytes, disk_bytes: float = math.inf, budget: ExchangeBudget
     found: dict[str, FileSum] = {}
     refused = []
     for number, entry in enumerate(entries):
-        if budget is not None and number % _CHECKED_EACH == 0:
+        if budget is not None and number % _CHECK_EVERY_FILES == 0:
             budget.check()
         try:
             file = _file_of(entry)
             if file.path in found:
                 raise RecordError(f"{file.path!r} is listed twice")
-            # More than the machine's disk holds is a lie, and would fill the one here.
+            # Files larger than the machine's disk are a lie, and would fill the local disk.
             disk_bytes -= file.size
             if disk_bytes < 0:
                 raise RecordError(f"{file.path!r} is more than the machine's disk holds")
@@ -108,10 +110,10 @@ def listed(manifest: bytes, disk_bytes: float = math.inf, budget: ExchangeBudget
 
 
 def _paths_below_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each path that lies below another one, with that one.
+    """Yield each path below another listed path, with that path.
 
-    No disk holds `a` and `a/b` when `a` is a file. Sorted, so that no folder is stored: together, their names
-    are much longer than the list.
+    No disk holds `a` and `a/b` when `a` is a file. Paths are sorted, since a set of all their folders would
+    be much larger than the list.
     """
     above = ""
     for path in sorted(f"{path}/" for path in paths):
@@ -121,8 +123,8 @@ def _paths_below_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
             above = path
 
 
-def left_out_of(manifest: bytes) -> LeftOutFiles:
-    """Read which files a manifest says are not downloaded; none when it is no manifest."""
+def parse_left_out(manifest: bytes) -> LeftOutFiles:
+    """Parse the files that a manifest excludes from download; none for an invalid manifest."""
     try:
         return _left_out_in(parse_json(manifest))
     except RecordError:
@@ -152,7 +154,7 @@ def _entries(manifest: Any) -> Sequence[Any]:
 
 
 def _file_of(entry: Any) -> FileSum:
-    """The file, its path in one form: `a//b/./c` is `a/b/c`."""
+    """Validate an entry and normalize its path: `a//b/./c` becomes `a/b/c`."""
     file: FileSum = read_as(FileSum, entry)
     if file.path.count("/") > caps.PATH_FOLDERS:
         raise RecordError(f"a path of more than {caps.PATH_FOLDERS} folders: {file.path[:60]!r}...")

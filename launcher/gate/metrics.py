@@ -1,4 +1,4 @@
-"""curves_of(): the losses that a box's metrics tell of, step by step."""
+"""Metrics of a box: losses by step, and the records of a metrics file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SERIES: Mapping[str, str] = {
     "validation_loss": "validation loss",
     "validation_nrmse": "validation nRMSE",
 }
-"""What is drawn, by its name in the metrics."""
+"""Titles of the drawn curves by their names in the metrics."""
 _GOLDEN = (5**0.5 - 1) / 2
 POINTS = 400
-"""Of one curve at most."""
+"""Maximum points of one curve."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,34 +29,35 @@ class Curve:
     points: tuple[tuple[float, float], ...]
     """Step and value, in order; each the mean of several where there were more than `POINTS`."""
     lost: tuple[float, ...] = ()
-    """Steps at which the value was no finite number."""
+    """Steps with a value that is not finite."""
     averaged: int = 1
-    """How many values one point is the mean of."""
+    """Values that one point is the mean of."""
 
 
-def curves_of(lines: Iterable[bytes]) -> tuple[Curve, ...]:
-    """Read the curves of some lines of metrics. What is no number of ours is left out."""
+def parse_curves(lines: Iterable[bytes]) -> tuple[Curve, ...]:
+    """Parse the curves in lines of metrics. Invalid records are skipped."""
     values: dict[str, dict[int, float | None]] = {name: {} for name in SERIES}
     for line in lines:
-        record = record_of(line)
+        record = parse_record(line)
         step = record.get("step")
         if type(step) is int and 0 <= step <= caps.STEPS:
             for name in SERIES.keys() & record.keys():
-                values[name][step] = number_in(record[name])
+                values[name][step] = parse_number(record[name])
     return tuple(_curve(name, by_step) for name, by_step in values.items() if by_step)
 
 
-def records_of(lines: Iterable[bytes]) -> list[dict[str, float]]:
-    """Return what the lines say, in their order: the step, and each finite number by its name.
+def parse_records(lines: Iterable[bytes]) -> list[dict[str, float]]:
+    """Parse lines in order: the step, and each finite number by its name.
 
-    A line without a step of ours is left out, and so are names that no terminal should print, and those after
-    `caps.METRICS_NAMES`. Of more than `caps.METRICS_VALUES` lines are left out evenly, never the last one.
+    Lines without a valid step are skipped, and so are unprintable names and names beyond
+    `caps.METRICS_NAMES`. When there are more than `caps.METRICS_VALUES` values, lines are sampled evenly; the
+    last one is kept.
     """
     names: dict[str, str] = {}
     found: list[tuple[int, dict[str, float]]] = []
     newest: dict[str, float] = {}
     share, values = 1.0, 0
-    for number, record in enumerate(map(record_of, lines)):
+    for number, record in enumerate(map(parse_record, lines)):
         step = record.get("step")
         if type(step) is not int or not 0 <= step <= caps.STEPS:
             continue
@@ -74,11 +75,11 @@ def records_of(lines: Iterable[bytes]) -> list[dict[str, float]]:
 
 
 def _numbers(record: Mapping[str, Any], names: dict[str, str]) -> dict[str, float]:
-    """The finite numbers of a record. `names`: those that were met, so that each is kept once."""
+    """Return the finite numbers of a record. `names` interns the names, which saves memory."""
     found = {}
     for name, value in record.items():
-        number = number_in(value)
-        if number is None or name == "step" or not is_name(name):
+        number = parse_number(value)
+        if number is None or name == "step" or not is_printable_name(name):
             continue
         if name in names or len(names) < caps.METRICS_NAMES:
             found[names.setdefault(name, name)] = number
@@ -86,30 +87,30 @@ def _numbers(record: Mapping[str, Any], names: dict[str, str]) -> dict[str, floa
 
 
 def _is_sampled(number: int, share: float) -> bool:
-    """Spread over all numbers without a period: of lines of which one in N differs, the same share stays."""
+    """Sample by the golden ratio, which has no period: lines of which every Nth differs keep their share."""
     return number * _GOLDEN % 1 < share
 
 
-def is_name(name: str) -> bool:
-    """Return whether the name may be shown."""
+def is_printable_name(name: str) -> bool:
+    """Return whether a terminal may show the name."""
     return name.isprintable() and len(name) <= caps.NAME_BYTES
 
 
-def point_of(line: bytes, name: str) -> tuple[int, float] | None:
-    """Read the step and the value of that name in a line of metrics; None when it tells of no such value.
+def parse_point(line: bytes, name: str) -> tuple[int, float] | None:
+    """Parse the step and the value of `name` in a line of metrics; None when it has no such value.
 
-    What is told and is no number of ours, as the loss of a training that diverged, is NaN.
+    An invalid number, such as the loss of a training that diverged, becomes NaN.
     """
-    record = record_of(line)
+    record = parse_record(line)
     step = record.get("step")
     if name not in record or type(step) is not int or not 0 <= step <= caps.STEPS:
         return None
-    value = number_in(record[name])
+    value = parse_number(record[name])
     return step, math.nan if value is None else value
 
 
-def record_of(line: bytes) -> Mapping[str, Any]:
-    """Read a line of metrics; empty when it is none."""
+def parse_record(line: bytes) -> Mapping[str, Any]:
+    """Parse a line of metrics; empty when it is invalid."""
     try:
         record = json.loads(line) if len(line) <= caps.LINE_CHARACTERS else None
     except (ValueError, RecursionError):
@@ -117,11 +118,11 @@ def record_of(line: bytes) -> Mapping[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def number_in(value: object) -> float | None:
-    """Return the value; None when it is no finite number, or beyond what any loss is."""
+def parse_number(value: object) -> float | None:
+    """Return the value as a float; None when it is not a finite number, or is larger than any loss."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= caps.LOSS:
         return None  # also NaN
-    return float(value) if abs(value) >= caps.LEAST_LOSS else 0.0
+    return float(value) if abs(value) >= caps.MIN_LOSS else 0.0
 
 
 def _curve(name: str, by_step: Mapping[int, float | None]) -> Curve:

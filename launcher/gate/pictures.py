@@ -1,4 +1,4 @@
-"""picture_of(): a PNG of a box as a page may show it: of bounded size, and nothing but the picture."""
+"""Pictures of a box: parse_picture() returns a PNG of bounded size, without metadata, for a page."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from vastrun.launcher.gate import caps
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_KEPT = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
-"""What a picture needs to be shown. Texts, profiles, animations and whatever follows the end are left out."""
+_ALLOWED_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
+"""Chunks needed to show a picture. Texts, profiles, animations and data after the end are dropped."""
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
-"""Bits a sample by kind of colour, of the PNG specification (11.2.1)."""
+"""Allowed bits per sample by colour type (PNG specification, 11.2.1)."""
 _HEADER = struct.Struct(">IIBBBBB")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A PNG that may be shown."""
+    """A PNG that is safe to show."""
 
     width: int
     height: int
@@ -27,10 +27,10 @@ class Picture:
     png: bytes
 
 
-def picture_of(content: bytes) -> Picture | None:
-    """Read a PNG; None for what is none, is damaged, or is larger than `caps` allows.
+def parse_picture(content: bytes) -> Picture | None:
+    """Parse a PNG; None when it is not a PNG, is damaged, or is larger than `caps` allows.
 
-    Its pixels are not decoded: whoever shows it does that, and needs no more memory than `caps` allows.
+    Its pixels are not decoded: the viewer does that, and needs no more memory than `caps` allows.
     """
     if len(content) > caps.PICTURE_BYTES or not content.startswith(_SIGNATURE):
         return None
@@ -41,12 +41,12 @@ def picture_of(content: bytes) -> Picture | None:
     size = _size_of(chunks[0][1])
     if size is None:
         return None
-    png = _SIGNATURE + b"".join(_chunk(kind, data) for kind, data in chunks if kind in _KEPT)
+    png = _SIGNATURE + b"".join(_chunk(kind, data) for kind, data in chunks if kind in _ALLOWED_CHUNKS)
     return Picture(width=size[0], height=size[1], png=png)
 
 
 def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield kind and data of each chunk, to the end of the picture or to the first fault."""
+    """Yield kind and data of each chunk until the end of the picture or the first invalid chunk."""
     at = len(_SIGNATURE)
     while at + 12 <= len(content):
         length = int.from_bytes(content[at : at + 4])
@@ -64,7 +64,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def _size_of(header: bytes) -> tuple[int, int] | None:
-    """Width and height; None for a header that no honest PNG has, or of a picture too large."""
+    """Return width and height; None when the header is invalid or the picture too large."""
     if len(header) != _HEADER.size:
         return None
     width, height, depth, color, compression, filtering, interlace = _HEADER.unpack(header)

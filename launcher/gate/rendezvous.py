@@ -1,6 +1,6 @@
-"""Where the nodes of a run meet: a provider says it, and on this computer a box could have written it.
+"""Rendezvous of a run's nodes: the provider names it; a box on this computer could have written it.
 
-Where the provider names a network alone, the box says its address there.
+When the provider only names a network, the box reports its address on it.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from vastrun.launcher.gate import caps
 _HOST_PORT = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\]):(\d{1,5})", re.ASCII
 )
-_MOST_PORT = (1 << 16) - 3
-"""The two ports after it are used, too."""
+_MAX_PORT = (1 << 16) - 3
+"""The next two ports are used, too."""
 ADDRESSES = "hostname -I 2>/dev/null || awk '/32 host LOCAL/ { print a } { a = $2 }' /proc/net/fib_trie"
 """Prints the addresses of a box's interfaces, in any POSIX shell; images need not have `ip`."""
-_WIDEST = 8
-"""Prefix of the largest network that is private."""
+_MIN_PREFIX_BITS = 8
+"""Prefix length of the largest private network."""
 
 
-def rendezvous_of(machine: Instance) -> str:
-    """Return HOST:PORT of the machine as the other nodes reach it. Raises ProviderError when it is none."""
+def parse_rendezvous(machine: Instance) -> str:
+    """Return HOST:PORT for the other nodes, validated. Raises ProviderError when it is invalid."""
     found = _HOST_PORT.fullmatch(machine.rendezvous)
-    if found is None or not 0 < int(found[1]) <= _MOST_PORT:
-        raise ProviderError(f"{machine.id} names no place where the nodes meet: {machine.rendezvous[:80]!r}")
+    if found is None or not 0 < int(found[1]) <= _MAX_PORT:
+        raise ProviderError(f"{machine.id} has an invalid rendezvous address: {machine.rendezvous[:80]!r}")
     return machine.rendezvous
 
 
-def address_on(subnet: str, printed: str) -> str:
-    """Return the first of the addresses, as `ADDRESSES` printed them, that is on the network.
+def find_address(subnet: str, printed: str) -> str:
+    """Find the first address on the network in the output of `ADDRESSES`.
 
-    Raises UnreachableError when the provider names no private network, by now; BoxError when the box is not
-    on it: it may name no other place, where other nodes would connect to.
+    Raises UnreachableError while the provider names no private network. Raises BoxError when the box has no
+    address on it: other nodes would connect to any address that the box may choose.
     """
     try:
         network = IPv4Network(subnet, strict=False)
     except ValueError:
         network = None
-    if network is None or not network.is_private or network.prefixlen < _WIDEST:
+    if network is None or not network.is_private or network.prefixlen < _MIN_PREFIX_BITS:
         raise UnreachableError(
-            f"{subnet[:80]!r} is no network on which nodes could meet", cause=Cause.PROVIDER
+            f"{subnet[:80]!r} is not a private network that nodes can share", cause=Cause.PROVIDER
         )
     words = printed[: caps.ADDRESSES_CHARACTERS].split()
     found = next((address for word in words if (address := _address(word)) and address in network), None)

@@ -1,4 +1,4 @@
-"""series_of(): every quantity that a box's metrics tell of, step by step, few enough points to be drawn."""
+"""Series of a box's metrics: every quantity by step, with few enough points to be drawn."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.metrics import is_name, number_in, record_of
+from vastrun.launcher.gate.metrics import is_printable_name, parse_number, parse_record
 
 POINTS = 200
-"""Of one series at most: a screen shows hardly more."""
+"""Maximum points of one series: a screen shows hardly more."""
 _MISSING = -math.inf
-"""A step at which a name has no value. Arrays are used since each value in a mapping takes 100 bytes."""
+"""Marks a step without a value. Arrays are used because each value in a mapping takes 100 bytes."""
 _UNDRAWN = frozenset({"step", "at"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One quantity over the steps. The numbers beside its points are of all its values, not of the means."""
+    """One quantity over the steps. `last`, `min` and `max` are of all values, not of the means."""
 
     name: str
     points: tuple[tuple[float, float], ...]
     """Step and value, in order; each the mean of several where there were more than `POINTS`."""
     lost: tuple[float, ...] = ()
-    """Steps at which the value was no finite number."""
+    """Steps with a value that is not finite."""
     averaged: int = 1
-    """How many values one point is the mean of."""
+    """Values that one point is the mean of."""
     last: float
-    least: float
-    most: float
+    min: float
+    max: float
 
 
-def series_of(lines: Iterable[bytes], names: Collection[str] | None = None) -> tuple[Series, ...]:
-    """Read the series of some lines of metrics, in the order of their names there.
+def parse_series(lines: Iterable[bytes], names: Collection[str] | None = None) -> tuple[Series, ...]:
+    """Parse the series in lines of metrics, in the order of their first appearance.
 
-    `names`: of these only; else of the first `caps.SERIES`. A name without any finite number is left out.
-    Where a training began again at a checkpoint, what it told last of a step counts.
+    `names`: the series to return; None: the first `caps.SERIES`. A name without a finite number is left out.
+    When a training resumed at a checkpoint, the last value of a repeated step counts.
     """
     rows: dict[int, int] = {}
     columns: dict[str, array[float]] = {}
     for line in lines:
-        record = record_of(line)
+        record = parse_record(line)
         step = record.get("step")
         if type(step) is not int or not 0 <= step <= caps.STEPS:
             continue
         row = rows.setdefault(step, len(rows))
         for name in record:
-            if name not in columns and not _is_wanted(name, names, len(columns)):
+            if name not in columns and not _is_selected(name, names, len(columns)):
                 continue
-            value = number_in(record[name])
-            if value is not None or _tells_of_a_number(record[name]):
+            value = parse_number(record[name])
+            if value is not None or _is_numeric(record[name]):
                 column = columns.setdefault(name, array("d"))
                 column.extend([_MISSING] * (row + 1 - len(column)))
                 column[row] = math.nan if value is None else value
@@ -62,19 +62,19 @@ def series_of(lines: Iterable[bytes], names: Collection[str] | None = None) -> t
 
 
 def _values_by_step(column: array[float], rows: Sequence[tuple[int, int]]) -> dict[int, float | None]:
-    """Return the values of a name by their steps, in order; None: no finite number."""
+    """Return the values of a column by step, in order; None for a value that is not finite."""
     found = ((step, column[row]) for step, row in rows if row < len(column) and column[row] != _MISSING)
     return {step: None if math.isnan(value) else value for step, value in found}
 
 
-def _is_wanted(name: str, names: Collection[str] | None, known: int) -> bool:
+def _is_selected(name: str, names: Collection[str] | None, known: int) -> bool:
     if names is not None:
         return name in names
-    return known < caps.SERIES and name not in _UNDRAWN and is_name(name)
+    return known < caps.SERIES and name not in _UNDRAWN and is_printable_name(name)
 
 
-def _tells_of_a_number(value: object) -> bool:
-    """Whether it stands for a number that was not finite: such a one is written as null."""
+def _is_numeric(value: object) -> bool:
+    """Return whether the value is a number; null is one that was not finite."""
     return value is None or isinstance(value, float)
 
 
@@ -92,6 +92,6 @@ def _series(name: str, by_step: dict[int, float | None]) -> Series | None:
         lost=tuple(lost[:: max(1, math.ceil(len(lost) / POINTS))]),
         averaged=size,
         last=values[-1],
-        least=min(values),
-        most=max(values),
+        min=min(values),
+        max=max(values),
     )

@@ -1,7 +1,7 @@
-"""What a held machine prints of its slots becomes a SlotList.
+"""Parser of a held machine's list of slots.
 
-The number of parts that a slot has decides its share of the price, so it is bounded by what the machine was
-held for: a machine can only move dollars between the runs that are on it, and none beyond its own bill.
+A slot's number of units decides its share of the price, so their sum is bounded by the units that the machine
+was held with: a machine can only shift cost between the runs on it, never beyond its own bill.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ class _SlotList:
     faults: Annotated[tuple[_Words, ...], AtMost(100)] = ()
 
 
-def slot_list_of(printed: str, units: int) -> SlotList:
-    """Read what a machine of so many parts printed. Raises BoxError when it makes no sense."""
+def parse_slots(printed: str, units: int) -> SlotList:
+    """Parse the list of slots of a machine with `units` units. Raises BoxError when it is invalid."""
     try:
-        said: _SlotList = read_json(_SlotList, printed)
-        if sum(slot.units for slot in said.slots) > units:
-            raise RecordError(f"more than the machine's {units} parts are taken", "slots")
-        if len({slot.name for slot in said.slots}) < len(said.slots):
-            raise RecordError("a name is there twice", "slots")
+        reply: _SlotList = read_json(_SlotList, printed)
+        if sum(slot.units for slot in reply.slots) > units:
+            raise RecordError(f"more than the machine's {units} units are in use", "slots")
+        if len({slot.name for slot in reply.slots}) < len(reply.slots):
+            raise RecordError("duplicate name", "slots")
     except RecordError as error:
         raise BoxError(f"the machine sent an invalid list of slots: {error}") from error
     return SlotList(
-        is_ready=said.ready,
-        drained=_shown(said.drained),
-        refused=_shown(said.refused),
-        slots=tuple(map(_slot, said.slots)),
-        faults=tuple(map(_shown, said.faults)),
+        is_ready=reply.ready,
+        drained=_display_text(reply.drained),
+        refused=_display_text(reply.refused),
+        slots=tuple(map(_slot, reply.slots)),
+        faults=tuple(map(_display_text, reply.faults)),
     )
 
 
@@ -64,5 +64,5 @@ def _slot(slot: _Slot) -> Slot:
     )
 
 
-def _shown(text: str) -> str:
+def _display_text(text: str) -> str:
     return one_line(text).strip()

@@ -13,9 +13,9 @@ from vastrun.contract.outcome import FileSum
 from vastrun.contract.records import write_json
 from vastrun.launcher.core import CheckpointCopy
 from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.budget import ExchangeBudget
-from vastrun.launcher.gate.manifest import INCOMING, latest_of, listed
-from vastrun.launcher.gate.reading import small_file
+from vastrun.launcher.gate.manifest import INCOMING, parse_latest_checkpoint, parse_manifest
 from vastrun.launcher.outputs.folder import place_of
 from vastrun.launcher.outputs.incoming import grow, held, part_of
 from vastrun.launcher.outputs.storing import is_home, moved, need_space, stored
@@ -99,19 +99,19 @@ def _begun(out: Path, budget: ExchangeBudget) -> _Copy | None:
     for folder in _newest_first(out / INCOMING):
         manifest = folder / MANIFEST
         if manifest.is_file():
-            files = listed(manifest.read_bytes(), budget=budget).files
+            files = parse_manifest(manifest.read_bytes(), budget=budget).files
             return _Copy(out=out, name=folder.name, files=files)
     return None
 
 
 def _begin(out: Path, remote: Remote, disk_bytes: float, budget: ExchangeBudget) -> _Copy | None:
     """The newest checkpoint of the box, unless it is here already."""
-    name = latest_of(small_file(remote, f"{layout.CHECKPOINTS}/{LATEST}", budget=budget))
+    name = parse_latest_checkpoint(fetch_small_file(remote, f"{layout.CHECKPOINTS}/{LATEST}", budget=budget))
     if name is None or name == _latest_here(out):
         return None
     path = f"{layout.CHECKPOINTS}/{name}/{MANIFEST}"
-    manifest = small_file(remote, path, caps.CHECKPOINT_MANIFEST, budget)
-    listing = listed(manifest, disk_bytes, budget)
+    manifest = fetch_small_file(remote, path, caps.CHECKPOINT_MANIFEST, budget)
+    listing = parse_manifest(manifest, disk_bytes, budget)
     copy = _Copy(out=out, name=name, files=listing.files)
     if not listing.files or listing.refused or copy.mark.exists():
         return None
@@ -176,7 +176,7 @@ def _finished(copy: _Copy) -> CheckpointCopy:
 
 def _latest_here(out: Path) -> str | None:
     path = place_of(out, f"{layout.CHECKPOINTS}/{LATEST}")
-    return latest_of(path.read_bytes()) if path.is_file() else None
+    return parse_latest_checkpoint(path.read_bytes()) if path.is_file() else None
 
 
 def _newest_first(folder: Path) -> list[Path]:

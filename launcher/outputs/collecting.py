@@ -16,10 +16,10 @@ from vastrun.contract.outcome import FileSum
 from vastrun.launcher.core import Collected
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.budget import ExchangeBudget, ExchangeBudgetError
-from vastrun.launcher.gate.evidence import evidence_of, exit_code_of
-from vastrun.launcher.gate.manifest import INCOMING, listed
-from vastrun.launcher.gate.reading import small_file
+from vastrun.launcher.gate.evidence import parse_evidence, parse_exit_code
+from vastrun.launcher.gate.manifest import INCOMING, parse_manifest
 from vastrun.launcher.outputs.checkpoints import LATEST, MANIFEST, prune
 from vastrun.launcher.outputs.folder import place_of
 from vastrun.launcher.outputs.incoming import fetch_whole, grow, part_of
@@ -44,7 +44,7 @@ def collect(
     out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_bytes: float, budget: ExchangeBudget
 ) -> Collected:
     """Download all but the log, which is pumped. `disk_bytes`: of the machine's disk, where its files fit."""
-    listing = listed(small_file(remote, layout.MANIFEST, budget=budget), disk_bytes, budget)
+    listing = parse_manifest(fetch_small_file(remote, layout.MANIFEST, budget=budget), disk_bytes, budget)
     wanted = places(out, listing.files, disk_ignores_case)
     others = [path for path in _UNSUMMED if place_of(out, path) not in wanted]
     too_large = [str(error) for error in (_fetched(out, path, remote, budget) for path in others) if error]
@@ -54,10 +54,10 @@ def collect(
         prune(out, wanted)
     named = {*wanted, *(place_of(out, path) for path in (*others, layout.LOG))}
     home = [place for place in named if place.is_file()]
-    evidence = evidence_of(
+    evidence = parse_evidence(
         _content(out, layout.OUTCOME),
         _content(out, layout.STEPS),
-        exit_code_of(_content(out, layout.EXIT)),
+        parse_exit_code(_content(out, layout.EXIT)),
         damaged=tuple(damaged),
     )
     return Collected(

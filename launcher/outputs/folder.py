@@ -11,9 +11,9 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
 from vastrun.launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles, Run, StepEnd
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.evidence import outcome_of, step_ends_of
-from vastrun.launcher.gate.manifest import left_out_of
-from vastrun.launcher.gate.metrics import point_of, records_of
+from vastrun.launcher.gate.evidence import parse_outcome, parse_step_ends
+from vastrun.launcher.gate.manifest import parse_left_out
+from vastrun.launcher.gate.metrics import parse_point, parse_records
 
 CHUNK = 1 << 20
 OWN, DETAILS = "outputs", "details"
@@ -98,21 +98,21 @@ class Outputs:
     def outcome(self) -> Outcome | None:
         """Read the box's own evidence; None when it was not downloaded or cannot be read."""
         try:
-            return outcome_of(self._content(layout.OUTCOME))
+            return parse_outcome(self._content(layout.OUTCOME))
         except (OSError, ValueError):
             return None
 
     def steps(self) -> tuple[StepEnd, ...]:
         """Read how the steps on the box ended; none when that was not downloaded."""
         try:
-            return step_ends_of(self._content(layout.STEPS))
+            return parse_step_ends(self._content(layout.STEPS))
         except OSError:
             return ()
 
     def left_out(self) -> LeftOutFiles:
         """Read which files of the program are not here, as the box listed them; none when it did not."""
         try:
-            left_out = left_out_of(self._content(layout.MANIFEST))
+            left_out = parse_left_out(self._content(layout.MANIFEST))
         except OSError:
             return NONE_LEFT_OUT
         return left_out.without({file.path for file in left_out.files if self._is_here(file)})
@@ -139,7 +139,7 @@ class Outputs:
     def newest_metrics(self) -> Mapping[str, float]:
         """Return the newest line of the metrics that has come home, each finite number by its name."""
         line = GrowingFile(self.path(layout.METRICS), last_lines=1).more()
-        records = records_of([line.encode()])
+        records = parse_records([line.encode()])
         return records[-1] if records else {}
 
     def _content(self, box_path: str) -> bytes:
@@ -223,7 +223,7 @@ class CurveReader:
             if not end:
                 break
             for line in chunk[:end].split(b"\n"):
-                if point := point_of(line, self._metric):
+                if point := parse_point(line, self._metric):
                     self._append_thinned(*point)
             self._at += end
             self._last = (self._last + chunk[:end])[-_OVERLAP:]

@@ -12,8 +12,8 @@ from typing import BinaryIO
 from vastrun.contract import layout
 from vastrun.launcher.core import Run
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.manifest import latest_of
-from vastrun.launcher.gate.metrics import Curve, curves_of
+from vastrun.launcher.gate.manifest import parse_latest_checkpoint
+from vastrun.launcher.gate.metrics import Curve, parse_curves
 from vastrun.launcher.outputs.folder import Outputs
 
 _CHUNK = 1 << 20
@@ -91,7 +91,7 @@ def _checkpoint(outputs: Outputs, name: str) -> str | None:
     if not (folder / name).is_file():
         return None
     with (folder / name).open("rb") as file:
-        named = latest_of(file.read(caps.SMALL_FILES[f"{layout.CHECKPOINTS}/latest.json"]))
+        named = parse_latest_checkpoint(file.read(caps.SMALL_FILES[f"{layout.CHECKPOINTS}/latest.json"]))
     return named if named is not None and (folder / named).is_dir() else None
 
 
@@ -104,7 +104,7 @@ def _offline_runs(outputs: Outputs) -> tuple[str, ...]:
 
 
 def _curves(path: Path) -> tuple[Curve, ...]:
-    return curves_of(metric_lines(path)) if path.is_file() else ()
+    return parse_curves(metric_lines(path)) if path.is_file() else ()
 
 
 def metric_lines(path: Path, most: int = caps.METRICS_LINES) -> Iterator[bytes]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.pictures import Picture, picture_of
-from vastrun.launcher.gate.series import Series, series_of
+from vastrun.launcher.gate.pictures import Picture, parse_picture
+from vastrun.launcher.gate.series import Series, parse_series
 from vastrun.launcher.outputs.folder import CHUNK, Outputs
 from vastrun.launcher.outputs.index import metric_lines
 
@@ -22,7 +22,7 @@ def series_in(
 ) -> tuple[Series, ...]:
     """Return what the run's metrics tell, or of that the `names`; nothing where they did not come home."""
     try:
-        return series_of(metric_lines(outputs.path(layout.METRICS), most_lines), names)
+        return parse_series(metric_lines(outputs.path(layout.METRICS), most_lines), names)
     except OSError:
         return ()
 
@@ -32,7 +32,7 @@ def pictures_in(outputs: Outputs) -> Mapping[str, Picture]:
     found: dict[str, Picture] = {}
     with suppress(OSError):
         for path in sorted(outputs.path(layout.EVALUATION).glob("*.png"))[: 4 * caps.PICTURES]:
-            picture = picture_of(_start(path, caps.PICTURE_BYTES + 1))
+            picture = parse_picture(_start(path, caps.PICTURE_BYTES + 1))
             if picture is not None and len(found) < caps.PICTURES:
                 found[path.name] = picture
     return found

@@ -16,9 +16,9 @@ from vastrun.contract.outcome import FileSum
 from vastrun.launcher.core import CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
 from vastrun.launcher.core.errors import BoxError, StorageError
 from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.budget import ExchangeBudget
-from vastrun.launcher.gate.manifest import listed
-from vastrun.launcher.gate.reading import small_file
+from vastrun.launcher.gate.manifest import parse_manifest
 from vastrun.launcher.outputs.checkpoints import continue_copy
 from vastrun.launcher.outputs.collecting import IgnoresCase, bring, collect, ignores_case, places
 from vastrun.launcher.outputs.folder import START_SCRIPT, Outputs, place_of
@@ -160,8 +160,8 @@ def fetch(
     done = remote.run(command, timeout_s=_LIST_S)
     if done.exit_code != 0:
         raise BoxError(f"the machine cannot list {path or 'its files'}: {done.stderr.strip()[-200:]!r}")
-    manifest = small_file(remote, name, caps.SMALL_FILES[layout.MANIFEST], budget)
-    listing = listed(manifest, disk_bytes, budget)
+    manifest = fetch_small_file(remote, name, caps.SMALL_FILES[layout.MANIFEST], budget)
+    listing = parse_manifest(manifest, disk_bytes, budget)
     files = [file for file in listing.files if _is_program_file(file)]
     # Nothing else may be replaced here: evidence, checkpoints, the log.
     rejected = [file.path for file in listing.files if not _is_program_file(file)]

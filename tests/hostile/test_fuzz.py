@@ -45,9 +45,9 @@ from vastrun.contract import layout
 from vastrun.contract.records import RecordError, parse_json
 from vastrun.launcher.core.errors import BoxError, UnreachableError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.box_status import box_status_of, lease_of
-from vastrun.launcher.gate.evidence import evidence_of, exit_code_of
-from vastrun.launcher.gate.manifest import latest_of, listed
+from vastrun.launcher.gate.box_status import parse_box_status, parse_lease_state
+from vastrun.launcher.gate.evidence import parse_evidence, parse_exit_code
+from vastrun.launcher.gate.manifest import parse_latest_checkpoint, parse_manifest
 from vastrun.launcher.gate.text import one_line, printable
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
 from vastrun.launcher.providers.vast.rows import OfferRow
@@ -146,13 +146,13 @@ ANYTHING = st.binary(max_size=200) | written(VALUES)
 @pytest.mark.slow
 def test_a_status_is_in_its_ranges_or_refused(printed: bytes) -> None:
     with suppress(BoxError):
-        assert_sound(box_status_of(printed.decode("utf-8", "replace")))
+        assert_sound(parse_box_status(printed.decode("utf-8", "replace")))
 
 
 @readers
 @given(ANYTHING | written(mutated(GOOD)), ANYTHING | written(STEPS), ANYTHING)
 def test_evidence_is_in_its_ranges_or_none(outcome: bytes, steps: bytes, code: bytes) -> None:
-    evidence = evidence_of(outcome, steps, exit_code_of(code))
+    evidence = parse_evidence(outcome, steps, parse_exit_code(code))
     assert_sound(evidence)
     assert evidence.outcome is None or not evidence.nonsense
 
@@ -160,7 +160,7 @@ def test_evidence_is_in_its_ranges_or_none(outcome: bytes, steps: bytes, code: b
 @readers
 @given(ANYTHING | written(MANIFESTS), st.floats(0, 1e15))
 def test_a_listed_file_has_a_place_of_its_own_below_the_outputs(manifest: bytes, disk_bytes: float) -> None:
-    listing = listed(manifest, disk_bytes)
+    listing = parse_manifest(manifest, disk_bytes)
     places = [PurePosixPath(file.path) for file in listing.files]
     assert sum(file.size for file in listing.files) <= disk_bytes
     assert len(set(places)) == len(places)
@@ -178,8 +178,10 @@ def test_a_listed_file_has_a_place_of_its_own_below_the_outputs(manifest: bytes,
     st.binary(max_size=100) | ODD_TEXTS.map(lambda text: text.encode("utf-8", "replace")),
 )
 def test_small_files_say_what_they_may_or_nothing(latest: bytes, state: bytes) -> None:
-    assert PurePosixPath(latest_of(latest) or "step").name == (latest_of(latest) or "step")
-    assert lease_of(b"state=" + state) in ("armed", "proving", "ending", "dead", "none", "not there")
+    assert PurePosixPath(parse_latest_checkpoint(latest) or "step").name == (
+        parse_latest_checkpoint(latest) or "step"
+    )
+    assert parse_lease_state(b"state=" + state) in ("armed", "proving", "ending", "dead", "none", "not there")
 
 
 @readers

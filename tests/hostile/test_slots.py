@@ -23,7 +23,7 @@ from vastrun.launcher.core.errors import (
     UnreachableError,
 )
 from vastrun.launcher.decisions.speed_history import SpeedHistory
-from vastrun.launcher.gate.slots import slot_list_of
+from vastrun.launcher.gate.slots import parse_slots
 from vastrun.launcher.providers.pool import PoolProvider
 
 
@@ -83,7 +83,7 @@ def assert_refused(pool: PoolProvider, ordered: RentalOrder, instance_id: str) -
 
 
 def test_words_of_a_machine_cannot_steer_a_terminal() -> None:
-    said = slot_list_of(
+    said = parse_slots(
         '{"ready": true, "drained": "\\u001b[2J gone\\nwild", "faults": ["\\u202e x"], "refused": "\\u0007"}',
         4,
     )

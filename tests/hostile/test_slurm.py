@@ -54,5 +54,5 @@ def test_an_order_without_a_clear_answer_may_have_made_a_job() -> None:
     assert isinstance(
         order_error("sbatch: error: Batch job submission failed: Socket timed out"), UncertainError
     )
-    assert slurm.job_id_of("7\n8") is None
-    assert slurm.job_id_of("7;lab\n") == 7
+    assert slurm.parse_job_id("7\n8") is None
+    assert slurm.parse_job_id("7;lab\n") == 7

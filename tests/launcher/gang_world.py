@@ -33,7 +33,7 @@ from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import NoOfferError, ProviderError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.gate.rendezvous import ADDRESSES, address_on
+from vastrun.launcher.gate.rendezvous import ADDRESSES, find_address
 from vastrun.launcher.ledger.sql import SqlLedger
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.ports import Abilities, Remote
@@ -155,7 +155,7 @@ class NetworkedMarket(GangMarket):
         """Where a box is met."""
         if label not in self.networks:
             raise ProviderError("there is no such network")
-        return f"{address_on('10.5.0.0/24', remote.run(ADDRESSES, timeout_s=1.0).stdout)}:29400"
+        return f"{find_address('10.5.0.0/24', remote.run(ADDRESSES, timeout_s=1.0).stdout)}:29400"
 
     def run_networks(self) -> Sequence[RunNetwork]:
         """Those that there are."""

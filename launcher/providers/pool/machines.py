@@ -13,7 +13,7 @@ from vastrun.launcher.core import Completed, Instance, LocalProgram, RentalOrder
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError, UsageError
 from vastrun.launcher.core.slots import SlotId, SlotList
 from vastrun.launcher.decisions.pooling import HeldMachineRow
-from vastrun.launcher.gate.slots import slot_list_of
+from vastrun.launcher.gate.slots import parse_slots
 from vastrun.launcher.ports import OpensTerminal, Provider, Remote
 from vastrun.launcher.ssh.terminal import LOGIN_SHELL
 
@@ -89,7 +89,7 @@ class HeldMachine:
             said = done.stderr.strip()[-300:]
             why = repr(said) if said else f"exit code {done.exit_code}"
             raise ProviderError(f"{self.held.run.id} cannot {words[0]} slots: {why}")
-        return slot_list_of(done.stdout, self.held.hold.slots)
+        return parse_slots(done.stdout, self.held.hold.slots)
 
     def _verb(self, verb: Callable[[Remote], _T]) -> _T:
         """The verb over the connection that there is; one that failed is not used again."""

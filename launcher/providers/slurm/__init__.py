@@ -23,7 +23,7 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.core.settings import SlurmSettings
-from vastrun.launcher.gate.slurm import SlurmJob, listed
+from vastrun.launcher.gate.slurm import SlurmJob, join_names
 from vastrun.launcher.ports import Abilities, Clock, Remote
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.local import inherited
@@ -108,7 +108,7 @@ class SlurmProvider:
             ids=tuple(ids),
             order=order,
             share=share,
-            most_s=next((one.most_s for one in partitions if one.name == share.partition), None),
+            max_s=next((one.max_s for one in partitions if one.name == share.partition), None),
             folder=self._node.folder,
             python=self._python,
             settings=self._settings,
@@ -188,7 +188,7 @@ class SlurmProvider:
         by = f"containers by {self._settings.container}" if self._settings.container else self._python
         return (
             f"Slurm {cluster.version}, cluster {cluster.name}, by {self._node.name}: "
-            f"{listed(one.name for one in partitions)}; boxes in {self._node.folder}{room}; {by}"
+            f"{join_names(one.name for one in partitions)}; boxes in {self._node.folder}{room}; {by}"
         )
 
     def _looked_at(self, instance_id: str) -> Instance:

@@ -29,7 +29,7 @@ class JobOrder:
     """Of its instances, by node."""
     order: RentalOrder
     share: NodeShare
-    most_s: float | None
+    max_s: float | None
     """The longest that the partition allows."""
     folder: str
     """The boxes', absolute, on the shared disk."""
@@ -45,8 +45,8 @@ class JobOrder:
     def minutes(self) -> int:
         """Its time limit: the lease's, and some more where the partition allows that."""
         lease_s = float(self.order.env["LEASE_LIFE_S"])
-        most_s = math.inf if self.most_s is None else max(self.most_s, lease_s)
-        return max(1, math.ceil(min(lease_s + _SLACK_S, most_s) / 60))
+        max_s = math.inf if self.max_s is None else max(self.max_s, lease_s)
+        return max(1, math.ceil(min(lease_s + _SLACK_S, max_s) / 60))
 
 
 def options_of(batch: JobOrder) -> Sequence[str]:

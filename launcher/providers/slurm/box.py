@@ -57,7 +57,7 @@ class SlurmRemote:
         answer = _ANSWER.fullmatch(first[: caps.SLURM_REPLY_CHARACTERS])
         if answer is None:
             self._inner.read(layout.LEASE_STATE)  # which says so where the box is gone
-            raise BoxError(f"the job answers what it should not: {(first or done.stderr)[:60]!r}")
+            raise BoxError(f"the job sent an unexpected response: {(first or done.stderr)[:60]!r}")
         if first == "late":
             raise UnreachableError(f"no answer within {timeout_s:g} s: {command}")
         if answer[1] is None:

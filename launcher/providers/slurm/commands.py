@@ -103,7 +103,7 @@ class SlurmCommands:
         ended = f"{folder}/{_OVER}"
         over = f"if [ -e {ended} ]; then find {ended} -type f {_ONE_WORD} -printf '%T@ .%f\\n'; fi"
         jobs, left = self._two(squeue, f"if [ -e {folder} ]; then {boxes} | {meet}; {over}; fi && echo @")
-        seen = SlurmQueue(jobs=gate.jobs_of(jobs, LABEL_PREFIX), boxes=gate.boxes_of(left))
+        seen = SlurmQueue(jobs=gate.parse_jobs(jobs, LABEL_PREFIX), boxes=gate.parse_boxes(left))
         self._last_look = (self._uptime(), seen)
         for job in seen.jobs:
             if job.is_ending:
@@ -124,7 +124,7 @@ class SlurmCommands:
         nearest = f'd={shlex.quote(self._node.folder)}; while [ ! -e "$d" ]; do d=$(dirname "$d"); done'
         free = f"{nearest}; df -Pk \"$d\" | awk 'NR == 2 {{ print $4 }}'"
         rows, left = self._two(f"sinfo --noheader --exact -o '{gate.PARTITION_FIELDS}'", free)
-        return gate.partitions_of(rows), gate.free_gb_of(left)
+        return gate.parse_partitions(rows), gate.parse_free_gb(left)
 
     def failed_of(self, job: SlurmJob) -> tuple[str, int] | None:
         """Return the name and the number of the node that failed; None: there is one, or nobody knows.
@@ -135,7 +135,7 @@ class SlurmCommands:
         if not others or all_of_them == others:
             return None
         names = [f"scontrol show hostnames {shlex.quote(nodes)}" for nodes in (all_of_them, others)]
-        return gate.missing_in(self._node.asked(f"{names[0]} && echo - && {names[1]} && echo @"))
+        return gate.find_missing_node(self._node.asked(f"{names[0]} && echo - && {names[1]} && echo @"))
 
     def cluster(self) -> Cluster:
         """Say which cluster it is, and who we are to it."""
@@ -145,13 +145,13 @@ class SlurmCommands:
         )
         if done.exit_code != 0:
             raise question_error(done.stderr)
-        return gate.cluster_of(done.stdout)
+        return gate.parse_cluster(done.stdout)
 
     def must_have(self, python: str) -> None:
         """Look for what a job needs. Raises ProviderError, which names what is missing."""
         tools = f"{_TOOLS} {shlex.quote(python)}"
         script = f'for tool in {tools}; do command -v "$tool" >/dev/null || echo "$tool"; done'
-        lacking = gate.words_of(self._node.asked(script))
+        lacking = gate.summarize_errors(self._node.asked(script))
         if lacking:
             hint = "vastrun config set slurm.python /PATH/bin/python names a Python on the shared disk"
             raise ProviderError(f"{self._node.name} has no {lacking}", hint=hint if python in lacking else "")
@@ -169,8 +169,10 @@ class SlurmCommands:
             raise UncertainError(str(error)) from error
         if done.exit_code != 0:
             raise order_error(done.stderr)
-        if gate.job_id_of(done.stdout) is None:
-            raise UncertainError(f"sbatch answers what it should not: {gate.words_of(done.stdout)[:60]!r}")
+        if gate.parse_job_id(done.stdout) is None:
+            raise UncertainError(
+                f"sbatch printed an unexpected response: {gate.summarize_errors(done.stdout)[:60]!r}"
+            )
 
     def give_back(self, instance_id: str) -> None:
         """End that node's part in its job, which goes on for the others: its box is removed."""

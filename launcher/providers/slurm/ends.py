@@ -12,7 +12,7 @@ from vastrun.launcher.core.errors import (
     UnreachableError,
     VastrunError,
 )
-from vastrun.launcher.gate.slurm import SlurmJob, words_of
+from vastrun.launcher.gate.slurm import SlurmJob, summarize_errors
 
 _WAITS: Mapping[str, str] = {
     "Resources": "the nodes are busy",
@@ -81,7 +81,7 @@ def end_of(job: SlurmJob, down: tuple[str, int] | None = None) -> MachineEnd | N
 
 def question_error(printed: str) -> ProviderError:
     """Return why a question was not answered. Unable to tell is never an answer."""
-    said = words_of(printed)
+    said = summarize_errors(printed)
     if any(word in said for word in _NOT_THERE) and not any(word in said for word in _SILENT):
         return missing(said)
     return UnreachableError(f"Slurm does not answer: {said or 'no reason given'}", cause=Cause.PROVIDER)
@@ -89,7 +89,7 @@ def question_error(printed: str) -> ProviderError:
 
 def order_error(printed: str) -> VastrunError:
     """Return why `sbatch` made no job, or may have made one."""
-    said = words_of(printed)
+    said = summarize_errors(printed)
     if any(word in said for word in _SILENT):
         return UncertainError(f"Slurm did not answer: {said}")
     if any(word in said for word in _NOT_OFFERED):

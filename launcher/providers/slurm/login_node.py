@@ -17,7 +17,7 @@ from vastrun.launcher.core.errors import AuthError, HostKeyError, ProviderError,
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.budget import ExchangeBudget
-from vastrun.launcher.gate.slurm import words_of
+from vastrun.launcher.gate.slurm import summarize_errors
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.local.remote import LocalRemote
 from vastrun.launcher.ssh.connection import KeyRefusedError, Login
@@ -88,7 +88,7 @@ class LoginNode:
         done = self.ran(script, timeout_s=timeout_s)
         if done.exit_code != 0:
             raise UnreachableError(
-                f"{self.name} does not answer: {words_of(done.stderr) or 'no reason given'}",
+                f"{self.name} does not answer: {summarize_errors(done.stderr) or 'no reason given'}",
                 cause=Cause.PROVIDER,
             )
         return done.stdout

@@ -11,7 +11,7 @@ from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.settings import SlurmSettings
-from vastrun.launcher.gate.slurm import Gpus, Partition, listed
+from vastrun.launcher.gate.slurm import Gpus, Partition, join_names
 
 _ID = re.compile(r"([\w.+-]{1,100})/(\d{1,6})c(?:/(\d{1,9})M)?(?:/(\d{1,4})x([\w.+-]{1,100}))?", re.ASCII)
 _ANY = "gpu"
@@ -82,7 +82,7 @@ def offers_for(
             found.setdefault(str(share), _offer(share, partition, partitions, settings, free_gb))
     if not found or not has_room:
         raise NoOfferError(
-            f"no partition fits the job: {listed(lacking) or 'there is none'}", hint=_hint(spec)
+            f"no partition fits the job: {join_names(lacking) or 'there is none'}", hint=_hint(spec)
         )
     # On a node with GPUs a job without them keeps others out.
     return sorted(
@@ -96,7 +96,7 @@ def price(settings: SlurmSettings, gpus: int) -> float:
 
 
 def _rank(partition: Partition) -> tuple[bool, bool, float]:
-    return not partition.is_idle, not partition.is_default, partition.most_s or math.inf
+    return not partition.is_idle, not partition.is_default, partition.max_s or math.inf
 
 
 def _share(spec: JobSpec, partition: Partition) -> NodeShare | None:
@@ -133,11 +133,11 @@ def _lack(spec: JobSpec, partition: Partition, share: NodeShare | None) -> str:
     if not partition.is_usable:
         return "its nodes are down or drained"
     if share is None:
-        kinds = listed(f"{gpus.count} x {gpus.kind or 'GPU'}" for gpus in partition.gpus) or "none"
+        kinds = join_names(f"{gpus.count} x {gpus.kind or 'GPU'}" for gpus in partition.gpus) or "none"
         kind = f" of {' or '.join(wanted.gpu_names)}" if wanted.gpu_names else ""
         return f"{wanted.gpus} {'GPU' if wanted.gpus == 1 else 'GPUs'}{kind} wanted, {kinds} on a node"
-    if partition.most_s is not None and partition.most_s < hours * 3600:
-        return f"{hours:g} h wanted, {partition.most_s / 3600:g} h allowed"
+    if partition.max_s is not None and partition.max_s < hours * 3600:
+        return f"{hours:g} h wanted, {partition.max_s / 3600:g} h allowed"
     if partition.memory_mb and partition.memory_mb < wanted.memory_gb * 1000:
         return f"{wanted.memory_gb:g} GB of memory wanted, {partition.memory_mb / 1000:.0f} on a node"
     if partition.cores < spec.ranks_per_node:

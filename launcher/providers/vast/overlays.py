@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from vastrun.launcher.core import LABEL_PREFIX, RentalOrder, RunNetwork
 from vastrun.launcher.core.errors import AuthError, NoOfferError, ProviderError, UnreachableError, UsageError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.gate.rendezvous import ADDRESSES, address_on
+from vastrun.launcher.gate.rendezvous import ADDRESSES, find_address
 from vastrun.launcher.ports import Clock, Remote
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.rows import OverlayRow
@@ -91,7 +91,7 @@ class Overlays:
         if row is None:
             raise ProviderError(f"Vast has no overlay network {name_of(label)}")
         done = remote.run(ADDRESSES, timeout_s=_ASK_S)
-        return f"{address_on(row.subnet, done.stdout)}:{_port_of(label)}"
+        return f"{find_address(row.subnet, done.stdout)}:{_port_of(label)}"
 
     def run_networks(self) -> Sequence[RunNetwork]:
         """List those of all ledgers; none where Vast has no overlays."""

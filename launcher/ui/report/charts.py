@@ -102,8 +102,8 @@ def _figure(name: str, chart: Chart, drawn: Sequence[tuple[str, Series]]) -> Htm
 def _summary(words: str, series: Series) -> str:
     """Say in words what the curve shows, for those who do not see it."""
     parts = [f"{series.last:.4g} at step {count_text(series.points[-1][0])}"]
-    if series.least != series.most:
-        parts.append(f"{series.least:.4g} to {series.most:.4g}")
+    if series.min != series.max:
+        parts.append(f"{series.min:.4g} to {series.max:.4g}")
     if series.lost:
         parts.append(f"not finite at {len(series.lost)} steps from {count_text(series.lost[0])} on")
     if series.averaged > 1:

@@ -65,7 +65,7 @@ def _drawn(key: str, series: Sequence[Series | None]) -> list[Html]:
     """Return a cell for each GPU, empty where nothing is known of it."""
     known = [one for one in series if one is not None]
     column, steps = COLUMNS[key], _steps(known)
-    most = max(column.most, *(one.most for one in known))
+    most = max(column.most, *(one.max for one in known))
     return [
         element("td") if one is None else element("td", *_words(one, column), _curve(one, steps, most))
         for one in series
@@ -73,7 +73,7 @@ def _drawn(key: str, series: Sequence[Series | None]) -> list[Html]:
 
 
 def _words(series: Series, column: Column) -> tuple[Html, Html]:
-    least, most = column.text.format(series.least), column.text.format(series.most)
+    least, most = column.text.format(series.min), column.text.format(series.max)
     reach = "" if least == most else f" {least} to {most}"
     return element("b", column.text.format(series.last)), element("small", reach)
 

@@ -15,7 +15,7 @@ from vastrun.launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles, St
 from vastrun.launcher.core.left_out import file_text
 from vastrun.launcher.decisions.judge import CAUSE_OF_STEP, STOP_CAUSES, judge
 from vastrun.launcher.decisions.pooling import hold_spec
-from vastrun.launcher.gate.evidence import evidence_of, step_ends_of
+from vastrun.launcher.gate.evidence import parse_evidence, parse_step_ends
 from vastrun.launcher.shipped import onstart_dir
 from vastrun.trainer.supervision.stop import STOPPED_BY
 
@@ -155,7 +155,7 @@ def test_the_box_knows_every_stop_that_the_launcher_tells_apart() -> None:
 def test_without_an_outcome_the_failed_step_tells() -> None:
     steps = b'{"step": "10-check-gpu", "exit_code": 0}\n{"step": "30-unpack", "exit_code": 2}\n'
 
-    judgement = judge(evidence(None, steps=step_ends_of(steps), exit_code=2), train_job())
+    judgement = judge(evidence(None, steps=parse_step_ends(steps), exit_code=2), train_job())
 
     assert judgement.cause is Cause.SETUP
     assert judgement.detail == "unpack failed with exit code 2"
@@ -173,7 +173,7 @@ def test_without_an_outcome_the_failed_step_tells() -> None:
 def test_a_failed_step_tells_its_cause_not_its_number(said: bytes, shown: bytes) -> None:
     line = b'{"step":"20-check-comm","exit_code":78,"seconds":0.1,"last_line":"%s"}\n' % said
 
-    judgement = judge(evidence(None, steps=step_ends_of(line), exit_code=78), train_job())
+    judgement = judge(evidence(None, steps=parse_step_ends(line), exit_code=78), train_job())
 
     assert judgement.cause is Cause.SETUP
     assert judgement.detail.removeprefix("check-comm failed").lstrip(": ") == shown.decode()
@@ -209,7 +209,9 @@ def test_nodes_that_reach_each_other_too_slowly_are_no_single_hosts_fault() -> N
     ],
 )
 def test_a_step_that_a_stop_ended_is_nobodys_fault(cause: str, judged: Cause) -> None:
-    steps = step_ends_of(b'{"step":"40-data","exit_code":143,"seconds":2.0,"stop":"%s"}\n' % cause.encode())
+    steps = parse_step_ends(
+        b'{"step":"40-data","exit_code":143,"seconds":2.0,"stop":"%s"}\n' % cause.encode()
+    )
     assert judge(evidence(None, steps=steps, exit_code=143), train_job()).cause is judged
 
 
@@ -243,7 +245,7 @@ def test_a_machine_without_a_fit_python_is_a_matter_of_its_setup(
     exit_code: int, said: str, detail: str
 ) -> None:
     line = {"step": "00-environment", "exit_code": exit_code, "seconds": 0.1, "last_line": said}
-    steps = step_ends_of(json.dumps(line).encode() + b"\n")
+    steps = parse_step_ends(json.dumps(line).encode() + b"\n")
 
     judgement = judge(evidence(None, steps=steps, exit_code=exit_code), train_job())
 
@@ -260,7 +262,7 @@ def test_exit_code_0_without_an_outcome_is_unproven() -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"kind": "train"}', "null"])
 def test_exit_code_0_with_an_outcome_that_no_honest_box_writes_is_the_hosts_fault(text: str) -> None:
-    judgement = judge(evidence_of(text.encode(), b"", 0, damaged=()), train_job())
+    judgement = judge(parse_evidence(text.encode(), b"", 0, damaged=()), train_job())
 
     assert judgement.cause is Cause.HOST
     assert "run/outcome.json" in judgement.detail

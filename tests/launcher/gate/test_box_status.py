@@ -13,7 +13,7 @@ from annotated_types import Le
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.box_status import box_status_of
+from vastrun.launcher.gate.box_status import parse_box_status
 
 
 def status(ranks: Sequence[int]) -> str:
@@ -30,7 +30,7 @@ def test_a_status_has_as_many_ranks_as_a_job_may_ask_for() -> None:
         if isinstance(mark, Le)
     ]
     assert limits == [caps.RANKS]
-    assert len(box_status_of(status(range(caps.RANKS))).ranks) == caps.RANKS
+    assert len(parse_box_status(status(range(caps.RANKS))).ranks) == caps.RANKS
 
 
 @pytest.mark.parametrize("ranks", [range(caps.RANKS + 1), [0] * 9_999])
@@ -38,10 +38,10 @@ def test_more_ranks_than_a_machine_has_are_refused_at_once(ranks: Sequence[int])
     printed = status(ranks)
     began = time.process_time()
     with pytest.raises(BoxError, match="ranks: expected a length of at most 64"):
-        box_status_of(printed)
+        parse_box_status(printed)
     assert time.process_time() - began < 0.5
 
 
 def test_a_rank_that_is_listed_twice_is_refused() -> None:
     with pytest.raises(BoxError, match="a rank is listed twice"):
-        box_status_of(status([0, 1, 0]))
+        parse_box_status(status([0, 1, 0]))

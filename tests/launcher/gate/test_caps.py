@@ -17,15 +17,15 @@ from tests.launcher.gate.test_box_status import status
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.box_status import box_status_of
-from vastrun.launcher.gate.manifest import listed
-from vastrun.launcher.gate.metrics import curves_of, records_of
-from vastrun.launcher.gate.series import series_of
+from vastrun.launcher.gate.box_status import parse_box_status
+from vastrun.launcher.gate.manifest import parse_manifest
+from vastrun.launcher.gate.metrics import parse_curves, parse_records
+from vastrun.launcher.gate.series import parse_series
 
 LAUNCHER = Path(caps.__file__).parents[1]
 _CAP = re.compile(r"_?(MAX|MOST|LONGEST|LARGEST)(_|$)")
 BESIDE: Mapping[str, str] = {
-    "gate/rendezvous.py: _MOST_PORT": "a property of TCP",
+    "gate/rendezvous.py: _MAX_PORT": "a property of TCP",
     "ledger/presence.py: _MAX_CHARACTERS": "of files of this computer's kernel",
     "ledger/postgres.py: _MOST_CONNECTIONS": "ours",
     "outputs/store.py: _MAX_NUMBER": "of names that are given here",
@@ -54,7 +54,7 @@ MEMORY_MB: Mapping[str, float] = {
     name: mb
     for mb, names in {
         0: (
-            "NAME_BYTES PATH_BYTES PATH_FOLDERS READ_S LOG_BYTES LOGS STEPS LOSS LEAST_LOSS "
+            "NAME_BYTES PATH_BYTES PATH_FOLDERS READ_S LOG_BYTES LOGS STEPS LOSS MIN_LOSS "
             "PICTURE_PIXELS SLOT_UNITS BOOT_STEPS COMBINING_MARKS ADDRESSES_CHARACTERS "
             "SLURM_CHARACTERS SLURM_NODES SLURM_NUMBER SLURM_REPLY_CHARACTERS REGISTRY_LABELS "
             "LAYER_BYTES KEY_LINE_CHARACTERS VAST_ID CLOCK_AHEAD_S RETRY_AFTER_S VAST_USD VAST_NUMBER "
@@ -118,14 +118,14 @@ CONTENTS: Mapping[str, Callable[[], bytes]] = {
 }
 """The most that a cap allows; bytes without any where it is made line by line."""
 READERS: Mapping[str, Callable[[bytes], object]] = {
-    "SMALL_FILES": listed,
-    "FILES": listed,
-    "RANKS": lambda content: box_status_of(content.decode()),
-    "SERIES_LINES": lambda _: series_of(metrics(caps.SERIES_LINES, caps.SERIES)),
-    "METRICS_LINES": lambda _: curves_of(metrics(caps.METRICS_LINES, 0)),
+    "SMALL_FILES": parse_manifest,
+    "FILES": parse_manifest,
+    "RANKS": lambda content: parse_box_status(content.decode()),
+    "SERIES_LINES": lambda _: parse_series(metrics(caps.SERIES_LINES, caps.SERIES)),
+    "METRICS_LINES": lambda _: parse_curves(metrics(caps.METRICS_LINES, 0)),
     "METRICS_VALUES": lambda _: (
-        records_of(metrics(200_000, 0)),
-        records_of(metrics(1000, caps.METRICS_NAMES)),
+        parse_records(metrics(200_000, 0)),
+        parse_records(metrics(1000, caps.METRICS_NAMES)),
     ),
     **dict.fromkeys(("registry", "docker answer", "vast", "vast list"), json.loads),
 }

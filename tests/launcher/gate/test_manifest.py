@@ -12,7 +12,7 @@ import pytest
 
 from vastrun.contract import layout
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.manifest import Listing, listed
+from vastrun.launcher.gate.manifest import Listing, parse_manifest
 from vastrun.trainer.transfer.manifest import MAX_FOLDERS
 
 SHA256 = "0" * 64
@@ -31,7 +31,7 @@ def manifest(paths: Iterable[str]) -> bytes:
 def read_cheaply(content: bytes) -> Listing:
     """Read it with a limit on CPU time, then on memory, which is slow to count."""
     began = time.process_time()
-    listing = listed(content)
+    listing = parse_manifest(content)
     cpu_s = time.process_time() - began
     assert cpu_s < MOST_CPU_S, f"{cpu_s:.1f} s"
     return listing
@@ -45,7 +45,7 @@ def deep(number: int) -> str:
 def memory_mb(content: bytes) -> float:
     tracemalloc.start()
     try:
-        listed(content)
+        parse_manifest(content)
         return tracemalloc.get_traced_memory()[1] / 1e6
     finally:
         tracemalloc.stop()
@@ -81,7 +81,7 @@ def test_paths_of_five_hundred_folders_are_refused_with_little_memory() -> None:
 @pytest.mark.parametrize("parts", [caps.PATH_FOLDERS, caps.PATH_FOLDERS + 1])
 def test_a_path_may_have_64_folders(parts: int) -> None:
     path = "/".join(["a"] * parts + ["file"])
-    assert bool(listed(manifest([path])).files) is (parts == caps.PATH_FOLDERS)
+    assert bool(parse_manifest(manifest([path])).files) is (parts == caps.PATH_FOLDERS)
 
 
 def test_a_box_lists_no_path_that_the_launcher_refuses() -> None:
@@ -91,7 +91,7 @@ def test_a_box_lists_no_path_that_the_launcher_refuses() -> None:
 def test_what_is_listed_below_a_file_is_refused_whatever_comes_first() -> None:
     paths = ["a/b/c", "a/b", "a.b", "a-b/c", "b", "b/c/d", "b/c"]
     for order in (paths, paths[::-1]):
-        listing = listed(manifest(order))
+        listing = parse_manifest(manifest(order))
         assert sorted(file.path for file in listing.files) == ["a-b/c", "a.b", "a/b", "b"]
         assert sorted(listing.refused) == [
             "'a/b/c' is listed below 'a/b', which is a file",
@@ -102,7 +102,7 @@ def test_what_is_listed_below_a_file_is_refused_whatever_comes_first() -> None:
 
 def test_of_a_path_that_is_listed_twice_the_first_counts() -> None:
     twice = json.dumps({"files": [entry("a", sha256="1" * 64), entry("./a", sha256="2" * 64)]}).encode()
-    listing = listed(twice)
+    listing = parse_manifest(twice)
     assert [file.sha256 for file in listing.files] == ["1" * 64]
     assert listing.refused == ("'a' is listed twice",)
 
@@ -112,11 +112,11 @@ def test_of_a_path_that_is_listed_twice_the_first_counts() -> None:
     ["run", "run/checkpoints", "run//checkpoints/.", "run/outputs", "run/report", "run/profile", "code"],
 )
 def test_a_file_at_the_place_of_a_folder_is_refused(path: str) -> None:
-    assert listed(manifest([path])).refused == (f"a folder, not a file: {path!r}",)
+    assert parse_manifest(manifest([path])).refused == (f"a folder, not a file: {path!r}",)
 
 
 @pytest.mark.parametrize(
     "path", ["run/outcome.json/x", "run/run.log/x", "run/checkpoints/latest.json/x/y", "run/manifest.json/x"]
 )
 def test_a_file_below_the_place_of_a_file_is_refused(path: str) -> None:
-    assert listed(manifest([path])).refused == (f"below what is a file: {path!r}",)
+    assert parse_manifest(manifest([path])).refused == (f"below what is a file: {path!r}",)

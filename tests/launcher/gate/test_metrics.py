@@ -12,12 +12,12 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.metrics import (
     POINTS,
     Curve,
-    curves_of,
-    is_name,
-    number_in,
-    point_of,
-    record_of,
-    records_of,
+    is_printable_name,
+    parse_curves,
+    parse_number,
+    parse_point,
+    parse_record,
+    parse_records,
 )
 
 
@@ -35,8 +35,8 @@ def line(**values: object) -> bytes:
         (-caps.LOSS, -1e30),
         (1.1e30, None),
         (-1.1e30, None),
-        (caps.LEAST_LOSS, 1e-30),
-        (-caps.LEAST_LOSS, -1e-30),
+        (caps.MIN_LOSS, 1e-30),
+        (-caps.MIN_LOSS, -1e-30),
         (0.9e-30, 0.0),
         (-0.9e-30, 0.0),
         (math.nan, None),
@@ -49,7 +49,7 @@ def line(**values: object) -> bytes:
     ],
 )
 def test_a_number_is_finite_and_within_the_limits(value: object, number: float | None) -> None:
-    assert number_in(value) == number
+    assert parse_number(value) == number
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_a_number_is_finite_and_within_the_limits(value: object, number: float |
 )
 def test_a_step_is_a_whole_number_within_the_limits(step: object, is_one: bool) -> None:
     said = line(step=step, loss=2.0)
-    assert curves_of([said]) == ((Curve(name="training loss", points=((step, 2.0),)),) if is_one else ())
-    assert records_of([said]) == ([{"step": step, "loss": 2.0}] if is_one else [])
-    assert point_of(said, "loss") == ((step, 2.0) if is_one else None)
+    assert parse_curves([said]) == ((Curve(name="training loss", points=((step, 2.0),)),) if is_one else ())
+    assert parse_records([said]) == ([{"step": step, "loss": 2.0}] if is_one else [])
+    assert parse_point(said, "loss") == ((step, 2.0) if is_one else None)
 
 
 def test_a_line_without_a_step_says_nothing() -> None:
-    assert curves_of([line(loss=2.0)]) == ()
-    assert records_of([line(loss=2.0)]) == []
-    assert point_of(line(loss=2.0), "loss") is None
+    assert parse_curves([line(loss=2.0)]) == ()
+    assert parse_records([line(loss=2.0)]) == []
+    assert parse_point(line(loss=2.0), "loss") is None
 
 
 def test_of_too_many_values_lines_are_left_out_evenly_and_never_the_last_one() -> None:
@@ -83,7 +83,7 @@ def test_of_too_many_values_lines_are_left_out_evenly_and_never_the_last_one() -
     lines = (
         line(step=n, loss=1.0, **({"validation_loss": 2.0} if n % 10 == 0 else {})) for n in range(count)
     )
-    found = records_of(lines)
+    found = parse_records(lines)
     steps = [int(one["step"]) for one in found]
     assert sum(map(len, found)) <= caps.METRICS_VALUES + 3
     assert steps == sorted(set(steps)) and steps[-1] == count - 1
@@ -92,7 +92,7 @@ def test_of_too_many_values_lines_are_left_out_evenly_and_never_the_last_one() -
 
 
 def test_names_beyond_the_first_thousand_are_left_out() -> None:
-    (record,) = records_of([line(step=1, **{f"n{n}": 0.5 for n in range(caps.METRICS_NAMES + 5)})])
+    (record,) = parse_records([line(step=1, **{f"n{n}": 0.5 for n in range(caps.METRICS_NAMES + 5)})])
     assert list(record)[-1] == f"n{caps.METRICS_NAMES - 1}"
 
 
@@ -101,7 +101,7 @@ def test_each_quantity_that_is_drawn_has_its_own_curve_in_words() -> None:
         line(step=1, loss=3.0, validation_loss=4.0, validation_nrmse=5.0, other=6.0),
         line(step=2, loss=2.0),
     ]
-    assert curves_of(lines) == (
+    assert parse_curves(lines) == (
         Curve(name="training loss", points=((1.0, 3.0), (2.0, 2.0))),
         Curve(name="validation loss", points=((1.0, 4.0),)),
         Curve(name="validation nRMSE", points=((1.0, 5.0),)),
@@ -115,7 +115,7 @@ def test_steps_are_in_order_the_last_of_one_step_counts_and_what_diverged_is_los
         line(step=1, loss=5.0),
         line(step=2, loss=math.nan),
     ]
-    (curve,) = curves_of(lines)
+    (curve,) = parse_curves(lines)
     assert (curve.points, curve.lost, curve.averaged) == (((1.0, 5.0), (3.0, 1.0)), (2,), 1)
 
 
@@ -123,7 +123,7 @@ def test_steps_are_in_order_the_last_of_one_step_counts_and_what_diverged_is_los
     ("number", "size"), [(POINTS, 1), (POINTS + 1, 2), (2 * POINTS, 2), (2 * POINTS + 1, 3)]
 )
 def test_more_values_than_points_are_averaged_in_groups(number: int, size: int) -> None:
-    (curve,) = curves_of(line(step=step, loss=float(step)) for step in range(number))
+    (curve,) = parse_curves(line(step=step, loss=float(step)) for step in range(number))
     assert curve.averaged == size
     assert len(curve.points) == math.ceil(number / size)
     assert curve.points[0] == ((size - 1) / 2, (size - 1) / 2)
@@ -131,18 +131,18 @@ def test_more_values_than_points_are_averaged_in_groups(number: int, size: int) 
 
 @pytest.mark.parametrize("number", [2, POINTS])
 def test_of_few_lost_steps_each_is_shown(number: int) -> None:
-    (curve,) = curves_of(line(step=step, loss=math.nan) for step in reversed(range(number)))
+    (curve,) = parse_curves(line(step=step, loss=math.nan) for step in reversed(range(number)))
     assert curve.lost == tuple(range(number))
 
 
 def test_of_many_lost_steps_some_are_shown() -> None:
-    (curve,) = curves_of(line(step=step, loss=math.inf) for step in range(2 * POINTS))
+    (curve,) = parse_curves(line(step=step, loss=math.inf) for step in range(2 * POINTS))
     assert (curve.points, curve.lost) == ((), tuple(range(0, 2 * POINTS, 2)))
 
 
 def test_a_record_has_each_name_that_may_be_shown_and_each_number() -> None:
     said = line(loss=1.0, step=4, note="text", **{"bad\x1bname": 1.0, "x": math.nan})
-    assert records_of([said]) == [{"step": 4, "loss": 1.0}]
+    assert parse_records([said]) == [{"step": 4, "loss": 1.0}]
 
 
 @pytest.mark.parametrize(
@@ -150,19 +150,19 @@ def test_a_record_has_each_name_that_may_be_shown_and_each_number() -> None:
     [("loss", True), ("a\nb", False), ("\x1b[2J", False), ("x" * 255, True), ("x" * 256, False)],
 )
 def test_a_name_is_printable_and_short(name: str, shown: bool) -> None:
-    assert is_name(name) is shown
+    assert is_printable_name(name) is shown
 
 
 def test_a_value_that_is_told_and_no_number_is_nan_and_one_that_is_not_told_is_none() -> None:
-    said = point_of(line(step=7, loss="diverged"), "loss")
+    said = parse_point(line(step=7, loss="diverged"), "loss")
     assert said is not None and said[0] == 7 and math.isnan(said[1])
-    assert point_of(line(step=7, loss=1.0), "accuracy") is None
-    assert point_of(line(step=7, accuracy=0.5), "accuracy") == (7, 0.5)
+    assert parse_point(line(step=7, loss=1.0), "accuracy") is None
+    assert parse_point(line(step=7, accuracy=0.5), "accuracy") == (7, 0.5)
 
 
 def test_a_line_is_read_up_to_its_longest_length_and_must_be_an_object() -> None:
     room = caps.LINE_CHARACTERS - len(b'{"a": ""}')
-    assert record_of(b'{"a": "' + b"x" * room + b'"}') == {"a": "x" * room}
-    assert record_of(b'{"a": "' + b"x" * (room + 1) + b'"}') == {}
+    assert parse_record(b'{"a": "' + b"x" * room + b'"}') == {"a": "x" * room}
+    assert parse_record(b'{"a": "' + b"x" * (room + 1) + b'"}') == {}
     for broken in (b"", b"[1]", b"3", b"null", b"{", b"\xff", b"[" * 60_000):
-        assert record_of(broken) == {}
+        assert parse_record(broken) == {}

@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.pictures import picture_of
+from vastrun.launcher.gate.pictures import parse_picture
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
@@ -24,7 +24,7 @@ GOOD = START + header() + DATA + END
 
 
 def test_a_png_is_taken_as_it_is() -> None:
-    picture = picture_of(GOOD)
+    picture = parse_picture(GOOD)
     assert picture is not None
     assert (picture.width, picture.height, picture.png) == (2, 3, GOOD)
 
@@ -39,7 +39,7 @@ def test_a_png_is_taken_as_it_is() -> None:
     ],
 )
 def test_nothing_is_left_in_it_but_the_picture(content: bytes) -> None:
-    picture = picture_of(content)
+    picture = parse_picture(content)
     assert picture is not None
     assert picture.png == GOOD
 
@@ -68,4 +68,4 @@ def test_nothing_is_left_in_it_but_the_picture(content: bytes) -> None:
     ],
 )
 def test_what_is_no_png_of_bounded_size_is_refused(content: bytes) -> None:
-    assert picture_of(content) is None
+    assert parse_picture(content) is None

@@ -12,7 +12,7 @@ import pytest
 from tests.hostile.texts import INTERFACES, PLACES, SUBNETS
 from vastrun.launcher.core import Cause, Instance
 from vastrun.launcher.core.errors import BoxError, ProviderError, UnreachableError
-from vastrun.launcher.gate.rendezvous import ADDRESSES, address_on, rendezvous_of
+from vastrun.launcher.gate.rendezvous import ADDRESSES, find_address, parse_rendezvous
 
 needs_proc = pytest.mark.skipif(not Path("/proc/net/fib_trie").exists(), reason="the kernel does not say")
 
@@ -25,31 +25,31 @@ def machine(rendezvous: str) -> Instance:
 
 @pytest.mark.parametrize("said", ["10.0.0.1:29400", "node-0.cluster:20000", "[fd00::1]:29400"])
 def test_a_host_and_a_port_are_taken(said: str) -> None:
-    assert rendezvous_of(machine(said)) == said
+    assert parse_rendezvous(machine(said)) == said
 
 
 @pytest.mark.parametrize("said", PLACES.values(), ids=PLACES)
 def test_anything_else_is_refused_in_a_line_that_is_short(said: str) -> None:
     with pytest.raises(ProviderError) as refused:
-        rendezvous_of(machine(said))
+        parse_rendezvous(machine(said))
     assert_harmless(str(refused.value))
 
 
 def test_a_box_is_met_at_its_address_on_the_network() -> None:
-    assert address_on("10.5.0.0/24", "172.17.0.2 10.5.0.7 fe80::1\n") == "10.5.0.7"
+    assert find_address("10.5.0.0/24", "172.17.0.2 10.5.0.7 fe80::1\n") == "10.5.0.7"
 
 
 @pytest.mark.parametrize("printed", INTERFACES.values(), ids=INTERFACES)
 def test_a_box_that_is_not_on_the_network_is_met_nowhere(printed: str) -> None:
     with pytest.raises(BoxError) as refused:
-        address_on("10.5.0.0/24", printed)
+        find_address("10.5.0.0/24", printed)
     assert_harmless(str(refused.value))
 
 
 @pytest.mark.parametrize("said", SUBNETS.values(), ids=SUBNETS)
 def test_a_network_that_is_not_private_is_none(said: str) -> None:
     with pytest.raises(UnreachableError) as refused:
-        address_on(said, "10.5.0.2 8.8.8.8")
+        find_address(said, "10.5.0.2 8.8.8.8")
     assert refused.value.cause is Cause.PROVIDER
     assert_harmless(str(refused.value))
 
@@ -66,7 +66,7 @@ def test_where_hostname_is_not_there_the_kernel_is_asked(tmp_path: Path) -> None
     hostname.chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["sh", "-c", ADDRESSES], capture_output=True, text=True, check=True, env=path)
-    assert address_on("127.0.0.0/8", done.stdout) == "127.0.0.1"
+    assert find_address("127.0.0.0/8", done.stdout) == "127.0.0.1"
 
 
 def assert_harmless(text: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.core.slots import Slot, SlotList
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.slots import slot_list_of
+from vastrun.launcher.gate.slots import parse_slots
 
 ROW = {"name": "calm-heron-3f1a.0a0b", "label": "vastrun-calm-heron-3f1a", "rented_at": 1.8e9, "units": 2}
 
@@ -19,7 +19,7 @@ def named(number: int, **changes: object) -> dict[str, object]:
 
 
 def test_a_machine_that_does_not_say_so_is_not_ready_and_has_nothing() -> None:
-    assert slot_list_of("{}", 8) == SlotList(is_ready=False, drained="", refused="", slots=(), faults=())
+    assert parse_slots("{}", 8) == SlotList(is_ready=False, drained="", refused="", slots=(), faults=())
 
 
 def test_each_field_of_the_list_is_read() -> None:
@@ -27,18 +27,18 @@ def test_each_field_of_the_list_is_read() -> None:
     slot = Slot(
         name="calm-heron-3f1a.0a0b", label="vastrun-calm-heron-3f1a", rented_at=1.8e9, units=2, is_armed=False
     )
-    assert slot_list_of(json.dumps(said), 8) == SlotList(
+    assert parse_slots(json.dumps(said), 8) == SlotList(
         is_ready=True, drained="ends", refused="full", slots=(slot,), faults=("a", "b")
     )
-    (armed,) = slot_list_of(json.dumps({"slots": [{**ROW, "armed": True}]}), 8).slots
+    (armed,) = parse_slots(json.dumps({"slots": [{**ROW, "armed": True}]}), 8).slots
     assert armed.is_armed
 
 
 def test_slots_may_have_all_parts_of_the_machine_and_not_one_more() -> None:
     full = {"slots": [named(1, units=3), named(2, units=5)]}
-    assert len(slot_list_of(json.dumps(full), 8).slots) == 2
-    with pytest.raises(BoxError, match="more than the machine's 7 parts are taken"):
-        slot_list_of(json.dumps(full), 7)
+    assert len(parse_slots(json.dumps(full), 8).slots) == 2
+    with pytest.raises(BoxError, match="more than the machine's 7 units are in use"):
+        parse_slots(json.dumps(full), 7)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_slots_may_have_all_parts_of_the_machine_and_not_one_more() -> None:
 def test_a_slot_has_between_one_part_and_the_most(units: int, fits: bool) -> None:
     said = json.dumps({"slots": [named(1, units=units)]})
     if fits:
-        assert slot_list_of(said, 1000).slots[0].units == units
+        assert parse_slots(said, 1000).slots[0].units == units
     else:
         with pytest.raises(BoxError, match="units"):
-            slot_list_of(said, 1000)
+            parse_slots(said, 1000)

@@ -19,7 +19,7 @@ from tests.waiting import LONGEST_S, eventually
 from vastrun.launcher.core import Instance, RentalOrder
 from vastrun.launcher.core.errors import GoneError, NoOfferError, ProviderError, UnreachableError
 from vastrun.launcher.core.job import Resources
-from vastrun.launcher.gate.rendezvous import rendezvous_of
+from vastrun.launcher.gate.rendezvous import parse_rendezvous
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.providers.local import LocalProvider
 
@@ -258,7 +258,7 @@ def test_node_0_says_where_the_others_reach_it_at_ports_that_the_kernel_gives_no
         market.provider.rent(replace(market.order(label, env=LEASE), nodes=labels)) for label in labels
     )
     assert second.rendezvous == ""
-    host, _, port = rendezvous_of(first).partition(":")
+    host, _, port = parse_rendezvous(first).partition(":")
     assert host == "127.0.0.1"
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert int(port) + 2 < lowest

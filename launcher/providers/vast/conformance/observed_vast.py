@@ -16,7 +16,7 @@ from vastrun.launcher.core import Instance, Offer, RentalOrder
 from vastrun.launcher.core.errors import HostKeyError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import offer_check, policy
-from vastrun.launcher.gate.box_status import lease_of
+from vastrun.launcher.gate.box_status import parse_lease_state
 from vastrun.launcher.ports import Abilities, ChecksIdentity, CountsNoise, Interruptible, Remote
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast import VastProvider
@@ -276,7 +276,11 @@ class _ObservedRemote:
             self._is_stranger()
             raise
         # A lease that cannot be armed is worth a look most of all.
-        if path == layout.LEASE_STATE and self._has_lease and lease_of(content) in ("armed", "proving"):
+        if (
+            path == layout.LEASE_STATE
+            and self._has_lease
+            and parse_lease_state(content) in ("armed", "proving")
+        ):
             look, self._has_lease = self._has_lease, None
             look()
         return content

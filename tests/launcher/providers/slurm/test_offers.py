@@ -11,7 +11,7 @@ from tests.jobs import train_job
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.core.settings import SlurmSettings
-from vastrun.launcher.gate.slurm import END, Partition, partitions_of
+from vastrun.launcher.gate.slurm import END, Partition, parse_partitions
 from vastrun.launcher.providers.slurm.offers import NodeShare, offers_for
 
 SINFO = """\
@@ -27,7 +27,7 @@ closed|down|infinite|3|64|512000|idle|gpu:a100:8
 
 @pytest.fixture
 def partitions() -> list[Partition]:
-    return partitions_of(f"{SINFO}{END}\n")
+    return parse_partitions(f"{SINFO}{END}\n")
 
 
 def job(gpus: int = 0, hours: float = 2.0, **resources: Any) -> JobSpec:

@@ -19,7 +19,7 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome, WandbRun
 from vastrun.launcher.core import Run
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.metrics import POINTS, Curve, curves_of
+from vastrun.launcher.gate.metrics import POINTS, Curve, parse_curves
 from vastrun.launcher.outputs.index import TOLD
 from vastrun.launcher.ui.render.index import WORDS, loss_picture
 
@@ -182,7 +182,7 @@ def test_what_a_box_says_is_code_on_the_page_and_one_short_line(tmp_path: Path) 
 
 
 def curves(*records: object) -> tuple[Curve, ...]:
-    return curves_of(json.dumps(record).encode() + b"\n" for record in records)
+    return parse_curves(json.dumps(record).encode() + b"\n" for record in records)
 
 
 def drawn(*records: object, title: str = "job: loss", below: str = "run calm-heron: SUCCEEDED") -> str:
@@ -241,7 +241,7 @@ def test_a_step_that_was_done_again_counts_as_it_was_last() -> None:
         (1.0, 1.0 + 1e-15),
         (-3.0, -3.0, 1e-30),
         (caps.LOSS, -caps.LOSS),
-        (caps.LOSS, caps.LEAST_LOSS),
+        (caps.LOSS, caps.MIN_LOSS),
         (1e300, 1.0, -1e300),
         (10**400, 2.0),
         (math.inf, -math.inf, 2.0),
@@ -268,7 +268,7 @@ def test_without_a_value_there_is_no_picture(record: object) -> None:
 
 def test_lines_that_are_no_json_are_passed_over() -> None:
     lines = [b"{", b"[" * 60_000, b"\xff", b"9" * 5000, b'{"step": 1, "loss": ' + b" " * 70_000 + b"1}"]
-    assert curves_of(lines) == ()
+    assert parse_curves(lines) == ()
 
 
 def test_no_text_becomes_a_part_of_the_picture() -> None:

@@ -1,4 +1,4 @@
-"""look(): what stands on a box now; small_file(): a file without a checksum, whole or none."""
+"""Box reader: fetches a box's status, its small files, and its response to a profile request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vastrun.contract.records import RecordError, read_json
 from vastrun.launcher.core import BoxStatus
 from vastrun.launcher.core.errors import BoxError, UnreachableError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.box_status import box_status_of
+from vastrun.launcher.gate.box_status import parse_box_status
 from vastrun.launcher.gate.budget import ExchangeBudget
 from vastrun.launcher.ports import Remote
 
@@ -17,39 +17,39 @@ _STATUS_S = 30.0
 _CHUNK = 1 << 20
 
 
-def look(remote: Remote) -> BoxStatus:
-    """Look at the box. Raises UnreachableError; GoneError; BoxError when its answer makes no sense."""
+def fetch_status(remote: Remote) -> BoxStatus:
+    """Fetch the box's status. Raises UnreachableError; GoneError; BoxError for an invalid response."""
     done = remote.run(_STATUS, timeout_s=_STATUS_S)
     if done.exit_code != 0:
         raise UnreachableError(f"status.sh ended with {done.exit_code}: {done.stderr.strip()[-200:]!r}")
-    return box_status_of(done.stdout)
+    return parse_box_status(done.stdout)
 
 
-def small_file(
-    remote: Remote, path: str, most: int | None = None, budget: ExchangeBudget | None = None
+def fetch_small_file(
+    remote: Remote, path: str, max_bytes: int | None = None, budget: ExchangeBudget | None = None
 ) -> bytes:
-    """Return the file's bytes; empty when there is none.
+    """Fetch the whole file; empty when it does not exist.
 
     Raises BoxError when they are more than `most`, by default than `caps` allows to that file, or more than
     the budget.
     """
-    most = caps.SMALL_FILES[path] if most is None else most
+    max_bytes = caps.SMALL_FILES[path] if max_bytes is None else max_bytes
     content = bytearray()
-    while chunk := remote.read(path, offset=len(content), limit=min(_CHUNK, most + 1 - len(content))):
+    while chunk := remote.read(path, offset=len(content), limit=min(_CHUNK, max_bytes + 1 - len(content))):
         content += chunk
         if budget is not None:
             budget.spend(size=len(chunk), memory=len(chunk))
-        if len(content) > most:
-            raise BoxError(f"{path} is larger than {most} bytes")
+        if len(content) > max_bytes:
+            raise BoxError(f"{path} is larger than {max_bytes} bytes")
     return bytes(content)
 
 
-def profile_response(remote: Remote, request_id: str) -> ProfileResponse | None:
-    """Return the response to this request; None while there is none, or only that to another request.
+def fetch_profile_response(remote: Remote, request_id: str) -> ProfileResponse | None:
+    """Fetch the response to this request; None while there is none, or one to another request.
 
-    Raises BoxError for a response that makes no sense.
+    Raises BoxError for an invalid response.
     """
-    content = small_file(remote, layout.PROFILE_RESPONSE, MAX_REQUEST_BYTES)
+    content = fetch_small_file(remote, layout.PROFILE_RESPONSE, MAX_REQUEST_BYTES)
     if not content:
         return None
     try:
