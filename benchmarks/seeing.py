@@ -21,8 +21,8 @@ from tests.jobs import train_job
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Phase, Progress, Run
 from vastrun.launcher.core.job import Limits
-from vastrun.launcher.outputs.storing import claim
-from vastrun.launcher.transcript.plain import Mask
+from vastrun.launcher.outputs.disk import claim
+from vastrun.launcher.transcript.mask import Mask
 from vastrun.launcher.transcript.recorded import CALLS
 from vastrun.launcher.transcript.recorder import Recorder
 from vastrun.launcher.ui.live import LiveScreen

@@ -25,13 +25,13 @@ from vastrun.launcher.ports import (
     Provider,
 )
 from vastrun.launcher.shipped import configs_dir
-from vastrun.launcher.transcript.plain import secrets_among
+from vastrun.launcher.transcript.mask import secrets_among
 from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.screens import LiveScreens, interrupts_on
 from vastrun.launcher.wiring import Wiring
 
 if TYPE_CHECKING:
-    from vastrun.launcher.bundle.kept import KeptJobs
+    from vastrun.launcher.bundle.shared_jobs import KeptJobs
     from vastrun.launcher.commands.estimate import Foreteller
     from vastrun.launcher.commands.export import Exporter
     from vastrun.launcher.commands.rehearse import Rehearsal
@@ -120,7 +120,7 @@ class _Adapters:
     def _kept(self) -> KeptJobs | None:
         if self.team is None:
             return None
-        from vastrun.launcher.bundle.kept import KeptJobs
+        from vastrun.launcher.bundle.shared_jobs import KeptJobs
 
         return KeptJobs(self.team.secrets(self.ledger().id), self.presence.computer)
 

@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vastrun.launcher.batch.sharing import Bell, ThreadBell
+from vastrun.launcher.batch.shared import Bell, ThreadBell
 from vastrun.launcher.clocks import LocalZone
 from vastrun.launcher.commands.settings import budgets_of, read_settings, sound
 from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
@@ -34,7 +34,7 @@ from vastrun.launcher.ui.screens import PlainScreens
 
 if TYPE_CHECKING:
     from vastrun.launcher.batch.services import BatchScreen
-    from vastrun.launcher.batch.sharing import RunScreen, SharedRequests
+    from vastrun.launcher.batch.shared import RunScreen, SharedRequests
     from vastrun.launcher.commands.attempts import Attempts
     from vastrun.launcher.commands.estimate import Foreteller
     from vastrun.launcher.commands.export import Exporter

@@ -29,7 +29,7 @@ mapfile -t pinned < <(for tool in "${tools[@]}"; do grep "^$tool==" constraints.
 bring "$1" launcher docker team tpe push
 try_launcher tests/launcher/config/test_{config,json_schema}.py tests/launcher/cli/test_{help,plan}.py \
 	tests/launcher/ssh/test_{connecting,files,keys}.py tests/launcher/providers/docker \
-	tests/launcher/ledger/test_team.py tests/launcher/batch/test_searching.py tests/trainer/transfer/test_push.py
+	tests/launcher/ledger/test_team.py tests/launcher/batch/test_search.py tests/trainer/transfer/test_push.py
 bring "$1" vast
 try_launcher tests/launcher/providers/vast/test_{account,offers,renting,volumes}.py tests/launcher/ssh/test_keys.py
 echo "the $1 versions of all dependencies: the launcher works ($((SECONDS - began)) s)"

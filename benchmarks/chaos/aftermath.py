@@ -18,7 +18,7 @@ from vastrun.launcher.core import Cause, Verdict
 from vastrun.launcher.core.verdict import EXIT_CODE_OF
 from vastrun.launcher.decisions.policy import LIMIT_SLACK_S, NONSENSE_S
 from vastrun.launcher.outputs.folder import TRANSCRIPT
-from vastrun.launcher.transcript.reading import End, entries_of
+from vastrun.launcher.transcript.reader import End, entries_of
 
 
 @dataclass

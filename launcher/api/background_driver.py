@@ -18,7 +18,7 @@ from pathlib import Path
 from vastrun.launcher.api.background import Claim, DriverFolder, open_target
 from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.api.driving import drive
-from vastrun.launcher.batch.sharing import NoteScreen
+from vastrun.launcher.batch.shared import NoteScreen
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.errors import HeldError, StorageError, VastrunError
 from vastrun.launcher.environment import wire

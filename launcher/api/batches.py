@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.api.session import ApiSession
-from vastrun.launcher.batch.pricing import BatchPlan
+from vastrun.launcher.batch.plan import BatchPlan
 from vastrun.launcher.batch.results import PointResult, results_of, row_in, states_in
 from vastrun.launcher.core import Cause, Phase, UserRequest, Verdict
 from vastrun.launcher.core.batch import MAX_NAME, Batch
@@ -19,7 +19,7 @@ from vastrun.launcher.decisions.schedule import (
     BatchProgress,
     machines_of,
 )
-from vastrun.launcher.outputs.storing import leave_out, storing
+from vastrun.launcher.outputs.disk import leave_out, storing
 from vastrun.launcher.ports import Ledger
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from vastrun.launcher.api.jobs import (
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.api.sweep_values import must_use
-from vastrun.launcher.batch.pricing import price
-from vastrun.launcher.batch.searching import first_points
+from vastrun.launcher.batch.plan import price
+from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import all_rows
 from vastrun.launcher.commands.resolve_auto import answered

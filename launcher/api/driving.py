@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.api.drivers import Target, error_line
 from vastrun.launcher.api.session import silent
-from vastrun.launcher.batch.sharing import NoteScreen
+from vastrun.launcher.batch.shared import NoteScreen
 from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.environment import wire

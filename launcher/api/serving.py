@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
-from vastrun.launcher.batch.serving import Caretaker, ServingServices
-from vastrun.launcher.batch.sharing import NoteScreen, RunScreen, SharedRequests
+from vastrun.launcher.batch.serve_driver import Caretaker, ServingServices
+from vastrun.launcher.batch.shared import NoteScreen, RunScreen, SharedRequests
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.decisions.schedule import PointState

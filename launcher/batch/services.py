@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from vastrun.launcher.batch.sharing import Bell, RunScreen, SharedRequests
+from vastrun.launcher.batch.shared import Bell, RunScreen, SharedRequests
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.batch import Batch

@@ -15,8 +15,8 @@ from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle.archive import Archive, must_be_readable
 from vastrun.launcher.bundle.checkout import FINDERS_OWN, Worktree, inner_target, worktree
-from vastrun.launcher.bundle.kept import KeptJob, KeptJobs
 from vastrun.launcher.bundle.script import check_script
+from vastrun.launcher.bundle.shared_jobs import KeptJob, KeptJobs
 from vastrun.launcher.core import NOTHING, Bundle, Origin, Run
 from vastrun.launcher.core.errors import JobValueError, StorageError, UsageError
 from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret

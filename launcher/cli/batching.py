@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.api import batches
 from vastrun.launcher.api.sweep_values import must_use
-from vastrun.launcher.batch.pricing import BatchPlan, price
+from vastrun.launcher.batch.plan import BatchPlan, price
 from vastrun.launcher.batch.results import metric_of, results_of, states_in
-from vastrun.launcher.batch.searching import first_points
+from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.cli.background import leave_batch
 from vastrun.launcher.cli.job_files import must_ship
 from vastrun.launcher.cli.options import confirm

@@ -11,15 +11,15 @@ from vastrun.launcher.bundle.checkout import commit_of
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.core.errors import ImageError
-from vastrun.launcher.image.building import Recipe, build
+from vastrun.launcher.image.build import Recipe, build
 from vastrun.launcher.image.daemon import connect, login_of
-from vastrun.launcher.image.here import images_here
+from vastrun.launcher.image.local import images_here
 from vastrun.launcher.image.lock import Capability, read_lock, write_lock
-from vastrun.launcher.image.locking import lock_anew, reference_of, relock
 from vastrun.launcher.image.pins import CHECKOUT, VARIANTS, pins_of
 from vastrun.launcher.image.registry import Registry
+from vastrun.launcher.image.relock import lock_anew, reference_of, relock
 from vastrun.launcher.image.stream import push
-from vastrun.launcher.image.verifying import check_registry, checks, contents_of, subject_of
+from vastrun.launcher.image.verify import check_registry, checks, contents_of, subject_of
 from vastrun.launcher.ui.render.images import Images, ShownImage, VerifiedImage, checks_text, images_text
 from vastrun.launcher.wiring import Wiring
 

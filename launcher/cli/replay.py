@@ -18,7 +18,7 @@ from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.transcript.reading import Entry, entries_of
+from vastrun.launcher.transcript.reader import Entry, entries_of
 from vastrun.launcher.ui.render.calls import call_text
 from vastrun.launcher.wiring import Wiring
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from vastrun.launcher.batch.reporting import batch_report_of
+from vastrun.launcher.batch.report import batch_report_of
 from vastrun.launcher.cli.failures import concerns
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
@@ -14,8 +14,8 @@ from vastrun.launcher.commands.report import report_of
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import NoSuchRunError
 from vastrun.launcher.ledger.run_ids import did_you_mean, find_run
+from vastrun.launcher.outputs.disk import need_space, stored, storing
 from vastrun.launcher.outputs.store import REPORT
-from vastrun.launcher.outputs.storing import need_space, stored, storing
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.report.batch_page import batch_page_file
 from vastrun.launcher.ui.report.run_page import run_page

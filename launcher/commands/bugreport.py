@@ -20,13 +20,13 @@ from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.labels import member_folder
 from vastrun.launcher.gate.caps import LINE_CHARACTERS
+from vastrun.launcher.outputs.disk import need_space, stored, storing
 from vastrun.launcher.outputs.folder import GrowingFile, Outputs
-from vastrun.launcher.outputs.storing import need_space, stored, storing
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.transcript.plain import Mask, plain
-from vastrun.launcher.transcript.reading import lines_of
+from vastrun.launcher.transcript.mask import Mask, plain
+from vastrun.launcher.transcript.reader import lines_of
 from vastrun.launcher.transcript.recorder import MOST_BYTES
-from vastrun.launcher.transcript.telling import masked_job, row_of
+from vastrun.launcher.transcript.serialize import masked_job, row_of
 
 TRANSCRIPT_NAME = "transcript.jsonl"
 _LOG_LINES = 300

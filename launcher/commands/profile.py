@@ -23,7 +23,7 @@ from vastrun.launcher.flow.machines import machines_of
 from vastrun.launcher.flow.progress import TRAIN
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_profile_response, fetch_status
-from vastrun.launcher.outputs.incoming import download
+from vastrun.launcher.outputs.download import download
 from vastrun.launcher.ports import Remote
 
 _POLL_S = 1.0

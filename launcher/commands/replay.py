@@ -12,7 +12,7 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Event, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ports import Screen
-from vastrun.launcher.transcript.reading import (
+from vastrun.launcher.transcript.reader import (
     Begin,
     Called,
     Decided,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.launcher.core.errors import StorageError, UsageError
-from vastrun.launcher.transcript.plain import secrets_among
+from vastrun.launcher.transcript.mask import secrets_among
 
 UNIT = "vastrun.service"
 LABEL = "vastrun.driver"

@@ -16,9 +16,9 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.budget import ExchangeBudget
 from vastrun.launcher.gate.manifest import INCOMING, parse_latest_checkpoint, parse_manifest
+from vastrun.launcher.outputs.disk import is_home, moved, need_space, stored
+from vastrun.launcher.outputs.download import grow, held, part_of
 from vastrun.launcher.outputs.folder import place_of
-from vastrun.launcher.outputs.incoming import grow, held, part_of
-from vastrun.launcher.outputs.storing import is_home, moved, need_space, stored
 from vastrun.launcher.ports import Remote
 
 LATEST = "latest.json"

@@ -20,11 +20,11 @@ from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.budget import ExchangeBudget
 from vastrun.launcher.gate.manifest import parse_manifest
 from vastrun.launcher.outputs.checkpoints import continue_copy
-from vastrun.launcher.outputs.collecting import IgnoresCase, bring, collect, ignores_case, places
+from vastrun.launcher.outputs.collect import IgnoresCase, bring, collect, ignores_case, places
+from vastrun.launcher.outputs.disk import claim, is_home, must_be_free, need_space, stored, storing
 from vastrun.launcher.outputs.folder import START_SCRIPT, Outputs, place_of
-from vastrun.launcher.outputs.growing import grow_metrics, pump
 from vastrun.launcher.outputs.index import Index, contents_of
-from vastrun.launcher.outputs.storing import claim, is_home, must_be_free, need_space, stored, storing
+from vastrun.launcher.outputs.tail import grow_metrics, pump
 from vastrun.launcher.ports import ChecksExchange, Remote
 
 Report = Callable[[Run, float], str]

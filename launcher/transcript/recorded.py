@@ -25,9 +25,9 @@ from vastrun.launcher.ports import (
     Screen,
     UserRequests,
 )
-from vastrun.launcher.transcript.plain import Mask, secrets_in
+from vastrun.launcher.transcript.mask import Mask, secrets_in
 from vastrun.launcher.transcript.recorder import CallLogSpec, Recorder
-from vastrun.launcher.transcript.telling import (
+from vastrun.launcher.transcript.serialize import (
     masked_job,
     row_of,
     secrets_of,

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from vastrun.launcher.core.errors import NoRoomError
 from vastrun.launcher.gate.manifest import OWNER
+from vastrun.launcher.outputs.disk import need_space, write
 from vastrun.launcher.outputs.folder import TRANSCRIPT
 from vastrun.launcher.outputs.store import PAGE_FAULTS
-from vastrun.launcher.outputs.storing import need_space, write
-from vastrun.launcher.transcript.plain import Mask, StreamMask, cut, plain
+from vastrun.launcher.transcript.mask import Mask, StreamMask, cut, plain
 
 MOST_BYTES = 16 << 20
 """Of one transcript, all drives together."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec, Resources
-from vastrun.launcher.image.here import built_here, images_here
+from vastrun.launcher.image.local import built_here, images_here
 from vastrun.launcher.image.lock import Lock
 from vastrun.launcher.providers.docker.boxes import CPU_ONLY
 from vastrun.launcher.providers.docker.engine import Engine

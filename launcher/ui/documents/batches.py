@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any, Self
 
 from vastrun.launcher.batch.fleet_plan import FleetPlan
-from vastrun.launcher.batch.pricing import BatchPlan
+from vastrun.launcher.batch.plan import BatchPlan
 from vastrun.launcher.batch.results import PointResult, finished_in
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vastrun.launcher.batch.fleet_plan import FleetPlan
-from vastrun.launcher.batch.pricing import BatchPlan
+from vastrun.launcher.batch.plan import BatchPlan
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.batch import BudgetUse

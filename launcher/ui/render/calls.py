@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.transcript.reading import Called
+from vastrun.launcher.transcript.reader import Called
 from vastrun.launcher.ui.render.table import short
 
 _LONGEST = 160

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vastrun.launcher.image.here import LocalImage
+from vastrun.launcher.image.local import LocalImage
 from vastrun.launcher.image.lock import Lock, LockedImage
-from vastrun.launcher.image.verifying import ImageCheck
+from vastrun.launcher.image.verify import ImageCheck
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import moment
 from vastrun.launcher.ui.render.table import short, table

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from vastrun.launcher.batch.reporting import BatchReport, batch_report_of
+from vastrun.launcher.batch.report import BatchReport, batch_report_of
 from vastrun.launcher.batch.results import PointResult
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.decisions.analysis import NOT_A_CAUSE
+from vastrun.launcher.outputs.disk import IGNORE, need_space, stored, storing
 from vastrun.launcher.outputs.store import PAGE_FAULTS, REPORT
-from vastrun.launcher.outputs.storing import IGNORE, need_space, stored, storing
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.point_values import value_text

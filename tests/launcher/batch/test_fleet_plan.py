@@ -8,7 +8,7 @@ import pytest
 
 from tests.launcher.batch.test_fleet import one_gpu
 from tests.launcher.batch.world import BatchWorld, point
-from vastrun.launcher.batch.pricing import BatchPlan, price
+from vastrun.launcher.batch.plan import BatchPlan, price
 from vastrun.launcher.core.batch import BatchLimits, BatchSpec, Sharing
 from vastrun.launcher.ui.documents.batches import PlannedBatch
 from vastrun.launcher.ui.render.batch import plan_text

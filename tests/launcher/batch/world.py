@@ -17,9 +17,9 @@ from tests.launcher.batch.held_market import HeldMarket
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.faults import FaultyProvider, Plan
 from vastrun.launcher.batch.driver import BatchDriver
+from vastrun.launcher.batch.serve_driver import Caretaker, ServingServices
 from vastrun.launcher.batch.services import BatchServices
-from vastrun.launcher.batch.serving import Caretaker, ServingServices
-from vastrun.launcher.batch.sharing import RunScreen, SharedRequests
+from vastrun.launcher.batch.shared import RunScreen, SharedRequests
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Instance, Offer, Origin, RentalOrder, Run, UserRequest

@@ -19,9 +19,9 @@ from tests.launcher.image.fake_registry import Watcher
 from tests.parts import BASE_IMAGE
 from vastrun.launcher.cli import cli
 from vastrun.launcher.core.errors import ImageError
-from vastrun.launcher.image.building import Recipe, build
+from vastrun.launcher.image.build import Recipe, build
 from vastrun.launcher.image.daemon import connect
-from vastrun.launcher.image.here import built_here
+from vastrun.launcher.image.local import built_here
 from vastrun.launcher.image.lock import read_lock
 from vastrun.launcher.image.pins import Pins
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("docker")
 
 from vastrun.launcher.core.errors import ImageError, UsageError
-from vastrun.launcher.image.building import files_of, fingerprint
+from vastrun.launcher.image.build import files_of, fingerprint
 from vastrun.launcher.image.pins import CHECKOUT, pins_of
 from vastrun.trainer.boot.packages import entries
 

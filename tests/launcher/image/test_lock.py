@@ -11,9 +11,9 @@ import pytest
 from tests.launcher.image.fake_registry import FakeRegistry
 from vastrun.launcher.core.errors import ImageError, UsageError
 from vastrun.launcher.image.lock import Capability, Lock, read_lock, shipped_lock, shipped_path, write_lock
-from vastrun.launcher.image.locking import lock_anew, relock
 from vastrun.launcher.image.pins import VARIANTS, pins_of
 from vastrun.launcher.image.registry import Registry
+from vastrun.launcher.image.relock import lock_anew, relock
 
 SHIPPED = shipped_lock()
 REGISTRY = Registry(lambda _: None)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.wheels import wheel
 from vastrun.launcher.core.errors import ImageError
-from vastrun.launcher.image.building import Interpreter, fetch
+from vastrun.launcher.image.build import Interpreter, fetch
 
 BOOKWORM = Interpreter(version=(3, 11), glibc="2.36", machine="x86_64")
 

@@ -8,7 +8,7 @@ import random
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine
 from vastrun.launcher.core.errors import UnreachableError
-from vastrun.launcher.outputs.growing import OVERLAP, log_tail
+from vastrun.launcher.outputs.tail import OVERLAP, log_tail
 from vastrun.launcher.ssh.remote import SshRemote
 
 LOG = "run.log"

@@ -18,10 +18,10 @@ from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Phase, RentalOrder, Run
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.gate.manifest import OWNER
+from vastrun.launcher.outputs.disk import claim
 from vastrun.launcher.outputs.folder import Outputs
-from vastrun.launcher.outputs.storing import claim
 from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Interruptible, Provider, Remote
-from vastrun.launcher.transcript.plain import Mask, cut, secrets_in
+from vastrun.launcher.transcript.mask import Mask, cut, secrets_in
 from vastrun.launcher.transcript.recorded import CALLS, recorded_remote
 from vastrun.launcher.transcript.recorder import MOST_BYTES, CallLogSpec, Recorder
 from vastrun.launcher.wiring import Wiring

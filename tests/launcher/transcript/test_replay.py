@@ -17,7 +17,7 @@ from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal
 from vastrun.launcher.commands.replay import ReplayClock, replay
 from vastrun.launcher.core import Event, Progress, Run
-from vastrun.launcher.transcript.reading import Called, entries_of
+from vastrun.launcher.transcript.reader import Called, entries_of
 from vastrun.launcher.wiring import Wiring
 
 BEGIN = {

@@ -12,8 +12,8 @@ from vastrun.contract import layout
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS, METRICS_SLICE_BYTES
+from vastrun.launcher.outputs.disk import need_space, stored, write
 from vastrun.launcher.outputs.folder import place_of
-from vastrun.launcher.outputs.storing import need_space, stored, write
 from vastrun.launcher.ports import Remote
 
 OVERLAP = 256

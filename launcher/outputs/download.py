@@ -12,8 +12,8 @@ from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.budget import ExchangeBudget
 from vastrun.launcher.gate.manifest import INCOMING
+from vastrun.launcher.outputs.disk import is_home, moved, need_space, storing, write
 from vastrun.launcher.outputs.folder import Outputs
-from vastrun.launcher.outputs.storing import is_home, moved, need_space, storing, write
 from vastrun.launcher.ports import Remote
 
 CHUNK = 1 << 20

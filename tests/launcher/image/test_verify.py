@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vastrun.launcher.image.lock import Capability, shipped_lock
-from vastrun.launcher.image.verifying import checks, contents_in
+from vastrun.launcher.image.verify import checks, contents_in
 
 STOCK = shipped_lock().images["cu126"]
 FOUND: dict[str, Any] = {

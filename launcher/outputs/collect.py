@@ -21,9 +21,9 @@ from vastrun.launcher.gate.budget import ExchangeBudget, ExchangeBudgetError
 from vastrun.launcher.gate.evidence import parse_evidence, parse_exit_code
 from vastrun.launcher.gate.manifest import INCOMING, parse_manifest
 from vastrun.launcher.outputs.checkpoints import LATEST, MANIFEST, prune
+from vastrun.launcher.outputs.disk import is_home, moved, need_space
+from vastrun.launcher.outputs.download import fetch_whole, grow, part_of
 from vastrun.launcher.outputs.folder import place_of
-from vastrun.launcher.outputs.incoming import fetch_whole, grow, part_of
-from vastrun.launcher.outputs.storing import is_home, moved, need_space
 from vastrun.launcher.ports import Remote
 
 _UNSUMMED = (

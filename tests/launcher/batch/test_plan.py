@@ -9,7 +9,7 @@ import pytest
 
 from tests.launcher.batch.test_fleet import one_gpu
 from tests.launcher.batch.world import BatchWorld, point
-from vastrun.launcher.batch.pricing import BatchPlan, price
+from vastrun.launcher.batch.plan import BatchPlan, price
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.batch import BatchLimits, BatchSpec

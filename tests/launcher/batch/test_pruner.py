@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock
-from vastrun.launcher.batch.pruning import LEAST_LOOK_S, LOOK_S, Pruner, look_s
+from vastrun.launcher.batch.pruner import LEAST_LOOK_S, LOOK_S, Pruner, look_s
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import EarlyStop
 from vastrun.launcher.ledger.sqlite import SqliteLedger

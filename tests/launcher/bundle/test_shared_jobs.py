@@ -10,7 +10,7 @@ import pytest
 
 from vastrun.contract import layout
 from vastrun.launcher.bundle import Bundler
-from vastrun.launcher.bundle.kept import KeptJobs
+from vastrun.launcher.bundle.shared_jobs import KeptJobs
 from vastrun.launcher.core import Bundle, Phase, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import Code, JobSpec, Secret

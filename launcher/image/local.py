@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vastrun.launcher.image.daemon import explained
 from vastrun.launcher.image.lock import Lock, LockedImage
-from vastrun.launcher.image.locking import LABEL, check_digest
+from vastrun.launcher.image.relock import LABEL, check_digest
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from vastrun.launcher.batch.sharing import SharedRequests
+from vastrun.launcher.batch.shared import SharedRequests
 from vastrun.launcher.commands.chains import is_owed
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import Batch

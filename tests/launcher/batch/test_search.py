@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vastrun.launcher.batch.searching import CompletedTrial, Dimension, propose
+from vastrun.launcher.batch.search import CompletedTrial, Dimension, propose
 from vastrun.launcher.core.batch import Goal
 
 LR = Dimension(key="train.optim.lr", kind="log", among=(1e-4, 1e-1))
@@ -144,7 +144,7 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
 
 def test_optuna_is_imported_where_it_is_asked_and_never_torch() -> None:
     done = python(
-        "import sys; from vastrun.launcher.batch.searching import Dimension, propose\n"
+        "import sys; from vastrun.launcher.batch.search import Dimension, propose\n"
         "assert 'optuna' not in sys.modules\n"
         "propose([Dimension(key='n', kind='int', among=(1, 6))], ())\n"
         "print({'optuna', 'torch'} & set(sys.modules))"
@@ -157,7 +157,7 @@ def test_without_optuna_it_says_what_to_install() -> None:
     done = python(
         "import sys; sys.modules['optuna'] = None\n"
         "from vastrun.launcher.core.errors import UsageError\n"
-        "from vastrun.launcher.batch.searching import Dimension, propose\n"
+        "from vastrun.launcher.batch.search import Dimension, propose\n"
         "try: propose([Dimension(key='n', kind='int', among=(1, 6))], ())\n"
         "except UsageError as error: print(error, error.hint, error.exit_code)"
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from vastrun.launcher.core import Completed, Instance, Offer, Run
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.transcript.plain import SECRET, secrets_among
+from vastrun.launcher.transcript.mask import SECRET, secrets_among
 
 _SHOWN = 10
 """Offers or machines of one list."""

@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from vastrun.launcher.transcript.plain import SECRET, Mask, StreamMask, plain
+from vastrun.launcher.transcript.mask import SECRET, Mask, StreamMask, plain
 
 PLAIN = "kept-from-everybody"
 ODD = 'pä$s "w/o" <rd>\\&%+=\t;#'

@@ -11,7 +11,7 @@ from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.image.daemon import explained
 from vastrun.launcher.image.lock import Capability, Lock, LockedImage
-from vastrun.launcher.image.locking import Catalogue, check_digest, reference_of
+from vastrun.launcher.image.relock import Catalogue, check_digest, reference_of
 from vastrun.launcher.image.stream import BuildScreen, have
 from vastrun.launcher.shipped import trainer_dir
 
