@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 . tests/interpreter.sh
 files=(tests/launcher/{bundle,config,core,decisions,ledger,ui} tests/launcher/test_environment.py)
 files+=(tests/launcher/cli/test_{help,plan}.py tests/launcher/flow/test_drive.py)
-files+=(tests/launcher/outputs/test_{collecting,growing,places,storing}.py)
+files+=(tests/launcher/outputs/test_{collect,disk,places,tail}.py)
 # What a browser makes of a page does not hang on the Python that wrote it.
 files+=(--ignore-glob "*/test_in_chromium.py")
 files+=(tests/launcher/cli/test_rehearse.py::test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none)
