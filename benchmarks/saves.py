@@ -31,7 +31,7 @@ STEPS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saving:
+class LiveDownloads:
     """One training and its checkpoints."""
 
     ranks: Ranks
@@ -88,7 +88,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _saving(ranks: Ranks, strategy: str) -> Saving:
+def _saving(ranks: Ranks, strategy: str) -> LiveDownloads:
     torch.manual_seed(0)
     layers = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))).to(ranks.device)
     if strategy == "fsdp2":
@@ -96,7 +96,7 @@ def _saving(ranks: Ranks, strategy: str) -> Saving:
             fully_shard(layer)
         fully_shard(layers)
     folder = CheckpointFolder(path=ranks.rank.box / layout.CHECKPOINTS, keep=2, keep_best=False)
-    return Saving(
+    return LiveDownloads(
         ranks=ranks,
         model=DistributedDataParallel(layers) if strategy == "ddp" else layers,
         layers=layers,

@@ -105,7 +105,7 @@ class FakeBox:
         self._clock = clock
         self.nodes = max(1, len(order.nodes))
         self.node = _node_of(order)
-        self.gang: tuple[str, ...] = order.nodes
+        self.node_labels: tuple[str, ...] = order.nodes
 
     @property
     def is_up(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 try:
     from vastrun.launcher.core.errors import (
+        AccountMismatchError,
         AuthError,
         BoxError,
         BudgetError,
@@ -25,7 +26,6 @@ try:
         NoOfferError,
         NoRoomError,
         NoSuchRunError,
-        OutOfReachError,
         ProviderError,
         StorageError,
         UncertainError,
@@ -40,6 +40,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 __all__ = [
+    "AccountMismatchError",
     "AuthError",
     "BoxError",
     "BudgetError",
@@ -58,7 +59,6 @@ __all__ = [
     "NoOfferError",
     "NoRoomError",
     "NoSuchRunError",
-    "OutOfReachError",
     "ProviderError",
     "StorageError",
     "UncertainError",

@@ -25,8 +25,8 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.hold_size import IDLE_S, expected_s, pays, size_of
-from vastrun.launcher.decisions.holding import IdleMachine, WarmSlot, another_usd, is_given_back, place
 from vastrun.launcher.decisions.host_history import blames_host
+from vastrun.launcher.decisions.placement import IdleMachine, WarmSlot, another_usd, is_given_back, place
 from vastrun.launcher.decisions.policy import START_S
 from vastrun.launcher.decisions.pooling import slot_offer
 from vastrun.launcher.decisions.schedule import PointState, Waiting

@@ -12,7 +12,7 @@ from vastrun.launcher.core.hidden import HIDDEN
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.hold_size import HANDOVER_S, expected_s, pays, size_of
-from vastrun.launcher.decisions.holding import CheapestMachines, another_usd
+from vastrun.launcher.decisions.placement import CheapestMachines, another_usd
 from vastrun.launcher.decisions.policy import START_S
 from vastrun.launcher.ports import Ledger, Provider
 

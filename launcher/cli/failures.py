@@ -13,15 +13,15 @@ import click
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import (
+    AccountMismatchError,
     JobFileError,
     JobValueError,
-    OutOfReachError,
     StorageError,
     UsageError,
     VastrunError,
 )
 from vastrun.launcher.core.verdict import EXIT_INTERRUPTED
-from vastrun.launcher.decisions.gang import total_usd
+from vastrun.launcher.decisions.nodes import total_usd
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ui.render.amounts import usd
 
@@ -89,7 +89,7 @@ def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     spent = usd(total_usd(machines, ctx.obj.now()))
     log = Outputs(run).log
     lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
-    if isinstance(error, OutOfReachError):
+    if isinstance(error, AccountMismatchError):
         from vastrun.launcher.commands.queries import counted, left_to_lease  # when a command fails
         from vastrun.launcher.ui.render.summary import lease_line
 
@@ -97,6 +97,10 @@ def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
         row = counted(run, machines[1:], now)
         row = replace(row, lease=left_to_lease(ctx.obj.ledger(), row.machines, now))
         lines += [f"lease: {lease_line(row, now)}"] if row.lease is not None else []
-    if isinstance(error, StorageError | OutOfReachError) and run.instance_id and run.phase is not Phase.ENDED:
+    if (
+        isinstance(error, StorageError | AccountMismatchError)
+        and run.instance_id
+        and run.phase is not Phase.ENDED
+    ):
         lines.append(f"then:  vastrun resume {run.id}   (the machine keeps running, limited by its lease)")
     return lines

@@ -95,19 +95,19 @@ def command(
         performed.append(StepEnd(step=FIT, exit_code=code, seconds=wiring.now() - began))
     if performed[-1].exit_code == 0:
         performed += _perform(wiring, rehearsal, spec, here)
-    judgement = None
+    assessment = None
     if REPORT in wanted and (performed[-1].exit_code == 0 or performed[-1].step == TRAIN):
-        judgement = rehearsal.judgement(spec)
-        code = EXIT_CODE_OF[VERDICT_OF[judgement.cause]]
+        assessment = rehearsal.assessment(spec)
+        code = EXIT_CODE_OF[VERDICT_OF[assessment.cause]]
         performed.append(StepEnd(step=REPORT, exit_code=code, seconds=0.0))
     listing = None
     if spec.command is not None and TRAIN in {each.step for each in performed}:
         listing = rehearsal.list_outputs()
     shown = Rehearsed(
         steps=performed,
-        verdict=None if judgement is None else VERDICT_OF[judgement.cause],
-        judgement=judgement,
-        scores=rehearsal.scores() if judgement else {},
+        verdict=None if assessment is None else VERDICT_OF[assessment.cause],
+        assessment=assessment,
+        scores=rehearsal.scores() if assessment else {},
         folder=str(folder),
         fit=fit,
         left_out=None if listing is None else listing.left_out,

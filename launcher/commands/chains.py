@@ -9,7 +9,7 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import usd
-from vastrun.launcher.decisions.gang import total_usd
+from vastrun.launcher.decisions.nodes import total_usd
 from vastrun.launcher.decisions.policy import with_limit
 from vastrun.launcher.ports import Ledger
 

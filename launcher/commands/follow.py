@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vastrun.launcher.commands.queries import diary_of
 from vastrun.launcher.core import Phase, Progress, Run, UserRequest
-from vastrun.launcher.decisions.gang import priced_together, total_usd
+from vastrun.launcher.decisions.nodes import priced_together, total_usd
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.folder import GrowingFile, Outputs
 

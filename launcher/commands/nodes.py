@@ -1,6 +1,6 @@
 """Driving a run with all of its nodes: a thread for each further one, and one fate for all.
 
-The nodes tell each other nothing here: each reads the rows of the others (`flow/gang.py`). They share only
+The nodes tell each other nothing here: each reads the rows of the others (`flow/nodes.py`). They share only
 what keeps this launcher from going on: a full disk, a key that is refused, another launcher that took over.
 """
 
@@ -17,7 +17,7 @@ from typing import TypeVar
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Event, Phase, Progress, Run
 from vastrun.launcher.core.bills import cost_usd
-from vastrun.launcher.decisions.gang import machines_now, total_usd
+from vastrun.launcher.decisions.nodes import machines_now, total_usd
 from vastrun.launcher.flow.drive import drive
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import RunThreads, Screen

@@ -37,7 +37,7 @@ from vastrun.launcher.decisions.policy import (
 )
 from vastrun.launcher.decisions.volume_host import download_usd
 from vastrun.launcher.flow.drive import is_paid_for
-from vastrun.launcher.flow.renting import choose, steps_before
+from vastrun.launcher.flow.rental import choose, steps_before
 from vastrun.launcher.flow.volumes import prefer_volume, volume_of
 from vastrun.launcher.ports import Ledger, Provider
 

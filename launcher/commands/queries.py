@@ -28,8 +28,8 @@ from vastrun.launcher.core import (
 )
 from vastrun.launcher.core.bills import cost_of, cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
-from vastrun.launcher.decisions.gang import joint_diary, machines_now
 from vastrun.launcher.decisions.lease_left import LeaseLeft, is_left, lease_left, sum_of
+from vastrun.launcher.decisions.nodes import joint_diary, machines_now
 from vastrun.launcher.decisions.policy import (
     download_left_s,
     lease_ends_at,
@@ -37,8 +37,8 @@ from vastrun.launcher.decisions.policy import (
     within_deadline,
 )
 from vastrun.launcher.decisions.reconciling import charges_by_run
+from vastrun.launcher.flow.lease_rearm import is_disarmed, rearm
 from vastrun.launcher.flow.machines import machines_of
-from vastrun.launcher.flow.rearming import is_disarmed, rearm
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.outputs.folder import Outputs

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.launcher.core import Bundle, Judgement, LeftOutFiles, StepEnd
+from vastrun.launcher.core import Bundle, LeftOutFiles, RunAssessment, StepEnd
 from vastrun.launcher.core.errors import NoOfferError, StorageError, UsageError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.judge import judge
+from vastrun.launcher.decisions.run_assessment import assess_run
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.evidence import parse_evidence, parse_outcome, parse_step_ends
 from vastrun.launcher.gate.manifest import Listing, parse_left_out, parse_manifest
@@ -128,12 +128,12 @@ class Rehearsal:
             show(log.more())
         return process.returncode
 
-    def judgement(self, spec: JobSpec) -> Judgement:
+    def assessment(self, spec: JobSpec) -> RunAssessment:
         """Judge the last training by the box's own evidence."""
         ends = self._ends()
         code = next((end.exit_code for step, end in ends.items() if step.endswith(f"-{TRAIN}")), None)
         evidence = parse_evidence(self._content(layout.OUTCOME), b"", code)
-        return judge(replace(evidence, steps=tuple(ends.values())), spec)
+        return assess_run(replace(evidence, steps=tuple(ends.values())), spec)
 
     def scores(self) -> dict[str, float]:
         """Return the scores of the last training; none when it left none."""

@@ -41,7 +41,7 @@ from vastrun.launcher.core.runs import (
     Run,
     UserRequest,
 )
-from vastrun.launcher.core.verdict import Cause, Evidence, Judgement, Proof, StepEnd, Verdict
+from vastrun.launcher.core.verdict import Cause, Evidence, Proof, RunAssessment, StepEnd, Verdict
 from vastrun.launcher.core.volumes import (
     ListedVolume,
     Volume,
@@ -73,7 +73,6 @@ __all__ = [
     "Forecast",
     "Identity",
     "Instance",
-    "Judgement",
     "KeepAnswer",
     "Lease",
     "LeftOutFile",
@@ -92,6 +91,7 @@ __all__ = [
     "Rental",
     "RentalOrder",
     "Run",
+    "RunAssessment",
     "RunNetwork",
     "SearchFinding",
     "StepEnd",

@@ -11,7 +11,7 @@ VastrunError
 ├── HeldError           another launcher drives this run                                  exit 1
 ├── ImageError          an image cannot be built, found or trusted                        exit 1
 ├── AuthError           the provider does not accept the key                              exit 4
-│   └── OutOfReachError a run's machine is on another account, or its key is refused      exit 4
+│   └── AccountMismatchError  a run's machine is on another account, or its key is rejected  exit 4
 ├── NoOfferError        nothing fits the job                                              exit 8
 ├── BudgetError         a budget has no room for what a run may cost                      exit 9
 └── ProviderError       the provider answered with an error
@@ -101,7 +101,7 @@ class AuthError(VastrunError):
     cause = Cause.PROVIDER
 
 
-class OutOfReachError(AuthError):
+class AccountMismatchError(AuthError):
     """This key does not reach a run's machine. The run stays open, under its lease."""
 
 

@@ -1,6 +1,7 @@
 """The end of a run: its evidence, its cause, its verdict, and the exit code that says the same. Pure.
 
-How a box's evidence becomes a cause: `decisions/judge.py`; what a box may say: `vastrun/contract/outcome.py`.
+`decisions/run_assessment.py` derives a cause from a box's evidence; `vastrun/contract/outcome.py` says what a
+box may send.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Proof:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
+class RunAssessment:
     """What the evidence says: no cause means success."""
 
     cause: Cause | None

@@ -9,7 +9,7 @@ from statistics import median
 
 from vastrun.launcher.core import ExtraRates, Offer
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.holding import another_usd
+from vastrun.launcher.decisions.placement import another_usd
 from vastrun.launcher.decisions.policy import START_S, lease_of, worst_case_usd
 from vastrun.launcher.decisions.pooling import LEAST_LEFT_S, hold_spec
 

@@ -12,7 +12,7 @@ from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import usd
-from vastrun.launcher.decisions.gang import first_failed, is_replacement, needed, total_usd
+from vastrun.launcher.decisions.nodes import first_failed, is_replacement, needed, total_usd
 
 CURED: frozenset[Cause] = frozenset(
     (Cause.LOST, Cause.PREEMPTED, Cause.HOST, Cause.SIGNAL, Cause.COMMUNICATION, Cause.HANG)

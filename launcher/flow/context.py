@@ -13,12 +13,12 @@ from vastrun.launcher.core.errors import GoneError, NoRoomError, ProviderError, 
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.gang import priced_together, total_usd
-from vastrun.launcher.flow.gang import Gang
-from vastrun.launcher.flow.guarded import GuardedRemote
+from vastrun.launcher.decisions.nodes import priced_together, total_usd
+from vastrun.launcher.flow.guarded_remote import GuardedRemote
 from vastrun.launcher.flow.machines import GhostRows, is_absent, machines_of
+from vastrun.launcher.flow.nodes import NodeGroup
 from vastrun.launcher.flow.notifications import Notifications
-from vastrun.launcher.flow.phase_end import OverError, PhaseEnd
+from vastrun.launcher.flow.phase_result import PhaseResult, RunStopped
 from vastrun.launcher.flow.progress import SHOWN_EACH_S, ProgressDisplay
 from vastrun.launcher.flow.services import Services
 
@@ -61,7 +61,7 @@ class RunContext:
         self._ghosts = GhostRows(services)
         self._reported_ghosts: set[str] = set()
         self._held_at = 0.0
-        self.gang = Gang(run, spec.nodes, services.ledger, self.now, least=spec.least_nodes)
+        self.nodes = NodeGroup(run, spec, services.ledger, self.now)
         self.notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
         self.arrive()
 
@@ -139,9 +139,9 @@ class RunContext:
         """Return whether the user, or the run's batch, wants it to end."""
         return self.user_request().cause is not None
 
-    def stopped(self, when: str) -> PhaseEnd:
+    def stopped(self, when: str) -> PhaseResult:
         """Return the end of a run that is stopping, and never trained."""
-        return PhaseEnd(result=Result.FAILED, cause=self.user_request().cause, detail=f"stopped {when}")
+        return PhaseResult(result=Result.FAILED, cause=self.user_request().cause, detail=f"stopped {when}")
 
     @property
     def has_come_late(self) -> bool:
@@ -156,14 +156,14 @@ class RunContext:
         return None if self.has_come_late else policy.over_limit(self.spec, self.run, self.now())
 
     def must_go_on(self) -> None:
-        """Raise OverError when the user wants the machine ended at once, a limit is passed, or another node
+        """Raise RunStopped when the user wants the machine ended at once, a limit is passed, or another node
         has failed while nothing is trained yet.
 
         It is called before each request to the box, and while its answer is waited for.
         """
         self._must_be_within_limits()
-        if self.run.phase in _FOR_NOTHING and (end := self.gang.end()) is not None:
-            raise OverError(end)
+        if self.run.phase in _FOR_NOTHING and (end := self.nodes.end()) is not None:
+            raise RunStopped(end)
 
     def look_at_limits(self) -> None:
         """Break the connection to the machine once the user, time or money ends it. For the guard's thread.
@@ -172,7 +172,7 @@ class RunContext:
         """
         try:
             self._must_be_within_limits()
-        except OverError:
+        except RunStopped:
             if self._connected is not None:
                 self._connected.abort()
         except VastrunError:  # the ledger cannot be read: the run's own thread meets that, too
@@ -180,15 +180,15 @@ class RunContext:
 
     def _must_be_within_limits(self) -> None:
         if self.user_request() is UserRequest.DESTROY:
-            raise OverError(
-                PhaseEnd(
+            raise RunStopped(
+                PhaseResult(
                     result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed immediately, as requested"
                 )
             )
         cause = self.over_limit()
         if cause is not None:
             detail = "past its limit, and its lease did not destroy it"
-            raise OverError(PhaseEnd(result=Result.FAILED, cause=cause, detail=detail))
+            raise RunStopped(PhaseResult(result=Result.FAILED, cause=cause, detail=detail))
 
     def _heed(self) -> None:
         """What is done before each request to the box, and while its answer is waited for."""
@@ -202,12 +202,12 @@ class RunContext:
         """
         now = self.now()
         if self._progress.is_due(self.run.phase, progress, now):
-            shown = priced_together(self.run, self.gang.others())
+            shown = priced_together(self.run, self.nodes.others())
             self._progress.show(shown, progress, self.spent_usd(now), now)
 
     def spent_usd(self, now: float) -> float:
         """Return the dollars that the run cost so far, with all of its nodes."""
-        return total_usd((self.run, *self.gang.others()), now)
+        return total_usd((self.run, *self.nodes.others()), now)
 
     def wait(self, seconds: float) -> None:
         """Let time pass, on the screen too, and keep the lock. Ends early when the user wants something."""

@@ -8,12 +8,12 @@ from typing import Any
 
 from vastrun.launcher.core import Cause, Driver, Phase, Run, UserRequest
 from vastrun.launcher.core.errors import (
+    AccountMismatchError,
     AuthError,
     BusyError,
     EndedError,
     GoneError,
     HeldError,
-    OutOfReachError,
     StorageError,
     VastrunError,
 )
@@ -23,14 +23,14 @@ from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.early_stop import reason_in
-from vastrun.launcher.decisions.gang import named
+from vastrun.launcher.decisions.nodes import named
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_end import lost_end
-from vastrun.launcher.flow.phase_end import OverError, PhaseEnd, taken_back
-from vastrun.launcher.flow.refused import RefusalTimer, identify, report_out_of_reach
+from vastrun.launcher.flow.lease_expiry import lost_end
+from vastrun.launcher.flow.node_sync import first_cause
+from vastrun.launcher.flow.phase_result import PhaseResult, RunStopped, taken_back
+from vastrun.launcher.flow.provider_retry import RefusalTimer, identify, report_out_of_reach
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.flow.steps import STEPS
-from vastrun.launcher.flow.together import first_cause
 from vastrun.launcher.ports import Provider
 
 
@@ -146,7 +146,7 @@ def drive(run: Run, spec: JobSpec, services: Services) -> Run:
         context.run = replace(services.ledger.get(run.id), destroy_tries=0)
         with services.guard(context.look_at_limits):
             _drive_on(context)
-    except OutOfReachError as error:
+    except AccountMismatchError as error:
         report_out_of_reach(context, error)
         raise
     finally:
@@ -164,35 +164,35 @@ def _drive_on(context: RunContext) -> None:
         _advance(context, end)
 
 
-def _take(context: RunContext) -> PhaseEnd | None:
+def _take(context: RunContext) -> PhaseResult | None:
     """The end of the present step, whatever it raises. A fault of ours must not leave a machine rented."""
     phase = context.run.phase
     try:
         return _step(context)
-    except OverError as over:
+    except RunStopped as over:
         return over.end
-    except (HeldError, OutOfReachError):
+    except (HeldError, AccountMismatchError):
         raise
     except StorageError as error:
         # Nothing is rented yet, so the run is closed. Later its row stays open, to be driven on; and so do
         # those of several nodes, which all have to be closed.
-        if phase is Phase.PLAN and context.gang.is_alone:
+        if phase is Phase.PLAN and context.nodes.is_alone:
             _give_up(context, error)
         raise
     except GoneError as error:
         if phase is not Phase.DESTROY and context.is_gone():
             return lost_end(context, f"in phase {phase.value}")
-        return PhaseEnd(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
+        return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
     except EndedError as error:
         return taken_back(error.end)
     except VastrunError as error:
-        return PhaseEnd(result=Result.FAILED, cause=error.cause, detail=str(error))
+        return PhaseResult(result=Result.FAILED, cause=error.cause, detail=str(error))
     except Exception as error:  # noqa: BLE001 - the one place: see above
         detail = f"{type(error).__name__}: {error}"
-        return PhaseEnd(result=Result.FAILED, cause=Cause.INTERNAL, detail=detail)
+        return PhaseResult(result=Result.FAILED, cause=Cause.INTERNAL, detail=detail)
 
 
-def _step(context: RunContext) -> PhaseEnd | None:
+def _step(context: RunContext) -> PhaseResult | None:
     """The end of the present step. It begins again while the provider refuses us."""
     phase, refused = context.run.phase, RefusalTimer(context)
     identify(context)
@@ -217,7 +217,7 @@ def _give_up(context: RunContext, error: StorageError) -> None:
         )
 
 
-def _as_noted(context: RunContext, end: PhaseEnd) -> PhaseEnd:
+def _as_noted(context: RunContext, end: PhaseResult) -> PhaseResult:
     """The end of a run that was pruned, with the reason that its batch noted.
 
     A machine alone cannot say so: a run that is pruned is no failure, and nobody looks at it again.
@@ -233,9 +233,9 @@ def _as_noted(context: RunContext, end: PhaseEnd) -> PhaseEnd:
     return replace(end, cause=Cause.CONTRADICTION, detail=detail)
 
 
-def _with_node(context: RunContext, end: PhaseEnd) -> PhaseEnd:
+def _with_node(context: RunContext, end: PhaseResult) -> PhaseResult:
     """The end, with the node that it came from in its detail, where the run has several."""
-    if context.gang.is_alone:
+    if context.nodes.is_alone:
         return replace(end, node=None)
     if end.noted:
         return end
@@ -243,7 +243,7 @@ def _with_node(context: RunContext, end: PhaseEnd) -> PhaseEnd:
     return replace(end, node=node, detail=named(end.detail, end.cause, node))
 
 
-def _advance(context: RunContext, end: PhaseEnd) -> None:
+def _advance(context: RunContext, end: PhaseResult) -> None:
     """The row moves on as the table says; the first cause stays."""
     run, now = context.run, context.now()
     changes = {"phase": NEXT[run.phase][end.result], "phase_at": now}

@@ -87,7 +87,7 @@ SETTLED_S = 5.0
 
 
 @dataclass
-class Beginning:
+class TrainingStartDetector:
     """What is remembered of a training until it has begun."""
 
     has_begun: bool = False

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, Evidence, Instance, Judgement, Meter, Phase, UserRequest, bills
+from vastrun.launcher.core import Cause, Evidence, Instance, Meter, Phase, RunAssessment, UserRequest, bills
 from vastrun.launcher.core.errors import (
     AuthError,
     GoneError,
@@ -23,14 +23,14 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import deadline_text
 from vastrun.launcher.decisions.estimates import offer_text
-from vastrun.launcher.decisions.judge import judge
 from vastrun.launcher.decisions.replacing import of_one_machine
-from vastrun.launcher.flow.booting import boot, unlike_its_offer
+from vastrun.launcher.decisions.run_assessment import assess_run
+from vastrun.launcher.flow.boot import boot, unlike_its_offer
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.keeping import keep_for_weights
-from vastrun.launcher.flow.phase_end import OverError, PhaseEnd
-from vastrun.launcher.flow.renting import choose_for, look_for_it, rent_anew, steps_before
-from vastrun.launcher.flow.together import await_leader, await_turn_to_rent, conclude, remove_network
+from vastrun.launcher.flow.node_sync import await_leader, await_turn_to_rent, conclude, remove_network
+from vastrun.launcher.flow.phase_result import PhaseResult, RunStopped
+from vastrun.launcher.flow.rental import choose_for, look_for_it, rent_anew, steps_before
+from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.watch import watch
 from vastrun.launcher.ports import CountsNoise
 
@@ -39,11 +39,11 @@ _PAUSE_S = 2.0
 _SHORT_REST_BYTES = 100_000
 """Bytes of a log that may go unshown at its end without a word."""
 _UNPACK_TIMEOUT_S = 600.0
-_OK = PhaseEnd(result=Result.OK)
+_OK = PhaseResult(result=Result.OK)
 _T = TypeVar("_T")
 
 
-def plan(context: RunContext) -> PhaseEnd:
+def plan(context: RunContext) -> PhaseResult:
     """Find everything that can be wrong on this computer, and choose an offer, before any money is spent."""
     if (end := await_leader(context)) is not None:
         return end
@@ -55,7 +55,7 @@ def plan(context: RunContext) -> PhaseEnd:
     bundle = services.packer.pack(context.run, context.spec)
     offer = choose_for(context)[0]
     context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
-    told = of_one_machine(context.spec) if context.gang.replaces else context.spec
+    told = of_one_machine(context.spec) if context.nodes.replaces else context.spec
     context.tell(f"{offer_text(told, offer)}; {bundle.size / 1e6:.1f} MB to ship")
     done = steps_before(context.spec, context.run.parent, services.ledger)
     if in_time := deadline_text(context.spec, offer, context.now(), done):
@@ -63,7 +63,7 @@ def plan(context: RunContext) -> PhaseEnd:
     return _OK
 
 
-def rent(context: RunContext) -> PhaseEnd:
+def rent(context: RunContext) -> PhaseResult:
     """Rent a machine that carries this run's label. Looks for one first, so that it is safe to repeat."""
     if (end := await_turn_to_rent(context)) is not None:
         return end
@@ -83,7 +83,7 @@ def rent(context: RunContext) -> PhaseEnd:
     return unlike_its_offer(context, machine) or _OK
 
 
-def ship(context: RunContext) -> PhaseEnd:
+def ship(context: RunContext) -> PhaseResult:
     """Put the bundle and the secrets on the box, and unpack them."""
     bundle = context.services.packer.pack(context.run, context.spec)
     secrets = context.services.packer.secrets(context.spec, context.run)
@@ -107,12 +107,12 @@ def ship(context: RunContext) -> PhaseEnd:
     return _OK
 
 
-def train(context: RunContext) -> PhaseEnd | None:
+def train(context: RunContext) -> PhaseResult | None:
     """Start the training and follow it until it is over; None: it is left alone."""
     return watch(context)
 
 
-def collect(context: RunContext) -> PhaseEnd | None:
+def collect(context: RunContext) -> PhaseResult | None:
     """Bring logs, checkpoints and outputs to this computer, check them, and judge for the last time.
 
     None: the user wants the machine left alone, which is kept for files that look like weights.
@@ -123,7 +123,7 @@ def collect(context: RunContext) -> PhaseEnd | None:
             context, lambda: context.services.output_store.collect(context.run, context.remote())
         ),
     )
-    judgement = _judged(context, collected.evidence)
+    assessment = _judged(context, collected.evidence)
     context.tell(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
     if collected.log_bytes_not_shown > _SHORT_REST_BYTES:
         megabytes = collected.log_bytes_not_shown / 1e6
@@ -133,27 +133,27 @@ def collect(context: RunContext) -> PhaseEnd | None:
     for path, name in collected.renamed.items():
         context.tell(f"{path} was saved as {name}: another file has its name")
     if collected.evidence.left_out.weights:
-        if not keep_for_weights(context, context.run.cause or judgement.cause):
+        if not keep_for_weights(context, context.run.cause or assessment.cause):
             return None
-        judgement = _judged(context, collected.evidence)
+        assessment = _judged(context, collected.evidence)
     # The box may end itself soon. It need not hear of it: what counts is home.
-    with suppress(UnreachableError, GoneError, OverError):
+    with suppress(UnreachableError, GoneError, RunStopped):
         context.remote().write(layout.COLLECTED, b"")
         _tell_noise(context)
     result = Result.FAILED if collected.evidence.damaged else Result.OK
-    return PhaseEnd(result=result, cause=judgement.cause, detail=judgement.detail, node=judgement.node)
+    return PhaseResult(result=result, cause=assessment.cause, detail=assessment.detail, node=assessment.node)
 
 
-def _judged(context: RunContext, evidence: Evidence) -> Judgement:
+def _judged(context: RunContext, evidence: Evidence) -> RunAssessment:
     """Judge by the evidence, without files that were downloaded by their paths since; note the proofs."""
     if evidence.left_out.count:
         evidence = replace(evidence, left_out=context.services.output_store.left_out(context.run))
-    judgement = judge(evidence, context.spec, context.run.node)
-    context.save(proofs=judgement.proofs)
-    return judgement
+    assessment = assess_run(evidence, context.spec, context.run.node)
+    context.save(proofs=assessment.proofs)
+    return assessment
 
 
-def destroy(context: RunContext) -> PhaseEnd:
+def destroy(context: RunContext) -> PhaseResult:
     """Destroy the run's machine, and have the provider say twice that it has none."""
     context.hang_up()
     context.look_closely()
@@ -170,7 +170,7 @@ def destroy(context: RunContext) -> PhaseEnd:
         _save_returned_at(context, machine, None if slept else context.now())
     looked_at = context.now()
     if not context.is_clear():
-        return PhaseEnd(result=Result.FAILED, detail="the machine still exists")
+        return PhaseResult(result=Result.FAILED, detail="the machine still exists")
     _note_gone(context, machine, looked_at)
     if (end := conclude(context)) is not None:
         return end
@@ -204,7 +204,7 @@ def _note_gone(context: RunContext, machine: Instance | None, looked_at: float) 
     context.tell("machine destroyed (confirmed twice)" if machine else "no machine exists (confirmed twice)")
 
 
-STEPS: Mapping[Phase, Callable[[RunContext], PhaseEnd | None]] = {
+STEPS: Mapping[Phase, Callable[[RunContext], PhaseResult | None]] = {
     Phase.PLAN: plan,
     Phase.RENT: rent,
     Phase.BOOT: boot,
@@ -246,7 +246,9 @@ def _with_room(context: RunContext, action: Callable[[], _T]) -> _T:
             context.tell_of_room(error, f"free some space within {(until - context.now()) / 60:.0f} min")
             if context.now() > until:
                 detail = f"no space on this computer for the outputs: {error}"
-                raise OverError(PhaseEnd(result=Result.FAILED, cause=Cause.STORAGE, detail=detail)) from error
+                raise RunStopped(
+                    PhaseResult(result=Result.FAILED, cause=Cause.STORAGE, detail=detail)
+                ) from error
             context.must_go_on()
             context.wait(policy.ROOM_S)
 

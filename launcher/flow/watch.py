@@ -12,15 +12,18 @@ from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, Unr
 from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.gang import STOP_S
-from vastrun.launcher.decisions.judge import DIED, judge
+from vastrun.launcher.decisions.nodes import STOP_S
 from vastrun.launcher.decisions.pooling import TAKES_SLOTS
+from vastrun.launcher.decisions.run_assessment import DIED, assess_run
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_end import gone_end, how_ended, is_due, set_deadline
+from vastrun.launcher.flow.lease_expiry import gone_end, how_ended, is_due, set_deadline
+from vastrun.launcher.flow.lease_rearm import is_disarmed, rearm
+from vastrun.launcher.flow.live_download import LiveDownloads, save_metrics, save_some
+from vastrun.launcher.flow.node_sync import explained, is_awaited, tell_place
 from vastrun.launcher.flow.pace import Pace
-from vastrun.launcher.flow.phase_end import PhaseEnd
+from vastrun.launcher.flow.phase_result import PhaseResult
 from vastrun.launcher.flow.progress import (
-    Beginning,
+    TrainingStartDetector,
     activity_of,
     knows_step,
     last_step,
@@ -28,10 +31,7 @@ from vastrun.launcher.flow.progress import (
     progress_of,
     split_at,
 )
-from vastrun.launcher.flow.rearming import is_disarmed, rearm
-from vastrun.launcher.flow.saving import Saving, save_metrics, save_some
-from vastrun.launcher.flow.slowness import SlownessWatch, should_change
-from vastrun.launcher.flow.together import explained, is_awaited, tell_place
+from vastrun.launcher.flow.slow_machine import SpeedWatch, should_change
 from vastrun.launcher.gate.box_reader import fetch_small_file, fetch_status
 from vastrun.launcher.gate.evidence import parse_evidence
 from vastrun.launcher.ports import Remote
@@ -72,15 +72,15 @@ class WatchState:
     onstart_step: str = ""
     has_done_steps: bool = False
     """All that the job plans: what follows may end at any moment."""
-    saving: Saving = field(default_factory=Saving)
+    saving: LiveDownloads = field(default_factory=LiveDownloads)
     pace: Pace = field(default_factory=Pace)
-    beginning: Beginning = field(default_factory=Beginning)
-    slowness: SlownessWatch = field(default_factory=SlownessWatch)
+    beginning: TrainingStartDetector = field(default_factory=TrainingStartDetector)
+    slowness: SpeedWatch = field(default_factory=SpeedWatch)
     told: set[str] = field(default_factory=set)
     """What was said to be done before the training began."""
 
 
-def watch(context: RunContext) -> PhaseEnd | None:
+def watch(context: RunContext) -> PhaseResult | None:
     """Follow the training until it has ended; None when the user wants it left alone."""
     state = WatchState()
     while True:
@@ -113,7 +113,7 @@ def _may_leave(context: RunContext, state: WatchState) -> bool:
     return leaves and state.silent_since is None and state.starts <= 1 and not state.awaits_others
 
 
-def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
+def _look_once(context: RunContext, state: WatchState) -> PhaseResult | None:
     remote = context.remote()
     try:
         box_status = fetch_status(remote)
@@ -124,7 +124,7 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
     _keep_armed(context, state, box_status, remote)
     state.awaits_others = box_status.box == "idle" and is_awaited(context)
     if box_status.box == "idle":
-        return context.gang.end() or (None if state.awaits_others else _start(context, state, remote))
+        return context.nodes.end() or (None if state.awaits_others else _start(context, state, remote))
     _show(context, state, box_status)
     if box_status.box == "ended":
         return _ended(context, state, remote, box_status)
@@ -134,7 +134,7 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseEnd | None:
     asked_for = context.user_request().cause
     if asked_for is not None:
         _ask_to_stop(context, state, remote, asked_for)
-    elif (end := context.gang.end()) is not None and end.cause is not None:
+    elif (end := context.nodes.end()) is not None and end.cause is not None:
         _stop_with_others(context, state, remote)
     elif is_due(context):
         _ask_to_stop(context, state, remote, Cause.TIME_LIMIT)
@@ -232,11 +232,11 @@ def _keep_armed(context: RunContext, state: WatchState, box_status: BoxStatus, r
         context.tell(how_it_went)
 
 
-def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseEnd | None:
+def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResult | None:
     if context.is_stopping():
         return context.stopped("before the training began")
     if state.starts >= _STARTS:
-        return PhaseEnd(
+        return PhaseResult(
             result=Result.FAILED, cause=Cause.HOST, detail="the run does not start on this machine"
         )
     if state.starts == 0:
@@ -252,11 +252,11 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseEnd |
     done = remote.run("bash onstart/run.sh start", timeout_s=_START_TIMEOUT_S)
     if done.exit_code != 0:
         detail = f"run.sh start ended with {done.exit_code}: {done.stderr.strip()[-200:]}"
-        return PhaseEnd(result=Result.FAILED, cause=Cause.HOST, detail=detail)
+        return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=detail)
     return None
 
 
-def _ended_unbegun(context: RunContext) -> PhaseEnd | None:
+def _ended_unbegun(context: RunContext) -> PhaseResult | None:
     """The end of a node whose own machine has ended, though its folder is still there; None: it has not."""
     machine = context.own_machine()
     if machine is None or machine.state != ENDED:
@@ -278,7 +278,7 @@ def _money_runs_out(context: RunContext, state: WatchState) -> bool:
 
 def _leaves_for_another(context: RunContext, state: WatchState, box_status: BoxStatus) -> bool:
     """The machine is slow, and the run goes on elsewhere: from here, once the onboard trainer has saved."""
-    if state.stop_asked_at is not None or not state.beginning.has_begun or not context.gang.is_alone:
+    if state.stop_asked_at is not None or not state.beginning.has_begun or not context.nodes.is_alone:
         return False
     saved = box_status.step if context.spec.train is not None else state.saving.saved
     return should_change(context, state.slowness, state.pace, step=box_status.step, saved=saved)
@@ -309,22 +309,22 @@ def _stop_with_others(context: RunContext, state: WatchState, remote: Remote) ->
         context.tell("stopping: another node of the run has failed")
 
 
-def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: BoxStatus) -> PhaseEnd:
+def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: BoxStatus) -> PhaseResult:
     """The run on the box is over: its own evidence says how."""
     outcome, steps = fetch_small_file(remote, layout.OUTCOME), fetch_small_file(remote, layout.STEPS)
     evidence = parse_evidence(outcome, steps, box_status.exit_code)
-    judgement = judge(evidence, context.spec, context.run.node)
+    assessment = assess_run(evidence, context.spec, context.run.node)
     planned = last_step(context.spec, box_status) if context.spec.train or knows_step(box_status) else 0
-    context.save(proofs=judgement.proofs, step=box_status.step, steps=planned)
-    result = Result.OK if judgement.cause is None else Result.FAILED
-    detail = judgement.detail
-    if judgement.cause is Cause.SLOW and state.slowness.last is not None:
+    context.save(proofs=assessment.proofs, step=box_status.step, steps=planned)
+    result = Result.OK if assessment.cause is None else Result.FAILED
+    detail = assessment.detail
+    if assessment.cause is Cause.SLOW and state.slowness.last is not None:
         detail = f"{state.slowness.last}; {detail}"
-    end = PhaseEnd(result=result, cause=judgement.cause, detail=detail, node=judgement.node)
+    end = PhaseResult(result=result, cause=assessment.cause, detail=detail, node=assessment.node)
     return explained(context, _taken_back(context, end, box_status))
 
 
-def _taken_back(context: RunContext, end: PhaseEnd, box_status: BoxStatus) -> PhaseEnd:
+def _taken_back(context: RunContext, end: PhaseResult, box_status: BoxStatus) -> PhaseResult:
     """The end of a run whose machine its provider took back, in its words: the box cannot know why."""
     if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == DIED):
         return end
@@ -332,18 +332,18 @@ def _taken_back(context: RunContext, end: PhaseEnd, box_status: BoxStatus) -> Ph
     return end if said is None else replace(end, cause=said.cause, detail=said.text, node=said.node)
 
 
-def _dead(context: RunContext, state: WatchState) -> PhaseEnd | None:
+def _dead(context: RunContext, state: WatchState) -> PhaseResult | None:
     """Nothing runs and no exit code was left. The lease writes one soon, if it lives."""
     now = context.now()
     state.dead_since = state.dead_since or now
     if now - state.dead_since < policy.DEAD_S:
         return None
-    return PhaseEnd(
+    return PhaseResult(
         result=Result.FAILED, cause=Cause.HOST, detail="the run on the machine died without an exit code"
     )
 
 
-def _nonsense(context: RunContext, state: WatchState, error: BoxError) -> PhaseEnd | None:
+def _nonsense(context: RunContext, state: WatchState, error: BoxError) -> PhaseResult | None:
     """What it says makes no sense; soon perhaps it does again."""
     now = context.now()
     if state.nonsense_since is None:
@@ -351,10 +351,10 @@ def _nonsense(context: RunContext, state: WatchState, error: BoxError) -> PhaseE
         context.tell(str(error))
     if now - state.nonsense_since < policy.NONSENSE_S:
         return None
-    return PhaseEnd(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
+    return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
 
 
-def _silent(context: RunContext, state: WatchState, error: ProviderError) -> PhaseEnd | None:
+def _silent(context: RunContext, state: WatchState, error: ProviderError) -> PhaseResult | None:
     """Nobody answers. Lost only when the provider says twice that there is no such machine."""
     context.hang_up()
     now = context.now()
@@ -368,20 +368,20 @@ def _silent(context: RunContext, state: WatchState, error: ProviderError) -> Pha
     return None
 
 
-def _overdue(context: RunContext, state: WatchState) -> PhaseEnd | None:
+def _overdue(context: RunContext, state: WatchState) -> PhaseResult | None:
     """What the box itself said is over: its lease and its supervisor should have acted by now."""
     now = context.now()
-    if (end := context.gang.end()) is not None:
+    if (end := context.nodes.end()) is not None:
         state.others_failed_at = state.others_failed_at or now
         if now - state.others_failed_at > STOP_S:
             return end
     if state.stop_asked_at is not None and now - state.stop_asked_at > policy.STOP_S:
-        return PhaseEnd(
+        return PhaseResult(
             result=Result.FAILED, cause=state.stop_cause, detail="killed: it did not stop in time"
         )
     if context.run.offer is None or state.ends_by is None or now <= state.ends_by + policy.LIMIT_SLACK_S:
         return None
     cause = policy.lease_of(context.spec, context.run.offer).life_cause
-    return PhaseEnd(
+    return PhaseResult(
         result=Result.FAILED, cause=cause, detail="past the end of its lease, which did not destroy it"
     )

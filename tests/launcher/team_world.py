@@ -6,13 +6,13 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from tests.launcher.gang_world import GangWorld
+from tests.launcher.node_world import NodeWorld
 from vastrun.launcher.ledger.sql import SqlLedger
 
 DESK = "desk"
 
 
-class TeamWorld(GangWorld):
+class TeamWorld(NodeWorld):
     """Use it in a `with`. The launch is on the desk, of which nobody hears once its launcher was killed."""
 
     def __init__(self, folder: Path, url: str, *, lease_s: float = -1.0, **job: Any) -> None:

@@ -154,7 +154,7 @@ def test_a_session_that_is_waited_for_ends_when_it_is_aborted(machine: Machine, 
     assert_ends_when_aborted(shell)
 
 
-class OverError(Exception):
+class RunStopped(Exception):
     """The user wants it ended."""
 
 
@@ -168,11 +168,11 @@ def assert_ends_when_aborted(shell: SshRemote) -> None:
 
     def check() -> None:
         if is_over.is_set():
-            raise OverError
+            raise RunStopped
 
     shell.heed(check)
     began = time.monotonic()
-    with GuardThread(0.5).guarding(look), pytest.raises((OverError, UnreachableError)):
+    with GuardThread(0.5).guarding(look), pytest.raises((RunStopped, UnreachableError)):
         shell.run("true", timeout_s=LONGEST_S * 4)
     assert time.monotonic() - began < LONGEST_S
     shell.close()

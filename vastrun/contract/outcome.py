@@ -4,8 +4,8 @@ The way of a reason: a rank ends with a reason and an exit code (`distributed/ex
 supervisor sees it end (`supervision/rank_process.py`, `watch.py`), finds the first failure and its reason
 (`diagnosis.py`), starts the ranks again where that can help (`restarts.py`), and records it (`supervise.py`).
 The launcher's watch (`flow/watch.py`) reads the record through its gate (`gate/evidence.py`);
-`decisions/judge.py` derives a cause from it and from the proofs, `core/verdict.py` says which verdict and
-exit code follow, `flow/drive.py` notes the first cause, and `ui/render/summary.py` writes the line.
+`decisions/run_assessment.py` derives a cause from it and from the proofs, `core/verdict.py` says which
+verdict and exit code follow, `flow/drive.py` notes the first cause, and `ui/render/summary.py` prints it.
 
 Standard library only. `Outcome.to_json` and `Outcome.from_json` are the file format of `run/outcome.json`.
 """

@@ -11,8 +11,8 @@ from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.estimates import over_the_price
-from vastrun.launcher.decisions.gang import instead_of_nodes
 from vastrun.launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation
+from vastrun.launcher.decisions.nodes import instead_of_nodes
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.image.lock import Lock
 from vastrun.launcher.providers.vast.api import VastApi

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from vastrun.contract.scores import lines_of
 from vastrun.launcher.commands.rehearse import CONFIG, FIT
-from vastrun.launcher.core import Judgement, LeftOutFiles, StepEnd
+from vastrun.launcher.core import LeftOutFiles, RunAssessment, StepEnd
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.decisions.fit import Fit
@@ -27,7 +27,7 @@ class Rehearsed(Document):
 
     steps: Sequence[StepEnd]
     verdict: RunVerdict | None
-    judgement: Judgement | None
+    assessment: RunAssessment | None
     scores: Mapping[str, float]
     folder: str
     fit: Fit | None
@@ -41,11 +41,11 @@ def rehearsal_text(shown: Rehearsed, listing: Listing | None = None) -> str:
     rows = [(each.step, str(each.exit_code), f"{each.seconds:.1f}") for each in shown.steps]
     parts = [table(_HEADER, rows, right=(1, 2)), *([] if shown.fit is None else [fit_text(shown.fit)])]
     told = [("folder", shown.folder)] if {each.step for each in shown.steps} - {CONFIG, FIT} else []
-    if shown.judgement is not None:
-        verdict = ", ".join(filter(None, (shown.verdict, shown.judgement.detail)))
+    if shown.assessment is not None:
+        verdict = ", ".join(filter(None, (shown.verdict, shown.assessment.detail)))
         told = [
             ("verdict", verdict),
-            ("proofs", proof_lines(shown.judgement.proofs)),
+            ("proofs", proof_lines(shown.assessment.proofs)),
             ("score", "\n".join(lines_of(dict(shown.scores)))),
             *told,
         ]

@@ -8,7 +8,7 @@ from vastrun.contract.scores import lines_of
 from vastrun.launcher.commands.queries import RunEnding, RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
 from vastrun.launcher.decisions.advice import advice_for
-from vastrun.launcher.decisions.gang import machines_now
+from vastrun.launcher.decisions.nodes import machines_now
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd, usd_sum
 from vastrun.launcher.ui.render.table import facts
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.jobs import train_job
-from tests.launcher.decisions.test_holding import HOUR, offer
+from tests.launcher.decisions.test_placement import HOUR, offer
 from vastrun.launcher.core import Forecast, Offer
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.hold_size import (

@@ -12,7 +12,7 @@ from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd
 from vastrun.launcher.core import Evidence
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import VERDICT_OF, Verdict
-from vastrun.launcher.decisions.judge import STOP_CAUSES, judge
+from vastrun.launcher.decisions.run_assessment import STOP_CAUSES, assess_run
 
 STEPS = 600
 VERDICT_OF_STOP = {
@@ -92,12 +92,12 @@ def test_a_stopped_program_succeeds_only_by_steps_that_it_did_before_the_stop(
 ) -> None:
     # A box names `finished` when all ranks exited 0, or sees by the steps that a stop ended them: both count.
     for said in ("finished", "stopped") if exit_code == 0 and not proofs.succeeds else ("stopped",):
-        judgement = judge(evidence(stop, exit_code, proofs, said=said), job(proofs))
-        assert VERDICT_OF[judgement.cause] is VERDICT_OF_STOP[stop], said
-        assert judgement.cause is STOP_CAUSES[stop]
+        assessment = assess_run(evidence(stop, exit_code, proofs, said=said), job(proofs))
+        assert VERDICT_OF[assessment.cause] is VERDICT_OF_STOP[stop], said
+        assert assessment.cause is STOP_CAUSES[stop]
     if exit_code == 0 and proofs.succeeds:
-        judgement = judge(evidence(stop, exit_code, proofs, said="finished"), job(proofs))
-        assert VERDICT_OF[judgement.cause] is Verdict.SUCCEEDED
+        assessment = assess_run(evidence(stop, exit_code, proofs, said="finished"), job(proofs))
+        assert VERDICT_OF[assessment.cause] is Verdict.SUCCEEDED
 
 
 def test_the_table_has_a_row_for_every_stop_exit_code_and_proof() -> None:
@@ -115,7 +115,7 @@ def test_the_table_has_a_row_for_every_stop_exit_code_and_proof() -> None:
     ],
 )
 def test_the_proofs_say_when_a_stop_was_sent(proofs: Proofs, holds: bool, text: str) -> None:
-    judged = judge(evidence("time_limit", 0, proofs, said="finished"), job(proofs)).proofs
+    judged = assess_run(evidence("time_limit", 0, proofs, said="finished"), job(proofs)).proofs
     [stop] = [proof for proof in judged if proof.name == "stop"]
     assert (stop.holds, stop.text) == (holds, text)
 
@@ -127,9 +127,9 @@ def test_a_record_of_an_older_box_has_no_proof_of_a_stop() -> None:
     fields = {"stop_sent_at", "stop_sent_step"}
     lines = [line for line in text.splitlines() if not any(f'"{name}"' in line for name in fields)]
     outcome = Outcome.from_json("\n".join(lines))
-    judgement = judge(replace(older, outcome=outcome), job(PROOFS[0]))
-    assert judgement.cause is None
-    assert not [proof for proof in judgement.proofs if proof.name == "stop"]
+    assessment = assess_run(replace(older, outcome=outcome), job(PROOFS[0]))
+    assert assessment.cause is None
+    assert not [proof for proof in assessment.proofs if proof.name == "stop"]
 
 
 def test_the_onboard_trainer_that_finished_in_spite_of_a_stop_has_succeeded() -> None:
@@ -153,4 +153,4 @@ def test_the_onboard_trainer_that_finished_in_spite_of_a_stop_has_succeeded() ->
         stop_sent_step=spec.train.steps - 1,
         checkpoint=CheckpointEnd(step=spec.train.steps, path="run/checkpoints/a", files=(), intact=True),
     )
-    assert judge(Evidence(outcome=outcome, exit_code=0, damaged=()), spec).cause is None
+    assert assess_run(Evidence(outcome=outcome, exit_code=0, damaged=()), spec).cause is None

@@ -7,7 +7,7 @@ import pytest
 from tests.jobs import command_job, train_job
 from vastrun.launcher.core import BoxStatus, RankStatus
 from vastrun.launcher.core.job import JobSpec, Success
-from vastrun.launcher.flow.progress import SETTLED_S, Beginning, activity_of
+from vastrun.launcher.flow.progress import SETTLED_S, TrainingStartDetector, activity_of
 
 TRAINER, SILENT = train_job(), command_job()
 TRAINER_OF_TWO, SILENT_OF_TWO = train_job(nodes=2), command_job(nodes=2)
@@ -44,7 +44,7 @@ def box_status(*activities: str, step: int = 0, onstart_step: str = "50-train") 
 def test_a_training_begins_with_a_step_or_with_ranks_that_live(
     looks: list[BoxStatus], spec: JobSpec, begun: bool
 ) -> None:
-    beginning = Beginning()
+    beginning = TrainingStartDetector()
     for second, look in enumerate(looks):
         beginning.saw(look, spec, second * SETTLED_S / 5)
     assert beginning.has_begun is begun

@@ -13,8 +13,8 @@ import pytest
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Moment
-from tests.launcher.gang_checks import TROUBLES, check_nothing_leaked, drive_to_the_end, rows_of
-from tests.launcher.gang_world import RUN_ID, ApartMarket, GangWorld
+from tests.launcher.node_checks import TROUBLES, check_nothing_leaked, drive_to_the_end, rows_of
+from tests.launcher.node_world import RUN_ID, ApartMarket, NodeWorld
 from tests.slow import slow
 from vastrun.contract import layout
 from vastrun.contract.config import DilocoConfig, TrainConfig
@@ -38,23 +38,23 @@ def apart(**diloco: Any) -> TrainConfig:
 
 def world_of(
     tmp_path: Path, market: type[ApartMarket] = ApartMarket, diloco: Any = None, **job: Any
-) -> GangWorld:
-    world = GangWorld(tmp_path, nodes=NODES, market=market, train=apart(**diloco or {}), **job)
+) -> NodeWorld:
+    world = NodeWorld(tmp_path, nodes=NODES, market=market, train=apart(**diloco or {}), **job)
     world.market.training = TRAINING
     return world
 
 
-def losing(world: GangWorld, node: int = 1, at_s: float = LOST_AT_S) -> GangWorld:
+def losing(world: NodeWorld, node: int = 1, at_s: float = LOST_AT_S) -> NodeWorld:
     world.at(at_s, lambda: world.market.lose(node))
     return world
 
 
-def machines_of(world: GangWorld) -> Counter[str]:
+def machines_of(world: NodeWorld) -> Counter[str]:
     """How many were rented under each label."""
     return Counter(label.partition(".")[0].removeprefix("vastrun-") for label in world.market.order)
 
 
-def check_one_machine_a_node(world: GangWorld) -> None:
+def check_one_machine_a_node(world: NodeWorld) -> None:
     check_nothing_leaked(world)
     assert world.market.most_at_once <= NODES, "two machines of one node at once"
     assert set(machines_of(world).values()) == {1}, world.told
@@ -304,7 +304,7 @@ def test_one_fault_after_a_node_was_lost_leaves_no_machine_and_no_false_verdict(
     for nth in calls:
         world = losing(world_of(tmp_path))
 
-        def expect(world: GangWorld = world, nth: int = nth) -> None:
+        def expect(world: NodeWorld = world, nth: int = nth) -> None:
             world.plan.calls.clear()
             world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble))
 

@@ -27,7 +27,7 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.core.job import DataVolume, JobSpec
 from vastrun.launcher.flow.drive import begin, drive
-from vastrun.launcher.flow.renting import choose
+from vastrun.launcher.flow.rental import choose
 from vastrun.launcher.flow.volumes import prefer_volume
 from vastrun.launcher.ports import Abilities
 from vastrun.launcher.transcript.recorded import recorded

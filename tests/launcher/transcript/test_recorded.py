@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakebox import Training
-from tests.launcher.gang_world import GangWorld
+from tests.launcher.node_world import NodeWorld
 from tests.launcher.terminal import CRASH, Market, Terminal
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Phase, RentalOrder, Run
@@ -248,7 +248,7 @@ def test_a_run_that_brought_nothing_home_leaves_its_folder_to_the_next(tmp_path:
     assert "the lease is armed" in shown(second) and "failed:" not in shown(second)
 
 
-class Kept(GangWorld):
+class Kept(NodeWorld):
     """A run of several nodes, each with a folder of its own."""
 
     def begun(self, attempts: Attempts) -> Run:

@@ -14,7 +14,7 @@ from tests.fakebox import Training
 from tests.fakes import FakeClock
 from tests.jobs import train_job
 from tests.launcher.decisions.test_notifications import ENDED
-from tests.launcher.flow.test_refused import Bank
+from tests.launcher.flow.test_provider_retry import Bank
 from tests.launcher.terminal import CRASH, JOB, Terminal
 from tests.launcher.ui.inbox import inbox
 from vastrun.launcher.config import load_job

@@ -19,7 +19,7 @@ from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.host_history import avoided
 from vastrun.launcher.decisions.policy import STILL_S
 from vastrun.launcher.flow.drive import begin, drive
-from vastrun.launcher.flow.renting import choose
+from vastrun.launcher.flow.rental import choose
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.providers.vast import VastProvider

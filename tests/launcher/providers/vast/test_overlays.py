@@ -23,7 +23,7 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.flow.renting import choose
+from vastrun.launcher.flow.rental import choose
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.overlays import label_in, name_of
 

@@ -9,7 +9,7 @@ from vastrun.launcher.core.phases import Phase, Result
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseEnd:
+class PhaseResult:
     """How a step ended."""
 
     result: Result
@@ -23,27 +23,27 @@ class PhaseEnd:
     """The phase of that node; None: this one."""
 
 
-class OverError(Exception):
+class RunStopped(Exception):
     """Nothing more is done with the box: the user wants its machine ended, or a limit is passed."""
 
-    def __init__(self, end: PhaseEnd) -> None:
+    def __init__(self, end: PhaseResult) -> None:
         super().__init__(end.detail)
         self.end = end
 
 
-def taken_back(end: MachineEnd) -> PhaseEnd:
+def taken_back(end: MachineEnd) -> PhaseResult:
     """Return the end of a step whose machine the provider has ended, in its words."""
-    return PhaseEnd(result=Result.LOST, cause=end.cause, detail=end.text, node=end.node)
+    return PhaseResult(result=Result.LOST, cause=end.cause, detail=end.text, node=end.node)
 
 
-def lost(when: str) -> PhaseEnd:
+def lost(when: str) -> PhaseResult:
     """Return the end of a phase in which the machine disappeared; `when`, as in `in phase boot`."""
-    return PhaseEnd(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
+    return PhaseResult(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
 
 
-def ended_by(other: Run) -> PhaseEnd:
+def ended_by(other: Run) -> PhaseResult:
     """Return the end of a step because another node of the run has failed."""
-    return PhaseEnd(
+    return PhaseResult(
         result=Result.FAILED,
         cause=other.cause,
         detail=other.detail,

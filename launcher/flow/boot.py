@@ -18,9 +18,9 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import download_check, offer_check, policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_end import explained, lost_end
-from vastrun.launcher.flow.phase_end import PhaseEnd
-from vastrun.launcher.flow.together import join_network
+from vastrun.launcher.flow.lease_expiry import explained, lost_end
+from vastrun.launcher.flow.node_sync import join_network
+from vastrun.launcher.flow.phase_result import PhaseResult
 from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.box_status import NO_LEASE, parse_lease_state, parse_missing_programs
 from vastrun.launcher.ports import ChecksIdentity
@@ -29,10 +29,10 @@ _PAUSE_S = 0.5
 _OFFER_CHECK_S = 150.0
 
 
-def boot(context: RunContext) -> PhaseEnd:
+def boot(context: RunContext) -> PhaseResult:
     """Wait for the machine, and accept it only when it can end itself and is what was offered."""
     timeouts = BootTimeouts(began=context.now(), moved_at=context.now())
-    if not context.gang.is_alone:
+    if not context.nodes.is_alone:
         timeouts.max_boot_s = policy.BOOT_S  # the leases of the other nodes wait no longer
     while not (late := timeouts.late(context.now())):
         if (end := _given_up(context)) is not None:
@@ -52,19 +52,19 @@ def boot(context: RunContext) -> PhaseEnd:
                 return end
         timeouts.watched = True
         context.wait(_pause_s(timeouts, context.now()))
-    end = PhaseEnd(result=Result.FAILED, cause=_cause_of(timeouts), detail=late)
+    end = PhaseResult(result=Result.FAILED, cause=_cause_of(timeouts), detail=late)
     return explained(context, end, is_guess=timeouts.is_loading) if end.cause is Cause.HOST else end
 
 
 def _without_answer(
     context: RunContext, timeouts: BootTimeouts, error: UnexplainedError | UnreachableError | GoneError
-) -> PhaseEnd | None:
+) -> PhaseResult | None:
     """Note why the machine does not answer: `late` has a limit for each reason.
 
     Returns the end of the boot where it never will.
     """
     if isinstance(error, UnexplainedError):
-        return explained(context, PhaseEnd(result=Result.FAILED, cause=error.cause, detail=str(error)))
+        return explained(context, PhaseResult(result=Result.FAILED, cause=error.cause, detail=str(error)))
     if isinstance(error, GoneError) and context.is_gone():
         return lost_end(context, "while it booted")
     if isinstance(error, HostKeyError):
@@ -96,17 +96,17 @@ def _cause_of(timeouts: BootTimeouts) -> Cause:
     return Cause.HOST if timeouts.queued_since is None else Cause.NO_OFFER
 
 
-def _given_up(context: RunContext) -> PhaseEnd | None:
+def _given_up(context: RunContext) -> PhaseResult | None:
     """Return the end of a boot that is of no use any more: nobody wants it, or its job's time is over."""
     if context.is_stopping():
         return context.stopped("before its machine was ready")
-    if (end := context.gang.end()) is not None:
+    if (end := context.nodes.end()) is not None:
         return end
     deadline = policy.deadline_of(context.spec)
     if deadline is None or context.now() < deadline:
         return None
     detail = "the deadline came before its machine was ready"
-    return PhaseEnd(result=Result.FAILED, cause=Cause.TIME_LIMIT, detail=detail)
+    return PhaseResult(result=Result.FAILED, cause=Cause.TIME_LIMIT, detail=detail)
 
 
 def _note_time(context: RunContext, timeouts: BootTimeouts) -> None:
@@ -122,14 +122,14 @@ def _note_armed(context: RunContext) -> None:
         context.save(meter=replace(meter, armed_at=context.now()))
 
 
-def unlike_its_offer(context: RunContext, machine: Instance) -> PhaseEnd | None:
+def unlike_its_offer(context: RunContext, machine: Instance) -> PhaseResult | None:
     """Return the end of a run whose machine is worse than was offered, by what the provider lists."""
     if context.services.provider.free or context.run.offer is None:
         return None
     return _refused(offer_check.rented_otherwise(machine, context.run.offer, context.spec.resources))
 
 
-def _accepted(context: RunContext) -> PhaseEnd:
+def _accepted(context: RunContext) -> PhaseResult:
     """Ends well when the machine is what was offered."""
     end = _unlike_by_itself(context)
     machine = context.own_machine()
@@ -142,10 +142,10 @@ def _accepted(context: RunContext) -> PhaseEnd:
     if isinstance(connection, ChecksIdentity):
         context.tell(connection.identity)
     context.tell("the lease is armed")
-    return PhaseEnd(result=Result.OK)
+    return PhaseResult(result=Result.OK)
 
 
-def _unlike_by_itself(context: RunContext) -> PhaseEnd | None:
+def _unlike_by_itself(context: RunContext) -> PhaseResult | None:
     """As `unlike_its_offer`, by what the box shows. A box that costs nothing is this computer."""
     if context.services.provider.free or context.run.offer is None:
         return None
@@ -161,11 +161,11 @@ def _unlike_by_itself(context: RunContext) -> PhaseEnd | None:
     return _refused(difference)
 
 
-def _refused(difference: str) -> PhaseEnd | None:
+def _refused(difference: str) -> PhaseResult | None:
     if not difference:
         return None
     detail = f"the machine is not what was offered: {difference}"
-    return PhaseEnd(result=Result.FAILED, cause=Cause.HOST, detail=detail)
+    return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=detail)
 
 
 def _tell_progress(context: RunContext, timeouts: BootTimeouts) -> None:
@@ -181,13 +181,13 @@ def _tell_progress(context: RunContext, timeouts: BootTimeouts) -> None:
         context.tell(news)
 
 
-def _not_started(context: RunContext) -> PhaseEnd | None:
+def _not_started(context: RunContext) -> PhaseResult | None:
     """Return the end of a run whose image lacks what its start needs. No other machine would do better."""
     missing = parse_missing_programs(fetch_small_file(context.remote(), layout.ONSTART_ERRORS))
     if not missing:
         return None
     detail = f"the image lacks {', '.join(missing)}, which the lease needs to start"
-    return PhaseEnd(result=Result.FAILED, cause=Cause.SETUP, detail=detail)
+    return PhaseResult(result=Result.FAILED, cause=Cause.SETUP, detail=detail)
 
 
 def _lease_state(context: RunContext) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
-from tests.launcher.gang_checks import TROUBLES, check_nothing_leaked, drive_to_the_end, networked, rows_of
-from tests.launcher.gang_world import RUN_ID, GangWorld
 from tests.launcher.ledger.postgres import PostgresServer
+from tests.launcher.node_checks import TROUBLES, check_nothing_leaked, drive_to_the_end, networked, rows_of
+from tests.launcher.node_world import RUN_ID, NodeWorld
 from tests.launcher.team_world import TeamWorld
 from tests.slow import slow
 from vastrun.launcher.core import Phase
@@ -18,7 +18,7 @@ from vastrun.launcher.core.errors import HeldError, NoSuchRunError, StorageError
 
 
 def test_rows_of_nodes_that_a_killed_launcher_left_open_are_closed_by_the_next(tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     world.expect(Fault(verb="provider.search", nth=1, moment="before", trouble="error"))
     world.expect(*world.plan.faults, Fault(verb="ledger.save", nth=1, moment="after", trouble="killed"))
     with pytest.raises(Killed):
@@ -35,7 +35,7 @@ def test_rows_of_nodes_that_a_killed_launcher_left_open_are_closed_by_the_next(t
 def test_a_launcher_killed_in_a_phase_of_either_node_and_resumed_ends_with_success(
     phase: Phase, nth: int, tmp_path: Path
 ) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     verb, moment = KILL_IN[phase]
     world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble="killed"))
 
@@ -51,11 +51,11 @@ def test_a_launcher_killed_in_a_phase_of_either_node_and_resumed_ends_with_succe
 @pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"])
 def shared(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[GangWorld]:
+) -> Iterator[NodeWorld]:
     """Two computers with one ledger: a file that both have, and a team's database."""
     monkeypatch.chdir(tmp_path)
     if request.param == "sqlite":
-        yield GangWorld(tmp_path)
+        yield NodeWorld(tmp_path)
         return
     with TeamWorld(tmp_path, request.getfixturevalue("postgres").database()) as world:
         yield world
@@ -63,7 +63,7 @@ def shared(
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
 def test_a_launcher_killed_in_a_phase_is_followed_by_one_on_another_computer_of_the_team(
-    phase: Phase, shared: GangWorld, tmp_path: Path
+    phase: Phase, shared: NodeWorld, tmp_path: Path
 ) -> None:
     world = shared
     verb, moment = KILL_IN[phase]
@@ -95,7 +95,7 @@ MOVES = [("ledger.save", nth) for nth in (1, 2, 3)] + [("ledger.hold", nth) for 
     ],
 )
 def test_who_takes_a_run_over_and_fails_on_the_way_leaves_all_nodes_to_the_next(
-    verb: str, nth: int, trouble: str, shared: GangWorld, tmp_path: Path
+    verb: str, nth: int, trouble: str, shared: NodeWorld, tmp_path: Path
 ) -> None:
     world = shared
     world.expect(Fault(verb="output_store.pump", nth=2, moment="after", trouble="killed"))
@@ -132,7 +132,7 @@ def test_nobody_takes_a_run_of_several_nodes_from_a_computer_that_was_heard_of_l
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
 def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Phase, tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     verb, moment = KILL_IN[phase]
     world.expect(Fault(verb=verb, nth=2, moment=moment, trouble="killed"))
     with pytest.raises(Killed):

@@ -20,7 +20,7 @@ from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import CheckpointCopy, Origin, Run, UserRequest, bills
 from vastrun.launcher.core.errors import NoRoomError
 from vastrun.launcher.core.verdict import VERDICT_OF
-from vastrun.launcher.flow.saving import METRICS_S, SLICE_S, Saving, next_limit
+from vastrun.launcher.flow.live_download import METRICS_S, SLICE_S, LiveDownloads, next_limit
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.ports import Remote
@@ -43,7 +43,7 @@ def test_new_checkpoints_are_home_before_the_training_is_over(tmp_path: Path) ->
 
 
 def test_after_a_long_copy_the_line_rests() -> None:
-    saving = Saving()
+    saving = LiveDownloads()
     coming = CheckpointCopy(name="step-000004", size=2, held=1)
     saving.note(coming, 100.0, 110.0)
     assert saving.is_due(110.0)

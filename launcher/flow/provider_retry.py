@@ -7,7 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from vastrun.launcher.core import Phase, bills
-from vastrun.launcher.core.errors import AuthError, BusyError, OutOfReachError, ProviderError, StorageError
+from vastrun.launcher.core.errors import (
+    AccountMismatchError,
+    AuthError,
+    BusyError,
+    ProviderError,
+    StorageError,
+)
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.lease_left import LEFT_TO_LEASE, is_left, lease_left
 from vastrun.launcher.flow.context import RunContext
@@ -18,10 +24,10 @@ _WITH_A_MACHINE = (Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLEC
 
 
 def identify(context: RunContext) -> None:
-    """Check that this key is of the run's account, and set its times by this computer's clock as it is now.
+    """Check that this key is of the run's account, and correct its times by this computer's clock.
 
-    Asks once a drive. Raises AuthError when the key is not accepted, OutOfReachError when a run may have a
-    machine that this key does not reach. A provider that does not answer keeps nobody from driving.
+    Asks once a drive. Raises AuthError when the key is not accepted, AccountMismatchError when a run may have
+    a machine that this key does not reach. A provider that does not answer does not stop the drive.
     """
     provider, run = context.services.provider, context.run
     account = provider.abilities.account or provider.abilities.identity
@@ -32,11 +38,11 @@ def identify(context: RunContext) -> None:
     except AuthError as error:
         if run.phase is Phase.PLAN:
             raise
-        raise OutOfReachError(f"{run.id} cannot be reached: {error}", hint=_hint(context)) from error
+        raise AccountMismatchError(f"{run.id} cannot be reached: {error}", hint=_hint(context)) from error
     except ProviderError:
         return
     if run.account and run.rented_at is not None and who.account != run.account:
-        raise OutOfReachError(
+        raise AccountMismatchError(
             f"{run.id} is on account {run.account} of {provider.name}; this key is of account {who.account}",
             hint=_hint(context),
         )
@@ -46,7 +52,7 @@ def identify(context: RunContext) -> None:
     context.arrive()
 
 
-def report_out_of_reach(context: RunContext, error: OutOfReachError) -> None:
+def report_out_of_reach(context: RunContext, error: AccountMismatchError) -> None:
     """Tell the user that the run's machine is left to its lease, which alone can end it now."""
     run, services = context.run, context.services
     lease = lease_left(run, context.spec, context.now())
@@ -69,8 +75,8 @@ class RefusalTimer:
     def wait(self, error: AuthError | BusyError) -> None:
         """Return when the step may be tried again.
 
-        Raises `error` when that is of no use, OutOfReachError when the run's machine cannot be reached for
-        too long.
+        Raises `error` when a retry is of no use, AccountMismatchError when the run's machine cannot be
+        reached for too long.
         """
         context = self._context
         has_machine = context.run.rented_at is not None and not context.was_refused
@@ -82,7 +88,7 @@ class RefusalTimer:
             context.tell(f"{error}; trying again")
         refused_s = context.now() - self._since
         if isinstance(error, AuthError) and refused_s > policy.REFUSED_S:
-            raise OutOfReachError(f"{context.run.id}: {error}", hint=_hint(context)) from error
+            raise AccountMismatchError(f"{context.run.id}: {error}", hint=_hint(context)) from error
         # Too many calls pass by themselves, a key does not: hence the two limits.
         if refused_s > policy.BUSY_S:
             raise error

@@ -20,7 +20,7 @@ from vastrun.launcher.flow.pace import Pace
 
 
 @dataclass
-class SlownessWatch:
+class SpeedWatch:
     """What is remembered of a machine's speed against that of its kind."""
 
     elsewhere: SpeedHistory | None = None
@@ -33,7 +33,7 @@ class SlownessWatch:
     """Why the run should go on elsewhere."""
 
 
-def should_change(context: RunContext, watch: SlownessWatch, pace: Pace, *, step: int, saved: int) -> bool:
+def should_change(context: RunContext, watch: SpeedWatch, pace: Pace, *, step: int, saved: int) -> bool:
     """Return whether the run should go on elsewhere. A machine that is slow is named, once.
 
     `saved`: the step of the newest checkpoint that another run would continue from.
@@ -56,7 +56,7 @@ def should_change(context: RunContext, watch: SlownessWatch, pace: Pace, *, step
     return True
 
 
-def _look(context: RunContext, watch: SlownessWatch, pace: Pace) -> Slowness | None:
+def _look(context: RunContext, watch: SpeedWatch, pace: Pace) -> Slowness | None:
     offer, steps_per_s = context.run.offer, pace.best_steps_per_s
     if offer is None or context.spec.resources.gpus == 0 or steps_per_s is None:
         return None

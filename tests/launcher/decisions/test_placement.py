@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vastrun.launcher.core import Offer
-from vastrun.launcher.decisions.holding import (
+from vastrun.launcher.decisions.placement import (
     IdleMachine,
     WarmSlot,
     another_usd,

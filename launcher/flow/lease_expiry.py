@@ -10,7 +10,7 @@ from vastrun.launcher.core import Cause, MachineEnd
 from vastrun.launcher.core.errors import ProviderError, UnreachableError, VastrunError
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.phase_end import PhaseEnd, lost, taken_back
+from vastrun.launcher.flow.phase_result import PhaseResult, lost, taken_back
 from vastrun.launcher.gate.text import last_lines, one_line
 from vastrun.launcher.ports import Remote
 
@@ -77,12 +77,12 @@ def how_ended(context: RunContext, patience_s: float = 0.0) -> MachineEnd | None
         context.wait(_LOOK_AGAIN_S)
 
 
-def gone_end(context: RunContext) -> PhaseEnd:
+def gone_end(context: RunContext) -> PhaseResult:
     """Return the end of a training whose machine the provider has no more."""
     return taken_back(how_ended(context) or MachineEnd(cause=Cause.LOST, text=how_lost(context)))
 
 
-def lost_end(context: RunContext, when: str) -> PhaseEnd:
+def lost_end(context: RunContext, when: str) -> PhaseResult:
     """Return the end of a phase in which the machine disappeared; `when`, as in `in phase boot`."""
     end = how_ended(context)
     return lost(when) if end is None else taken_back(end)
@@ -106,7 +106,7 @@ _LINES, _CHARS = 10, 200
 _SHOWN = 5
 
 
-def explained(context: RunContext, end: PhaseEnd, *, is_guess: bool = True) -> PhaseEnd:
+def explained(context: RunContext, end: PhaseResult, *, is_guess: bool = True) -> PhaseResult:
     """Return the end of a boot with what the host wrote last, where its provider shows that.
 
     `is_guess`: nothing else says who is to blame, so that the log decides. The first reason stays in front.

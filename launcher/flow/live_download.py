@@ -27,7 +27,7 @@ _RESTS = 9
 
 
 @dataclass
-class Saving:
+class LiveDownloads:
     """What is remembered between two slices."""
 
     limit: int = _FIRST_BYTES
@@ -62,7 +62,7 @@ class Saving:
         self.began_at, self.held = self.began_at or began, copy.held
 
 
-def save_some(context: RunContext, saving: Saving, remote: Remote) -> None:
+def save_some(context: RunContext, saving: LiveDownloads, remote: Remote) -> None:
     """Download a slice more of the newest checkpoint. Nothing that goes wrong with it hurts the run."""
     began = context.now()
     saving.brought = False
@@ -84,7 +84,7 @@ def save_some(context: RunContext, saving: Saving, remote: Remote) -> None:
         context.tell(f"checkpoint {copy.name} downloaded, {copy.size / 1e6:.1f} MB")
 
 
-def save_metrics(context: RunContext, saving: Saving, remote: Remote) -> None:
+def save_metrics(context: RunContext, saving: LiveDownloads, remote: Remote) -> None:
     """New lines of the metrics are here. Nothing that goes wrong with them hurts the run."""
     now = context.now()
     if now < saving.metrics_due_at or context.user_request() is not UserRequest.NONE:

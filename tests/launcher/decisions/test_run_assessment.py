@@ -13,8 +13,8 @@ from vastrun.contract.config import DilocoConfig
 from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StartRecord
 from vastrun.launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles, StepEnd
 from vastrun.launcher.core.left_out import file_text
-from vastrun.launcher.decisions.judge import CAUSE_OF_STEP, STOP_CAUSES, judge
 from vastrun.launcher.decisions.pooling import hold_spec
+from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP, STOP_CAUSES, assess_run
 from vastrun.launcher.gate.evidence import parse_evidence, parse_step_ends
 from vastrun.launcher.shipped import onstart_dir
 from vastrun.trainer.supervision.stop import STOPPED_BY
@@ -42,7 +42,7 @@ def evidence(outcome: Outcome | None, **changes: object) -> Evidence:
 
 
 def test_all_proofs_together_are_a_success() -> None:
-    assert judge(evidence(GOOD), train_job()).cause is None
+    assert assess_run(evidence(GOOD), train_job()).cause is None
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_all_proofs_together_are_a_success() -> None:
 def test_one_spoilt_proof_is_never_a_success(
     spoil: Callable[[Outcome], Outcome], proof: str, cause: Cause
 ) -> None:
-    judgement = judge(evidence(spoil(GOOD)), train_job())
+    assessment = assess_run(evidence(spoil(GOOD)), train_job())
 
-    assert judgement.cause is cause
-    assert [p.name for p in judgement.proofs if not p.holds] == [proof]
+    assert assessment.cause is cause
+    assert [p.name for p in assessment.proofs if not p.holds] == [proof]
 
 
 def record(reason: Reason, detail: str) -> StartRecord:
@@ -84,10 +84,10 @@ def record(reason: Reason, detail: str) -> StartRecord:
 def test_a_success_says_what_it_survived() -> None:
     starts = (record("signal", "rank 1 was killed by SIGSEGV"), record("finished", ""))
 
-    judgement = judge(evidence(replace(GOOD, starts=starts)), train_job())
+    assessment = assess_run(evidence(replace(GOOD, starts=starts)), train_job())
 
-    assert judgement.cause is None
-    proof = next(p for p in judgement.proofs if p.name == "restarts")
+    assert assessment.cause is None
+    proof = next(p for p in assessment.proofs if p.name == "restarts")
     assert proof.text == "the ranks were restarted once, after: rank 1 was killed by SIGSEGV"
 
 
@@ -95,19 +95,19 @@ def test_a_training_that_went_on_with_fewer_ranks_is_whole_and_one_that_lost_som
     fewer = replace(GOOD, world_size=1, ranks=GOOD.ranks[:1])
     survived = (record("device", "rank 1 failed: GPU 1 is lost"), record("finished", ""))
 
-    assert judge(evidence(replace(fewer, starts=survived)), train_job()).cause is None
-    assert judge(evidence(replace(fewer, starts=survived[1:])), train_job()).cause is Cause.CONTRADICTION
+    assert assess_run(evidence(replace(fewer, starts=survived)), train_job()).cause is None
+    assert assess_run(evidence(replace(fewer, starts=survived[1:])), train_job()).cause is Cause.CONTRADICTION
 
 
 def test_a_box_that_exits_1_although_its_outcome_says_finished_is_a_contradiction() -> None:
-    assert judge(evidence(GOOD, exit_code=1), train_job()).cause is Cause.CONTRADICTION
+    assert assess_run(evidence(GOOD, exit_code=1), train_job()).cause is Cause.CONTRADICTION
 
 
 def test_outputs_that_did_not_come_home_intact_leave_a_success_unproven() -> None:
-    judgement = judge(evidence(GOOD, damaged=("run/checkpoints/step-000010/state.pt",)), train_job())
+    assessment = assess_run(evidence(GOOD, damaged=("run/checkpoints/step-000010/state.pt",)), train_job())
 
-    assert judgement.cause is Cause.UNPROVEN
-    assert "outputs" in judgement.detail
+    assert assessment.cause is Cause.UNPROVEN
+    assert "outputs" in assessment.detail
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_outputs_that_did_not_come_home_intact_leave_a_success_unproven() -> Non
 def test_each_reason_has_its_cause_and_keeps_its_detail(reason: str, cause: Cause) -> None:
     outcome = replace(GOOD, reason=reason, detail="rank 1: so it was")  # type: ignore[arg-type]
 
-    judgement = judge(evidence(outcome, exit_code=1), train_job())
+    assessment = assess_run(evidence(outcome, exit_code=1), train_job())
 
-    assert (judgement.cause, judgement.detail) == (cause, "rank 1: so it was")
+    assert (assessment.cause, assessment.detail) == (cause, "rank 1: so it was")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_each_reason_has_its_cause_and_keeps_its_detail(reason: str, cause: Caus
 def test_a_stop_is_told_apart_by_who_asked(said: str | None, cause: Cause) -> None:
     outcome = replace(GOOD, reason="stopped", stop_cause=said)
 
-    assert judge(evidence(outcome, exit_code=143), train_job()).cause is cause
+    assert assess_run(evidence(outcome, exit_code=143), train_job()).cause is cause
 
 
 def test_the_box_knows_every_stop_that_the_launcher_tells_apart() -> None:
@@ -155,10 +155,10 @@ def test_the_box_knows_every_stop_that_the_launcher_tells_apart() -> None:
 def test_without_an_outcome_the_failed_step_tells() -> None:
     steps = b'{"step": "10-check-gpu", "exit_code": 0}\n{"step": "30-unpack", "exit_code": 2}\n'
 
-    judgement = judge(evidence(None, steps=parse_step_ends(steps), exit_code=2), train_job())
+    assessment = assess_run(evidence(None, steps=parse_step_ends(steps), exit_code=2), train_job())
 
-    assert judgement.cause is Cause.SETUP
-    assert judgement.detail == "unpack failed with exit code 2"
+    assert assessment.cause is Cause.SETUP
+    assert assessment.detail == "unpack failed with exit code 2"
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ def test_without_an_outcome_the_failed_step_tells() -> None:
 def test_a_failed_step_tells_its_cause_not_its_number(said: bytes, shown: bytes) -> None:
     line = b'{"step":"20-check-comm","exit_code":78,"seconds":0.1,"last_line":"%s"}\n' % said
 
-    judgement = judge(evidence(None, steps=parse_step_ends(line), exit_code=78), train_job())
+    assessment = assess_run(evidence(None, steps=parse_step_ends(line), exit_code=78), train_job())
 
-    assert judgement.cause is Cause.SETUP
-    assert judgement.detail.removeprefix("check-comm failed").lstrip(": ") == shown.decode()
+    assert assessment.cause is Cause.SETUP
+    assert assessment.detail.removeprefix("check-comm failed").lstrip(": ") == shown.decode()
 
 
 @pytest.mark.parametrize(("exit_code", "cause"), [(1, Cause.HOST), (78, Cause.SETUP)])
@@ -185,16 +185,16 @@ def test_ranks_that_cannot_talk_are_the_hosts_fault_unless_the_image_is_to_blame
 ) -> None:
     steps = (StepEnd(step="20-check-comm", exit_code=exit_code, seconds=1.0),)
 
-    assert judge(evidence(None, steps=steps, exit_code=exit_code), train_job()).cause is cause
+    assert assess_run(evidence(None, steps=steps, exit_code=exit_code), train_job()).cause is cause
 
 
 def test_nodes_that_reach_each_other_too_slowly_are_no_single_hosts_fault() -> None:
     said = "all-reduce 2 nodes nccl 16 MB: only 400 Mbit/s between the nodes, expected at least 1000"
     steps = (StepEnd(step="22-check-nodes", exit_code=1, seconds=1.0, last_line=said),)
 
-    judgement = judge(evidence(None, steps=steps, exit_code=1), train_job(nodes=2))
+    assessment = assess_run(evidence(None, steps=steps, exit_code=1), train_job(nodes=2))
 
-    assert (judgement.cause, judgement.detail) == (Cause.COMMUNICATION, f"check-nodes failed: {said}")
+    assert (assessment.cause, assessment.detail) == (Cause.COMMUNICATION, f"check-nodes failed: {said}")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_step_that_a_stop_ended_is_nobodys_fault(cause: str, judged: Cause) ->
     steps = parse_step_ends(
         b'{"step":"40-data","exit_code":143,"seconds":2.0,"stop":"%s"}\n' % cause.encode()
     )
-    assert judge(evidence(None, steps=steps, exit_code=143), train_job()).cause is judged
+    assert assess_run(evidence(None, steps=steps, exit_code=143), train_job()).cause is judged
 
 
 def test_a_step_that_failed_before_it_was_stopped_is_judged_by_its_failure() -> None:
@@ -220,7 +220,7 @@ def test_a_step_that_failed_before_it_was_stopped_is_judged_by_its_failure() -> 
         StepEnd(step="30-unpack", exit_code=2, seconds=1.0),
         StepEnd(step="40-data", exit_code=143, seconds=1.0, stop="stopped"),
     )
-    assert judge(evidence(None, steps=steps, exit_code=2), train_job()).cause is Cause.SETUP
+    assert assess_run(evidence(None, steps=steps, exit_code=2), train_job()).cause is Cause.SETUP
 
 
 def test_every_step_before_the_training_has_its_cause() -> None:
@@ -247,38 +247,38 @@ def test_a_machine_without_a_fit_python_is_a_matter_of_its_setup(
     line = {"step": "00-environment", "exit_code": exit_code, "seconds": 0.1, "last_line": said}
     steps = parse_step_ends(json.dumps(line).encode() + b"\n")
 
-    judgement = judge(evidence(None, steps=steps, exit_code=exit_code), train_job())
+    assessment = assess_run(evidence(None, steps=steps, exit_code=exit_code), train_job())
 
-    assert (judgement.cause, judgement.detail) == (Cause.SETUP, detail)
+    assert (assessment.cause, assessment.detail) == (Cause.SETUP, detail)
 
 
 def test_a_run_killed_from_outside_is_the_hosts_fault() -> None:
-    assert judge(evidence(None, exit_code=137), train_job()).cause is Cause.HOST
+    assert assess_run(evidence(None, exit_code=137), train_job()).cause is Cause.HOST
 
 
 def test_exit_code_0_without_an_outcome_is_unproven() -> None:
-    assert judge(evidence(None), train_job()).cause is Cause.UNPROVEN
+    assert assess_run(evidence(None), train_job()).cause is Cause.UNPROVEN
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"kind": "train"}', "null"])
 def test_exit_code_0_with_an_outcome_that_no_honest_box_writes_is_the_hosts_fault(text: str) -> None:
-    judgement = judge(parse_evidence(text.encode(), b"", 0, damaged=()), train_job())
+    assessment = assess_run(parse_evidence(text.encode(), b"", 0, damaged=()), train_job())
 
-    assert judgement.cause is Cause.HOST
-    assert "run/outcome.json" in judgement.detail
+    assert assessment.cause is Cause.HOST
+    assert "run/outcome.json" in assessment.detail
 
 
 def test_a_supervisor_that_was_killed_is_a_signal_and_no_fault_of_ours() -> None:
     steps = (StepEnd(step="50-train", exit_code=137, seconds=3.0),)
-    judgement = judge(evidence(None, exit_code=137, steps=steps), train_job())
-    assert judgement.cause is Cause.SIGNAL
-    assert judgement.detail == "50-train was killed by SIGKILL and left no evidence"
+    assessment = assess_run(evidence(None, exit_code=137, steps=steps), train_job())
+    assert assessment.cause is Cause.SIGNAL
+    assert assessment.detail == "50-train was killed by SIGKILL and left no evidence"
 
 
 def test_a_command_without_any_checked_condition_is_unproven() -> None:
     outcome = replace(GOOD, kind="command", final_record=False, checkpoint=None, steps_planned=None)
 
-    assert judge(evidence(outcome), command_job()).cause is Cause.UNPROVEN
+    assert assess_run(evidence(outcome), command_job()).cause is Cause.UNPROVEN
 
 
 def test_a_command_whose_condition_fails_is_the_users_error_and_says_which() -> None:
@@ -288,10 +288,10 @@ def test_a_command_whose_condition_fails_is_the_users_error_and_says_which() -> 
     )
     outcome = replace(GOOD, kind="command", checks=checks)
 
-    judgement = judge(evidence(outcome), command_job())
+    assessment = assess_run(evidence(outcome), command_job())
 
-    assert judgement.cause is Cause.USER_ERROR
-    assert "results/*.npz" in judgement.detail
+    assert assessment.cause is Cause.USER_ERROR
+    assert "results/*.npz" in assessment.detail
 
 
 HELD = Outcome(
@@ -307,9 +307,9 @@ HOLD = hold_spec(train_job(), slots=2, hours=1.0, usd=1.0, idle_s=120.0)
 
 
 def test_a_machine_that_was_held_until_nobody_wanted_it_is_a_success() -> None:
-    judgement = judge(evidence(HELD), HOLD)
-    assert judgement.cause is None
-    assert "held until: no slot was wanted for 120 s" in [proof.text for proof in judgement.proofs]
+    assessment = assess_run(evidence(HELD), HOLD)
+    assert assessment.cause is None
+    assert "held until: no slot was wanted for 120 s" in [proof.text for proof in assessment.proofs]
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_a_machine_that_was_held_until_nobody_wanted_it_is_a_success() -> None:
     ],
 )
 def test_a_machine_that_was_held_otherwise_is_not(found: Evidence, cause: Cause) -> None:
-    assert judge(found, HOLD).cause is cause
+    assert assess_run(found, HOLD).cause is cause
 
 
 @pytest.mark.parametrize(
@@ -336,21 +336,21 @@ def test_nodes_that_train_apart_prove_enough_with_node_0_and_the_least(
 ) -> None:
     train = replace(train_job().train, strategy="diloco", diloco=DilocoConfig(least_nodes=1))
     outcome = replace(GOOD, world_size=4, ranks=tuple(RankEnd(rank=rank, exit_code=0) for rank in good))
-    judgement = judge(evidence(outcome), train_job(nodes=2, train=train))
-    assert (judgement.cause is None) == holds, judgement
+    assessment = assess_run(evidence(outcome), train_job(nodes=2, train=train))
+    assert (assessment.cause is None) == holds, assessment
 
 
 def test_outputs_that_were_not_downloaded_are_named_in_their_proof() -> None:
     file = LeftOutFile(path="run/outputs/model.pt", why="a link out of the box, to /mnt/model.pt")
     link = file_text(file)
-    judgement = judge(evidence(GOOD, left_out=LeftOutFiles(files=(file,) * 9, count=40)), train_job())
-    assert judgement.cause is None
-    (proof,) = [proof for proof in judgement.proofs if proof.name == "outputs"]
+    assessment = assess_run(evidence(GOOD, left_out=LeftOutFiles(files=(file,) * 9, count=40)), train_job())
+    assert assessment.cause is None
+    (proof,) = [proof for proof in assessment.proofs if proof.name == "outputs"]
     assert proof.holds is True
     assert proof.text.startswith(f"outputs downloaded, checksums match; WARNING: 40 not downloaded: {link}, ")
     assert proof.text.endswith(", ...")
     assert proof.text.count("model.pt (") == 5
-    damaged = judge(
+    damaged = assess_run(
         evidence(GOOD, damaged=("x",), left_out=LeftOutFiles(files=(file,), count=1)), train_job()
     )
     assert "missing or damaged after the download: x; WARNING: 1 not downloaded" in damaged.detail + str(

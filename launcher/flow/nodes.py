@@ -1,4 +1,4 @@
-"""Gang: the nodes of one run, as their rows show them. Nothing else is known of another node."""
+"""The nodes of one run, as their rows show them. Nothing else is known of another node."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import math
 from collections.abc import Callable, Sequence
 
 from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import label_of, member_id
 from vastrun.launcher.core.phases import Result
-from vastrun.launcher.decisions.gang import first_failed, have_reached, is_replacement, needed
-from vastrun.launcher.flow.phase_end import PhaseEnd, ended_by
+from vastrun.launcher.decisions.nodes import first_failed, have_reached, is_replacement, needed
+from vastrun.launcher.flow.phase_result import PhaseResult, ended_by
 from vastrun.launcher.ports import Ledger
 
-TOO_LATE = PhaseEnd(
+TOO_LATE = PhaseResult(
     result=Result.FAILED, cause=Cause.STOPPED, detail="the training was over before this machine joined it"
 )
 _LOOK_S = 0.5
 """A look at the rows holds for so long."""
 
 
-class Gang:
+class NodeGroup:
     """The other nodes of a run; none where it has one."""
 
-    def __init__(self, run: Run, nodes: int, ledger: Ledger, now: Callable[[], float], *, least: int) -> None:
-        """`least`: how many nodes a training needs to go on without those that left."""
-        self._run, self._nodes, self._ledger, self._now = run, nodes, ledger, now
-        self._least = least
+    def __init__(self, run: Run, spec: JobSpec, ledger: Ledger, now: Callable[[], float]) -> None:
+        self._run, self._ledger, self._now = run, ledger, now
+        self._nodes, self._min_nodes = spec.nodes, spec.least_nodes
         self._others: Sequence[Run] = ()
         self._looked_at = -math.inf
 
@@ -58,13 +58,13 @@ class Gang:
             self._looked_at = self._now()
         return self._others
 
-    def end(self, *, anew: bool = False) -> PhaseEnd | None:
+    def end(self, *, anew: bool = False) -> PhaseResult | None:
         """Return the end of all of them because one has failed; None: none has.
 
         Of a machine in place of one that left also when the others are done before it trains.
         """
         others = [other for other in self.others(anew=anew) if other.node != self._run.node]
-        failed = first_failed(needed(others, self._least))
+        failed = first_failed(needed(others, self._min_nodes))
         if failed is not None:
             return ended_by(failed)
         return TOO_LATE if self.replaces and self._is_too_late(others) else None

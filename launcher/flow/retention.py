@@ -12,7 +12,7 @@ from vastrun.launcher.core.left_out import bytes_text, file_text
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import moment_text
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.phase_end import OverError
+from vastrun.launcher.flow.phase_result import RunStopped
 
 _POLL_S = 5.0
 _MAX_NAMED = 5
@@ -32,7 +32,7 @@ def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
         return True
     context.tell(_text_of(context, LeftOutFiles(files=weights, count=len(weights)), until))
     before, leaves = context.user_request(), False
-    with suppress(OverError):
+    with suppress(RunStopped):
         if not _ask(context, weights, until):
             return True
         while context.now() < until:
@@ -53,7 +53,7 @@ def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
 
 def _ask(context: RunContext, weights: Sequence[LeftOutFile], until: float) -> bool:
     """Ask the user, if there is a terminal; return False to give the machine back now."""
-    if not context.gang.is_alone:
+    if not context.nodes.is_alone:
         return True
     before = context.user_request()
     size = bytes_text(sum(file.size for file in weights))
@@ -84,7 +84,7 @@ def _may_wait(context: RunContext) -> bool:
     """Tell whether no limit is passed and the user does not want the machine ended now."""
     try:
         context.must_go_on()
-    except OverError:
+    except RunStopped:
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Gang: who is waited for among the nodes of a run, and whose end is the end of all."""
+"""The nodes of a run: which are waited for, and whose end ends them all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import train_job
 from vastrun.launcher.core import Cause, Event, Phase, Run
-from vastrun.launcher.decisions.gang import (
+from vastrun.launcher.decisions.host_history import blames_host
+from vastrun.launcher.decisions.nodes import (
     first_failed,
     have_reached,
     joint_diary,
@@ -21,7 +22,6 @@ from vastrun.launcher.decisions.gang import (
     network_of,
     priced_together,
 )
-from vastrun.launcher.decisions.host_history import blames_host
 from vastrun.launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
 
 FIRST = Run(

@@ -1,4 +1,4 @@
-"""Gang world: runs with several nodes; their boxes hear of each other, their threads take turns."""
+"""Simulated runs with several nodes; their boxes hear of each other, their threads take turns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SILENT_S = 5.0
 """A supervisor believes for so long that a node which vanished may speak again."""
 
 
-class GangMarket(FakeProvider):
+class NodeMarket(FakeProvider):
     """Its boxes train together: what one of them ends with, the others do."""
 
     most_nodes = 4
@@ -71,7 +71,7 @@ class GangMarket(FakeProvider):
 
     def connect(self, instance: Instance) -> Remote:
         self.box(instance.id)
-        return _GangRemote(self, instance.id)
+        return _NodeRemote(self, instance.id)
 
     def box_of(self, node: int) -> FakeBox:
         """The box of that node."""
@@ -95,7 +95,11 @@ class GangMarket(FakeProvider):
     def _settle(self) -> None:
         super()._settle()
         for box in self._boxes.values():
-            others = [other for other in self._boxes.values() if other is not box and other.gang == box.gang]
+            others = [
+                other
+                for other in self._boxes.values()
+                if other is not box and other.node_labels == box.node_labels
+            ]
             self._hear(box, others)
 
     def _hear(self, box: FakeBox, others: Sequence[FakeBox]) -> None:
@@ -103,7 +107,7 @@ class GangMarket(FakeProvider):
             return
         if any(layout.SHIPPED not in other.files for other in others):
             self.too_early += 1
-        if len(others) < len(box.gang) - 1:
+        if len(others) < len(box.node_labels) - 1:
             since = self._missed.setdefault(box.instance.id, self.clock.now())
             if self.clock.now() - since >= _SILENT_S:
                 box.end_as(box.outcome_of("communication", "a node can no longer be reached"))
@@ -115,7 +119,7 @@ class GangMarket(FakeProvider):
                 box.end_as(outcome)
 
 
-class ApartMarket(GangMarket):
+class ApartMarket(NodeMarket):
     """Its boxes train apart: they go on without one that left, and one that joins them ends with them."""
 
     def _hear(self, box: FakeBox, others: Sequence[FakeBox]) -> None:
@@ -125,7 +129,7 @@ class ApartMarket(GangMarket):
             box.finish()
 
 
-class NetworkedMarket(GangMarket):
+class NetworkedMarket(NodeMarket):
     """Its machines reach each other only on a network that is made for their run, in one of two places."""
 
     def __init__(self, clock: VirtualTime) -> None:
@@ -167,10 +171,10 @@ class NetworkedMarket(GangMarket):
             self.left_with = max(self.left_with, self.rented)
 
 
-class _GangRemote(FakeRemote):
+class _NodeRemote(FakeRemote):
     """A shell on one of its boxes."""
 
-    def __init__(self, market: GangMarket, instance_id: str) -> None:
+    def __init__(self, market: NodeMarket, instance_id: str) -> None:
         super().__init__(market, instance_id)
         self._market = market
 
@@ -218,11 +222,11 @@ class _Mortal:
         return verb
 
 
-class GangWorld:
+class NodeWorld:
     """Start launchers with `launch` and `resume`; see what is left in `market` and `ledger`."""
 
     def __init__(
-        self, folder: Path, *, nodes: int = NODES, market: type[GangMarket] = GangMarket, **job: Any
+        self, folder: Path, *, nodes: int = NODES, market: type[NodeMarket] = NodeMarket, **job: Any
     ) -> None:
         self.spec: JobSpec = train_job(nodes=nodes, **job)
         self.time = VirtualTime()

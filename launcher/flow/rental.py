@@ -22,9 +22,9 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import in_time, must_be_ahead
 from vastrun.launcher.decisions.estimates import enough_for, over_the_price
-from vastrun.launcher.decisions.gang import instead_of_nodes, network_of, sharing_a_network
 from vastrun.launcher.decisions.host_history import HOSTS_CAUSES, avoided
 from vastrun.launcher.decisions.job_shape import shape_of
+from vastrun.launcher.decisions.nodes import instead_of_nodes, network_of, sharing_a_network
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.volumes import (
     cancel_order,
@@ -118,7 +118,7 @@ def choose_for(context: RunContext) -> list[Offer]:
     provider, ledger, now = context.services.provider, context.services.ledger, context.now()
     avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
     done = steps_before(context.spec, context.run.parent, ledger)
-    others = context.gang.others()
+    others = context.nodes.others()
     network = network_of(context.run, others)
     offers = choose(context.spec, provider, avoid, now=now, done=done, network=network)
     volume = volume_of(context.spec, provider.name, ledger)
@@ -249,7 +249,7 @@ def _note_ended(context: RunContext, offer: Offer, error: NoOfferError) -> None:
 
 def _is_on_the_network(context: RunContext) -> bool:
     """Whether the planned offer still is where the nodes before have their machines."""
-    offer, network = context.run.offer, network_of(context.run, context.gang.others(anew=True))
+    offer, network = context.run.offer, network_of(context.run, context.nodes.others(anew=True))
     return offer is not None and network in ("", offer.network)
 
 
@@ -293,6 +293,6 @@ def _order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Ren
         onstart=context.services.packer.lease(),
         env=env,
         at_most_usd=policy.worst_case_usd(context.spec, offer) / context.spec.nodes,
-        nodes=context.gang.labels,
+        nodes=context.nodes.labels,
         volume=volume,
     )

@@ -13,10 +13,10 @@ from vastrun.contract import layout
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.errors import AuthError, ProviderError, UnreachableError
 from vastrun.launcher.core.phases import Result
-from vastrun.launcher.decisions.gang import EXPLAIN_S, have_reached, is_replacement, may_rent, needs_node_0
+from vastrun.launcher.decisions.nodes import EXPLAIN_S, have_reached, is_replacement, may_rent, needs_node_0
 from vastrun.launcher.decisions.policy import DESTROY_TRIES, link_mbps
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.phase_end import PhaseEnd
+from vastrun.launcher.flow.phase_result import PhaseResult
 from vastrun.launcher.gate.rendezvous import parse_rendezvous
 from vastrun.launcher.ports import Remote
 
@@ -25,45 +25,45 @@ _UNDRIVEN_S = 30.0
 """So long a node may have no driver: its launcher may just be about to begin."""
 
 
-def await_leader(context: RunContext) -> PhaseEnd | None:
+def await_leader(context: RunContext) -> PhaseResult | None:
     """Return once node 0 found nothing wrong with the job, or with why the run ends before."""
     return (
         _await(context, lambda others: have_reached(others[:1], Phase.RENT)) if context.run.leader else None
     )
 
 
-def await_turn_to_rent(context: RunContext) -> PhaseEnd | None:
+def await_turn_to_rent(context: RunContext) -> PhaseResult | None:
     """Return once it is this node's turn, or with why the run ends before: one after the other rents."""
     return _await(context, lambda others: may_rent(context.run, others))
 
 
 def is_awaited(context: RunContext) -> bool:
     """Tell whether another node is not ready to train yet. Who joins a training waits for none."""
-    return not context.gang.replaces and not have_reached(context.gang.others(), Phase.TRAIN)
+    return not context.nodes.replaces and not have_reached(context.nodes.others(), Phase.TRAIN)
 
 
-def explained(context: RunContext, end: PhaseEnd) -> PhaseEnd:
+def explained(context: RunContext, end: PhaseResult) -> PhaseResult:
     """Return how the training ended here, or on the node that failed first: that one says why.
 
     A node that lost its peers knows no more than that. What became of them is seen from here, soon.
     """
-    if context.gang.is_alone or end.cause is None:
+    if context.nodes.is_alone or end.cause is None:
         return end
     until = context.now() + (EXPLAIN_S if end.cause is Cause.COMMUNICATION else 0.0)
-    while (other := context.gang.end(anew=True)) is None or other.cause is Cause.COMMUNICATION:
+    while (other := context.nodes.end(anew=True)) is None or other.cause is Cause.COMMUNICATION:
         if context.now() >= until:
             return end
         context.wait(_LOOK_S)
     return other
 
 
-def first_cause(context: RunContext, end: PhaseEnd) -> PhaseEnd:
+def first_cause(context: RunContext, end: PhaseResult) -> PhaseResult:
     """Return why the run ends: as here, or as another node has noted before this one.
 
     Ranks are put in order on the machines, where all clocks are compared. What the launcher alone sees, such
     as that a machine is gone, is in the order in which it was seen: by the rows, and so by no clock at all.
     """
-    other = context.gang.end(anew=True)
+    other = context.nodes.end(anew=True)
     if other is None or (other.cause is Cause.COMMUNICATION and end.cause is not Cause.COMMUNICATION):
         return end
     return other
@@ -75,14 +75,14 @@ def join_network(context: RunContext, remote: Remote) -> None:
     Raises BoxError when it is not; UnreachableError.
     """
     networks = context.services.provider.abilities.networks
-    if networks is not None and not context.gang.is_alone:
-        networks.rendezvous(context.gang.labels[0], remote)
+    if networks is not None and not context.nodes.is_alone:
+        networks.rendezvous(context.nodes.labels[0], remote)
 
 
 def remove_network(context: RunContext) -> None:
     """Remove the network of the run, whose machines are gone. One that stays costs nothing: it is told."""
     networks = context.services.provider.abilities.networks
-    if networks is None or context.gang.is_alone or context.run.leader:
+    if networks is None or context.nodes.is_alone or context.run.leader:
         return
     try:
         networks.remove_network(context.run.label)
@@ -92,11 +92,11 @@ def remove_network(context: RunContext) -> None:
 
 def tell_place(context: RunContext, remote: Remote) -> None:
     """Tell the box which node it is, and where it meets the others. Raises ProviderError."""
-    if context.gang.is_alone:
+    if context.nodes.is_alone:
         return
     first = context.run if not context.run.leader else context.services.ledger.get(context.run.leader)
     place = {"VASTRUN_NODE": str(context.run.node), "VASTRUN_RENDEZVOUS": _rendezvous(context, first, remote)}
-    if context.gang.replaces:  # nobody is there to measure the link with: the others train
+    if context.nodes.replaces:  # nobody is there to measure the link with: the others train
         place["VASTRUN_JOINS"] = "1"
     elif least_mbps := link_mbps(context.spec, free=context.services.provider.free):
         place["VASTRUN_LINK_MBPS"] = f"{least_mbps:g}"
@@ -104,12 +104,12 @@ def tell_place(context: RunContext, remote: Remote) -> None:
     remote.write(layout.NODE_ENV, text.encode())
 
 
-def conclude(context: RunContext) -> PhaseEnd | None:
+def conclude(context: RunContext) -> PhaseResult | None:
     """Return None once no other node has a machine, and node 0 has the cause of all; else what is left."""
-    if context.gang.is_alone or context.run.leader:
+    if context.nodes.is_alone or context.run.leader:
         return None
     since: dict[str, float] = {}
-    while left := [other for other in context.gang.others(anew=True) if other.phase is not Phase.ENDED]:
+    while left := [other for other in context.nodes.others(anew=True) if other.phase is not Phase.ENDED]:
         for other in left:
             if context.services.ledger.driver(other.id) is not None:
                 since.pop(other.id, None)
@@ -118,9 +118,9 @@ def conclude(context: RunContext) -> PhaseEnd | None:
                 or context.now() - since.setdefault(other.id, context.now()) > _UNDRIVEN_S
             ):
                 detail = f"node {other.node}: its machine still exists"
-                return PhaseEnd(result=Result.FAILED, detail=detail)
+                return PhaseResult(result=Result.FAILED, detail=detail)
         context.wait(_LOOK_S)
-    end = context.gang.end(anew=True)
+    end = context.nodes.end(anew=True)
     if context.run.cause is None and end is not None:
         context.tell(f"{end.result}: {end.detail}")
         context.save(cause=end.cause, detail=end.detail, failed_in=end.failed_in, failed_node=end.node)
@@ -129,7 +129,7 @@ def conclude(context: RunContext) -> PhaseEnd | None:
             "all nodes ended with node 0: they meet on it, and the checkpoints that come home are its own; "
             f"`retry: {{{context.run.cause}: 1}}` begins anew from the newest"
         )
-    for other in context.gang.others() if context.run.cause is None else ():
+    for other in context.nodes.others() if context.run.cause is None else ():
         if other.cause is not None:
             which = "another machine of " if is_replacement(other) else ""
             context.tell(
@@ -142,15 +142,15 @@ def _has_given_up(other: Run) -> bool:
     return other.phase is Phase.DESTROY and other.destroy_tries >= DESTROY_TRIES
 
 
-def _await(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> PhaseEnd | None:
+def _await(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> PhaseResult | None:
     """Return None once that is so of the other nodes, or with the end of the run."""
-    while not is_due(context.gang.others(anew=True)):
+    while not is_due(context.nodes.others(anew=True)):
         if context.is_stopping():
             return context.stopped("before all nodes were ready")
-        if (end := context.gang.end()) is not None:
+        if (end := context.nodes.end()) is not None:
             return end
         context.wait(_LOOK_S)
-    return context.gang.end()
+    return context.nodes.end()
 
 
 def _rendezvous(context: RunContext, first: Run, remote: Remote) -> str:

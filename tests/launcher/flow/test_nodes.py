@@ -10,8 +10,8 @@ import pytest
 from tests.fakebox import Loading
 from tests.hostile.texts import PLACES
 from tests.jobs import train_job
-from tests.launcher.gang_checks import check_nothing_leaked
-from tests.launcher.gang_world import RUN_ID, ApartMarket, GangMarket, GangWorld, Life
+from tests.launcher.node_checks import check_nothing_leaked
+from tests.launcher.node_world import RUN_ID, ApartMarket, Life, NodeMarket, NodeWorld
 from vastrun.contract import layout
 from vastrun.contract.config import DilocoConfig, TrainConfig
 from vastrun.launcher.commands.follow import follow
@@ -27,7 +27,7 @@ GONE_S = 60.0
 def test_the_machines_of_a_run_are_rented_in_order_train_together_and_end_under_one_verdict(
     tmp_path: Path,
 ) -> None:
-    world = GangWorld(tmp_path, nodes=3)
+    world = NodeWorld(tmp_path, nodes=3)
 
     run = world.launch()
 
@@ -44,7 +44,7 @@ def test_the_machines_of_a_run_are_rented_in_order_train_together_and_end_under_
 
 
 def test_the_dollars_and_the_price_that_are_shown_are_those_of_all_machines(tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     watched: list[tuple[float, float]] = []
 
     def follow_it() -> None:
@@ -66,7 +66,7 @@ def test_the_dollars_and_the_price_that_are_shown_are_those_of_all_machines(tmp_
 
 
 def test_each_box_is_told_which_node_it_is_and_where_the_nodes_meet(tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     seen: dict[int, str] = {}
 
     def look() -> None:
@@ -82,12 +82,12 @@ def test_each_box_is_told_which_node_it_is_and_where_the_nodes_meet(tmp_path: Pa
 
 @pytest.mark.parametrize("said", PLACES.values(), ids=PLACES)
 def test_a_place_that_is_none_is_told_to_no_box(said: str, tmp_path: Path) -> None:
-    class Liar(GangMarket):
+    class Liar(NodeMarket):
         def machine(self, instance_id: str) -> Instance | None:
             found = super().machine(instance_id)
             return found and replace(found, rendezvous=said)
 
-    world = GangWorld(tmp_path, market=Liar)
+    world = NodeWorld(tmp_path, market=Liar)
     told: list[bytes] = []
     world.at(15.0, lambda: told.extend(box.files.get(layout.NODE_ENV, b"") for box in world.market.boxes))
 
@@ -98,8 +98,8 @@ def test_a_place_that_is_none_is_told_to_no_box(said: str, tmp_path: Path) -> No
     check_nothing_leaked(world)
 
 
-def test_half_a_gang_and_no_offer_for_the_rest_gives_all_back_within_seconds(tmp_path: Path) -> None:
-    world = GangWorld(tmp_path, nodes=3)
+def test_half_of_the_nodes_and_no_offer_for_the_rest_gives_all_back_within_seconds(tmp_path: Path) -> None:
+    world = NodeWorld(tmp_path, nodes=3)
     world.market.stock = 2
     began = world.time.now()
 
@@ -114,7 +114,7 @@ def test_half_a_gang_and_no_offer_for_the_rest_gives_all_back_within_seconds(tmp
 
 
 def test_no_row_is_written_where_a_budget_has_room_for_one_node_only(tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     world.budgets = (Budget(name="month", usd=2.0),)
 
     with pytest.raises(BudgetError):
@@ -125,7 +125,7 @@ def test_no_row_is_written_where_a_budget_has_room_for_one_node_only(tmp_path: P
 
 
 def test_each_node_may_cost_its_share_of_the_money(tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     world.launch()
 
     assert [row.reserved_usd for row in world.rows()] == [1.5, 1.5]
@@ -138,7 +138,7 @@ LOSSES = [(phase, node) for phase in (Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase
 def test_one_lost_node_ends_the_others_within_a_minute_and_the_verdict_names_it(
     phase: Phase, node: int, tmp_path: Path
 ) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     lost_at: list[float] = []
 
     def lose(of: int) -> None:
@@ -180,7 +180,7 @@ def apart(least_nodes: int) -> TrainConfig:
 def test_nodes_that_train_apart_go_on_without_one_that_was_lost(
     least: int, node: int, cause: Cause | None, failed: int | None, tmp_path: Path
 ) -> None:
-    world = GangWorld(tmp_path, market=ApartMarket, train=apart(least))
+    world = NodeWorld(tmp_path, market=ApartMarket, train=apart(least))
     world.at(10.0, lambda: world.market.lose(node))
 
     world.launch()
@@ -195,7 +195,7 @@ def test_nodes_that_train_apart_go_on_without_one_that_was_lost(
 def test_a_node_whose_supervisor_did_not_hear_of_a_loss_is_stopped_by_its_launcher_once(
     tmp_path: Path,
 ) -> None:
-    world = GangWorld(tmp_path, market=ApartMarket, train=apart(2))
+    world = NodeWorld(tmp_path, market=ApartMarket, train=apart(2))
     world.at(10.0, lambda: world.market.lose(1))
     world.launch()
     stopping = "stopping: another node of the run has failed"
@@ -205,7 +205,7 @@ def test_a_node_whose_supervisor_did_not_hear_of_a_loss_is_stopped_by_its_launch
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("at_s", [10.0, 2.0], ids=["while they train", "while they boot"])
 def test_of_two_nodes_that_are_lost_the_first_one_is_named(first: int, at_s: float, tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     world.market.loading = {f"host-{n}": Loading(seconds=6.0 if at_s < 6 else 0.0) for n in (1, 2)}
     world.at(at_s, lambda: world.market.lose(first))
     world.at(at_s + 1.5, lambda: world.market.lose(1 - first))
@@ -221,7 +221,7 @@ def test_of_two_nodes_that_are_lost_the_first_one_is_named(first: int, at_s: flo
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_node_that_is_lost_as_the_last_one_is_shipped_is_named(node: int, tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     world.happens_in[Phase.SHIP] = lambda of: world.market.lose(node) if of == 1 else None
 
     world.launch()
@@ -235,7 +235,7 @@ def test_a_node_that_is_lost_as_the_last_one_is_shipped_is_named(node: int, tmp_
 def test_a_rank_that_fails_is_named_with_its_node_and_the_launch_is_tried_again_as_a_whole(
     node: int, tmp_path: Path
 ) -> None:
-    world = GangWorld(tmp_path, retry={"signal": 1})
+    world = NodeWorld(tmp_path, retry={"signal": 1})
     world.at(10.0, lambda: world.market.fail(node, "signal"))
 
     run = world.launch()
@@ -250,7 +250,7 @@ def test_a_rank_that_fails_is_named_with_its_node_and_the_launch_is_tried_again_
 
 
 def test_another_attempt_has_what_all_nodes_left_of_the_money(tmp_path: Path) -> None:
-    world = GangWorld(tmp_path, retry={"signal": 1})
+    world = NodeWorld(tmp_path, retry={"signal": 1})
     world.at(10.0, lambda: world.market.fail(1, "signal"))
 
     run = world.launch()
@@ -261,7 +261,7 @@ def test_another_attempt_has_what_all_nodes_left_of_the_money(tmp_path: Path) ->
 
 @pytest.mark.parametrize("request_", [UserRequest.STOP, UserRequest.DESTROY])
 def test_what_is_asked_of_a_run_is_of_all_its_nodes(request_: UserRequest, tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     world.at(8.0, lambda: world.ledger.ask(RUN_ID, request_))
 
     run = world.launch()
@@ -272,7 +272,7 @@ def test_what_is_asked_of_a_run_is_of_all_its_nodes(request_: UserRequest, tmp_p
 
 
 def test_a_run_that_was_left_alone_is_collected_from_all_nodes_later(tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     world.user_requests.at = {world.time.now() + 8.0: UserRequest.DETACH}
     left = world.launch()
     assert left.phase is Phase.TRAIN
@@ -286,7 +286,7 @@ def test_a_run_that_was_left_alone_is_collected_from_all_nodes_later(tmp_path: P
 
 
 def test_who_leaves_before_all_nodes_are_ready_leaves_a_training_that_was_started(tmp_path: Path) -> None:
-    world = GangWorld(tmp_path)
+    world = NodeWorld(tmp_path)
     world.market.loading = {"host-2": Loading(seconds=60.0)}
     world.user_requests.at = {world.time.now() + 10.0: UserRequest.DETACH}
     world.launch()

@@ -1,4 +1,4 @@
-"""judge(evidence): what the evidence says happened. Pure; a success needs every proof at once."""
+"""Run assessment: the cause and the proofs of a run, by its evidence. Pure; a success needs every proof."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from vastrun.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
-from vastrun.launcher.core import Cause, Evidence, Judgement, Proof, StepEnd
+from vastrun.launcher.core import Cause, Evidence, Proof, RunAssessment, StepEnd
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import left_out_text
 
@@ -40,7 +40,7 @@ DIED = 137
 """What the lease leaves of a run whose `run.sh` was killed."""
 
 
-def judge(evidence: Evidence, spec: JobSpec, node: int = 0) -> Judgement:
+def assess_run(evidence: Evidence, spec: JobSpec, node: int = 0) -> RunAssessment:
     """Return the cause and the proofs. No cause means that every proof that can be had by now holds.
 
     `node`: whose evidence it is. What the training itself proves lies on node 0.
@@ -52,13 +52,13 @@ def judge(evidence: Evidence, spec: JobSpec, node: int = 0) -> Judgement:
     cause = cause_of(outcome)
     if cause is not None:
         blamed = _node_of(outcome, spec)
-        return Judgement(cause=cause, detail=outcome.detail, proofs=proofs, node=blamed)
-    judgement = _of_proofs(proofs)
-    if judgement.cause is not None and spec.command is not None and outcome.stop_sent_at is not None:
+        return RunAssessment(cause=cause, detail=outcome.detail, proofs=proofs, node=blamed)
+    assessment = _of_proofs(proofs)
+    if assessment.cause is not None and spec.command is not None and outcome.stop_sent_at is not None:
         return replace(
-            judgement, cause=_stop_cause(outcome), detail=f"{_stop_text(outcome, spec)}; {outcome.detail}"
+            assessment, cause=_stop_cause(outcome), detail=f"{_stop_text(outcome, spec)}; {outcome.detail}"
         )
-    return judgement
+    return assessment
 
 
 def _node_of(outcome: Outcome, spec: JobSpec) -> int | None:
@@ -81,10 +81,10 @@ def _stop_cause(outcome: Outcome) -> Cause:
     return STOP_CAUSES.get(outcome.stop_cause or "", Cause.STOPPED)
 
 
-def _without_outcome(evidence: Evidence) -> Judgement:
+def _without_outcome(evidence: Evidence) -> RunAssessment:
     missing = (Proof(name="outcome", holds=None, text="the machine wrote no outcome.json"),)
     if evidence.nonsense:
-        return Judgement(
+        return RunAssessment(
             cause=Cause.HOST, detail=f"the machine sent invalid evidence: {evidence.nonsense}", proofs=missing
         )
     # The step that failed says more than the exit code of the run, which is the step's own.
@@ -92,42 +92,48 @@ def _without_outcome(evidence: Evidence) -> Judgement:
     if failed is not None:
         return replace(_of_step(failed), proofs=missing)
     if evidence.exit_code == DIED:
-        return Judgement(
+        return RunAssessment(
             cause=Cause.HOST, detail="the run on the machine was killed by something else", proofs=missing
         )
-    return Judgement(cause=Cause.UNPROVEN, detail="no evidence of what happened", proofs=missing)
+    return RunAssessment(cause=Cause.UNPROVEN, detail="no evidence of what happened", proofs=missing)
 
 
-def _of_step(end: StepEnd) -> Judgement:
+def _of_step(end: StepEnd) -> RunAssessment:
     name, code = end.step, end.exit_code
     if end.stop in STOP_CAUSES:
-        return Judgement(cause=STOP_CAUSES[end.stop], detail=f"stopped in {name}")
+        return RunAssessment(cause=STOP_CAUSES[end.stop], detail=f"stopped in {name}")
     cause = Cause.SETUP if code == _UNFIT_IMAGE else CAUSE_OF_STEP.get(name)
     killed_by = _SIGNALS.get(code)
     if cause is None and killed_by:
-        return Judgement(cause=Cause.SIGNAL, detail=f"{name} was killed by {killed_by} and left no evidence")
+        return RunAssessment(
+            cause=Cause.SIGNAL, detail=f"{name} was killed by {killed_by} and left no evidence"
+        )
     short = name.partition("-")[2] or name
     detail = f"{short} failed: {end.last_line}" if end.last_line else f"{short} failed with exit code {code}"
-    return Judgement(cause=cause or Cause.INTERNAL, detail=detail)
+    return RunAssessment(cause=cause or Cause.INTERNAL, detail=detail)
 
 
-def _of_proofs(proofs: tuple[Proof, ...]) -> Judgement:
+def _of_proofs(proofs: tuple[Proof, ...]) -> RunAssessment:
     """Of a training that says it finished."""
     broken = [p for p in proofs if p.holds is False]
     # The job's own conditions come first: one that is not met says nothing of the box's honesty.
     if any(p.name.startswith("success") for p in broken):
         text = "; ".join(p.text for p in broken if p.name.startswith("success"))
-        return Judgement(
+        return RunAssessment(
             cause=Cause.USER_ERROR, detail=f"a success condition of the job is not met: {text}", proofs=proofs
         )
     if broken:
         text = "; ".join(p.text for p in broken)
-        return Judgement(cause=Cause.CONTRADICTION, detail=f"it reports success, but {text}", proofs=proofs)
-    # What nobody could look at is not held against the run, but it proves nothing either.
+        return RunAssessment(
+            cause=Cause.CONTRADICTION, detail=f"it reports success, but {text}", proofs=proofs
+        )
+    # A proof that could not be checked is not held against the run, but it proves nothing either.
     missing = [p.name for p in proofs if p.holds is None]
     if missing:
-        return Judgement(cause=Cause.UNPROVEN, detail=f"missing proof: {', '.join(missing)}", proofs=proofs)
-    return Judgement(cause=None, detail="", proofs=proofs)
+        return RunAssessment(
+            cause=Cause.UNPROVEN, detail=f"missing proof: {', '.join(missing)}", proofs=proofs
+        )
+    return RunAssessment(cause=None, detail="", proofs=proofs)
 
 
 def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> list[Proof]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.launcher.faults import Killed, Moment
-from tests.launcher.gang_world import RUN_ID, GangWorld, NetworkedMarket
+from tests.launcher.node_world import RUN_ID, NetworkedMarket, NodeWorld
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import HeldError, StorageError, UsageError
 
@@ -39,7 +39,7 @@ def rows_of(troubles: Mapping[str, tuple[str, ...]]) -> list[tuple[str, Moment, 
     ]
 
 
-def drive_to_the_end(world: GangWorld) -> Run:
+def drive_to_the_end(world: NodeWorld) -> Run:
     """As a patient user would: launch, and resume whatever was interrupted."""
     drive = world.launch
     for _ in range(12):
@@ -55,15 +55,15 @@ def drive_to_the_end(world: GangWorld) -> Run:
     return world.ledger.get(RUN_ID)
 
 
-def check_nothing_leaked(world: GangWorld) -> None:
+def check_nothing_leaked(world: NodeWorld) -> None:
     assert world.market.rented == 0, world.told
     assert all(run.phase is Phase.ENDED for run in world.every_row()), world.told
     assert world.market.too_early == 0, "a node trained while another had nothing"
     assert world.usd == pytest.approx(world.market.bill_usd, rel=0.05, abs=0.1), world.told
 
 
-def networked(tmp_path: Path, **job: Any) -> tuple[GangWorld, NetworkedMarket]:
+def networked(tmp_path: Path, **job: Any) -> tuple[NodeWorld, NetworkedMarket]:
     """A market whose machines share a network only where it was made for their run."""
-    world = GangWorld(tmp_path, market=NetworkedMarket, **job)
+    world = NodeWorld(tmp_path, market=NetworkedMarket, **job)
     assert isinstance(world.market, NetworkedMarket)
     return world, world.market
