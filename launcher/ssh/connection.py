@@ -1,4 +1,4 @@
-"""Connection: one SSH connection to the first address that answers, made anew when it broke."""
+"""Connection: one SSH connection to the first address that answers, reopened when it breaks."""
 
 from __future__ import annotations
 
@@ -20,102 +20,103 @@ from typing import TYPE_CHECKING
 from vastrun.launcher.core.errors import HostKeyError, StorageError, UnreachableError
 from vastrun.launcher.ssh.hosts import Address, KnownHosts
 from vastrun.launcher.ssh.keys import KeyPair
-from vastrun.launcher.ssh.session import BrokenError, Check, SshSession
+from vastrun.launcher.ssh.session import Check, ConnectionLostError, SshSession
 
 if TYPE_CHECKING:
     from paramiko import Channel, PKey, Transport
 
 _KEEP_ALIVE_S = 10
-_SILENT = logging.NullHandler()
-"""Without one, paramiko's complaints about broken lines go to the terminal."""
+_NULL_HANDLER = logging.NullHandler()
+"""Without a handler, paramiko prints errors of broken connections to the terminal."""
 _CHECK_INTERVAL_S = 1.0
-_UNACKNOWLEDGED_MS = 30_000
+_MAX_UNACKNOWLEDGED_MS = 30_000
 
 
-class KeyRefusedError(UnreachableError):
-    """The machine answers, and does not accept our key."""
+class KeyRejectedError(UnreachableError):
+    """The machine answers and rejects the run's key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectTimeouts:
-    """How long a silent machine is waited for."""
+    """Limits of the wait for a silent machine."""
 
     connect_s: float = 8.0
-    """At each address, for each step of getting in."""
+    """Seconds for each step of a login, at each address."""
     stall_s: float = 20.0
-    """While nothing moves on a connection."""
+    """Seconds without any progress on a connection."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """How to get into one machine."""
+    """Everything that is needed to log in to one machine."""
 
     addresses: Sequence[Address]
-    """Host and port: direct, proxy. Those that answered before are tried first."""
+    """Host and port: direct, proxy. Addresses that answered before are tried first."""
     key: KeyPair
     hosts: KnownHosts
     user: str = "root"
     timeouts: ConnectTimeouts = ConnectTimeouts()
     on_key: Callable[[bool], None] = lambda _: None
-    """Called with True when the machine accepts the key, with False when no address does and one rejects it.
+    """Called with True when the machine accepts the key, and with False when one address rejects it and no
+    other accepts it.
 
-    What it raises then is the error of the connection.
+    An error that it raises replaces the error of the connection.
     """
 
 
 class Connection:
-    """Starts commands on the machine. Raises UnreachableError, which says how each address failed."""
+    """Starts commands on the machine. Raises UnreachableError with the failure of each address."""
 
     def __init__(self, login: Login) -> None:
         self._login = login
         self._transport: Transport | None = None
-        self._dialing: PendingSocket | Transport | None = None
-        """On its way in: neither checked nor let in yet."""
+        self._pending: PendingSocket | Transport | None = None
+        """The connection that is being opened: its host key is unchecked, or its login incomplete."""
         self.address: Address | None = None
-        """The one that answered last."""
+        """Address that answered last."""
         self.auth_failures = 0
-        """How often an address did not accept the key."""
+        """Number of times an address rejected the key."""
         self.check: Check = lambda: None
-        """Called every second while the machine is waited for; what it raises ends the wait."""
+        """Called every second during a wait for the machine; an error that it raises ends the wait."""
 
     @property
     def identity(self) -> str:
-        """How the machine is known to be ours."""
+        """How the machine was identified."""
         return self._login.hosts.identity
 
     def start(self, box: str, argv: Sequence[str], env: Sequence[str] = ()) -> SshSession:
-        """Start the command in the folder `box`. `env`: `NAME=value`, no secrets."""
+        """Start the command in the folder `box`. `env`: words `NAME=value`, without secrets."""
         token = secrets.token_hex(8)
         words = [*script("session"), token, box, *env, "--", *argv]
         channel = self._channel(f"exec {shlex.join(words)}")
         return SshSession(channel, token, stall_s=self._login.timeouts.stall_s, check=self.check)
 
     def abort(self) -> None:
-        """Break the connection, from another thread: what waits for the machine raises soon."""
-        for one in (self._dialing, self._transport):
+        """Break the connection from another thread: calls that wait for the machine raise soon."""
+        for one in (self._pending, self._transport):
             if one is not None:
                 one.close()
 
     def drop(self) -> None:
-        """Close the connection; the next command gets a new one."""
+        """Close the connection; the next command opens a new one."""
         if self._transport is not None:
             self._transport.close()
             self._transport = None
 
     def _channel(self, command: str) -> Channel:
-        """Connects again when the connection turns out to be broken before the command was sent."""
+        """Open a channel for the command; reconnect if the connection broke before the command was sent."""
         transport = self._transport
         if transport is not None and transport.is_active():
             try:
-                return self._executed(transport, command)
-            except BrokenError:
+                return self._execute(transport, command)
+            except ConnectionLostError:
                 self.drop()
         self._transport = self._dial_any()
-        return self._executed(self._transport, command)
+        return self._execute(self._transport, command)
 
     def _dial_any(self) -> Transport:
         faults: list[tuple[Address, UnreachableError]] = []
-        key = _loaded(self._login.key)
+        key = _load_key(self._login.key)
         known = self._login.hosts.knows
         for address in sorted(self._login.addresses, key=lambda a: (a != self.address, not known(a))):
             self.check()  # each address may take a while
@@ -123,48 +124,48 @@ class Connection:
                 transport = self._dial(address, key)
             except UnreachableError as error:
                 faults.append((address, error))
-                self.auth_failures += isinstance(error, KeyRefusedError)
+                self.auth_failures += isinstance(error, KeyRejectedError)
             else:
                 self.address = address
                 self._login.on_key(True)
                 return transport
-        if any(isinstance(error, KeyRefusedError) for _, error in faults):
+        if any(isinstance(error, KeyRejectedError) for _, error in faults):
             self._login.on_key(False)
-        raise _summed_up(faults)
+        raise _summarize(faults)
 
     def _dial(self, address: Address, key: PKey) -> Transport:
         import paramiko
 
-        logging.getLogger("paramiko").addHandler(_SILENT)
+        logging.getLogger("paramiko").addHandler(_NULL_HANDLER)
         limit_s = self._login.timeouts.connect_s
-        with _in_words(limit_s), contextlib.ExitStack() as until_open:
-            self._dialing = pending = PendingSocket(address, limit_s)
+        with _mapped_errors(limit_s), contextlib.ExitStack() as until_open:
+            self._pending = pending = PendingSocket(address, limit_s)
             transport = paramiko.Transport(pending.wait(self.check))
-            # Also on Ctrl-C: the socket and the transport's thread would stay.
+            # Also on Ctrl-C: otherwise the socket and the transport's thread would leak.
             until_open.callback(transport.close)
-            self._dialing = transport
+            self._pending = transport
             transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = limit_s
             transport.start_client(timeout=2 * limit_s)
-            # The host key is checked before our key is offered: a stranger learns nothing of us.
+            # The host key is checked before the login: an impostor must not learn the public key.
             self._login.hosts.check(address, transport.get_remote_server_key())
-            self._identify(transport, key)
+            self._authenticate(transport, key)
             transport.set_keepalive(_KEEP_ALIVE_S)
             until_open.pop_all()
         return transport
 
-    def _identify(self, transport: Transport, key: PKey) -> None:
-        """Raises KeyRefusedError only when the machine said so. Paramiko says it of a broken line, too."""
+    def _authenticate(self, transport: Transport, key: PKey) -> None:
+        """Log in. Raises KeyRejectedError only for a rejection; paramiko's error may be a lost connection."""
         import paramiko
 
         try:
             transport.auth_publickey(self._login.user, key)
         except paramiko.AuthenticationException as error:
             if transport.is_active() and "timeout" not in str(error):
-                raise KeyRefusedError("does not accept our key") from error
+                raise KeyRejectedError("rejects the run's SSH key") from error
             raise UnreachableError("disconnected during authentication") from error
 
-    def _executed(self, transport: Transport, command: str) -> Channel:
-        """Raises BrokenError when the machine did not take the command."""
+    def _execute(self, transport: Transport, command: str) -> Channel:
+        """Run the command in a new channel. Raises ConnectionLostError when the machine did not accept it."""
         import paramiko
 
         limit_s = self._login.timeouts.stall_s
@@ -174,7 +175,7 @@ class Connection:
             channel = transport.open_session(timeout=limit_s)
             channel.exec_command(command)
         except (paramiko.SSHException, EOFError, OSError) as error:
-            raise BrokenError("the connection broke") from error
+            raise ConnectionLostError("the connection broke") from error
         finally:
             watchdog.cancel()
         return channel
@@ -182,15 +183,15 @@ class Connection:
 
 @functools.cache
 def script(name: str) -> tuple[str, ...]:
-    """Return the words that run one of our scripts on the machine; its own words follow.
+    """Return the argv of one of vastrun's scripts on the machine; append the script's arguments.
 
-    Without --norc, bash takes itself for a login and reads the user's .bashrc once more.
+    Without --norc, bash started by sshd assumes a remote login and reads .bashrc again.
     """
     text = (Path(__file__).parent / "scripts" / f"{name}.sh").read_text(encoding="utf-8")
     return ("bash", "--norc", "-c", text, "bash")
 
 
-def _loaded(pair: KeyPair) -> PKey:
+def _load_key(pair: KeyPair) -> PKey:
     import paramiko
 
     path = str(pair.private_path)
@@ -203,8 +204,8 @@ def _loaded(pair: KeyPair) -> PKey:
 
 
 @contextlib.contextmanager
-def _in_words(limit_s: float) -> Iterator[None]:
-    """What went wrong with one address."""
+def _mapped_errors(limit_s: float) -> Iterator[None]:
+    """Map errors of one address to UnreachableError."""
     import paramiko
 
     try:
@@ -221,10 +222,10 @@ def _in_words(limit_s: float) -> Iterator[None]:
         raise UnreachableError(f"does not answer as an SSH server: {error}") from error
 
 
-def _summed_up(faults: Sequence[tuple[Address, UnreachableError]]) -> UnreachableError:
-    """The most telling fault, with all of them in its text."""
+def _summarize(faults: Sequence[tuple[Address, UnreachableError]]) -> UnreachableError:
+    """Return the most specific error, with the errors of all addresses in its text."""
     text = "; ".join(f"{host}:{port} {error}" for (host, port), error in faults) or "it has no address yet"
-    for kind in (HostKeyError, KeyRefusedError):
+    for kind in (HostKeyError, KeyRejectedError):
         for _, error in faults:
             if isinstance(error, kind):
                 return kind(f"SSH: {text}", hint=error.hint)
@@ -232,7 +233,7 @@ def _summed_up(faults: Sequence[tuple[Address, UnreachableError]]) -> Unreachabl
 
 
 class PendingSocket:
-    """Opens the connection in a thread: nothing else ends the system's name resolution or its connect().
+    """A TCP connection opened in a thread: the system's name resolution and connect() cannot be interrupted.
 
     pending = PendingSocket(("host", 22), timeout_s=8)
     connected = pending.wait(check)
@@ -244,9 +245,9 @@ class PendingSocket:
         threading.Thread(target=self._open, name="tcp connect", daemon=True).start()
 
     def wait(self, check: Callable[[], None]) -> socket.socket:
-        """Return the socket. `check` is called each second; what it raises ends the wait.
+        """Return the socket. `check` is called every second; an error that it raises ends the wait.
 
-        Raises OSError as `connect()` does; UnreachableError once it was closed.
+        Raises OSError as `connect()` does, and UnreachableError after `close`.
         """
         try:
             while not wait([self._opened], timeout=_CHECK_INTERVAL_S).done:
@@ -258,21 +259,21 @@ class PendingSocket:
             self.close()
 
     def close(self) -> None:
-        """Give up the connection, from any thread; one that is open already stays open."""
+        """Abandon the attempt, from any thread; a connection that is open already stays open."""
         self._opened.cancel()
 
     def _open(self) -> None:
-        plug: socket.socket | None = None
+        sock: socket.socket | None = None
         try:
-            plug = socket.create_connection(self._address, timeout=self._timeout_s)
-            plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock = socket.create_connection(self._address, timeout=self._timeout_s)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if hasattr(socket, "TCP_USER_TIMEOUT"):
-                plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
-            self._opened.set_result(plug)
-        except InvalidStateError:  # it was given up meanwhile
-            if plug is not None:
-                plug.close()
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _MAX_UNACKNOWLEDGED_MS)
+            self._opened.set_result(sock)
+        except InvalidStateError:  # abandoned meanwhile
+            if sock is not None:
+                sock.close()
         except (OSError, UnicodeError) as error:
-            is_name = isinstance(error, UnicodeError)  # of the encoding of host names
+            is_name = isinstance(error, UnicodeError)  # raised when a host name cannot be encoded (IDNA)
             with suppress(InvalidStateError):
                 self._opened.set_exception(OSError(EINVAL, "invalid host name") if is_name else error)

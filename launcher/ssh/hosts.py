@@ -1,4 +1,4 @@
-"""Known hosts of one machine: a host key is believed when the machine's log names it, else on first use."""
+"""Known hosts of one machine: its host key is pinned by the machine's log, or else trusted on first use."""
 
 from __future__ import annotations
 
@@ -19,63 +19,63 @@ _HINT = "the connection may be intercepted: destroy the machine and rent another
 
 
 class KnownHosts:
-    """A file in the format of OpenSSH's known_hosts; it holds for every launcher that drives the run."""
+    """A file in OpenSSH's known_hosts format, shared by all launchers that drive the run."""
 
-    def __init__(self, path: Path, *, vouch: Callable[[], Collection[str]] = tuple) -> None:
-        """`vouch`: the machine's fingerprints, as `ssh-keygen -l` prints them, from where nobody changes it.
+    def __init__(self, path: Path, *, read_fingerprints: Callable[[], Collection[str]] = tuple) -> None:
+        """`read_fingerprints`: returns the fingerprints in the machine's log, in the form of `ssh-keygen -l`.
 
-        Empty when none is named. Raises UnreachableError when one may be soon, ProviderError when that cannot
-        be told. Asked only about a key that is not known yet.
+        It returns none when the log names none, raises UnreachableError when the log may name one soon, and
+        ProviderError when the log cannot be read. It is called only for keys that are not known yet.
         """
         self._path = path
-        self._vouch = vouch
+        self._read_fingerprints = read_fingerprints
         self.identity = ""
-        """How the machine that was reached last is known, in words."""
+        """How the last machine was identified, for display."""
 
     @property
     def path(self) -> Path:
-        """Return the file, for OpenSSH's own client."""
+        """The file, for OpenSSH's client."""
         return self._path
 
     def knows(self, address: Address) -> bool:
-        """Tell whether this address has answered before."""
+        """Return whether this address answered before."""
         return _name(address) in self._keys()
 
     def check(self, address: Address, key: PKey) -> None:
         """Check that the key is the machine's. Raises HostKeyError, UnreachableError, StorageError."""
-        name, shown = _name(address), f"{key.get_name()} {key.get_base64()}"
-        noted, pins, why = self._keys().get(name), self._pins(), ""
-        # The log is asked only when it could say something new: a read of it takes seconds.
-        if key.fingerprint not in pins and (pins or noted != shown):
-            why = self._ask()
+        name, key_line = _name(address), f"{key.get_name()} {key.get_base64()}"
+        known_key, pins, why = self._keys().get(name), self._pins(), ""
+        # The log is read only when it could name a new key: reading it takes seconds.
+        if key.fingerprint not in pins and (pins or known_key != key_line):
+            why = self._pin_from_log()
             pins = self._pins()
         if pins and key.fingerprint not in pins:
             text = f"shows the host key {key.fingerprint}, which the machine's log does not name"
             raise HostKeyError(text, hint=_HINT)
-        if not pins and noted not in (None, shown):
+        if not pins and known_key not in (None, key_line):
             text = f"shows a host key that has changed; it is now {key.fingerprint}"
             raise HostKeyError(text, hint=_HINT)
-        if noted is None:
-            self._append(f"{name} {shown}\n")
+        if known_key is None:
+            self._append(f"{name} {key_line}\n")
         by = "is the one in its log" if pins else f"is trusted on first use: {why}"
         self.identity = f"the machine's SSH host key {by}"
 
-    def _ask(self) -> str:
-        """What the machine's log names is noted; why that is nothing."""
+    def _pin_from_log(self) -> str:
+        """Pin the fingerprints in the machine's log; return the reason if there is none."""
         try:
-            self._append("".join(f"{_PIN}{named}\n" for named in self._vouch()))
+            self._append("".join(f"{_PIN}{named}\n" for named in self._read_fingerprints()))
         except UnreachableError:
             raise
         except ProviderError as error:
             return str(error)
-        return "its log names none"
+        return "its log does not name one"
 
     def _pins(self) -> set[str]:
-        """Fingerprints that the machine's log named."""
+        """Return the fingerprints that were pinned."""
         return {line.removeprefix(_PIN) for line in self._lines() if line.startswith(_PIN)}
 
     def _keys(self) -> dict[str, str]:
-        """Host keys by address; the first one noted holds."""
+        """Return host keys by address; the first line of an address counts, as in OpenSSH."""
         pairs = [line.split(" ", 1) for line in self._lines() if " " in line and not line.startswith("#")]
         return {pair[0]: pair[1] for pair in reversed(pairs)}
 

@@ -1,4 +1,4 @@
-"""Noise filter: lines that machines print and that mean nothing. Never shown, but counted."""
+"""Noise filter: drops and counts meaningless lines that machines print."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _KNOWN = {
 
 
 class NoiseFilter:
-    """Tells known noise from text, and keeps count of it."""
+    """Drops known noise from text and counts it."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        """Lines left out so far, by kind."""
+        """Number of dropped lines by kind."""
 
     def strip(self, text: str) -> str:
         """Return the text without its lines of known noise."""

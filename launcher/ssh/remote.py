@@ -14,19 +14,19 @@ from vastrun.launcher.core.errors import GoneError, NoBoxError, ProviderError, U
 from vastrun.launcher.ssh.connection import Connection, Login, script
 from vastrun.launcher.ssh.hosts import Address
 from vastrun.launcher.ssh.noise import NoiseFilter
-from vastrun.launcher.ssh.session import BrokenError, SshSession
+from vastrun.launcher.ssh.session import ConnectionLostError, SshSession
 from vastrun.launcher.ssh.terminal import login_argv, tunnel_argv
 from vastrun.launcher.ssh.transfers import Download, Upload
 
 _T = TypeVar("_T")
 
-_TRIES = 3
-_KILL_S = 5.0
-_TRUE_S = 30.0
+_MAX_TRIES = 3
+_KILL_TIMEOUT_S = 5.0
+_REACH_TIMEOUT_S = 30.0
 
 
 class SshRemote:
-    """`Remote` says what each verb promises. Connects when it must."""
+    """The Remote port over SSH. Connects when a method needs it."""
 
     def __init__(
         self,
@@ -37,8 +37,9 @@ class SshRemote:
         is_gone: Callable[[], bool],
         noise: NoiseFilter,
     ) -> None:
-        """`root`: the box's folder, absolute. `env`: what commands see besides the box's own environment; no
-        secrets. `is_gone`: asks the provider, when nobody answers. `noise`: counts what is not shown.
+        """`root`: absolute path of the box's folder. `env`: variables of commands, added to the box's own; no
+        secrets. `is_gone`: asks the provider about the machine when it does not answer. `noise`: counts
+        dropped lines.
         """
         self._login = login
         self._connection = Connection(login)
@@ -50,33 +51,33 @@ class SshRemote:
 
     @property
     def auth_failures(self) -> int:
-        """How often an address of this machine did not accept our key."""
+        """Number of times an address of this machine rejected the key."""
         return self._connection.auth_failures
 
     @property
     def identity(self) -> str:
-        """How the machine is known to be ours, in words; empty before it was reached."""
+        """How the machine was identified, for display; empty before the first connection."""
         return self._connection.identity
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """Lines of known noise that were not shown, by kind."""
+        """Number of dropped lines of known noise, by kind."""
         return self._noise.counts
 
     def heed(self, check: Callable[[], None]) -> None:
-        """Have `check` called every second while the machine is waited for."""
+        """Call `check` every second during waits for the machine."""
         self._connection.check = check
 
     def abort(self) -> None:
-        """Break the connection, from another thread: whatever waits for the machine raises soon."""
+        """Break the connection from another thread: calls that wait for the machine raise soon."""
         self._connection.abort()
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
-        """Run the command to its end. What is left of it after `timeout_s` is killed."""
+        """Run the command to its end; kill it after `timeout_s`."""
         limit = str(math.ceil(timeout_s) + 1)
-        with self._reaching():
-            # Two limits: ours, and a second later that of the machine, where a dropped line would leave the
-            # command.
+        with self._map_gone():
+            # Two limits: the launcher's, and a second later the machine's, since a lost connection would
+            # leave the command running.
             session = self._start("timeout", "-s", "KILL", limit, *script("command"), command)
             session.end_input()
             try:
@@ -90,21 +91,21 @@ class SshRemote:
             return Completed(exit_code=exit_code, stdout=session.output(), stderr=stderr)
 
     def terminal(self, command: str | None = None) -> LocalProgram:
-        """Return OpenSSH's client, which goes where this shell has just been."""
-        return LocalProgram(argv=login_argv(self._login, self._reached(), self._root, command))
+        """Return OpenSSH's client for the address of this connection."""
+        return LocalProgram(argv=login_argv(self._login, self._reach(), self._root, command))
 
     def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
         """Return OpenSSH's client as a tunnel from this computer to the box."""
-        return LocalProgram(argv=tunnel_argv(self._login, self._reached(), port, local_port))
+        return LocalProgram(argv=tunnel_argv(self._login, self._reach(), port, local_port))
 
-    def _reached(self) -> Address:
-        """The address that answers now, its host key checked and noted."""
-        self.run("true", timeout_s=_TRUE_S)
+    def _reach(self) -> Address:
+        """Connect, and return the address that answered; its host key is checked and stored."""
+        self.run("true", timeout_s=_REACH_TIMEOUT_S)
         assert self._connection.address is not None
         return self._connection.address
 
     def put(self, local_path: str, path: str) -> None:
-        """Copy the file to the box, whole; its checksum is compared there."""
+        """Upload the file atomically; the box compares its checksum."""
         try:
             with Path(local_path).open("rb") as source:
                 self._store(source, path, 0o600)
@@ -117,67 +118,67 @@ class SshRemote:
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         """Read up to `limit` bytes from `offset`."""
-        with self._reaching():
-            return self._again(lambda: self._download.read(path, offset, limit))
+        with self._map_gone():
+            return self._retry(lambda: self._download.read(path, offset, limit))
 
     def close(self) -> None:
-        """Close the connection; whatever runs on the box goes on."""
+        """Close the connection; programs on the box keep running."""
         self._download.close()
         self._connection.drop()
 
     def _store(self, source: BinaryIO, path: str, mode: int) -> None:
         upload = Upload(source, path, mode)
-        with self._reaching():
+        with self._map_gone():
             for _ in range(2):
-                if self._again(lambda: upload.run(self._start)):
+                if self._retry(lambda: upload.run(self._start)):
                     return
         raise ProviderError(f"{path} arrived damaged, twice")
 
     def _start(self, *argv: str) -> SshSession:
-        """The command, begun. Raises NoBoxError when the box's folder is not there."""
+        """Start a command. Raises NoBoxError when the box's folder does not exist."""
         session = self._connection.start(self._root, argv, self._env)
         try:
             found = session.pid() is not None
         except TimeoutError as error:
-            raise BrokenError("the machine does not answer") from error
+            raise ConnectionLostError("the machine does not answer") from error
         self._noise.strip(session.greeting())
         if not found:
             session.close()
-            raise NoBoxError(f"the machine has no folder {self._root}")
+            raise NoBoxError(f"folder {self._root} does not exist on the machine")
         return session
 
     def _kill(self, session: SshSession) -> None:
-        """The command and all that it started are dead; else the box does it, a second later."""
+        """Kill the command and its children; if that fails, the box's own timeout does it a second later."""
         try:
             killer = self._start(*script("kill"), str(session.pid()))
-            killer.wait(_KILL_S)
+            killer.wait(_KILL_TIMEOUT_S)
             killer.close()
         except (UnreachableError, TimeoutError):
             self.close()
 
-    def _again(self, verb: Callable[[], _T]) -> _T:
-        """The verb, tried again on a new connection when one broke in the middle of it."""
-        for _ in range(_TRIES - 1):
+    def _retry(self, verb: Callable[[], _T]) -> _T:
+        """Call the verb; retry on a new connection when the connection breaks."""
+        for _ in range(_MAX_TRIES - 1):
             try:
                 return verb()
-            except BrokenError:
+            except ConnectionLostError:
                 self.close()
         return verb()
 
     @contextlib.contextmanager
-    def _reaching(self) -> Iterator[None]:
-        """When nobody answers, the provider knows whether there is still a machine."""
+    def _map_gone(self) -> Iterator[None]:
+        """Raise GoneError instead of UnreachableError when the provider no longer has the machine."""
         try:
             yield
         except UnreachableError as error:
-            if isinstance(error, BrokenError):
+            if isinstance(error, ConnectionLostError):
                 self.close()
-            if self._is_known_gone():
+            if self._provider_lost_it():
                 raise GoneError(f"the provider no longer has this machine; {error}") from error
             raise
 
-    def _is_known_gone(self) -> bool:
-        """False also when the provider cannot tell."""
+    def _provider_lost_it(self) -> bool:
+        """Return whether the provider reports the machine gone; False when the provider cannot be reached."""
         try:
             return self._is_gone()
         except VastrunError:

@@ -203,7 +203,7 @@ class DockerProvider:
         login = Login(
             addresses=[(self._engine.host or HERE, port)],
             key=self._keys.pair(run_id),
-            hosts=KnownHosts(known, vouch=lambda: self._logged.of(container.name)),
+            hosts=KnownHosts(known, read_fingerprints=lambda: self._logged.of(container.name)),
             user=self.login,
         )
         return SshRemote(

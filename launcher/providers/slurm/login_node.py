@@ -20,7 +20,7 @@ from vastrun.launcher.gate.budget import ExchangeBudget
 from vastrun.launcher.gate.slurm import summarize_errors
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.local.remote import LocalRemote
-from vastrun.launcher.ssh.connection import KeyRefusedError, Login
+from vastrun.launcher.ssh.connection import KeyRejectedError, Login
 from vastrun.launcher.ssh.hosts import KnownHosts
 from vastrun.launcher.ssh.keys import KeyPair
 from vastrun.launcher.ssh.noise import NoiseFilter
@@ -144,7 +144,7 @@ class LoginNode:
         return Login(
             addresses=[(address.host, address.port)],
             key=KeyPair(public="", private_path=key),
-            hosts=KnownHosts(known, vouch=lambda: [fingerprint]),
+            hosts=KnownHosts(known, read_fingerprints=lambda: [fingerprint]),
             user=address.user,
         )
 
@@ -161,7 +161,7 @@ class LoginNode:
             raise HostKeyError(
                 str(error), hint="compare slurm.host_key with what your site publishes"
             ) from error
-        except KeyRefusedError as error:
+        except KeyRejectedError as error:
             raise AuthError(
                 f"{self.name} does not accept your key", hint=f"ssh-copy-id, or {_CONFIG}key FILE"
             ) from error

@@ -370,7 +370,9 @@ class VastProvider:
         """`run_id`: whose machine it is, whatever its label is by now."""
         key = self._keys.pair(run_id)
         self._access.attach(row, key.public)
-        known = KnownHosts(self._keys.known_hosts(run_id, row.id), vouch=lambda: self._logged.of(row.id))
+        known = KnownHosts(
+            self._keys.known_hosts(run_id, row.id), read_fingerprints=lambda: self._logged.of(row.id)
+        )
         return SshRemote(
             Login(
                 addresses=addresses,

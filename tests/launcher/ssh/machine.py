@@ -30,7 +30,7 @@ class Machine:
     def shell(
         self,
         *addresses: tuple[str, int],
-        vouch: Callable[[], Collection[str]] = tuple,
+        read_fingerprints: Callable[[], Collection[str]] = tuple,
         env: Mapping[str, str] | None = None,
         is_gone: Callable[[], bool] = lambda: False,
         noise: NoiseFilter | None = None,
@@ -40,7 +40,7 @@ class Machine:
         login = Login(
             addresses=self._or_direct(addresses),
             key=self.keys.pair(RUN),
-            hosts=KnownHosts(self.keys.known_hosts(RUN, INSTANCE), vouch=vouch),
+            hosts=KnownHosts(self.keys.known_hosts(RUN, INSTANCE), read_fingerprints=read_fingerprints),
             user=self.sshd.user,
             timeouts=timeouts,
         )

@@ -15,7 +15,7 @@ from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import INSTANCE, QUICK, RUN, Machine
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core.errors import GoneError, HostKeyError, ProviderError, UnreachableError
-from vastrun.launcher.ssh.connection import KeyRefusedError
+from vastrun.launcher.ssh.connection import KeyRejectedError
 from vastrun.launcher.ssh.remote import SshRemote
 
 
@@ -83,7 +83,7 @@ def test_a_key_that_is_not_accepted_is_told_and_counted(machine: Machine) -> Non
     machine.sshd.keys.write_text("")
     shell = machine.shell()
     for _ in range(2):
-        with pytest.raises(KeyRefusedError, match="does not accept our key"):
+        with pytest.raises(KeyRejectedError, match="rejects the run's SSH key"):
             shell.read("note")
     assert shell.auth_failures == 2
 
@@ -142,7 +142,7 @@ def test_a_host_key_that_the_machine_s_log_names_is_believed_also_when_it_is_a_n
     machine: Machine,
 ) -> None:
     named = [machine.sshd.fingerprint]
-    shell = machine.shell(vouch=lambda: named)
+    shell = machine.shell(read_fingerprints=lambda: named)
     assert says_hello(shell)
     assert shell.identity == "the machine's SSH host key is the one in its log"
     machine.sshd.stop()
@@ -156,7 +156,7 @@ def test_a_host_key_that_the_machine_s_log_names_is_believed_also_when_it_is_a_n
 
 def test_another_host_key_than_the_log_names_is_refused_by_every_launcher(machine: Machine) -> None:
     with pytest.raises(HostKeyError, match="log does not name"):
-        machine.shell(vouch=lambda: ["SHA256:" + "A" * 43]).run("true", timeout_s=LONGEST_S)
+        machine.shell(read_fingerprints=lambda: ["SHA256:" + "A" * 43]).run("true", timeout_s=LONGEST_S)
     with pytest.raises(HostKeyError):
         machine.shell().run("true", timeout_s=LONGEST_S)
     assert "Accepted publickey" not in machine.sshd.log
@@ -166,7 +166,7 @@ def test_a_host_key_is_believed_on_first_use_when_the_log_cannot_be_read(machine
     def cannot_tell() -> list[str]:
         raise ProviderError("its log cannot be read (HTTP 503)")
 
-    shell = machine.shell(vouch=cannot_tell)
+    shell = machine.shell(read_fingerprints=cannot_tell)
     assert says_hello(shell)
     assert "trusted on first use: its log cannot be read (HTTP 503)" in shell.identity
 
@@ -176,7 +176,7 @@ def test_nothing_is_sent_while_the_log_may_still_name_the_host_key(machine: Mach
         raise UnreachableError("its log does not name its host key yet")
 
     with pytest.raises(UnreachableError, match="not name its host key yet"):
-        machine.shell(vouch=not_yet).read("note")
+        machine.shell(read_fingerprints=not_yet).read("note")
     assert "Accepted publickey" not in machine.sshd.log
 
 
@@ -197,7 +197,7 @@ def test_a_provider_that_cannot_tell_leaves_a_machine_silent_not_gone(machine: M
 
 def test_a_machine_whose_box_is_not_there_yet_is_unreachable(machine: Machine) -> None:
     machine.box.rmdir()
-    with pytest.raises(UnreachableError, match="has no folder"):
+    with pytest.raises(UnreachableError, match="does not exist on the machine"):
         machine.shell().read("lease.state")
     machine.box.mkdir()
     assert says_hello(machine.shell())

@@ -124,7 +124,7 @@ def test_a_full_disk_is_told_and_nothing_is_left_there(shell: SshRemote, small_d
 
 def test_a_place_that_cannot_be_written_is_told(shell: SshRemote) -> None:
     shell.write("file", b"")
-    with pytest.raises(ProviderError, match="did not accept the file"):
+    with pytest.raises(ProviderError, match="rejected the file"):
         shell.write("file/below", b"x")
 
 
