@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import REASONS, CheckpointEnd, FileSum, Outcome, RankEnd
+from vastrun.contract.outcome import REASONS, CheckpointEnd, FileChecksum, Outcome, RankEnd
 from vastrun.launcher.core import Instance, RentalOrder
 from vastrun.launcher.ports import Clock
 
@@ -354,5 +354,5 @@ def _node_of(order: RentalOrder) -> int:
     return order.nodes.index(label) if order.nodes else 0
 
 
-def _sum(path: str, content: bytes) -> FileSum:
-    return FileSum(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+def _sum(path: str, content: bytes) -> FileChecksum:
+    return FileChecksum(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())

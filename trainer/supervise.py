@@ -65,7 +65,7 @@ def main(begin: Begin | None = None) -> int:
     try:
         job = Job.read(box)
         this_node = this_node_of(job.nodes, os.environ)
-        with Peers(this_node=this_node, run_id=job.run_id, least=job.least_nodes) as peers:
+        with Peers(this_node=this_node, run_id=job.run_id, least=job.min_nodes) as peers:
             outcome = _supervise(box, job, stop, begin or agents.begin, peers)
     except BaseException as error:
         kill_descendants(within_s=_KILL_S)

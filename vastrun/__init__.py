@@ -1,11 +1,11 @@
-"""vastrun: what your own training program may import, and what launches it from Python.
+"""vastrun: the functions that a training program imports, and the Python API of the launcher.
 
 On every box, for a training program: `from vastrun import beat`, which needs the standard library only and
 does nothing outside a run; `vastrun.sampler` and `vastrun.mix` share out the data to the ranks.
 
-Where the launcher is installed, on your own computer, also what the commands do: `launch`, `plan`, `run`,
-`runs`, `batch`, `sweep`, `batches` and `find_batch`, with the types of what they return, and the errors that
-they raise in `vastrun.errors`. They are imported when they are first used, and never on a box.
+Where the launcher is installed, on your own computer, the functions of the commands, too: `launch`, `plan`,
+`run`, `runs`, `batch`, `sweep`, `batches` and `find_batch`, with the types that they return and the errors
+that they raise in `vastrun.errors`. They are imported when they are first used, and never on a box.
 
     run = vastrun.launch("job.yaml", provider="vast", set={"limits.usd": 5})
     print(run.wait().verdict)
@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, get_args
 
-# `import *` works on a box, too, and so it brings no more than what is there.
+# `import *` works on a box, too, so that it imports only names that exist there.
 __all__ = ["Activity", "beat"]
 
 if TYPE_CHECKING:
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     __all__ += ["errors"]
 
 _LAUNCHER = "vastrun.launcher.api.public"
-_OF_THE_LAUNCHER = (
+_LAUNCHER_NAMES = (
     *("launch", "plan", "run", "runs", "batch", "sweep", "batches", "find_batch"),
     *("RunHandle", "RunStatus", "RunResult", "LogLine", "Verdict", "Cause", "Phase"),
     *("BatchHandle", "BatchStatus", "PointRow", "JobSpec", "LaunchPlan"),
 )
-"""The names that it has. They stand here, so that asking for another one imports nothing."""
+"""Names that the launcher exports. Listed here, so that looking up any other name imports nothing."""
 
 Activity = Literal["step", "data", "compile", "forward", "backward", "optimizer", "eval", "checkpoint"]
-"""What a rank is doing. One that compiles, evaluates or saves may take longer than one that steps."""
+"""Activity of a rank. Compiling, evaluating and saving have longer time limits than a step."""
 
-_WIDTH = 64
-"""Bytes of a heartbeat, as in `trainer/heartbeat.py`: this package imports nothing of the trainer."""
+_HEARTBEAT_BYTES = 64
+"""Bytes of a heartbeat, as in `trainer/heartbeat.py`: this module imports nothing of the trainer."""
 
 
 def beat(step: int, activity: Activity = "step", /, **metrics: SupportsFloat) -> None:
@@ -52,17 +52,19 @@ def beat(step: int, activity: Activity = "step", /, **metrics: SupportsFloat) ->
 
     A beat costs one write. Metrics are numbers, or tensors of one number; those of rank 0 become a line of
     `metrics.jsonl`, from which the curves are drawn. Reading a tensor waits for its GPU, so give metrics only
-    every few steps. Raises ValueError for an unknown activity, what `float` raises for a metric that is not a
-    number, and OSError when the file cannot be written.
+    every few steps. Raises ValueError for an unknown activity, the error of `float` for a metric that is not
+    a number, and OSError when the file cannot be written.
     """
     if activity not in get_args(Activity):
-        raise ValueError(f"beat: no activity {activity!r}; there are: {', '.join(get_args(Activity))}")
+        raise ValueError(f"beat: unknown activity {activity!r}; use one of {', '.join(get_args(Activity))}")
     folder, rank = os.environ.get("VASTRUN_RUN"), os.environ.get("RANK", "0")
     if folder is None:
         return
     line = f"{int(step)} {activity} {time.time():.3f} {os.getpid()}"
-    heartbeat = _opened(f"{folder}/heartbeat/rank-{rank}", os.O_WRONLY | os.O_CREAT)
-    os.pwrite(heartbeat, f"{line:<{_WIDTH - 1}}\n".encode(), 0)  # in place, so that it is read whole
+    heartbeat = _open_once(f"{folder}/heartbeat/rank-{rank}", os.O_WRONLY | os.O_CREAT)
+    os.pwrite(
+        heartbeat, f"{line:<{_HEARTBEAT_BYTES - 1}}\n".encode(), 0
+    )  # in place, so that it is read whole
     # Metrics of other ranks are not even read: to read a tensor would make them wait for their GPU.
     if metrics and rank == "0":
         from json import (
@@ -70,7 +72,7 @@ def beat(step: int, activity: Activity = "step", /, **metrics: SupportsFloat) ->
         )  # here: the command line imports this module, too, and starts faster without it
 
         record = {"step": int(step)} | {name: _number(value) for name, value in metrics.items()}
-        journal = _opened(f"{folder}/metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        journal = _open_once(f"{folder}/metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(journal, f"{dumps(record)}\n".encode())
 
 
@@ -79,34 +81,34 @@ def _number(value: SupportsFloat) -> float:
 
 
 @cache
-def _opened(path: str, how: int) -> int:
-    """Open a file once for the life of this process, and return its descriptor."""
+def _open_once(path: str, flags: int) -> int:
+    """Open a file, once per process, and return its descriptor."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, how, 0o644)
+    return os.open(path, flags, 0o644)
 
 
-if not TYPE_CHECKING:  # for a type checker it would mean that every name is there
+if not TYPE_CHECKING:  # a type checker would conclude that every name exists
 
     def __getattr__(name: str) -> Any:
-        """Import what the launcher offers when it is first used.
+        """Import a name of the launcher when it is first used.
 
-        Raises ImportError where there is no launcher, as on a box.
+        Raises ImportError where the launcher is not installed, as on a box.
         """
         if name == "errors":
             return import_module("vastrun.errors")
-        if name not in _OF_THE_LAUNCHER:
+        if name not in _LAUNCHER_NAMES:
             raise AttributeError(f"module 'vastrun' has no attribute {name!r}")
         try:
             launcher = import_module(_LAUNCHER)
         except ModuleNotFoundError as error:
             raise ImportError(
-                f"vastrun.{name} needs the launcher, and vastrun is not installed in this Python"
+                f"vastrun.{name} needs the launcher, but vastrun is not installed in this Python"
             ) from error
         value = globals()[name] = getattr(launcher, name)
         return value
 
 
 def __dir__() -> list[str]:
-    """List what is there, for a prompt that completes names."""
-    there = [*_OF_THE_LAUNCHER, "errors"] if find_spec("vastrun.launcher") else []
-    return sorted({*globals(), *there})
+    """List the names that can be imported here, for the completion of names."""
+    available = [*_LAUNCHER_NAMES, "errors"] if find_spec("vastrun.launcher") else []
+    return sorted({*globals(), *available})

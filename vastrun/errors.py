@@ -36,7 +36,7 @@ try:
     )
 except ModuleNotFoundError as error:
     raise ImportError(
-        "vastrun.errors needs the launcher, and vastrun is not installed in this Python"
+        "vastrun.errors needs the launcher, but vastrun is not installed in this Python"
     ) from error
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Mix: which task is trained in which turn, the same on all ranks, by weighted round-robin.
+"""Mix: choose the task of each turn, the same on all ranks, by weighted round-robin.
 
 Ranks that train different tasks at once would mix the gradients of different heads without an error, and fast
 ranks would wait for slow ones.
@@ -23,17 +23,17 @@ _MIX_STREAM = 2
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn: the task that all ranks train, and how far that task is."""
+    """One turn: the task that all ranks train, and the progress of that task."""
 
     task: int
-    """The task, by its place in the sizes that the mix was made of."""
+    """The task, by its index in the sizes from which the mix was made."""
     number: int
-    """How many turns the task had before: its place in its own data."""
+    """Number of turns that the task had before: its position in its data."""
 
 
 @dataclass(frozen=True)
 class Mix:
-    """The order of the tasks, which repeats itself. Any full period holds the exact count of each task."""
+    """The order of the tasks, repeated without end. Any full period holds the exact count of each task."""
 
     cycle: tuple[int, ...]
     """The tasks of one period, by number, spread as evenly as possible."""
@@ -56,7 +56,7 @@ class Mix:
         """
         power = {"balanced": 0, "proportional": 1, "temperature": 1 / temperature}[mixing]
         cycle = _round_robin(counts([size**power for size in sizes], period))
-        # Else every short training, whatever its seed, would begin with the same task.
+        # Otherwise every short training would begin with the same task, whatever its seed.
         first = int(np.random.default_rng([seed, _MIX_STREAM]).integers(len(cycle)))
         return cls(cycle=cycle[first:] + cycle[:first])
 
@@ -66,7 +66,7 @@ class Mix:
         return Turn(task=task, number=self.turns_of(task, number))
 
     def turns_of(self, task: int, number: int) -> int:
-        """Return how many of the first `number` turns are of the task."""
+        """Count the turns of `task` among the first `number` turns."""
         laps, rest = divmod(number, len(self.cycle))
         return laps * self._counts[task] + self.cycle[:rest].count(task)
 
@@ -76,20 +76,20 @@ class Mix:
 
 
 def counts(weights: Sequence[float], period: int) -> list[int]:
-    """Return the turns of each task in a period, at least one for each.
+    """Return the number of turns of each task in a period, at least one for each.
 
     They are exact when whole weights allow that within `period` turns, else apportioned by Webster's method.
     """
     # Webster: each further turn goes to the task with the highest weight / (2 turns + 1).
-    given = [1] * len(weights)
+    turns = [1] * len(weights)
     for _ in range(_length(weights, period) - len(weights)):
-        task = max(range(len(weights)), key=lambda task: weights[task] / (2 * given[task] + 1))
-        given[task] += 1
-    return given
+        task = max(range(len(weights)), key=lambda task: weights[task] / (2 * turns[task] + 1))
+        turns[task] += 1
+    return turns
 
 
 def _length(weights: Sequence[float], period: int) -> int:
-    """Return the shortest period in which whole weights come out exactly, but at most `period`."""
+    """Return the shortest period that represents whole weights exactly, at most `period`."""
     if all(float(weight).is_integer() for weight in weights):
         whole = [int(weight) for weight in weights]
         return min(period, sum(whole) // math.gcd(*whole))
@@ -101,7 +101,7 @@ def _round_robin(counts: Sequence[int]) -> tuple[int, ...]:
     credit = [0] * len(counts)
     cycle = []
     for _ in range(sum(counts)):
-        credit = [have + count for have, count in zip(credit, counts)]
+        credit = [before + count for before, count in zip(credit, counts)]
         task = max(range(len(credit)), key=credit.__getitem__)
         credit[task] -= sum(counts)
         cycle.append(task)

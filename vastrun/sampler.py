@@ -1,4 +1,4 @@
-"""Sampler: the samples that a rank reads, for a torch DataLoader of your own, as `epochs.py` orders them."""
+"""Sampler: yields the samples of one rank to a torch DataLoader, in the order of `epochs.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch.utils.data import Sampler
 
-from vastrun.epochs import batch_of, steps_an_epoch
+from vastrun.epochs import batch_of, steps_per_epoch
 
 
 class EpochSampler(Sampler[int]):
@@ -21,7 +21,7 @@ class EpochSampler(Sampler[int]):
                 train(batch)
                 sampler.advance()
 
-    A DataLoader reads ahead, so only the loop knows how far the training is: it reports that with `advance`.
+    A DataLoader reads ahead, so only the loop knows the current step: it reports that with `advance`.
     A saved state can be loaded on any number of ranks that divides the batch. Raises ValueError for a batch
     that the ranks cannot share evenly, or that is larger than `total` where the remainder is dropped.
     """
@@ -39,7 +39,7 @@ class EpochSampler(Sampler[int]):
         if batch % world_size:
             raise ValueError(f"a batch of {batch} cannot be shared evenly by {world_size} ranks")
         self._order: dict[str, Any] = {"seed": seed, "batch": batch, "total": total, "remainder": remainder}
-        self._steps_an_epoch = steps_an_epoch(batch=batch, total=total, remainder=remainder)
+        self._steps_per_epoch = steps_per_epoch(batch=batch, total=total, remainder=remainder)
         self._share = batch // world_size
         self._rank = rank
         self._step = 0
@@ -47,12 +47,12 @@ class EpochSampler(Sampler[int]):
     @property
     def epoch(self) -> int:
         """Return the epoch of the next step, counted from 0."""
-        return self._step // self._steps_an_epoch
+        return self._step // self._steps_per_epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Continue with `epoch`: from its beginning, or, if it is the current one, from the next step."""
         if epoch != self.epoch:
-            self._step = epoch * self._steps_an_epoch
+            self._step = epoch * self._steps_per_epoch
 
     def advance(self, steps: int = 1) -> None:
         """Count `steps` more steps as trained."""
@@ -64,7 +64,7 @@ class EpochSampler(Sampler[int]):
             yield from batch_of(step=step, **self._order)[mine].tolist()
 
     def __len__(self) -> int:
-        """Return how many samples of this rank are left in the epoch."""
+        """Return the number of samples that are left for this rank in the epoch."""
         return (self._end_of_epoch - self._step) * self._share
 
     def state_dict(self) -> dict[str, Any]:
@@ -72,12 +72,12 @@ class EpochSampler(Sampler[int]):
         return {**self._order, "step": self._step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken. Raises ValueError when that was for another order of samples."""
+        """Continue from a saved state. Raises ValueError when it belongs to another order of samples."""
         order = {name: state[name] for name in self._order}
         if order != self._order:
-            raise ValueError(f"the state is of the order {order}, this sampler's is {self._order}")
+            raise ValueError(f"the state belongs to the order {order}, this sampler has {self._order}")
         self._step = state["step"]
 
     @property
     def _end_of_epoch(self) -> int:
-        return (self.epoch + 1) * self._steps_an_epoch
+        return (self.epoch + 1) * self._steps_per_epoch

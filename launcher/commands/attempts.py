@@ -102,7 +102,7 @@ class Attempts:
             if url is None:
                 raise _no_checkpoint(parent)
             spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=url))
-        key = spec.train.builds_on if spec.train else None
+        key = spec.train.requires_checkpoint if spec.train else None
         if key and parent is None and spec.checkpoints.start_from is None:
             raise UsageError(
                 f"train.{key} needs a checkpoint to start from", hint="vastrun launch JOB.yaml --from RUN"

@@ -106,7 +106,7 @@ def drive_nodes(
         return drive(run, spec, services)
     driver = NodeDriver(services_of=services_of, replacement_of=replacement_of)
     rows = machines_now(services.ledger.runs(leader=run.id))
-    if spec.least_nodes == spec.nodes:
+    if spec.min_nodes == spec.nodes:
         rows = [row for row in rows if row.phase is not Phase.ENDED]
     with workers() as pool:
         for row in rows:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import FileSum
+from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.profiling import (
     FileDigest,
     ProfileRequest,
@@ -139,5 +139,5 @@ class _Exchange:
             self.remote.run(f"rm -f {layout.PROFILE_REQUEST}", timeout_s=_WITHDRAW_S)
 
     def _download(self, path: str, digest: FileDigest) -> Path:
-        file = FileSum(path=path, size=digest.size, sha256=digest.sha256)
+        file = FileChecksum(path=path, size=digest.size, sha256=digest.sha256)
         return download(self.profiled, self.remote, file, self._must_be_in_time)

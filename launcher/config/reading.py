@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from vastrun.contract.records import whole_unicode
+from vastrun.contract.records import replace_surrogates
 from vastrun.launcher.config.schema import bare, expected, given, is_mapping, optional, options, words_of
 from vastrun.launcher.config.shell import program_of
 from vastrun.launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
@@ -219,7 +219,7 @@ def _foreign(node: ScalarNode) -> str | None:
     """Why no value can be read from the node, whatever is expected."""
     if node.tag not in (NULL, BOOL, INT, FLOAT, STR):
         return f"the tag {node.tag} is not known here"
-    if not node.value.isascii() and whole_unicode(node.value) != node.value:
+    if not node.value.isascii() and replace_surrogates(node.value) != node.value:
         return "contains a lone surrogate, such as \\ud800"
     return "contains a NUL character" if "\0" in node.value else None
 

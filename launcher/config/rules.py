@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from vastrun.contract.config_checks import faults_of
-from vastrun.contract.job import LEFT_BEHIND, NAMES_OUTPUTS
+from vastrun.contract.job import EXCLUDE_PREFIX, OUTPUTS_PREFIXES
 from vastrun.launcher.config.shell import script_of
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.config.tags import tag_faults
@@ -232,7 +232,7 @@ def _globs(spec: JobSpec) -> Iterator[Clash]:
         globs["success", "files"] = spec.success.files
     for path, patterns in globs.items():
         for i, pattern in enumerate(patterns):
-            glob = pattern.removeprefix(LEFT_BEHIND) if path == ("outputs",) else pattern
+            glob = pattern.removeprefix(EXCLUDE_PREFIX) if path == ("outputs",) else pattern
             parts = PurePosixPath(glob)
             if not glob or parts.is_absolute() or ".." in parts.parts:
                 yield Clash((*path, i), f"expected a path inside the code folder, got {pattern!r}")
@@ -254,7 +254,7 @@ def _own_checkpoints(spec: JobSpec) -> Iterator[Clash]:
         yield Clash(path, text, (("train",),))
     elif spec.nodes > 1:
         yield Clash(path, f"needs one machine, got nodes: {spec.nodes}", (("nodes",),))
-    named = next((name for name in NAMES_OUTPUTS if files.startswith(name)), "")
+    named = next((name for name in OUTPUTS_PREFIXES if files.startswith(name)), "")
     parts = PurePosixPath(files.removeprefix(named))
     outside = parts.is_absolute() or ".." in parts.parts or str(parts).startswith(("$", "~"))
     if not parts.parts or outside:

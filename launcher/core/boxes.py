@@ -82,7 +82,7 @@ class CheckpointCopy:
     held: int
     """Of these, so many are here."""
     damaged: bool = False
-    """It is not what its manifest says, and is left on the box."""
+    """It does not match its manifest, and is left on the box."""
 
     @property
     def is_whole(self) -> bool:

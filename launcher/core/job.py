@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
 from vastrun.contract.config import Auto, TrainConfig
-from vastrun.contract.job import least_nodes
+from vastrun.contract.job import min_nodes
 
 Positive = Annotated[float, Gt(0)]
 RetryCause = Literal[
@@ -236,11 +236,11 @@ class JobSpec:
         return self.ranks or max(1, self.resources.gpus)
 
     @property
-    def least_nodes(self) -> int:
-        """How many nodes must be there for a training to go on without those that left."""
+    def min_nodes(self) -> int:
+        """Return the minimum number of nodes with which the training continues when others left."""
         train = self.train
         return (
-            self.nodes if train is None else least_nodes(self.nodes, train.strategy, train.diloco.least_nodes)
+            self.nodes if train is None else min_nodes(self.nodes, train.strategy, train.diloco.least_nodes)
         )
 
     @property

@@ -89,7 +89,7 @@ def needed(others: Sequence[Run], least: int) -> list[Run]:
 def needs_node_0(run: Run, spec: JobSpec) -> bool:
     """Tell whether the run ended with its node 0, where another node could have left."""
     left = run.cause is not None and run.cause not in _OF_ALL and run.failed_node == 0 and run.step > 0
-    return left and spec.least_nodes < spec.nodes
+    return left and spec.min_nodes < spec.nodes
 
 
 def _by_node(rows: Iterable[Run]) -> Mapping[int, Run]:

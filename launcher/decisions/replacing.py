@@ -57,11 +57,11 @@ def is_due(spec: JobSpec, run: Run, others: Sequence[Run], former: Run) -> bool:
 
     `run`: node 0; `others`: the rows of all further nodes, `former` among them.
     """
-    if spec.least_nodes >= spec.nodes or any(row.parent == former.id for row in others):
+    if spec.min_nodes >= spec.nodes or any(row.parent == former.id for row in others):
         return False
     trains = run.phase is Phase.TRAIN and run.cause is None and run.step > 0
     left = former.phase is Phase.ENDED and former.cause is not None
-    return trains and left and first_failed(needed(others, spec.least_nodes)) is None
+    return trains and left and first_failed(needed(others, spec.min_nodes)) is None
 
 
 def _left_s(spec: JobSpec, run: Run, now: float) -> float:

@@ -176,7 +176,7 @@ def _enough_nodes(outcome: Outcome, spec: JobSpec) -> bool:
     good = {rank.rank for rank in outcome.ranks if rank.exit_code == 0}
     each = spec.ranks_per_node
     whole = [node for node in range(spec.nodes) if good.issuperset(range(node * each, (node + 1) * each))]
-    return spec.least_nodes < spec.nodes and 0 in whole and len(whole) >= spec.least_nodes
+    return spec.min_nodes < spec.nodes and 0 in whole and len(whole) >= spec.min_nodes
 
 
 def _held(outcome: Outcome) -> Proof:

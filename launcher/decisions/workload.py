@@ -10,7 +10,7 @@ from statistics import median
 
 from vastrun.contract.gpus import peak_of
 from vastrun.contract.strategy import strategy_for
-from vastrun.contract.workload import Room, Workload, WorkloadQuery, Workloads
+from vastrun.contract.workload import MemoryBudget, Workload, WorkloadQuery, Workloads
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec
@@ -66,10 +66,10 @@ def needed_gb(workload: Workload, world_size: int) -> float:
     return workload.peak.total * GPU_FRAGMENTS / 1e9 + _beside_tensors_gb(world_size)
 
 
-def room_of(gpu_memory_gb: float, world_size: int) -> Room:
+def room_of(gpu_memory_gb: float, world_size: int) -> MemoryBudget:
     """Return what a GPU of that size has room for, with the same margins."""
     for_tensors_gb = (gpu_memory_gb - _beside_tensors_gb(world_size)) / GPU_FRAGMENTS
-    return Room(gpu_bytes=int(gpu_memory_gb * 1e9), tensor_bytes=max(0, int(for_tensors_gb * 1e9)))
+    return MemoryBudget(gpu_bytes=int(gpu_memory_gb * 1e9), tensor_bytes=max(0, int(for_tensors_gb * 1e9)))
 
 
 def _beside_tensors_gb(world_size: int) -> float:

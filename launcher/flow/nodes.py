@@ -25,7 +25,7 @@ class NodeGroup:
 
     def __init__(self, run: Run, spec: JobSpec, ledger: Ledger, now: Callable[[], float]) -> None:
         self._run, self._ledger, self._now = run, ledger, now
-        self._nodes, self._min_nodes = spec.nodes, spec.least_nodes
+        self._nodes, self._min_nodes = spec.nodes, spec.min_nodes
         self._others: Sequence[Run] = ()
         self._looked_at = -math.inf
 

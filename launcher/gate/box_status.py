@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from vastrun.contract.outcome import ExitCode, Moment, Name, RankNumber, Seconds, Step
-from vastrun.contract.records import AtMost, Between, RecordError, Text, read_json
+from vastrun.contract.outcome import EpochSeconds, ExitCode, Name, RankNumber, Seconds, Step
+from vastrun.contract.records import MaxLength, Range, RecordError, Text, read_json
 from vastrun.launcher.core import BoxStatus, RankStatus
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
@@ -20,13 +20,13 @@ NEEDED_TO_START = ("bash", "base64", "gzip", "flock", "mv")
 _NOT_FOUND = re.compile(r"\b(\w{1,20}): (?:command )?not found", re.ASCII)
 """Message of bash, dash and busybox for a missing program."""
 
-_Bytes = Annotated[int, Between(0, 2**53)]
+_Bytes = Annotated[int, Range(0, 2**53)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Rank:
     rank: RankNumber
-    pid: Annotated[int, Between(0, 2**31)] | None = None
+    pid: Annotated[int, Range(0, 2**31)] | None = None
     step: Step | None = None
     activity: Name | None = None
     age_s: Seconds | None = None
@@ -37,18 +37,18 @@ class _Supervisor:
     step: Step | None = None
     steps: Step | None = None
     loss: float | None = None
-    ranks: Annotated[tuple[_Rank, ...], AtMost(caps.RANKS)] = ()
+    ranks: Annotated[tuple[_Rank, ...], MaxLength(caps.RANKS)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Status:
     """The line that `onstart/status.sh` prints; docs/box.md."""
 
-    now: Moment
+    now: EpochSeconds
     box: Literal["idle", "running", "ended", "dead"]
     exit_code: ExitCode | None = None
     lease: Lease = "none"
-    lease_ends_at: Moment | None = None
+    lease_ends_at: EpochSeconds | None = None
     onstart_step: Annotated[str, Text(100)] | None = None
     log_bytes: _Bytes = 0
     free_mb: _Bytes | None = None

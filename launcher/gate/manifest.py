@@ -9,8 +9,17 @@ from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import FileSum
-from vastrun.contract.records import AtMost, Between, Like, RecordError, Text, parse_json, read_as, read_json
+from vastrun.contract.outcome import FileChecksum
+from vastrun.contract.records import (
+    MaxLength,
+    Pattern,
+    Range,
+    RecordError,
+    Text,
+    parse_json,
+    read_as,
+    read_json,
+)
 from vastrun.launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.budget import ExchangeBudget
@@ -32,7 +41,7 @@ _FILES = (layout.LOG, *caps.SMALL_FILES)
 class Listing:
     """The files that a manifest names."""
 
-    files: tuple[FileSum, ...] = ()
+    files: tuple[FileChecksum, ...] = ()
     refused: tuple[str, ...] = ()
     """Reasons for rejected entries, each with its path."""
     left_out: LeftOutFiles = NONE_LEFT_OUT
@@ -43,7 +52,7 @@ class Listing:
 class _LeftOut:
     path: Annotated[str, Text(300)]
     why: Annotated[str, Text(300)]
-    size: Annotated[int, Between(0, 10**15)] = 0
+    size: Annotated[int, Range(0, 10**15)] = 0
     named: bool = True
 
 
@@ -51,16 +60,16 @@ class _LeftOut:
 class _AllLeftOut:
     """The part of a manifest about files that are not downloaded."""
 
-    left_out: Annotated[tuple[_LeftOut, ...], AtMost(100)] = ()
-    left_out_count: Annotated[int, Between(0, 10**9)] = 0
-    left_out_bytes: Annotated[int, Between(0, 10**15)] = 0
+    left_out: Annotated[tuple[_LeftOut, ...], MaxLength(100)] = ()
+    left_out_count: Annotated[int, Range(0, 10**9)] = 0
+    left_out_bytes: Annotated[int, Range(0, 10**15)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Latest:
     """Content of `latest.json`; the step is in the path."""
 
-    path: Annotated[str, Like(r"step-\d{6,18}")]
+    path: Annotated[str, Pattern(r"step-\d{6,18}")]
 
 
 def parse_latest_checkpoint(content: bytes) -> str | None:
@@ -86,7 +95,7 @@ def parse_manifest(
         entries, left_out = _entries(parsed), _left_out_in(parsed)
     except RecordError as error:
         return Listing(refused=(f"{layout.MANIFEST}: {error}",))
-    found: dict[str, FileSum] = {}
+    found: dict[str, FileChecksum] = {}
     refused = []
     for number, entry in enumerate(entries):
         if budget is not None and number % _CHECK_EVERY_FILES == 0:
@@ -153,9 +162,9 @@ def _entries(manifest: Any) -> Sequence[Any]:
     return entries
 
 
-def _file_of(entry: Any) -> FileSum:
+def _file_of(entry: Any) -> FileChecksum:
     """Validate an entry and normalize its path: `a//b/./c` becomes `a/b/c`."""
-    file: FileSum = read_as(FileSum, entry)
+    file: FileChecksum = read_as(FileChecksum, entry)
     if file.path.count("/") > caps.PATH_FOLDERS:
         raise RecordError(f"a path of more than {caps.PATH_FOLDERS} folders: {file.path[:60]!r}...")
     path = PurePosixPath(file.path)
@@ -169,13 +178,13 @@ def _file_of(entry: Any) -> FileSum:
         raise RecordError(f"below what is a file: {file.path!r}")
     if file.size > caps.SMALL_FILES.get(str(path), file.size):
         raise RecordError(f"{path}: larger than {caps.SMALL_FILES[str(path)]} bytes")
-    return FileSum(path=str(path), size=file.size, sha256=file.sha256)
+    return FileChecksum(path=str(path), size=file.size, sha256=file.sha256)
 
 
 def _is_name(part: str) -> bool:
     return (
         part != ".."
-        and layout.comes_home(part)
+        and layout.should_download(part)
         and part.casefold() not in (INCOMING, OWNER)
         and len(part.encode("utf-8", "surrogateescape")) <= caps.NAME_BYTES
     )

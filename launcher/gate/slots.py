@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from vastrun.contract.outcome import Moment
-from vastrun.contract.records import AtMost, Between, Like, RecordError, Text, read_json
+from vastrun.contract.outcome import EpochSeconds
+from vastrun.contract.records import MaxLength, Pattern, Range, RecordError, Text, read_json
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.core.slots import Slot, SlotList
 from vastrun.launcher.gate import caps
@@ -21,10 +21,10 @@ _Words = Annotated[str, Text(300)]
 
 @dataclass(frozen=True, kw_only=True)
 class _Slot:
-    name: Annotated[str, AtMost(120), Like(r"[A-Za-z0-9][\w-]*\.[0-9a-f]{4}")]
-    label: Annotated[str, AtMost(120), Like(r"vastrun-[\w.-]+")]
-    rented_at: Moment
-    units: Annotated[int, Between(1, caps.SLOT_UNITS)]
+    name: Annotated[str, MaxLength(120), Pattern(r"[A-Za-z0-9][\w-]*\.[0-9a-f]{4}")]
+    label: Annotated[str, MaxLength(120), Pattern(r"vastrun-[\w.-]+")]
+    rented_at: EpochSeconds
+    units: Annotated[int, Range(1, caps.SLOT_UNITS)]
     armed: bool = False
 
 
@@ -35,8 +35,8 @@ class _SlotList:
     ready: bool = False
     drained: _Words = ""
     refused: _Words = ""
-    slots: Annotated[tuple[_Slot, ...], AtMost(caps.SLOT_UNITS)] = ()
-    faults: Annotated[tuple[_Words, ...], AtMost(100)] = ()
+    slots: Annotated[tuple[_Slot, ...], MaxLength(caps.SLOT_UNITS)] = ()
+    faults: Annotated[tuple[_Words, ...], MaxLength(100)] = ()
 
 
 def parse_slots(printed: str, units: int) -> SlotList:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from vastrun.contract.records import as_json, whole_unicode
+from vastrun.contract.records import as_json, replace_surrogates
 from vastrun.launcher.core import (
     Cause,
     Cost,
@@ -187,7 +187,7 @@ def row_of(run: Run) -> dict[str, Any]:
 
 def storable(text: str) -> str:
     """Make of any text one that can be written: why a run failed must be, whatever is in the reason."""
-    return whole_unicode(text[: caps.DETAIL_CHARACTERS])
+    return replace_surrogates(text[: caps.DETAIL_CHARACTERS])
 
 
 def run_of(row: Row) -> Run:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import FileSum
+from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.launcher.core import CheckpointCopy
 from vastrun.launcher.gate import caps
@@ -35,7 +35,7 @@ class _Copy:
 
     out: Path
     name: str
-    files: tuple[FileSum, ...]
+    files: tuple[FileChecksum, ...]
     """Paths relative to the checkpoint's folder."""
 
     @property
@@ -137,7 +137,7 @@ def _let_go(remote: Remote) -> None:
     remote.run(f"rm -rf {layout.OUTBOX}", timeout_s=_HOLD_TIMEOUT_S)
 
 
-def _grown(copy: _Copy, file: FileSum, remote: Remote, limit: int, budget: ExchangeBudget) -> int:
+def _grown(copy: _Copy, file: FileChecksum, remote: Remote, limit: int, budget: ExchangeBudget) -> int:
     """How many bytes of the file came, in one request where the box gives them all."""
     part, before = part_of(copy.out, file), held(part_of(copy.out, file))
     for folder in (layout.OUTBOX, layout.CHECKPOINTS):  # a disk without hard links holds nothing

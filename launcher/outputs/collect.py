@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import FileSum
+from vastrun.contract.outcome import FileChecksum
 from vastrun.launcher.core import Collected
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
@@ -85,7 +85,7 @@ def _fetched(out: Path, path: str, remote: Remote, budget: ExchangeBudget) -> Bo
 
 def bring(
     out: Path,
-    requested: Mapping[Path, FileSum],
+    requested: Mapping[Path, FileChecksum],
     remote: Remote,
     budget: ExchangeBudget,
     *,
@@ -107,7 +107,7 @@ def bring(
     return damaged
 
 
-def _brought(out: Path, place: Path, file: FileSum, remote: Remote, budget: ExchangeBudget) -> bool:
+def _brought(out: Path, place: Path, file: FileChecksum, remote: Remote, budget: ExchangeBudget) -> bool:
     """The file lies at `place` and its checksum holds; tried twice."""
     budget.spend(items=1)
     part = part_of(out, file)
@@ -144,7 +144,9 @@ def ignores_case(folder: Path) -> bool:
         return path.with_name(path.name.upper()).exists()
 
 
-def places(out: Path, files: Sequence[FileSum], disk_ignores_case: IgnoresCase) -> dict[Path, FileSum]:
+def places(
+    out: Path, files: Sequence[FileChecksum], disk_ignores_case: IgnoresCase
+) -> dict[Path, FileChecksum]:
     """Map files to where they come to lie. Without the log: it is pumped, and grows after the manifest.
 
     The second of two that the disk does not tell apart gets a number; so does `code/x` beside
@@ -158,7 +160,7 @@ def places(out: Path, files: Sequence[FileSum], disk_ignores_case: IgnoresCase) 
     name_of = str if different or not disk_ignores_case(out) else _folded
     own_names = [name_of(log), *(name_of(place) for place, _ in wanted)]
     names, numbers = set(own_names), Counter[str]()
-    found: dict[Path, FileSum] = {}
+    found: dict[Path, FileChecksum] = {}
     taken = {name_of(log), *_folders(own_names)}
     for place, file in wanted:
         own = place if name_of(place) not in taken else _numbered(place, name_of, names, numbers)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vastrun.contract.outcome import FileSum
+from vastrun.contract.outcome import FileChecksum
 from vastrun.launcher.core.errors import NoRoomError, StorageError, UsageError
 from vastrun.launcher.gate.manifest import OWNER
 from vastrun.launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
@@ -83,7 +83,7 @@ def need_space(out: Path, size: int) -> None:
         raise NoRoomError(f"{out} has {free / 1e6:.0f} MB free, and {need:.0f} MB are needed", hint=hint)
 
 
-def is_home(place: Path, file: FileSum, check: Check) -> bool:
+def is_home(place: Path, file: FileChecksum, check: Check) -> bool:
     """Tell whether the file lies there, whole. `check` may end the reading of a large one."""
     return place.is_file() and place.stat().st_size == file.size and _sha256(place, check) == file.sha256
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from vastrun.contract.outcome import FileSum
+from vastrun.contract.outcome import FileChecksum
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
@@ -19,7 +19,7 @@ from vastrun.launcher.ports import Remote
 CHUNK = 1 << 20
 
 
-def part_of(out: Path, file: FileSum) -> Path:
+def part_of(out: Path, file: FileChecksum) -> Path:
     """Return where the part of a file lies that is on its way."""
     return out / INCOMING / file.sha256
 
@@ -30,7 +30,7 @@ def held(part: Path) -> int:
 
 
 def grow(
-    part: Path, file: FileSum, remote: Remote, budget: ExchangeBudget, *, limit: int, chunk: int = CHUNK
+    part: Path, file: FileChecksum, remote: Remote, budget: ExchangeBudget, *, limit: int, chunk: int = CHUNK
 ) -> None:
     """Add up to `limit` bytes that follow those which `part` holds already."""
     budget.check()  # an empty file asks the machine nothing, so that nobody else would
@@ -77,7 +77,7 @@ def fetch_whole(place: Path, path: str, remote: Remote, budget: ExchangeBudget) 
         part.unlink(missing_ok=True)
 
 
-def download(run: Run, remote: Remote, file: FileSum, check: Callable[[], None]) -> Path:
+def download(run: Run, remote: Remote, file: FileChecksum, check: Callable[[], None]) -> Path:
     """Bring the file to its place among the run's outputs, and return that.
 
     `check` is called before each read, and ends the download by what it raises. Raises BoxError when the file
@@ -101,7 +101,7 @@ def download(run: Run, remote: Remote, file: FileSum, check: Callable[[], None])
     return place
 
 
-def _fetch(part: Path, file: FileSum, remote: Remote, check: Callable[[], None]) -> None:
+def _fetch(part: Path, file: FileChecksum, remote: Remote, check: Callable[[], None]) -> None:
     part.unlink(missing_ok=True)
     with part.open("wb", buffering=0) as target:
         while (offset := held(part)) < file.size:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import FileSum
+from vastrun.contract.outcome import FileChecksum
 from vastrun.launcher.core import CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
 from vastrun.launcher.core.errors import BoxError, StorageError
 from vastrun.launcher.gate import caps
@@ -184,7 +184,7 @@ def fetch(
     )
 
 
-def _own_place(out: Path, place: Path, file: FileSum, budget: ExchangeBudget) -> Path:
+def _own_place(out: Path, place: Path, file: FileChecksum, budget: ExchangeBudget) -> Path:
     """Return a place with a number where one of the downloaded outputs has the file's place.
 
     Before those are downloaded, what lies there is an earlier state of the same file.
@@ -196,6 +196,6 @@ def _own_place(out: Path, place: Path, file: FileSum, budget: ExchangeBudget) ->
     return next(free, place)
 
 
-def _is_program_file(file: FileSum) -> bool:
+def _is_program_file(file: FileChecksum) -> bool:
     path = PurePosixPath(file.path)
     return any(path.is_relative_to(root) for root in (layout.CODE, layout.OUTPUTS))

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Annotated, Any
 
-from vastrun.contract.records import AtMost, Between, RecordError, Text, parse_json, read_as
+from vastrun.contract.records import MaxLength, Range, RecordError, Text, parse_json, read_as
 from vastrun.launcher.core import Phase, Progress
 from vastrun.launcher.gate import caps
 from vastrun.launcher.transcript.recorder import MOST_BYTES
 
-Moment = Annotated[float, Between(0, 1e11)]
-Usd = Annotated[float, Between(0, 1e9)]
+EpochSeconds = Annotated[float, Range(0, 1e11)]
+Usd = Annotated[float, Range(0, 1e9)]
 Name = Annotated[str, Text(200)]
 Line = Annotated[str, Text(2000)]
 
@@ -26,7 +26,7 @@ class RunThen:
     job: Name
     provider: Name
     phase: Name
-    created_at: Moment
+    created_at: EpochSeconds
     usd_per_hour: Usd = 0.0
 
 
@@ -34,18 +34,18 @@ class RunThen:
 class Begin:
     """A launcher takes the run."""
 
-    at: Moment
+    at: EpochSeconds
     run: RunThen
-    shown_since: Moment = 0.0
+    shown_since: EpochSeconds = 0.0
     """From when its screen counted; 0: not said."""
-    job: Annotated[dict[str, Any], AtMost(100)] = field(default_factory=dict)
+    job: Annotated[dict[str, Any], MaxLength(100)] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Happened:
     """Something that was shown as an event."""
 
-    at: Moment
+    at: EpochSeconds
     phase: Name
     text: Line
     usd: Usd = 0.0
@@ -55,7 +55,7 @@ class Happened:
 class Logged:
     """What was new of the training's log."""
 
-    at: Moment
+    at: EpochSeconds
     text: Annotated[str, Text(caps.TRANSCRIPT_LINE_BYTES, lines=True)]
 
 
@@ -63,7 +63,7 @@ class Logged:
 class Stood:
     """Where the run stood."""
 
-    at: Moment
+    at: EpochSeconds
     phase: Name
     progress: Progress
     usd: Usd = 0.0
@@ -81,13 +81,13 @@ class RaisedError:
 class Called:
     """A call to the provider, the box or the account."""
 
-    at: Moment
+    at: EpochSeconds
     verb: Name
-    about: Annotated[dict[str, Any], AtMost(100)] = field(default_factory=dict)
-    took_s: Annotated[float, Between(0, 1e9)] = 0.0
+    about: Annotated[dict[str, Any], MaxLength(100)] = field(default_factory=dict)
+    took_s: Annotated[float, Range(0, 1e9)] = 0.0
     answer: Any = None
     error: RaisedError | None = None
-    alike: Annotated[int, Between(0, 1e12)] = 0
+    alike: Annotated[int, Range(0, 1e12)] = 0
     """So many calls before it went as the one that was told last."""
 
 
@@ -95,15 +95,15 @@ class Called:
 class Decided:
     """What a launcher changed in the run's row."""
 
-    at: Moment
-    changes: Annotated[dict[str, Any], AtMost(100)]
+    at: EpochSeconds
+    changes: Annotated[dict[str, Any], MaxLength(100)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """What a user, or a batch, asked of the run."""
 
-    at: Moment
+    at: EpochSeconds
     request: Name
     where: Name = ""
 
@@ -112,9 +112,9 @@ class Asked:
 class End:
     """The launcher let go of the run."""
 
-    at: Moment
-    calls: Annotated[dict[str, int], AtMost(1000)] = field(default_factory=dict)
-    guard_gap_s: Annotated[float, Between(0, 1e9)] = 0.0
+    at: EpochSeconds
+    calls: Annotated[dict[str, int], MaxLength(1000)] = field(default_factory=dict)
+    guard_gap_s: Annotated[float, Range(0, 1e9)] = 0.0
     """Longest time between two looks of the launcher's guard, for all of its runs; 0: not told."""
 
 

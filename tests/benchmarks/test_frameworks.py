@@ -12,7 +12,7 @@ import torch
 from benchmarks.chaos.frameworks.judgement import Judged, judge
 from benchmarks.chaos.frameworks.launches import train, train_undisturbed
 from benchmarks.chaos.frameworks.plans import LAST_STEP, PROGRAMS, SAVE_EVERY, Plan, plan
-from vastrun.contract.checkpoint_folder import CheckpointFolder, sum_of
+from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file
 
 PLAIN = PROGRAMS["plain_torch"]
 WEIGHTS = {"weight": torch.ones(2)}
@@ -48,7 +48,7 @@ def machine(folder: Path, start: int, *, downloaded: int = 0, damaged: bool = Fa
         part = checkpoints.part(downloaded)
         part.mkdir(parents=True)
         (part / "state").write_bytes(b"weights")
-        checkpoints.commit(downloaded, None, [sum_of(part / "state")])
+        checkpoints.commit(downloaded, None, [checksum_file(part / "state")])
         if damaged:
             (folder / f"checkpoints/step-{downloaded:06}/state").write_bytes(b"weightX")
     return {"out_dir": str(folder), "created_at": start, "verdict": "LOST", "cause": "lost"}

@@ -44,7 +44,7 @@ CHECKPOINT_LIES: Mapping[str, Lie] = {
     "checkpoint of a negative size": _checkpoint(entry("files/a", size=-1)),
     "checkpoint of a size that is text": _checkpoint(entry("files/a", size="4")),
     "checkpoint whose checksum is a path": _checkpoint(entry("files/a", sha256="../../../../evil")),
-    "checkpoint that is not what its manifest says": _checkpoint(entry("files/a", sha256="0" * 64)),
+    "checkpoint that does not match its manifest": _checkpoint(entry("files/a", sha256="0" * 64)),
     "checkpoint that is shorter than its manifest says": _checkpoint(entry("files/a", size=5)),
     "checkpoint that is longer than its manifest says": _checkpoint(entry("files/a", size=3)),
     "checkpoint with a file and folder of one name": _checkpoint(entry("files/a"), entry("files/a/b")),

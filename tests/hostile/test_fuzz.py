@@ -168,7 +168,7 @@ def test_a_listed_file_has_a_place_of_its_own_below_the_outputs(manifest: bytes,
         assert not place.is_absolute()
         assert ".." not in place.parts
         assert not set(place.parents) & set(places)
-        assert all(layout.comes_home(part) for part in place.parts)
+        assert all(layout.should_download(part) for part in place.parts)
         assert len(os.fsencode(place)) <= caps.PATH_BYTES
 
 

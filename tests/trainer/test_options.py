@@ -17,7 +17,7 @@ from tests.trainer.conftest import Box, RunningRanks
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.config_checks import faults_of
-from vastrun.contract.config_effects import noted
+from vastrun.contract.config_effects import ineffective_options
 from vastrun.contract.job import Job
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
@@ -375,10 +375,10 @@ def test_what_does_nothing_is_refused_before_money_is_spent(options: Options, ke
         ({"precision": "tf32"}, ["train.precision has no effect on a CPU: only GPUs have TF32"]),
         (
             {"fsdp2.cpu_offload": True},
-            ["train.fsdp2.cpu_offload has no effect with single, which strategy: auto has chosen"],
+            ["train.fsdp2.cpu_offload has no effect with single, which strategy: auto chose"],
         ),
     ],
 )
 def test_what_does_nothing_on_this_machine_is_noted(options: Options, said: list[str]) -> None:
     config = sessions.config(**with_options(options))
-    assert noted(config, strategy="single", device="cpu", world_size=1) == said
+    assert ineffective_options(config, strategy="single", device="cpu", world_size=1) == said

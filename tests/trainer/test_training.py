@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from tests.trainer.conftest import SMALL, Box, RunningRanks
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.contract.outcome import FileSum
+from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer import data
 from vastrun.trainer.checkpoints import verify
 from vastrun.trainer.distributed.rank import read_job
@@ -53,7 +53,7 @@ def make_data(box: Box) -> None:
     data.generate(train.data[0], box.path / layout.DATA, box.path / layout.CODE)
 
 
-def tensor_files(box: Box) -> list[FileSum]:
+def tensor_files(box: Box) -> list[FileChecksum]:
     """What the last checkpoint holds of weights and moments."""
     files = verify(box.path / layout.CHECKPOINTS / "step-000020").files
     return [file for file in files if file.path.endswith(".distcp")]

@@ -55,7 +55,7 @@ def test_outside_a_run_nothing_happens(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_activity_that_there_is_not_is_an_error_that_names_those_there_are(box: Path) -> None:
-    with pytest.raises(ValueError, match="no activity 'my activity'; there are: step, data,"):
+    with pytest.raises(ValueError, match="unknown activity 'my activity'; use one of step, data,"):
         beat(1, "my activity")  # type: ignore[arg-type]
 
 

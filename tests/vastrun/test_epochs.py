@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader
 
-from vastrun.epochs import batch_of, steps_an_epoch
+from vastrun.epochs import batch_of, steps_per_epoch
 from vastrun.sampler import EpochSampler
 
 
 def epoch(number: int, *, total: int, batch: int, remainder: str) -> np.ndarray:
-    steps = steps_an_epoch(batch=batch, total=total, remainder=remainder)
+    steps = steps_per_epoch(batch=batch, total=total, remainder=remainder)
     chosen = range(number * steps, (number + 1) * steps)
     return np.concatenate(
         [batch_of(1, step, batch=batch, total=total, remainder=remainder) for step in chosen]
@@ -47,8 +47,8 @@ def test_a_padded_epoch_sees_all_and_begins_again_to_fill_its_last_batch() -> No
 
 
 def test_dropping_everything_is_refused() -> None:
-    with pytest.raises(ValueError, match="a batch of 8 is more than the 3 samples"):
-        steps_an_epoch(batch=8, total=3, remainder="drop")
+    with pytest.raises(ValueError, match="a batch of 8 is larger than the 3 samples"):
+        steps_per_epoch(batch=8, total=3, remainder="drop")
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
@@ -87,7 +87,7 @@ def test_epochs_follow_one_another_with_and_without_a_word_from_the_loop() -> No
 
 
 def test_a_state_of_another_order_and_a_batch_that_cannot_be_shared_are_refused() -> None:
-    with pytest.raises(ValueError, match="the state is of the order"):
+    with pytest.raises(ValueError, match="the state belongs to the order"):
         sampler(seed=2).load_state_dict(sampler(seed=1).state_dict())
     with pytest.raises(ValueError, match="a batch of 4 cannot be shared evenly by 3 ranks"):
         sampler(world_size=3)

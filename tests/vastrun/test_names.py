@@ -93,7 +93,7 @@ def test_on_a_box_the_package_needs_the_standard_library_only(box: Path) -> None
 def test_without_the_launcher_its_names_say_where_it_is(box: Path, program: str, name: str) -> None:
     done = on(box, program)
     assert done.returncode == 1
-    said = f"vastrun.{name} needs the launcher, and vastrun is not installed in this Python"
+    said = f"vastrun.{name} needs the launcher, but vastrun is not installed in this Python"
     assert done.stderr.splitlines()[-1] == f"ImportError: {said}"
 
 
@@ -115,7 +115,7 @@ def test_importing_the_package_imports_nothing_of_the_launcher() -> None:
 
 
 def test_the_package_and_the_launcher_agree_on_the_names() -> None:
-    assert sorted(vastrun._OF_THE_LAUNCHER) == sorted(public.__all__)
+    assert sorted(vastrun._LAUNCHER_NAMES) == sorted(public.__all__)
     assert all(getattr(vastrun, name) is getattr(public, name) for name in public.__all__)
     assert set(public.__all__) | {"beat", "errors"} <= set(dir(vastrun))
 

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.optim import Optimizer
 
-from vastrun.contract.checkpoint_folder import Merit
+from vastrun.contract.checkpoint_folder import CheckpointScore
 
 STATE = "state.json"
 METADATA = ".metadata"
@@ -48,11 +48,11 @@ class TrainerState:
     """Empty but for fp16."""
 
     @property
-    def merit(self) -> Merit | None:
+    def score(self) -> CheckpointScore | None:
         """What the best checkpoint is chosen by; None: this one is not to be chosen."""
         by = "validation_nrmse" if self.config.get("evaluate_every") else "loss"
         value: float | None = getattr(self, by)
-        return None if value is None else Merit(by=by, value=value)
+        return None if value is None else CheckpointScore(by=by, value=value)
 
 
 def tensors_of(

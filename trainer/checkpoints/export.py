@@ -26,8 +26,8 @@ from vastrun.contract.checkpoint_folder import (
     DamagedError,
     name_of,
     newest_first,
+    parse_checkpoint_name,
     verify,
-    which,
 )
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, TrainerState
 from vastrun.trainer.checkpoints.reading import CheckpointReader, read_tensors, state_of
@@ -93,7 +93,7 @@ def _chosen(checkpoints: Path, wanted: str) -> Path:
         return _newest_intact(checkpoints)
     best = CheckpointFolder(path=checkpoints, keep=0, keep_best=True).best() if wanted == "best" else None
     if wanted == "best" and best is None:
-        raise DamagedError(f"{checkpoints} has no best checkpoint: the job says whether one is kept")
+        raise DamagedError(f"{checkpoints} has no best checkpoint: the job sets keep_best")
     chosen = checkpoints / (best.path if best else name_of(int(wanted)))
     verify(chosen)
     return chosen
@@ -168,7 +168,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.checkpoints.export", description=__doc__)
     parser.add_argument("checkpoints", type=Path, help="the folder of the checkpoints")
     parser.add_argument("file", type=_file, help="what to write: .pt or .safetensors")
-    parser.add_argument("--checkpoint", type=which, default="latest", help="latest, best, or a step")
+    parser.add_argument(
+        "--checkpoint", type=parse_checkpoint_name, default="latest", help="latest, best, or a step"
+    )
     parser.add_argument("--all", action="store_true", help="the optimiser's state, too")
     return parser
 

@@ -53,7 +53,7 @@ def newest_intact(folders: Iterable[Path], disk: Disk) -> FoundCheckpoint | None
             faults.append(fault)
     if faults:
         text = "no checkpoint is intact: " + "; ".join(faults)
-        raise ConfigError(text, told_elsewhere=not ranks.rank.is_first)
+        raise ConfigError(text, reported_elsewhere=not ranks.rank.is_first)
     return None
 
 
@@ -62,7 +62,7 @@ def found_at(path: Path, disk: Disk) -> FoundCheckpoint:
     ranks = disk.ranks
     fault = next(filter(None, ranks.all_gather_objects(_fault_of(path, disk))), None)
     if fault:
-        raise ConfigError(fault, told_elsewhere=not ranks.rank.is_first)
+        raise ConfigError(fault, reported_elsewhere=not ranks.rank.is_first)
     state = ranks.broadcast_object(state_of(path) if ranks.rank.is_first else None)
     return FoundCheckpoint(path=path, state=state, faults=())
 
@@ -80,7 +80,7 @@ def load_tensors(checkpoint: Path, tensors: Mapping[str, Tensor], disk: Disk) ->
     saved, fault = ranks.broadcast_object((saved, next(_mismatches(saved, tensors), None)))
     if fault:
         text = f"{checkpoint.name} is of another model or optimiser: {fault}"
-        raise ConfigError(text, told_elsewhere=not ranks.rank.is_first)
+        raise ConfigError(text, reported_elsewhere=not ranks.rank.is_first)
     wanted = {name: tensor for name, tensor in tensors.items() if name in saved}
     if disk.share:
         read_tensors(checkpoint, wanted)

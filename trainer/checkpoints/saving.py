@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import _save_state_dict
 
-from vastrun.contract.checkpoint_folder import CheckpointFolder, sum_of
+from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file
 from vastrun.contract.errors import ConfigError, SaveError
-from vastrun.contract.outcome import FileSum
+from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer.checkpoints.contents import TrainerState
 from vastrun.trainer.checkpoints.disk import Disk, everywhere, find_disk
 from vastrun.trainer.checkpoints.reading import FoundCheckpoint, load_tensors, newest_intact
@@ -64,7 +64,7 @@ class Checkpointer:
         self._has_files = self._first or ranks.rank.rank in self._disk.carriers
         """It cleans up on the disk of its machine."""
         if self._has_files:
-            folder.sweep()
+            folder.remove_parts()
 
     @property
     def step(self) -> int | None:
@@ -133,7 +133,7 @@ class Checkpointer:
         copy = self._folder.path / f".{checkpoint.name}.fetched.part"
         if fault := spread(checkpoint, copy, self._disk, self._group):
             text = f"{checkpoint.name} cannot be brought to all machines: {fault}"
-            raise ConfigError(text, told_elsewhere=not self._first)
+            raise ConfigError(text, reported_elsewhere=not self._first)
         load_tensors(checkpoint if self._disk.share else copy, tensors, everywhere(self._disk))
         self._disk.ranks.wait_for_all()
         if self._has_files and not self._first:
@@ -173,7 +173,10 @@ class Checkpointer:
 
 
 def gather(
-    folder: Path, files: Mapping[int, Sequence[FileSum]] | None, disk: Disk, group: torch_dist.ProcessGroup
+    folder: Path,
+    files: Mapping[int, Sequence[FileChecksum]] | None,
+    disk: Disk,
+    group: torch_dist.ProcessGroup,
 ) -> str:
     """Bring the files of the ranks on other disks into `folder` on rank 0, and remove them there.
 
@@ -198,7 +201,7 @@ def spread(source: Path, target: Path, disk: Disk, group: torch_dist.ProcessGrou
     """
     rank, carriers, fault = disk.ranks.rank.rank, disk.carriers, ""
     try:
-        here = [sum_of(path) for path in sorted(source.iterdir())] if rank == 0 else []
+        here = [checksum_file(path) for path in sorted(source.iterdir())] if rank == 0 else []
     except OSError as error:
         here, fault = [], str(error)
     for file in broadcast_object(here, group):
@@ -222,7 +225,7 @@ def _gathered(value: str, disk: Disk, group: torch_dist.ProcessGroup) -> list[st
     return values
 
 
-def _send(path: Path, file: FileSum, to: Sequence[int], group: torch_dist.ProcessGroup) -> None:
+def _send(path: Path, file: FileChecksum, to: Sequence[int], group: torch_dist.ProcessGroup) -> None:
     """Send as many bytes as were named, whatever became of the file: its checksum tells."""
     for start in range(0, file.size, _CHUNK):
         chunk = bytearray(min(_CHUNK, file.size - start))
@@ -233,7 +236,7 @@ def _send(path: Path, file: FileSum, to: Sequence[int], group: torch_dist.Proces
             torch_dist.send(torch.frombuffer(chunk, dtype=torch.uint8), group=group, group_dst=rank)
 
 
-def _receive(path: Path, file: FileSum, sender: int, group: torch_dist.ProcessGroup) -> str:
+def _receive(path: Path, file: FileChecksum, sender: int, group: torch_dist.ProcessGroup) -> str:
     """Receive the file whole, also where it cannot be written. Returns what went wrong."""
     digest, fault = hashlib.sha256(), _written(path, b"", "wb")
     for start in range(0, file.size, _CHUNK):

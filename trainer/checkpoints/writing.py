@@ -26,8 +26,8 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
-from vastrun.contract.checkpoint_folder import CheckpointFolder, sum_of
-from vastrun.contract.outcome import FileSum
+from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file
+from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.trainer.checkpoints.contents import METADATA, STATE, TrainerState
 
@@ -37,7 +37,7 @@ class Written:
     """What one rank wrote."""
 
     results: list[WriteResult]
-    files: list[FileSum]
+    files: list[FileChecksum]
 
 
 class CheckpointWriter(FileSystemWriter):
@@ -53,7 +53,7 @@ class CheckpointWriter(FileSystemWriter):
         self._folder = folder
         self._state = state
         self._commits = commits
-        self.files_of: dict[int, list[FileSum]] = {}
+        self.files_of: dict[int, list[FileChecksum]] = {}
         """What each rank wrote, on rank 0 once all have."""
 
     def storage_meta(self) -> None:
@@ -92,8 +92,8 @@ class CheckpointWriter(FileSystemWriter):
 
     def _commit(self) -> None:
         files = [file for files in self.files_of.values() for file in files]
-        files += [sum_of(Path(self.path) / name) for name in (METADATA, STATE)]
-        self._folder.commit(self._state.step, self._state.merit, files)
+        files += [checksum_file(Path(self.path) / name) for name in (METADATA, STATE)]
+        self._folder.commit(self._state.step, self._state.score, files)
 
 
 class Planner(DefaultSavePlanner):
@@ -159,13 +159,13 @@ class _SummedFiles(FileSystem):
     """Files that are summed while they are written."""
 
     def __init__(self) -> None:
-        self.sums: list[FileSum] = []
+        self.sums: list[FileChecksum] = []
 
     @contextmanager
     def create_stream(self, path: str | os.PathLike[str], _mode: str) -> Iterator[io.IOBase]:
         with _SummedFile(Path(path)) as file:
             yield file
-        self.sums.append(FileSum(path=Path(path).name, size=file.size, sha256=file.digest.hexdigest()))
+        self.sums.append(FileChecksum(path=Path(path).name, size=file.size, sha256=file.digest.hexdigest()))
 
 
 class _SummedFile(io.BufferedWriter):

@@ -25,10 +25,10 @@ from vastrun.contract.errors import (
     DeviceError,
     DivergedError,
     SaveError,
-    UnsavedError,
+    StoppedWithoutSaveError,
     WorkerDiedError,
 )
-from vastrun.contract.outcome import REASONS, ExitCode, Line, Lines, Moment, Reason, Step
+from vastrun.contract.outcome import REASONS, EpochSeconds, ExitCode, Line, Lines, Reason, Step
 from vastrun.contract.records import read_json, write_json
 from vastrun.trainer.heartbeat import Heartbeat
 
@@ -94,7 +94,7 @@ class OwnRecord:
     exception: Line | None = None
     """Type and message of its error, one line."""
     traceback: Lines | None = None
-    at: Moment = 0.0
+    at: EpochSeconds = 0.0
 
 
 def read_own_record(box: Path, rank: int) -> OwnRecord:
@@ -133,7 +133,7 @@ class RankExit:
 
     def give_up(self) -> NoReturn:
         """End the process from another thread: the rank was asked to stop and could not save in time."""
-        error = UnsavedError(f"asked to stop in step {self._heart.step}: left without saving")
+        error = StoppedWithoutSaveError(f"asked to stop in step {self._heart.step}: left without saving")
         print(_one_line(error), file=sys.stderr)
         self._leave("stopped", error)
 
@@ -208,7 +208,7 @@ def _tell(error: BaseException) -> None:
 
     Nothing is printed when another rank prints the same.
     """
-    if isinstance(error, (ConfigError, DivergedError)) and error.told_elsewhere:
+    if isinstance(error, (ConfigError, DivergedError)) and error.reported_elsewhere:
         return
     if isinstance(error, (DataError, WorkerDiedError, ConfigError, DivergedError, SaveError)):
         print(_one_line(error), file=sys.stderr)

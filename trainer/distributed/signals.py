@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from vastrun.contract.stop_budget import RANK_LEAST_S, RANK_S, RANK_SAVING_S
+from vastrun.contract.stop_budget import RANK_MIN_S, RANK_S, RANK_SAVING_S
 
 _LOOK_EVERY_S = 0.1
 
@@ -35,7 +35,7 @@ class StopSignal:
         cls,
         give_up: Callable[[], None],
         *,
-        least_s: float = RANK_LEAST_S,
+        least_s: float = RANK_MIN_S,
         grace_s: float = RANK_S,
         saving_grace_s: float = RANK_SAVING_S,
     ) -> StopSignal:

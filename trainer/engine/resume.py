@@ -42,7 +42,7 @@ def resumed(session: Session) -> Session:
             print(f"checkpoint: {damage}", flush=True)
     fault = _fault(config, found.path.name, found.state) if found else _missing(config)
     if fault:
-        raise ConfigError(fault, told_elsewhere=not ranks.rank.is_first)
+        raise ConfigError(fault, reported_elsewhere=not ranks.rank.is_first)
     if found is None:
         return session
     state = found.state

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
-from vastrun.contract.config_effects import noted
+from vastrun.contract.config_effects import ineffective_options
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import write_json
 from vastrun.mix import Mix
@@ -145,7 +145,9 @@ class Session:
         if self.config.deterministic:
             print(promise(self.ranks.device), flush=True)
         plan, device = self.plan, self.ranks.device.type
-        for line in noted(self.config, strategy=plan.strategy, device=device, world_size=plan.world_size):
+        for line in ineffective_options(
+            self.config, strategy=plan.strategy, device=device, world_size=plan.world_size
+        ):
             print(f"note: {line}", flush=True)
 
     def _samples(self, step: int) -> int:
@@ -309,7 +311,7 @@ def _plan(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task], operator: Op
     for rank, theirs in enumerate(everywhere):
         if isinstance(theirs, ConfigError):
             # One rank says why, the others leave in silence: eight copies of a line hide the rest of the log.
-            theirs.told_elsewhere = rank != ranks.rank.rank
+            theirs.reported_elsewhere = rank != ranks.rank.rank
             raise theirs
     return everywhere[0]
 

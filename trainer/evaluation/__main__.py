@@ -18,7 +18,7 @@ from typing import NoReturn
 import torch
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import which
+from vastrun.contract.checkpoint_folder import parse_checkpoint_name
 from vastrun.contract.errors import ConfigError, DataError
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.group import join
@@ -35,7 +35,7 @@ class _EvaluationRequest:
     """What is to be evaluated, and where things are."""
 
     checkpoints: Path
-    which: str
+    checkpoint: str
     data: Path
     code: Path
     out: Path
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _evaluate(request)
     except (ConfigError, DataError, OSError, MemoryError, torch.OutOfMemoryError) as error:
-        if not (isinstance(error, ConfigError) and error.told_elsewhere):
+        if not (isinstance(error, ConfigError) and error.reported_elsewhere):
             print(f"evaluation: {error}", file=sys.stderr)
         return exit_code_of(reason_of(error))
     return 0
@@ -76,7 +76,7 @@ def _evaluate(request: _EvaluationRequest) -> None:
     job = TrainJob(run_id="", name="", gpus=gpus, stall_s=_LONGEST_STAGE_S, start_s=_LONGEST_STAGE_S)
     ranks = join(rank, job)
     found, trained = load(
-        ranks, request.checkpoints, request.which, request.data, request.code, request.own_tasks
+        ranks, request.checkpoints, request.checkpoint, request.data, request.code, request.own_tasks
     )
     conclusion = conclude(trained, beat=_nobody_watches)
     if rank.is_first:
@@ -102,7 +102,7 @@ def _request(arguments: Sequence[str]) -> _EvaluationRequest:
     box = box or Path()
     return _EvaluationRequest(
         checkpoints=options.checkpoints or box / layout.CHECKPOINTS,
-        which=options.checkpoint,
+        checkpoint=options.checkpoint,
         data=options.data or box / layout.DATA,
         code=options.code or box / layout.CODE,
         out=options.out or box / layout.EVALUATION,
@@ -125,7 +125,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--box", type=Path, default=Path(box) if box else None, help="a box's folder")
     parser.add_argument("--checkpoints", type=Path, help="the folder of the checkpoints")
     parser.add_argument(
-        "--checkpoint", type=which, default="latest", help="latest, best, or a step; default latest"
+        "--checkpoint",
+        type=parse_checkpoint_name,
+        default="latest",
+        help="latest, best, or a step; default latest",
     )
     parser.add_argument("--data", type=Path, help="the folder of the data that it was trained on")
     parser.add_argument("--code", type=Path, help="the folder of the code, for a task of your own")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vastrun.contract.scores import named
+from vastrun.contract.scores import flatten_scores
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, TrainedModel
@@ -60,7 +60,7 @@ class StageComparison:
 
     def numbers(self) -> dict[str, float]:
         """Return the numbers by name; JSON has no word for what is not finite."""
-        named = {
+        numbers = {
             "stage_helps": float(self.helps),
             "stage_calls": self.ours.calls,
             "stage_ms": self.ours.ms,
@@ -70,7 +70,7 @@ class StageComparison:
             "operator_nrmse": self.alone.scores.nrmse,
             **{f"operator_{band}": getattr(self.alone.scores, band) for band in _BANDS},
         }
-        return {name: value for name, value in named.items() if math.isfinite(value)}
+        return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
     def __str__(self) -> str:
         verdict = "helps" if self.helps else "does NOT help"
@@ -107,7 +107,7 @@ def compare(
 
 def flat(comparisons: Sequence[StageComparison]) -> dict[str, float]:
     """Return the numbers of all tasks, as the final record has them."""
-    return named({each.task: each.numbers() for each in comparisons})
+    return flatten_scores({each.task: each.numbers() for each in comparisons})
 
 
 def _scores(operator: Operator, number: int, trained: TrainedModel, beat: Callable[[], None]) -> Scores:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vastrun.contract.scores import lines_of
+from vastrun.contract.scores import score_lines
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation import comparison, report
 from vastrun.trainer.evaluation.comparison import StageComparison
@@ -28,7 +28,7 @@ class Conclusion:
     @property
     def lines(self) -> list[str]:
         """All that there is to say in short."""
-        return [*lines_of(self.scores), *map(str, self.comparisons)]
+        return [*score_lines(self.scores), *map(str, self.comparisons)]
 
     def tell(self) -> None:
         for line in self.lines:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vastrun.contract.config import PARAMETERS, DataConfig, TrainConfig
-from vastrun.contract.scores import named
+from vastrun.contract.scores import flatten_scores
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation.predictors import MOST_PARAMETERS, predictors_of, prior_of
@@ -77,13 +77,13 @@ class Evaluation:
 
         All of the model's, the error of the others.
         JSON has no word for those that are not finite."""
-        named = {
+        numbers = {
             f"{predictor}_{name}": value
             for predictor, scores in self.scores[WHOLE].items()
             for name, value in scores.numbers().items()
             if predictor == "rollout" or name == "nrmse"
         }
-        return {name: value for name, value in named.items() if value is not None}
+        return {name: value for name, value in numbers.items() if value is not None}
 
 
 def evaluate(
@@ -119,7 +119,7 @@ def evaluate(
 
 def flat(evaluations: Sequence[Evaluation]) -> dict[str, float]:
     """Return the numbers of all tasks."""
-    return named({each.task: each.numbers() for each in evaluations})
+    return flatten_scores({each.task: each.numbers() for each in evaluations})
 
 
 def parts_of(conditions: Tensor, data: DataConfig) -> Mapping[str, Tensor]:

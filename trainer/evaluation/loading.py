@@ -63,7 +63,7 @@ def load(
     for each in config.data:
         if each.task not in data.TASKS and each.task not in own_tasks:
             text = f"the checkpoint was trained on {each.task!r}, a program: --task with its name runs it"
-            raise ConfigError(text, told_elsewhere=not ranks.rank.is_first)
+            raise ConfigError(text, reported_elsewhere=not ranks.rank.is_first)
     tasks = [data.make(each, data_folder, code) for each in config.data]
     for task in tasks:
         task.place(ranks.device)
@@ -80,7 +80,7 @@ def _found(checkpoints: Path, which: str, disk: Disk) -> FoundCheckpoint:
         return found_at(checkpoints / disk.ranks.broadcast_object(_name_of(checkpoints, which)), disk)
     found = newest_intact([checkpoints], disk)
     if found is None:
-        raise ConfigError(f"{checkpoints}: no checkpoint", told_elsewhere=not disk.ranks.rank.is_first)
+        raise ConfigError(f"{checkpoints}: no checkpoint", reported_elsewhere=not disk.ranks.rank.is_first)
     return found
 
 

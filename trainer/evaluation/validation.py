@@ -13,7 +13,7 @@ import torch
 from vastrun.contract import layout
 from vastrun.contract.config import DataConfig
 from vastrun.contract.errors import ConfigError
-from vastrun.contract.scores import FLOORS, named
+from vastrun.contract.scores import FLOORS, flatten_scores
 from vastrun.trainer import data
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.engine.session import Session
@@ -59,7 +59,7 @@ class Validation:
             found = [self._of(session, number, beat) for number in range(len(self._kept_back))]
         names = [config.task for config in session.config.data]
         return ValidationScores(
-            scores=named(dict(zip(names, found, strict=True))),
+            scores=flatten_scores(dict(zip(names, found, strict=True))),
             nrmse=sum(own["rollout_nrmse"] for own in found) / len(found),
         )
 
@@ -81,6 +81,6 @@ def _read(config: DataConfig, session: Session) -> Trajectories:
     if kept_back is None:
         raise ConfigError(
             f"train.evaluate_every: {config.task} keeps nothing back to be evaluated during the training",
-            told_elsewhere=not rank.is_first,
+            reported_elsewhere=not rank.is_first,
         )
     return kept_back.to(session.ranks.device)

@@ -106,7 +106,7 @@ def check_room(ranks: Ranks, folder: Path, needed: int) -> None:
             raise ConfigError(
                 f"train.latents: the tokens take {needed / _GIB:.1f} GiB, and {folder} has "
                 f"{there / _GIB:.1f}, of which one stays free; off needs none",
-                told_elsewhere=rank != ranks.rank.rank,
+                reported_elsewhere=rank != ranks.rank.rank,
             )
 
 

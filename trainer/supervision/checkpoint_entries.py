@@ -217,7 +217,7 @@ def _file_at(path: str, root: Path) -> EntryFile | None:
     )
 
 
-_comes_home = lru_cache(maxsize=100_000)(layout.comes_home)
+_comes_home = lru_cache(maxsize=100_000)(layout.should_download)
 
 
 def open_for_writing(root: Path) -> frozenset[FileId]:

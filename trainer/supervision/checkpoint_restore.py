@@ -19,9 +19,9 @@ from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import (
     DamagedError,
     Manifest,
+    checksum_file,
     is_inside,
     newest_first,
-    sum_of,
     verify,
 )
 from vastrun.contract.job import Job, JobCheckpoints
@@ -147,7 +147,7 @@ def _is_there(target: Path, name: str, manifest: Manifest, root: Path) -> bool:
     found = [target] if target.is_file() else [path for path in target.rglob("*") if path.is_file()]
     if {path.relative_to(root).as_posix() for path in found} != set(stored) or target.is_symlink():
         return False
-    sums = {path.relative_to(root).as_posix(): sum_of(path) for path in found}
+    sums = {path.relative_to(root).as_posix(): checksum_file(path) for path in found}
     return all(replace(sums[key], path=file.path) == file for key, file in stored.items())
 
 

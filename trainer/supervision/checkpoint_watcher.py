@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import CheckpointFolder, name_of, newest_first, step_of, sum_of
+from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file, name_of, newest_first, step_of
 from vastrun.contract.job import JobCheckpoints
-from vastrun.contract.outcome import FileSum
+from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.trainer.supervision.checkpoint_entries import (
     Entry,
@@ -109,7 +109,7 @@ class CheckpointWatcher:
     def begin(self) -> None:
         """Note what is there before the program starts: it is no checkpoint of this start."""
         self.folder.path.mkdir(parents=True, exist_ok=True)
-        self.folder.sweep()
+        self.folder.remove_parts()
         self._known = {entry.name: signature_of(entry) for entry in self._entries()}
         self._sightings, self.incomplete = {}, ()
 
@@ -209,7 +209,7 @@ class CheckpointWatcher:
                 raise ChangedError
             made_by, program = {"run_id": self.run_id}, {"path": entry.name}
             write_json(part / STATE, {"made_by": made_by, "program": program, "at": time.time()})
-            folder.commit(step, None, [*sums, sum_of(part / STATE)])
+            folder.commit(step, None, [*sums, checksum_file(part / STATE)])
         except (InterruptedCopyError, ChangedError, FileNotFoundError):
             folder.discard(step)
             return False
@@ -229,7 +229,7 @@ class CheckpointWatcher:
         rewritten = self._overwrites or not re.search(r"\d", Path(entry.name).stem)
         return not rewritten or shutil.disk_usage(self.box).free < entry.size + _SPARE_BYTES
 
-    def _place(self, file: EntryFile, part: Path, linked: bool) -> FileSum:
+    def _place(self, file: EntryFile, part: Path, linked: bool) -> FileChecksum:
         """Put a file into the part of a checkpoint and return its checksum."""
         target = part / FILES / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -247,7 +247,7 @@ class CheckpointWatcher:
                 size += len(chunk)
                 if is_copy:
                     sink.write(chunk)
-        return FileSum(path=f"{FILES}/{file.name}", size=size, sha256=digest.hexdigest())
+        return FileChecksum(path=f"{FILES}/{file.name}", size=size, sha256=digest.hexdigest())
 
     def _next_step(self, entry: Entry) -> int:
         """Return the last number in its name if it is higher than all before, else one more than those."""

@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 from vastrun.contract import layout
 from vastrun.contract.checksum import sha256_of
-from vastrun.contract.job import NAMES_OUTPUTS, Job, JobSuccess, working_folder
-from vastrun.contract.outcome import Check, CheckpointEnd, FileSum, Outcome, RankEnd, WandbRun
+from vastrun.contract.job import OUTPUTS_PREFIXES, Job, JobSuccess, working_folder
+from vastrun.contract.outcome import Check, CheckpointEnd, FileChecksum, Outcome, RankEnd, WandbRun
 from vastrun.contract.records import read_as
 from vastrun.contract.run_module import module_command
 from vastrun.trainer.supervision.environment import rank_environment
@@ -90,19 +90,19 @@ def read_checkpoint(box: Path) -> CheckpointEnd | None:
     return CheckpointEnd(step=latest["step"], path=_relative(folder, box), files=files, intact=intact)
 
 
-def _sums(named: Sequence[Any]) -> list[FileSum]:
+def _sums(named: Sequence[Any]) -> list[FileChecksum]:
     try:
-        return [read_as(FileSum, file) for file in named]
+        return [read_as(FileChecksum, file) for file in named]
     except ValueError:
         return []
 
 
-def file_sum(path: Path, box: Path) -> FileSum | None:
+def file_sum(path: Path, box: Path) -> FileChecksum | None:
     """Checksum the file; None when it cannot be read."""
     try:
         with path.open("rb") as file:
             digest = sha256_of(file)
-            return FileSum(path=_relative(path, box), size=file.tell(), sha256=digest)
+            return FileChecksum(path=_relative(path, box), size=file.tell(), sha256=digest)
     except OSError:
         return None
 
@@ -152,7 +152,7 @@ def _check_steps(wanted: int, ranks: Sequence[RankEnd]) -> Check:
 def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
     found = _found(pattern, box)
     if not found:
-        where = "" if pattern.startswith(NAMES_OUTPUTS) else " in the code folder or in $VASTRUN_OUTPUTS"
+        where = "" if pattern.startswith(OUTPUTS_PREFIXES) else " in the code folder or in $VASTRUN_OUTPUTS"
         return Check(name="files", holds=False, text=f"no file matches {pattern}{where}")
     sizes = [path.stat().st_size for path in found if _stamp(path) != before.get(path)]
     if not sizes:
@@ -166,7 +166,7 @@ def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
 def _found(pattern: str, box: Path) -> list[Path]:
     """Find files of the code folder, or of the outputs, that match; a link does not lead out of these."""
     outputs = box / layout.OUTPUTS
-    named = next((pattern.removeprefix(name) for name in NAMES_OUTPUTS if pattern.startswith(name)), None)
+    named = next((pattern.removeprefix(name) for name in OUTPUTS_PREFIXES if pattern.startswith(name)), None)
     places = [(working_folder(box), pattern), (outputs, pattern)] if named is None else [(outputs, named)]
     return sorted(
         {
@@ -175,7 +175,7 @@ def _found(pattern: str, box: Path) -> list[Path]:
             for path in folder.glob(glob.lstrip("/") or "*")
             if path.is_file() and path.resolve().is_relative_to(folder.resolve())
             # What is not downloaded proves nothing.
-            if all(map(layout.comes_home, path.relative_to(folder).parts))
+            if all(map(layout.should_download, path.relative_to(folder).parts))
         }
     )
 

@@ -134,7 +134,7 @@ def _run_training_ranks(job: Job, this_node: ThisNode, count: int, box: Path) ->
     try:
         elastic_launch(config, sys.executable)(*program)
     except ChildFailedError as error:
-        before = this_node.ranks(count).start if job.trains_apart else 0
+        before = this_node.ranks(count).start if job.is_diloco else 0
         return tuple(
             AgentFailure(
                 rank=before + rank,
@@ -155,7 +155,7 @@ def launch_config(job: Job, this_node: ThisNode, count: int, *, log_dir: str) ->
     from vastrun.trainer.distributed.rendezvous import ALONE, IN_ORDER
 
     # Agents of nodes that train apart do not meet: one may come while the others train.
-    nodes = 1 if job.trains_apart else this_node.nodes
+    nodes = 1 if job.is_diloco else this_node.nodes
     return LaunchConfig(
         min_nodes=nodes,
         max_nodes=nodes,
@@ -168,7 +168,7 @@ def launch_config(job: Job, this_node: ThisNode, count: int, *, log_dir: str) ->
             "join_timeout": _RENDEZVOUS_S,
             "is_host": this_node.is_host,
             "node": this_node.node,
-            "apart": job.trains_apart,
+            "apart": job.is_diloco,
         },
         local_addr=this_node.address,
         max_restarts=0,  # the supervisor starts another agent: ranks that meet again need another store

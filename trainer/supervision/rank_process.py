@@ -91,7 +91,7 @@ def main() -> NoReturn:
     die_with_parent(int(sys.argv[1]))
     box = Path(os.environ["VASTRUN_BOX"])
     server, job = os.environ.pop(ADDRESS, None), Job.read(box)
-    if job.trains_apart:
+    if job.is_diloco:
         os.environ.update(among_all(job.nodes, os.environ))
     environment = dict(os.environ)
     if job.command is not None:

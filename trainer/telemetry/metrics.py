@@ -15,7 +15,7 @@ from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import write_atomically
-from vastrun.contract.scores import lines_of
+from vastrun.contract.scores import score_lines
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.rank import TrainJob
 from vastrun.trainer.telemetry.tracking import Tracker
@@ -87,9 +87,9 @@ class Metrics:
 
     def validated(self, step: int, nrmse: float, scores: Mapping[str, float]) -> None:
         """Note how well the model does, after `step` steps, on what is kept back from its training."""
-        named = {f"validation.{name}": value for name, value in scores.items()}
-        self._write({"step": step, "validation_nrmse": nrmse, **named})
-        for line in lines_of(scores):
+        flatten_scores = {f"validation.{name}": value for name, value in scores.items()}
+        self._write({"step": step, "validation_nrmse": nrmse, **flatten_scores})
+        for line in score_lines(scores):
             print(f"validation after step {step}: {line}", flush=True)
 
     def _write(self, figures: dict[str, float], *, age_s: float = 0.0) -> None:

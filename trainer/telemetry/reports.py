@@ -195,4 +195,6 @@ class Reports:
         session.checkpoints.wait()
         good = session.checkpoints.step
         kept = "no checkpoint was saved" if good is None else f"the last good checkpoint is of step {good}"
-        raise DivergedError(f"{fault} at step {step}; {kept}", told_elsewhere=not session.ranks.rank.is_first)
+        raise DivergedError(
+            f"{fault} at step {step}; {kept}", reported_elsewhere=not session.ranks.rank.is_first
+        )

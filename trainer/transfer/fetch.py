@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from vastrun.contract import layout
 from vastrun.contract.checksum import sha256_of
 from vastrun.contract.job import Job
-from vastrun.contract.outcome import FileList, FileSum
+from vastrun.contract.outcome import FileChecksum, FileList
 from vastrun.contract.records import read_json, write_json
 from vastrun.trainer.transfer.remote_checkpoints import (
     LATEST,
@@ -89,7 +89,7 @@ def _is_of_a_nearer_run(url: str, target: Path) -> bool:
 
 
 def _bring_whole(remote: RemoteCheckpoints, name: str, url: str, target: Path) -> bool:
-    """Download and check one checkpoint. Return False, after a line, if it is not what its manifest says."""
+    """Download and check one checkpoint. Return False, after a line, if it does not match its manifest."""
     # Under a name of its own until it is whole: the ranks load whatever is called `step-*`.
     part = target / f".{name}.part"
     shutil.rmtree(part, ignore_errors=True)
@@ -136,7 +136,7 @@ def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
     return sum(file.size for file in files)
 
 
-def _listed(manifest: Path) -> tuple[FileSum, ...]:
+def _listed(manifest: Path) -> tuple[FileChecksum, ...]:
     """Read a manifest. Raises DamagedDownloadError, also for a path that leads out of the checkpoint."""
     try:
         listed: FileList = read_json(FileList, manifest.read_bytes())
@@ -153,7 +153,7 @@ def _listed(manifest: Path) -> tuple[FileSum, ...]:
     return listed.files
 
 
-def _check(path: Path, file: FileSum) -> None:
+def _check(path: Path, file: FileChecksum) -> None:
     with path.open("rb") as content:
         digest = sha256_of(content)
     if (path.stat().st_size, digest) != (file.size, file.sha256):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job, matching_files, working_folder
-from vastrun.contract.outcome import FileSum
+from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.contract.weights import looks_like_weights
 from vastrun.trainer.supervision.evidence import file_sum
@@ -53,7 +53,7 @@ class LeftOut:
 class DownloadList:
     """All that was found to be downloaded, and what is not."""
 
-    files: tuple[FileSum, ...]
+    files: tuple[FileChecksum, ...]
     left_out: tuple[LeftOut, ...]
     """Sorted: files that look like weights first, then the largest."""
 
@@ -111,7 +111,7 @@ class ListBuilder:
     room: int
     max_files: int
     with_sums: bool = True
-    files: list[FileSum] = field(default_factory=list)
+    files: list[FileChecksum] = field(default_factory=list)
     left_out: dict[str, LeftOut] = field(default_factory=dict)
 
     def add(self, path: Path) -> None:
@@ -127,10 +127,10 @@ class ListBuilder:
         if not self.is_run_file(path):
             self.leave_out(path, why or "cannot be read", size=_size_of(path), named=self.is_output(path))
 
-    def _sum_of(self, path: Path) -> FileSum | None:
+    def _sum_of(self, path: Path) -> FileChecksum | None:
         if self.with_sums:
             return file_sum(path, self.box)
-        return FileSum(path=str(path.relative_to(self.box)), size=_size_of(path), sha256="0" * 64)
+        return FileChecksum(path=str(path.relative_to(self.box)), size=_size_of(path), sha256="0" * 64)
 
     def add_program_outputs(self, outputs: ProgramOutputs, behind: frozenset[str]) -> None:
         """List the other files that the program wrote, and those that are not downloaded."""
@@ -181,7 +181,7 @@ class ListBuilder:
         such as `.git` or one that steers a terminal is obeyed by programs on the user's computer.
         """
         parts = path.relative_to(self.box).parts
-        if not all(map(layout.comes_home, parts)):
+        if not all(map(layout.should_download, parts)):
             is_odd = not all(part.isprintable() for part in parts)
             return "its name has control characters" if is_odd else "version control obeys files of that name"
         if len(os.fsencode(path.relative_to(self.box))) > _MAX_PATH_BYTES:
@@ -203,7 +203,7 @@ class ListBuilder:
     def _shown(self, path: Path) -> str:
         """Return the path from the box, up to the first name that is not downloaded."""
         parts = path.relative_to(self.box).parts
-        bad = next((n for n, part in enumerate(parts) if not layout.comes_home(part)), len(parts))
+        bad = next((n for n, part in enumerate(parts) if not layout.should_download(part)), len(parts))
         return printable("/".join(parts[: bad + 1]))
 
 
@@ -244,7 +244,7 @@ def _matching(box: Path, pattern: str) -> Iterator[Path]:
 
 def _left_behind(box: Path, job: Job | None) -> Iterator[str]:
     """Yield the files and folders that are left on the machine on purpose, absolute."""
-    for pattern in () if job is None else job.left_behind:
+    for pattern in () if job is None else job.excluded_outputs:
         paths = working_folder(box).glob(pattern.lstrip("/"))
         yield from (os.path.normpath(path) for path in paths)
 

@@ -18,7 +18,7 @@ from vastrun.contract.config import TrainConfig
 from vastrun.contract.config_checks import largest_batch
 from vastrun.contract.errors import DataError
 from vastrun.contract.strategy import strategies_of, strategy_for
-from vastrun.contract.workload import Room, Workload, WorkloadQuery, Workloads
+from vastrun.contract.workload import MemoryBudget, Workload, WorkloadQuery, Workloads
 from vastrun.trainer import stages
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.trajectories import Windows
@@ -122,7 +122,7 @@ def estimate_workload(
     )
 
 
-def _largest_share(ranks: Ranks, config: TrainConfig, room: Room, *, gpus: bool) -> int:
+def _largest_share(ranks: Ranks, config: TrainConfig, room: MemoryBudget, *, gpus: bool) -> int:
     """Return the most windows that a rank computes at once within that room. Raises DataError."""
     world_size = ranks.rank.world_size
     config = replace(config, batch=world_size)

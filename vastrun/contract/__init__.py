@@ -1,1 +1,1 @@
-"""Contract: the files between launcher and box, with their fields and types; all the launcher may import."""
+"""Contract: the files that launcher and box exchange, with their fields and types."""

@@ -1,7 +1,7 @@
-"""The folder of a run's checkpoints: what lies in it, and how one more takes its place. No torch.
+"""Checkpoint folder: layout of a run's checkpoints; commits, removes and verifies them. No torch.
 
-A checkpoint is written as `.step-N.part` and renamed when all of it is on disk. It is renamed to such a name
-again before it is removed: under `step-N` there is never a part of one.
+A checkpoint is written as `.step-N.part` and renamed when all of it is on disk. Before it is removed, it is
+renamed to a part again: a folder `step-N` is never incomplete.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
-from vastrun.contract.outcome import FileSum
-from vastrun.contract.records import AtMost, Like, read_json, write_json
+from vastrun.contract.outcome import FileChecksum
+from vastrun.contract.records import MaxLength, Pattern, read_json, write_json
 
 MANIFEST = "manifest.json"
 LATEST = "latest.json"
@@ -27,150 +27,151 @@ _NAME = re.compile(r"step-(\d{6,})")
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a checkpoint holds; paths relative to its folder."""
+    """The files of a checkpoint; paths relative to its folder."""
 
     step: int
-    files: Annotated[tuple[FileSum, ...], AtMost(100_000)]
+    files: Annotated[tuple[FileChecksum, ...], MaxLength(100_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merit:
-    """How good a checkpoint is: the lower the better."""
+class CheckpointScore:
+    """The score of a checkpoint; lower is better."""
 
     by: str
-    """What was measured, by its name in the metrics."""
+    """Name of the metric."""
     value: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestCheckpoint:
-    """What `best.json` says."""
+    """The content of `best.json`."""
 
     step: int
-    path: Annotated[str, Like(r"step-\d{6,}")]
-    """The checkpoint's folder, relative to the one that holds `best.json`; so it is in `latest.json`."""
+    path: Annotated[str, Pattern(r"step-\d{6,}")]
+    """The checkpoint's folder, relative to the folder of `best.json`; `latest.json` has the same field."""
     by: str
+    """Name of the metric of the score."""
     value: float
-    """As of `Merit`."""
 
 
 class DamagedError(Exception):
-    """A checkpoint is not what its manifest says."""
+    """A checkpoint does not match its manifest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFolder:
-    """The checkpoints of one run. Rank 0 alone changes anything but the files in a part."""
+    """The checkpoints of one run. Other ranks than rank 0 only write files in a part."""
 
     path: Path
     keep: int
-    """How many of the newest stay."""
+    """Number of the newest checkpoints to keep."""
     keep_best: bool
-    """Whether the best one stays, too."""
+    """Keep the best checkpoint, too."""
 
     def part(self, step: int) -> Path:
-        """Return where the checkpoint of `step` is written."""
+        """Return the folder in which the checkpoint of `step` is written."""
         return self.path / f".{name_of(step)}.part"
 
-    def sweep(self) -> None:
-        """Remove what killed writers left."""
+    def remove_parts(self) -> None:
+        """Remove the parts that killed writers left."""
         for part in self.path.glob(".*.part"):
             shutil.rmtree(part) if part.is_dir() else part.unlink()
 
-    def commit(self, step: int, merit: Merit | None, files: list[FileSum]) -> None:
-        """Make the part of `step`, whose files these are, the newest checkpoint; remove what is kept no more.
+    def commit(self, step: int, score: CheckpointScore | None, files: list[FileChecksum]) -> None:
+        """Make the part of `step`, with these files, the newest checkpoint; remove old checkpoints.
 
-        An OSError (such as a full disk) leaves the checkpoints that were there as they were.
+        An OSError, for instance of a full disk, leaves the existing checkpoints unchanged.
         """
         part, final = self.part(step), self.path / name_of(step)
         for file in files:
-            if (part / file.path).stat().st_size != file.size:  # or not there: a rank that has another disk
+            # Missing when a rank wrote it to another disk: stat() raises.
+            if (part / file.path).stat().st_size != file.size:
                 raise OSError(f"{part / file.path} is not as it was written")
         write_json(part / MANIFEST, asdict(Manifest(step=step, files=tuple(files))))
-        # On the disk before it has its name: what bears that name is whole, also after a power failure.
+        # Synced before the rename: a folder with that name is complete, even after a power failure.
         _sync(part)
         for path in newest_first(self.path):
-            if step_of(path) >= step:  # damaged, or the run would have continued there
+            if step_of(path) >= step:  # damaged, or the run would have continued from it
                 self._remove(path)
         part.rename(final)
         _sync(self.path)
         write_json(self.path / LATEST, {"step": step, "path": final.name})
-        if self.keep_best and merit is not None and self._is_best(merit):
-            write_json(self.path / BEST, {"step": step, "path": final.name, **asdict(merit)})
+        if self.keep_best and score is not None and self._is_best(score):
+            write_json(self.path / BEST, {"step": step, "path": final.name, **asdict(score)})
         self._prune()
 
     def withdraw(self, step: int) -> None:
-        """Remove the checkpoint of `step`, which is damaged. The newest of the others is named instead."""
+        """Remove the damaged checkpoint of `step`. `latest.json` then names the newest intact one."""
         path = self.path / name_of(step)
-        others = [other for other in newest_first(self.path) if other != path and _seems_whole(other)]
-        if others:
-            write_json(self.path / LATEST, {"step": step_of(others[0]), "path": others[0].name})
+        intact = [other for other in newest_first(self.path) if other != path and _has_expected_sizes(other)]
+        if intact:
+            write_json(self.path / LATEST, {"step": step_of(intact[0]), "path": intact[0].name})
         else:
             (self.path / LATEST).unlink(missing_ok=True)
         self._remove(path)
 
     def discard(self, step: int) -> None:
-        """Remove the part of `step`: it takes no room on a disk that may be full."""
+        """Remove the part of `step`, to free space on a disk that may be full."""
         shutil.rmtree(self.part(step), ignore_errors=True)
 
     def best(self) -> BestCheckpoint | None:
-        """Return the best of the kept checkpoints; None when there is none."""
+        """Return the best of the existing checkpoints; None when there is none."""
         try:
             best = read_json(BestCheckpoint, (self.path / BEST).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         return best if (self.path / best.path / MANIFEST).is_file() else None
 
-    def _is_best(self, merit: Merit) -> bool:
-        """Compare with the best. What was measured otherwise cannot be compared, and is replaced."""
+    def _is_best(self, score: CheckpointScore) -> bool:
+        """Tell whether a score beats the best one. A best score of another metric is replaced."""
         best = self.best()
-        return best is None or merit.by != best.by or merit.value < best.value
+        return best is None or score.by != best.by or score.value < best.value
 
     def _prune(self) -> None:
         best = self.best() if self.keep_best else None
-        whole = [path for path in newest_first(self.path) if _seems_whole(path)]
-        kept = {path.name for path in whole[: self.keep]} | ({best.path} if best else set())
+        whole = [path for path in newest_first(self.path) if _has_expected_sizes(path)]
+        keep = {path.name for path in whole[: self.keep]} | ({best.path} if best else set())
         for path in newest_first(self.path):
-            if path.name not in kept:
+            if path.name not in keep:
                 self._remove(path)
 
     def _remove(self, checkpoint: Path) -> None:
-        # Another name first: a writer killed halfway leaves what `sweep` removes, no checkpoint with gaps.
+        # Renamed first: a process that is killed halfway leaves a part, not an incomplete checkpoint.
         doomed = checkpoint.with_name(f".{checkpoint.name}.old.part")
         checkpoint.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """List the checkpoints in a folder."""
+    """List the checkpoints in a folder, the newest first."""
     found = (path for path in folder.glob("step-*") if _NAME.fullmatch(path.name))
     return sorted(found, key=step_of, reverse=True)
 
 
-def which(text: str) -> str:
-    """Read how a command line names a checkpoint. Raises argparse.ArgumentTypeError."""
+def parse_checkpoint_name(text: str) -> str:
+    """Parse a checkpoint of a command line: latest, best or a step. Raises argparse.ArgumentTypeError."""
     if text not in ("latest", "best") and not (text.isascii() and text.isdecimal()):
         raise argparse.ArgumentTypeError(f"expected latest, best, or a step, got {text}")
     return text
 
 
 def name_of(step: int) -> str:
-    """Return the name of the checkpoint that is saved after that step."""
+    """Return the folder name of the checkpoint after this step."""
     return f"step-{step:06d}"
 
 
 def step_of(checkpoint: Path) -> int:
-    """Return the step after which it was saved, by its name."""
+    """Return the step of a checkpoint, from its folder name."""
     return int(checkpoint.name.removeprefix("step-"))
 
 
 def verify(checkpoint: Path, *, share: int = 0, shares: int = 1) -> Manifest:
-    """Return a checkpoint's manifest when every `shares`-th of its files holds. Raises DamagedError."""
+    """Check every `shares`-th file of a checkpoint and return its manifest. Raises DamagedError."""
     try:
         manifest = _manifest_of(checkpoint)
         for file in manifest.files[share::shares]:
-            if replace(sum_of(checkpoint / file.path), path=file.path) != file:
-                raise DamagedError(f"{checkpoint.name}/{file.path} is not what its manifest says")
+            if replace(checksum_file(checkpoint / file.path), path=file.path) != file:
+                raise DamagedError(f"{checkpoint.name}/{file.path} does not match its manifest")
     except (OSError, ValueError) as error:
         raise DamagedError(f"{checkpoint.name} cannot be read: {error}") from error
     return manifest
@@ -184,18 +185,18 @@ def _manifest_of(checkpoint: Path) -> Manifest:
         raise DamagedError(f"{checkpoint.name} has a manifest without files")
     for file in manifest.files:
         if not is_inside(file.path):
-            raise DamagedError(f"{checkpoint.name} lists {file.path!r}, which is no file of it")
+            raise DamagedError(f"{checkpoint.name} lists {file.path!r}, which is outside of its folder")
     return manifest
 
 
 def is_inside(path: str) -> bool:
-    """Tell whether a relative path stays in the folder that it begins in."""
+    """Tell whether a relative path stays in the folder in which it begins."""
     parts = PurePosixPath(path)
     return bool(parts.parts) and not parts.is_absolute() and ".." not in parts.parts
 
 
-def _seems_whole(checkpoint: Path) -> bool:
-    """Tell whether its files have their sizes: to read them all takes as long as to write them."""
+def _has_expected_sizes(checkpoint: Path) -> bool:
+    """Compare the sizes of its files only: to read them all takes as long as to write them."""
     try:
         manifest = _manifest_of(checkpoint)
         return all((checkpoint / file.path).stat().st_size == file.size for file in manifest.files)
@@ -203,11 +204,11 @@ def _seems_whole(checkpoint: Path) -> bool:
         return False
 
 
-def sum_of(path: Path) -> FileSum:
-    """Checksum a file of a checkpoint."""
+def checksum_file(path: Path) -> FileChecksum:
+    """Return the size and the checksum of a file of a checkpoint."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return FileSum(path=path.name, size=path.stat().st_size, sha256=digest)
+    return FileChecksum(path=path.name, size=path.stat().st_size, sha256=digest)
 
 
 def _sync(folder: Path) -> None:

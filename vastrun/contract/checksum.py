@@ -9,7 +9,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def sha256_of(file: BinaryIO) -> str:
-    """Return the hexadecimal digest of what is left to read. Raises OSError."""
+    """Return the hexadecimal digest of the rest of a file. Raises OSError."""
     digest, chunk = hashlib.sha256(), memoryview(bytearray(_CHUNK_BYTES))
     while count := file.readinto(chunk):  # type: ignore[attr-defined]
         digest.update(chunk[:count])

@@ -1,4 +1,4 @@
-"""Config: the `train:` section of a job file, its types and defaults. No torch: the launcher reads it too."""
+"""Config: the `train:` section of a job file, its types and defaults. No torch: the launcher imports it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ PARAMETERS = {
     "diffusion_reaction": None,
     "shallow_water": None,
 }
-"""Our own tasks, each with the key that lists the values of its PDE's parameter; None: it has none."""
+"""Built-in tasks, each with the key that lists the values of its PDE's parameter; None: it has none."""
 _STEADY = ("darcy",)
 _ON_A_LINE = ("advection", "burgers")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """One task and its data set, which our own solver makes when its file is not there."""
+    """One task and its data set, which a built-in solver generates when its file does not exist."""
 
     task: str = "advection"
-    """One of our own tasks, or `module:function` in the user's code (see trainer/data/__init__.py)."""
+    """A built-in task, or `module:function` in the user's code (see trainer/data/__init__.py)."""
     betas: Annotated[tuple[Positive, ...], MinLen(1)] = (0.4, 1.0)
-    """Speeds of `advection`. Each value has a file of its own, as have those of `nus` and `sources`."""
+    """Speeds of `advection`. Each value has its own file, like the values of `nus` and `sources`."""
     nus: Annotated[tuple[Positive, ...], MinLen(1)] = (0.01, 0.1)
     """Viscosities of `burgers`."""
     sources: Annotated[tuple[Positive, ...], MinLen(1)] = (1.0,)
@@ -42,15 +42,15 @@ class DataConfig:
     train: Count = 256
     """Initial conditions, or coefficients, to train on, per file."""
     keep: Keep = "device"
-    """Where the training data are kept: on the GPU, in memory that the ranks share, or in their files."""
+    """Place of the training data: on the GPU, in memory that the ranks share, or in their files."""
     validation: Annotated[int, Ge(0)] = 0
-    """How many of `train`, per file, are not trained on: `evaluate_every` rolls them out."""
+    """Number of `train`, per file, that are held out: `evaluate_every` rolls them out."""
     test: Count = 64
     """Initial conditions, or coefficients, to test on, per file."""
     points: Annotated[int, Ge(16)] = 64
     """Points of the grid along an axis."""
     frames: Annotated[int, Ge(2)] = 21
-    """Points in time, with the first one."""
+    """Points in time, including the first one."""
     dt: Positive = 0.1
     """Time between two frames."""
     seed: Seed = 2022
@@ -60,16 +60,16 @@ class DataConfig:
 
     @property
     def steady(self) -> bool:
-        """Tell whether the task is one of our own whose problem has no time."""
+        """Tell whether this is a built-in task whose problem has no time."""
         return self.task in _STEADY
 
     @property
     def axes(self) -> int:
-        """Return the number of the grid's axes; 1 for a task of the user's own, which may have any number."""
+        """Return the number of the grid's axes; 1 for a user's task, which may have any number."""
         return 1 if self.task in _ON_A_LINE or self.task not in PARAMETERS else 2
 
     def parameters_of(self, task: str) -> tuple[float | None, ...]:
-        """Return the PDE's parameter in each file of one of our own tasks; (None,) where it has none."""
+        """Return the PDE's parameter in each file of a built-in task; (None,) where it has none."""
         key = PARAMETERS[task]
         return (None,) if key is None else getattr(self, key)
 
@@ -93,12 +93,12 @@ class OptimConfig:
     """The optimiser, and its learning rate: a linear warm-up, then a schedule, both per step."""
 
     name: Literal["adamw", "muon"] = "adamw"
-    """muon: for the matrices within the blocks; AdamW trains the rest."""
+    """muon: Muon for the matrices within the blocks, AdamW for the rest."""
     lr: Positive = 3e-3
     """The highest learning rate."""
     schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"
     drop: Annotated[float, Gt(0), Lt(1)] = 0.5
-    """With `step`: the share of the learning rate that a drop leaves."""
+    """With `step`: the factor of the learning rate at each drop."""
     drop_after: Count = 200
     """With `step`: steps between two drops."""
     weight_decay: Annotated[float, Ge(0)] = 0.01
@@ -111,7 +111,7 @@ class OptimConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """Weights of further terms of the loss, beside the relative error of the predicted fields."""
+    """Weights of further terms of the loss, in addition to the relative error of the predicted fields."""
 
     spectral: Weight = 0.0
     """Weight of the error of the Fourier amplitudes along space, octave by octave."""
@@ -132,7 +132,7 @@ class WandbConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Fsdp2Config:
-    """How `fsdp2` trades memory for messages."""
+    """Options of `fsdp2` that trade memory for communication."""
 
     reshard_after_forward: bool = True
     """true: weights are gathered again for the backward pass; false: they are kept, in more memory."""
@@ -142,23 +142,24 @@ class Fsdp2Config:
 
 @dataclass(frozen=True, kw_only=True)
 class DilocoConfig:
-    """How the nodes of `diloco` meet, which train apart in between."""
+    """Options of `diloco`, whose nodes train independently between two synchronisations."""
 
     every: Count = 20
-    """Steps between two meetings. `steps`, `checkpoint_every` and `evaluate_every` are multiples of it."""
+    """Steps between two synchronisations. `steps`, `checkpoint_every` and `evaluate_every` are multiples of
+    it."""
     outer_lr: Positive = 0.7
     """Learning rate of the outer optimiser, which follows the mean of the pseudo-gradients of the nodes."""
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
-    """Nesterov's; with 0 and an `outer_lr` of 1 the weights are averaged."""
+    """Nesterov momentum; with 0 and an `outer_lr` of 1 the weights are averaged."""
     least_nodes: Count | None = None
-    """A node may leave while so many train on, node 0 among them; None: none may."""
+    """Minimum number of nodes, node 0 included: a node may leave while this many remain; None: none may."""
     replacements: Annotated[int, Ge(0)] = 2
-    """With `least_nodes`: how many machines are rented, in all, in place of nodes that left."""
+    """With `least_nodes`: maximum number of machines that are rented to replace nodes that left."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActivityLimits:
-    """Seconds without progress that a rank may have in slow activities; None: as many as at the start."""
+    """Seconds without progress that a rank may have in slow activities; None: the same as at the start."""
 
     compile_s: Positive | None = None
     eval_s: Positive | None = None
@@ -167,7 +168,7 @@ class ActivityLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderConfig:
-    """How micro-batches are loaded to the device when the trajectories are not kept there."""
+    """Options for loading micro-batches to the device when the trajectories are not kept there."""
 
     workers: Count = 2
     """Processes of each rank that read from files, with `data.keep: disk`."""
@@ -179,15 +180,15 @@ class LoaderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerConfig:
-    """How the stages `refine`, `distill` and `steady` draw their answer."""
+    """Sampling options of the stages `refine`, `distill` and `steady`."""
 
     steps: Count | None = None
     """Noise levels from pure noise down to none; None: the default of the stage."""
     draws: Count = 1
-    """Number of draws, whose mean is the answer."""
+    """Number of draws, whose mean is the prediction."""
     temperature: Annotated[float, Ge(0)] | None = None
-    """Share of the noise that a draw begins with; with 0 it is the middle of all draws. None: the default of
-    the stage, 0 for `refine` and `distill`, 1 for `steady`."""
+    """Scale of the noise from which a draw begins; 0 yields the centre of all draws. None: the default of the
+    stage, 0 for `refine` and `distill`, 1 for `steady`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,16 +210,16 @@ class TrainConfig:
     """All options of one training."""
 
     stage: Literal["operator", "refine", "distill", "steady"] = "operator"
-    """What is trained. All but `operator` start from the checkpoint of another stage (docs/stages.md)."""
+    """Stage to train. All but `operator` start from the checkpoint of another stage (docs/stages.md)."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     steps: Count = 1500
     batch: Count | Auto = 48
-    """Windows in a turn, over all ranks; must be a multiple of the number of ranks. auto: the launcher finds
-    out, before it rents, how many the GPUs have room for at once; a training is always given a number."""
+    """Windows in a turn, over all ranks; must be a multiple of the number of ranks. auto: before it rents,
+    the launcher estimates the largest batch that fits into the GPUs; a training always receives a number."""
     turns: Count | None = None
     """Turns in a step, each of one task, the same on all ranks; None: as many as there are tasks."""
     mixing: Literal["balanced", "proportional", "temperature"] = "balanced"
-    """How turns are shared out: equally, by the tasks' sizes, or by these to the power 1 / temperature."""
+    """Distribution of turns: equal, by the tasks' sizes, or by these to the power 1 / temperature."""
     temperature: Annotated[float, Ge(1)] = 2.0
     unroll: Count = 3
     """Frames predicted in a row while training; a steady problem has only one."""
@@ -234,46 +235,46 @@ class TrainConfig:
     freeze: Literal["off", "codec"] = "off"
     """codec: encoders and decoders keep the weights of the checkpoint that the training starts from."""
     latents: Literal["off", "disk"] = "off"
-    """disk: keep the tokens that a frozen encoder makes of the training frames in files (docs/latents.md)."""
+    """disk: cache the tokens of a frozen encoder for the training frames in files (docs/latents.md)."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     strategy: Literal["auto", "single", "ddp", "fsdp2", "diloco"] = "auto"
     """auto: single for one rank, ddp when a GPU holds the whole training state, else fsdp2. diloco: for
-    nodes with a slow network between them; needs torchft (docs/nodes.md)."""
+    nodes with a slow network in between; needs torchft (docs/nodes.md)."""
     fsdp2: Fsdp2Config = field(default_factory=Fsdp2Config)
     diloco: DilocoConfig = field(default_factory=DilocoConfig)
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
-    """tf32: as fp32, but a GPU rounds the factors of products to 10 bits, and is several times as fast."""
+    """tf32: like fp32, but a GPU rounds the factors of products to 10 bits, and is several times as fast."""
     deterministic: bool = False
     """Use only kernels that return the same bits each time: a resumed run then ends with the same weights as
     an uninterrupted one, on the same number and kind of GPUs (docs/deterministic.md)."""
     compile: Literal["off", "blocks", "whole", "max-autotune"] = "off"
-    """max-autotune: as blocks; Inductor times several kernels for each operation and takes the fastest."""
+    """max-autotune: like blocks; Inductor times several kernels for each operation and uses the fastest."""
     cuda_graphs: bool = False
     """Needs `compile` and one GPU."""
     activation_checkpointing: Literal["off", "selective", "full"] = "off"
     """full: keep only the inputs of blocks, and compute the rest again in the backward pass; selective: keep
     the outputs of matrix products and attention, too."""
     remainder: Literal["carry", "drop", "pad"] = "carry"
-    """What happens to the trajectories that do not fill an epoch's last batch (see vastrun/epochs.py)."""
+    """Treatment of the trajectories that do not fill an epoch's last batch (see vastrun/epochs.py)."""
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     check_every: Count = 100
     """Steps between two checks that all ranks hold the same numbers."""
     micro_batch: Count | None = None
-    """Windows that a rank computes at once; None: its whole share of the batch."""
+    """Windows that a rank computes at once; None: all of its share of the batch."""
     probe: Literal["auto", "on", "off"] = "auto"
     """Find the largest micro-batch that fits into memory, before the first step; auto: on GPUs, unless
     `deterministic`."""
     out_of_memory: Literal["restart", "retry", "fail"] = "restart"
-    """restart: start the ranks again with half the micro-batch; retry: only the step; fail: end the run."""
+    """restart: restart the ranks with half the micro-batch; retry: only the step; fail: end the run."""
     ema: Annotated[float, Gt(0), Lt(1)] | None = None
-    """Decay of the running average of the weights, which is then scored; None: no average."""
+    """Decay of the running average of the weights, which is evaluated instead; None: no average."""
     tensorboard: bool = False
     """Write the metrics as TensorBoard files, too; needs its package."""
     plots: bool = True
     """Draw pictures of the scores; needs matplotlib."""
     profile: ProfileConfig | None = None
-    """None: no step is recorded until `vastrun profile` requests one."""
+    """Steps to record; None: no step is recorded until `vastrun profile` requests one."""
     log_every: Count = 10
     """Steps between two lines of metrics."""
     evaluate_every: Count | None = None
@@ -281,23 +282,23 @@ class TrainConfig:
     checkpoint_every: Count = 500
     """Steps between two checkpoints."""
     keep_checkpoints: Annotated[int, Ge(2)] = 2
-    """How many of the newest checkpoints are kept."""
+    """Number of the newest checkpoints to keep."""
     keep_best: bool = True
-    """Keep the best checkpoint, too: of the lowest loss, or rollout nRMSE with `evaluate_every`."""
+    """Keep the best checkpoint, too: by the lowest loss, or rollout nRMSE with `evaluate_every`."""
     threads: Count = 1
-    """CPU threads a rank may use."""
+    """CPU threads per rank."""
     limits: ActivityLimits = field(default_factory=ActivityLimits)
 
     @property
     def global_batch(self) -> int:
-        """Return `batch` as a number. Raises ValueError where `auto` was not answered."""
+        """Return `batch` as a number. Raises ValueError where `auto` was not resolved."""
         if self.batch == "auto":
-            raise ValueError("train.batch: auto is answered where a job is launched, expected a number")
+            raise ValueError("train.batch: expected a number; the launcher resolves auto at the launch")
         return self.batch
 
     @property
-    def builds_on(self) -> str | None:
-        """Return the key that makes a checkpoint to start from necessary; None: none does."""
+    def requires_checkpoint(self) -> str | None:
+        """Return the key that requires a checkpoint to start from; None: no key does."""
         if self.stage != "operator":
             return "stage"
         return None if self.freeze == "off" else "freeze"

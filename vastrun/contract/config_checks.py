@@ -1,14 +1,14 @@
-"""Config checks: faults between fields of the `train:` section. No torch: the launcher uses it, too."""
+"""Config checks: find faults between fields of the `train:` section. No torch: the launcher imports it."""
 
 from __future__ import annotations
 
 import sys
 
 from vastrun.contract.config import PARAMETERS, DataConfig, ModelConfig, TrainConfig
-from vastrun.contract.config_effects import data_without_effect, without_effect
+from vastrun.contract.config_effects import rejected_data_options, rejected_options
 
 _Check = tuple[bool, str, str]
-"""Whether there is a fault, its key relative to `train`, its text."""
+"""One check: True when there is a fault, its key relative to `train`, its text."""
 
 
 def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
@@ -28,8 +28,8 @@ def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
     ]
     return [
         *((key, fault) for wrong, key, fault in checks if wrong),
-        *without_effect(config),
-        *(fault for key, data in _each(config) for fault in data_without_effect(key, config, data)),
+        *rejected_options(config),
+        *(fault for key, data in _each(config) for fault in rejected_data_options(key, config, data)),
     ]
 
 
@@ -39,14 +39,14 @@ def _tasks_checks(config: TrainConfig) -> list[_Check]:
         (
             data.task in tasks[:number],
             f"{key}.task",
-            f"{data.task} is given twice: one entry may list several parameters",
+            f"{data.task} appears twice: list several parameters in one entry",
         )
         for number, (key, data) in enumerate(_each(config))
     ]
 
 
 def _each(config: TrainConfig) -> list[tuple[str, DataConfig]]:
-    """Return the tasks with their keys; a single one has no number, since it may be given without a list."""
+    """Return the tasks with their keys; a single task has no number, since the list may be omitted."""
     if len(config.data) == 1:
         return [("data", config.data[0])]
     return [(f"data[{number}]", data) for number, data in enumerate(config.data)]
@@ -54,7 +54,7 @@ def _each(config: TrainConfig) -> list[tuple[str, DataConfig]]:
 
 def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
     # A rank's share means nothing while the batch itself does not fit, so that only the cause is reported.
-    # The least that `auto` can come to is a window a rank.
+    # The smallest batch of `auto` is one window per rank.
     batch = world_size if config.batch == "auto" else config.batch
     share, rest = divmod(batch, world_size)
     size = config.micro_batch or 1
@@ -70,7 +70,7 @@ def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
 
 
 def largest_batch(config: TrainConfig) -> int:
-    """Return the most windows that a turn may have, whatever memory there is."""
+    """Return the maximum number of windows in a turn, regardless of memory."""
     sizes = [_sizes(config, data) for data in config.data]
     # `drop` leaves nothing of a set that does not fill one batch.
     return min(trajectories if config.remainder == "drop" else windows for trajectories, windows in sizes)
@@ -79,7 +79,7 @@ def largest_batch(config: TrainConfig) -> int:
 def _sizes(config: TrainConfig, data: DataConfig) -> tuple[int, int]:
     """Return the trajectories and the windows of a task's training set.
 
-    The size of a user's own data set is known only once it is read: here it counts as large enough.
+    The size of a user's data set is unknown until it is read: here it counts as large enough.
     """
     files = len(data.parameters_of(data.task)) if data.task in PARAMETERS else sys.maxsize
     trajectories = (data.train - data.validation) * files
@@ -97,7 +97,7 @@ def _size_checks(config: TrainConfig, batch: int, at: str, data: DataConfig) -> 
         (
             config.remainder == "drop" and batch > trajectories,
             "remainder",
-            f"drop leaves nothing of the {trajectories} trajectories of {at}: a batch is more",
+            f"drop leaves none of the {trajectories} trajectories of {at}: a batch is larger",
         ),
         (
             not data.steady and config.unroll >= data.frames,
@@ -115,11 +115,11 @@ def _validation_checks(config: TrainConfig) -> list[_Check]:
             "evaluate_every",
             f"expected a divisor or a multiple of checkpoint_every ({saved}), got {every}",
         ),
-        *(check for key, data in _each(config) for check in _kept_back_checks(key, data, every)),
+        *(check for key, data in _each(config) for check in _held_out_checks(key, data, every)),
     ]
 
 
-def _kept_back_checks(at: str, data: DataConfig, every: int | None) -> list[_Check]:
+def _held_out_checks(at: str, data: DataConfig, every: int | None) -> list[_Check]:
     return [
         (
             data.validation >= data.train,
@@ -129,12 +129,12 @@ def _kept_back_checks(at: str, data: DataConfig, every: int | None) -> list[_Che
         (
             every is not None and not data.validation,
             f"{at}.validation",
-            "expected at least 1, which evaluate_every rolls out, got 0",
+            "expected at least 1 for evaluate_every to roll out, got 0",
         ),
         (
             every is None and data.validation > 0,
             f"{at}.validation",
-            f"expected evaluate_every, or these {data.validation} are of no use",
+            f"expected evaluate_every, without which these {data.validation} are not used",
         ),
     ]
 
@@ -144,13 +144,13 @@ def _objective_checks(config: TrainConfig) -> list[_Check]:
         (
             config.objective.conservation > 0 and all(data.steady for data in config.data),
             "objective.conservation",
-            "expected a task with time: a steady problem has nothing to keep",
+            "expected a task with time: a steady problem has nothing to conserve",
         )
     ]
 
 
 def _frozen_checks(config: TrainConfig) -> list[_Check]:
-    # Tokens are made once for all steps, so neither the encoder nor the frames that it reads may change.
+    # Tokens are computed once for all steps, so neither the encoder nor the frames that it reads may change.
     cached = config.latents != "off"
     return [
         (
@@ -163,7 +163,7 @@ def _frozen_checks(config: TrainConfig) -> list[_Check]:
         (
             cached and config.augment,
             "augment",
-            "expected false with latents, which are of the fields as they are",
+            "expected false with latents, which encode the unchanged fields",
         ),
     ]
 
@@ -185,19 +185,19 @@ def _engine_checks(config: TrainConfig, world_size: int) -> list[_Check]:
         (
             config.out_of_memory == "retry" and (config.strategy == "fsdp2" or graphs),
             "out_of_memory",
-            "retry is for single and ddp, without cuda_graphs",
+            "retry needs the strategy single or ddp, without cuda_graphs",
         ),
         (graphs and not alone, "cuda_graphs", "expected the strategy single, with one rank"),
         (
             config.fsdp2.cpu_offload and config.precision == "fp16",
             "precision",
-            "expected bf16 or fp32 with fsdp2.cpu_offload: whether fp16 overflowed is agreed on by GPUs",
+            "expected bf16 or fp32 with fsdp2.cpu_offload: ranks agree on an overflow of fp16 on their GPUs",
         ),
     ]
 
 
 def _deterministic_checks(config: TrainConfig) -> list[_Check]:
-    # `restart` is allowed: the plan, the evidence and a warning of the next start have the new micro-batch.
+    # `restart` is allowed: the plan, the evidence and a warning of the next start show the new micro-batch.
     return [
         (
             config.probe == "on",
@@ -247,17 +247,25 @@ def _profile_checks(config: TrainConfig) -> list[_Check]:
 
 def _diloco_checks(config: TrainConfig) -> list[_Check]:
     every, evaluated = config.diloco.every, config.evaluate_every
-    # Only then do all nodes hold the weights that are saved, scored or taken home.
+    # Only then do all nodes hold the weights that are saved, evaluated or downloaded.
     multiple = f"expected a multiple of diloco.every ({every}), got"
     return [
         (config.steps % every > 0, "steps", f"{multiple} {config.steps}"),
         (config.checkpoint_every % every > 0, "checkpoint_every", f"{multiple} {config.checkpoint_every}"),
         (evaluated is not None and evaluated % every > 0, "evaluate_every", f"{multiple} {evaluated}"),
         (config.precision == "fp16", "precision", "expected bf16, tf32 or fp32 with diloco, got fp16"),
-        (config.ema is not None, "ema", "expected none with diloco: each node would average its own weights"),
+        (
+            config.ema is not None,
+            "ema",
+            "expected none with diloco: nodes would average different weights",
+        ),
         (config.stage != "operator", "stage", f"expected operator with diloco, got {config.stage}"),
         (config.freeze != "off", "freeze", f"expected off with diloco, got {config.freeze}"),
-        (config.out_of_memory == "retry", "out_of_memory", "retry is for single and ddp, not for diloco"),
+        (
+            config.out_of_memory == "retry",
+            "out_of_memory",
+            "retry needs single or ddp, got diloco",
+        ),
     ]
 
 
@@ -266,7 +274,7 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
     if model.name == "fno":
         several = len(config.data) > 1
         return [
-            (several, "model.name", f"fno learns one task, got {len(config.data)}; latent learns several"),
+            (several, "model.name", f"fno trains one task, got {len(config.data)}; latent trains several"),
             *_fno_checks(model, config.data[0].points),
         ]
     return [
@@ -295,7 +303,7 @@ def _stage_checks(config: TrainConfig) -> list[_Check]:
         (
             config.stage == "steady" and not all(data.steady for data in own),
             "stage",
-            "steady is for problems without time, such as darcy",
+            "steady needs problems without time (darcy)",
         ),
         (
             sampler.draws > 1 and still,

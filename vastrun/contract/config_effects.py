@@ -1,7 +1,7 @@
-"""Config effects: options of `train:` that have no effect beside the others. No torch, for the launcher.
+"""Config effects: find options of `train:` that have no effect. No torch: the launcher imports it.
 
-An option without effect is refused, since the user who set it expects one. Where only the machine decides, or
-a switch that is changed for one run, it is noted in the log instead.
+An option without effect is rejected, since the user who set it expects one. Where the effect depends on the
+machine, or on a switch that is changed for one run, the log notes it instead.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 from vastrun.contract.config import PARAMETERS, DataConfig, TrainConfig
 
 _Row = tuple[str, Callable[[TrainConfig], bool], str]
-"""Keys, a test that they have an effect, and the fault where they have none; `{c}` is the configuration."""
+"""Keys, a test that they have an effect, and the fault if they have none; `{c}` is the configuration."""
 
 _STAGE = "has no effect in the stage {c.stage}"
 _FNO = "has no effect with fno"
 
-_REFUSED: tuple[_Row, ...] = (
-    ("freeze", lambda c: c.stage == "operator", f"{_STAGE}, in which no operator learns"),
+_REJECTED: tuple[_Row, ...] = (
+    ("freeze", lambda c: c.stage == "operator", f"{_STAGE}, which trains no operator"),
     ("sampler", lambda c: c.stage != "operator", _STAGE),
     ("objective noise", lambda c: c.stage == "operator", _STAGE),
     (
         "unroll",
         lambda c: not all(data.steady for data in c.data),
-        "has no effect: steady problems have one frame to predict",
+        "has no effect: a steady problem has one frame to predict",
     ),
     ("mixing", lambda c: len(c.data) > 1, "has no effect with one task"),
     (
@@ -54,12 +54,12 @@ _REFUSED: tuple[_Row, ...] = (
     ),
     (
         "loader.prefetch loader.pin",
-        lambda c: not {"host", "disk"}.isdisjoint(_kept(c)),
+        lambda c: not {"host", "disk"}.isdisjoint(_data_places(c)),
         "has no effect with data.keep: device; host and disk read it",
     ),
     (
         "loader.workers",
-        lambda c: "disk" in _kept(c),
+        lambda c: "disk" in _data_places(c),
         "has no effect without data.keep: disk",
     ),
     (
@@ -70,7 +70,7 @@ _REFUSED: tuple[_Row, ...] = (
     (
         "micro_batch",
         lambda c: c.batch != "auto",
-        "has no effect with batch: auto, which is as much as a rank computes at once",
+        "has no effect with batch: auto, which a rank computes at once",
     ),
     ("limits.compile_s", lambda c: c.compile != "off", "has no effect with compile: off"),
     (
@@ -86,22 +86,22 @@ _REFUSED: tuple[_Row, ...] = (
     ),
 )
 
-_USUAL = TrainConfig()
-_USUAL_DATA = DataConfig()
+_DEFAULTS = TrainConfig()
+_DATA_DEFAULTS = DataConfig()
 
 
-def without_effect(config: TrainConfig) -> Iterator[tuple[str, str]]:
+def rejected_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     """Yield (key, fault) for each option that was set and has no effect, with keys relative to `train`.
 
     An option counts as set when it differs from its default.
     """
-    for keys, reads, fault in _REFUSED:
+    for keys, reads, fault in _REJECTED:
         if not reads(config):
             yield from ((key, fault.format(c=config)) for key in keys.split() if _is_set(key, config))
 
 
-def data_without_effect(at: str, config: TrainConfig, data: DataConfig) -> Iterator[tuple[str, str]]:
-    """Yield (key, fault) for each option of one task without effect; `at` is the key of the task."""
+def rejected_data_options(at: str, config: TrainConfig, data: DataConfig) -> Iterator[tuple[str, str]]:
+    """Yield (key, fault) for each option of the task at key `at` that was set and has no effect."""
     unread = {"patch": _FNO} if config.model.name == "fno" else {}
     if data.steady:
         unread |= dict.fromkeys(("frames", "dt"), f"has no effect with {data.task}, which is steady")
@@ -110,21 +110,21 @@ def data_without_effect(at: str, config: TrainConfig, data: DataConfig) -> Itera
         fault = f"has no effect with {data.task}" + (f", which reads {read}" if read else "")
         unread |= {key: fault for key in PARAMETERS.values() if key not in (None, read)}
     for key, fault in unread.items():
-        if getattr(data, key) != getattr(_USUAL_DATA, key):
+        if getattr(data, key) != getattr(_DATA_DEFAULTS, key):
             yield f"{at}.{key}", fault
 
 
-def noted(config: TrainConfig, *, strategy: str, device: str, world_size: int) -> list[str]:
-    """Return a line for each option that was set and has no effect on this machine, or with a switch off.
+def ineffective_options(config: TrainConfig, *, strategy: str, device: str, world_size: int) -> list[str]:
+    """Return a log line for each option that was set and has no effect here.
 
-    `strategy` is the one that was chosen, `device` the type of torch's device.
+    `strategy` is the chosen one, `device` the type of torch's device.
     """
     rows = [
         ("wandb.project wandb.entity wandb.tags", config.wandb.mode != "off", "with wandb.mode: off"),
         (
             "fsdp2.reshard_after_forward fsdp2.cpu_offload",
             strategy == "fsdp2",
-            f"with {strategy}, which strategy: auto has chosen",
+            f"with {strategy}, which strategy: auto chose",
         ),
         ("loader.pin", device == "cuda", "on a CPU"),
         ("precision", config.precision != "tf32" or device == "cuda", "on a CPU: only GPUs have TF32"),
@@ -140,11 +140,11 @@ def noted(config: TrainConfig, *, strategy: str, device: str, world_size: int) -
 
 
 def _is_set(key: str, config: TrainConfig) -> bool:
-    return bool(_value_of(key, config) != _value_of(key, _USUAL))
+    return bool(_value_of(key, config) != _value_of(key, _DEFAULTS))
 
 
 def _value_of(key: str, config: TrainConfig) -> Any:
-    """Return the value of a dotted key; None where its section is not given."""
+    """Return the value of a dotted key; None where its section is missing."""
     found: Any = config
     for name in key.split("."):
         found = None if found is None else getattr(found, name)
@@ -155,5 +155,5 @@ def _records_memory(config: TrainConfig) -> bool:
     return config.profile is not None and config.profile.memory
 
 
-def _kept(config: TrainConfig) -> set[str]:
+def _data_places(config: TrainConfig) -> set[str]:
     return {data.keep for data in config.data}

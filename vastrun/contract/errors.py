@@ -1,28 +1,28 @@
-"""Errors: the exceptions that end a training; most are reported to the user in one line."""
+"""Errors: the exceptions that end a training; most are shown to the user as one line."""
 
 from __future__ import annotations
 
 
 class ConfigError(Exception):
-    """The job asks for something that these ranks, this device or this data set cannot do."""
+    """The job requests something that these ranks, this device or this data set cannot do."""
 
-    def __init__(self, text: str, *, told_elsewhere: bool = False) -> None:
+    def __init__(self, text: str, *, reported_elsewhere: bool = False) -> None:
         super().__init__(text)
-        self.told_elsewhere = told_elsewhere
-        """True when another rank prints it."""
+        self.reported_elsewhere = reported_elsewhere
+        """True when another rank prints the error."""
 
 
 class DivergedError(Exception):
     """The loss or the gradient is not finite: more steps would only cost money. All ranks raise it."""
 
-    def __init__(self, text: str, *, told_elsewhere: bool) -> None:
+    def __init__(self, text: str, *, reported_elsewhere: bool) -> None:
         super().__init__(text)
-        self.told_elsewhere = told_elsewhere
-        """True when another rank prints it."""
+        self.reported_elsewhere = reported_elsewhere
+        """True when another rank prints the error."""
 
 
-class UnsavedError(Exception):
-    """This rank was asked to stop and had to end before it could save."""
+class StoppedWithoutSaveError(Exception):
+    """The rank was asked to stop and had to end before it saved a checkpoint."""
 
 
 class SaveError(Exception):
@@ -30,7 +30,7 @@ class SaveError(Exception):
 
 
 class DataError(Exception):
-    """The data are missing, damaged, or not what the job file says. The text is one line, for the user."""
+    """The data are missing, damaged, or do not match the job file. The text is one line, for the user."""
 
 
 class DeviceError(Exception):
@@ -38,4 +38,4 @@ class DeviceError(Exception):
 
 
 class WorkerDiedError(Exception):
-    """A process that read data was ended by a signal, as when memory ran out: another start may help."""
+    """A signal ended a process that read data, for instance when memory ran out: a restart may help."""

@@ -11,20 +11,20 @@ from typing import Any
 from vastrun.contract import layout
 from vastrun.contract.records import RecordError, read_json
 
-USUAL_RESTARTS: Mapping[str, int] = {
+DEFAULT_RESTARTS: Mapping[str, int] = {
     "out_of_memory": 10,
     "signal": 3,
     "communication": 3,
     "hang": 2,
     "host": 3,
 }
-"""Default of `restarts` of a training: how often its ranks are started again on this machine, by cause."""
+"""Default of `restarts` of a training: maximum restarts of its ranks on this machine, by cause."""
 
-_LONGEST_TAG = 64
-LEFT_BEHIND = "!"
-"""Prefix of a pattern of `outputs` for files that are left on the machine on purpose."""
-NAMES_OUTPUTS = ("$VASTRUN_OUTPUTS/", "${VASTRUN_OUTPUTS}/")
-"""Prefix of a pattern for the folder from which everything is downloaded."""
+_MAX_TAG_CHARS = 64
+EXCLUDE_PREFIX = "!"
+"""Prefix of a pattern of `outputs` for files that must not be downloaded."""
+OUTPUTS_PREFIXES = ("$VASTRUN_OUTPUTS/", "${VASTRUN_OUTPUTS}/")
+"""Prefixes of a pattern in the folder from which every file is downloaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,18 +38,18 @@ class JobActivityLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class JobDiloco:
-    """How nodes train apart."""
+    """The options of `diloco` that matter outside the ranks."""
 
     least_nodes: int | None = None
-    """The others go on without a node that left while so many are there; None: none may leave."""
+    """Minimum number of nodes: a node may leave while this many remain; None: none may leave."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobWandb:
-    """Whether the ranks report to W&B."""
+    """The options of W&B that matter outside the ranks."""
 
     mode: str = "auto"
-    """`off`: they do not."""
+    """`off`: the ranks do not report to W&B."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSuccess:
-    """The conditions that prove the success of a user's own command; None: not a condition."""
+    """The conditions that prove the success of a user's command; None: not a condition."""
 
     files: tuple[str, ...] = ()
     log: str | None = None
@@ -79,24 +79,24 @@ class JobSuccess:
 
 @dataclass(frozen=True, kw_only=True)
 class JobCheckpoints:
-    """The checkpoints of a user's own program."""
+    """The checkpoints of a user's program."""
 
     files: str
     """A glob relative to the working folder, or in `$VASTRUN_OUTPUTS/`; each match is a checkpoint."""
     keep: int = 2
-    """Number of the newest checkpoints that are kept."""
+    """Number of the newest checkpoints to keep."""
     every_s: float = 60.0
-    """Least seconds between two that are taken while the program runs."""
+    """Minimum seconds between two copies while the program runs."""
 
     def folder(self, box: Path) -> Path:
-        """Return the folder that the pattern begins in, resolved."""
-        named = self.files.startswith(NAMES_OUTPUTS)
-        return (box / layout.OUTPUTS if named else working_folder(box)).resolve()
+        """Return the folder in which the pattern begins, resolved."""
+        in_outputs = self.files.startswith(OUTPUTS_PREFIXES)
+        return (box / layout.OUTPUTS if in_outputs else working_folder(box)).resolve()
 
     @property
     def pattern(self) -> str:
         """Return the glob relative to that folder."""
-        prefixes = (name for name in NAMES_OUTPUTS if self.files.startswith(name))
+        prefixes = (name for name in OUTPUTS_PREFIXES if self.files.startswith(name))
         return self.files.removeprefix(next(prefixes, ""))
 
 
@@ -106,17 +106,17 @@ class JobBatch:
 
     name: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Of its point, by key: what tells this run from the others."""
+    """The values of the run's point, by key."""
 
     @property
     def tag(self) -> str:
-        """Return its name as a tag of W&B's, which has at most 64 characters, in a list with commas."""
-        return self.name.replace(",", " ")[:_LONGEST_TAG]
+        """Return its name as a W&B tag: at most 64 characters, without commas, which separate tags."""
+        return self.name.replace(",", " ")[:_MAX_TAG_CHARS]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The job of this box. It has either `train` or `command`."""
+    """The job of this box. Either `train` or `command` is set."""
 
     run_id: str
     ranks: int
@@ -128,23 +128,23 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     success: JobSuccess | None = None
     outputs: tuple[str, ...] = ()
-    """Globs of what is downloaded, and with `!` before of what is left behind on purpose."""
+    """Globs of files to download; with a leading `!`, of files that must not be downloaded."""
     outputs_gb: float = 5.0
-    """Most GB of what a command wrote that are downloaded where `outputs` names no files."""
+    """Maximum GB that are downloaded of a command's files where `outputs` names no files."""
     push: str | None = None
-    """The URL that finished checkpoints are pushed to; None: they are not pushed."""
+    """URL to which finished checkpoints are pushed; None: they are not pushed."""
     pushed: tuple[str, ...] = ()
-    """URLs to which the runs that this one continues pushed, the last run first; nothing need be there."""
+    """URLs to which the continued runs pushed checkpoints, the last run first; they may be empty."""
     start_from: str | None = None
-    """The URL of checkpoints to start from, at which there must be one; None: none is needed."""
+    """URL of the checkpoints to start from, which must have one; None: start without a checkpoint."""
     nodes: int = 1
-    """How many machines train together, each with as many ranks."""
+    """Number of machines that train together, each with the same number of ranks."""
     gpus: int = 0
     restarts: Mapping[str, int] | None = None
-    """How often to start the ranks again here, by cause; None: `USUAL_RESTARTS`, of a command never."""
+    """Maximum restarts of the ranks here, by cause; None: `DEFAULT_RESTARTS`, and none for a command."""
     name: str = ""
     batch: JobBatch | None = None
-    """None: the run is of no batch."""
+    """The batch of the run; None: it has no batch."""
     checkpoints: JobCheckpoints | None = None
     """Checkpoints of the command; None: it has none."""
 
@@ -160,51 +160,51 @@ class Job:
 
     @property
     def restart_limits(self) -> Mapping[str, int]:
-        """Return how often to start the ranks again, by cause; 0 of a cause that is not there.
+        """Return the maximum restarts of the ranks by cause; a missing cause means 0.
 
-        A user's own command is not started again unless asked for: it may not know how to continue.
+        A user's command is not restarted unless the job asks for it: it may not know how to continue.
         """
         if self.restarts is not None:
             return self.restarts
-        return USUAL_RESTARTS if self.train is not None else {}
+        return DEFAULT_RESTARTS if self.train is not None else {}
 
     @property
     def named_outputs(self) -> tuple[str, ...]:
-        """Return the globs of files to download; none: everything that the program wrote."""
-        return tuple(pattern for pattern in self.outputs if not pattern.startswith(LEFT_BEHIND))
+        """Return the globs of files to download; empty: all files that the program wrote."""
+        return tuple(pattern for pattern in self.outputs if not pattern.startswith(EXCLUDE_PREFIX))
 
     @property
-    def left_behind(self) -> tuple[str, ...]:
-        """Return the globs of files that are left on the machine on purpose."""
-        return tuple(pattern[1:] for pattern in self.outputs if pattern.startswith(LEFT_BEHIND))
+    def excluded_outputs(self) -> tuple[str, ...]:
+        """Return the globs of files that must not be downloaded."""
+        return tuple(pattern[1:] for pattern in self.outputs if pattern.startswith(EXCLUDE_PREFIX))
 
     @property
-    def trains_apart(self) -> bool:
-        """Return whether the ranks of each node train by themselves, and the nodes meet now and then."""
+    def is_diloco(self) -> bool:
+        """Tell whether the nodes train independently and synchronise from time to time."""
         return self.nodes > 1 and self.train is not None and self.train.strategy == "diloco"
 
     @property
-    def least_nodes(self) -> int:
-        """Return how many nodes have to be there for the others to go on without those that left."""
+    def min_nodes(self) -> int:
+        """Return the minimum number of nodes with which the training continues when others left."""
         train = self.train
         return (
-            self.nodes if train is None else least_nodes(self.nodes, train.strategy, train.diloco.least_nodes)
+            self.nodes if train is None else min_nodes(self.nodes, train.strategy, train.diloco.least_nodes)
         )
 
     @property
     def threads(self) -> int | None:
-        """Return the CPU threads that a rank may use; None for a command: its ranks share the CPUs."""
+        """Return the CPU threads per rank; None for a command: its ranks share the CPUs."""
         return self.train.threads if self.train else None
 
     @property
     def program(self) -> tuple[str, ...]:
         """Return the command line of a rank."""
-        # -P: the working folder is the user's code, and a folder `trainer` in it must not be taken for ours.
+        # -P: the working folder is the user's code, and a folder `vastrun` in it must not hide this package.
         return self.command or (sys.executable, "-P", "-u", "-m", "vastrun.trainer.train")
 
 
 def working_folder(box: Path) -> Path:
-    """Return the folder in which the ranks run: the user's code where there is any, else the box."""
+    """Return the folder in which the ranks run: the user's code if there is any, else the box."""
     code = box / layout.CODE
     return code if code.is_dir() else box
 
@@ -214,6 +214,6 @@ def matching_files(box: Path, pattern: str) -> list[Path]:
     return sorted(path for path in working_folder(box).glob(pattern.lstrip("/")) if path.is_file())
 
 
-def least_nodes(nodes: int, strategy: str, least: int | None) -> int:
-    """Return how many of the nodes a training needs: all, unless they train apart and `least` is less."""
-    return min(nodes, least or nodes) if strategy == "diloco" else nodes
+def min_nodes(nodes: int, strategy: str, diloco_min: int | None) -> int:
+    """Return the number of nodes that a training needs: all, unless `diloco` has a lower minimum."""
+    return min(nodes, diloco_min or nodes) if strategy == "diloco" else nodes

@@ -1,4 +1,4 @@
-"""Layout: the path of every file on a box, relative to its folder. The one list; docs/box.md explains it.
+"""Layout: the path of every file on a box, relative to its folder; docs/box.md explains each.
 
 Standard library only: the launcher, the supervisor and the ranks all read it.
 """
@@ -76,28 +76,28 @@ EVALUATION = "run/report"
 PROFILES = "run/profile"
 MANIFEST = "run/manifest.json"
 
-_COMMANDING = frozenset({".bzr", ".git", ".gitattributes", ".gitignore", ".gitmodules", ".hg", ".jj", ".svn"})
-"""Names that give orders to programs on the user's computer: git runs what its folder names."""
-_SHORT = ("git~", "gitatt~", "gitign~", "gitmod~")
-"""Beginnings of the short names (8.3) that Windows has for the same files."""
-_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_VCS_NAMES = frozenset({".bzr", ".git", ".gitattributes", ".gitignore", ".gitmodules", ".hg", ".jj", ".svn"})
+"""Names that control programs on the user's computer: git runs commands of its folder."""
+_VCS_SHORT_PREFIXES = ("git~", "gitatt~", "gitign~", "gitmod~")
+"""Prefixes of the short names (8.3) that Windows uses for the same files."""
+_TERMINAL_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that change what a terminal shows: control characters and changes of writing direction."""
 
 
-def comes_home(name: str) -> bool:
+def should_download(name: str) -> bool:
     """Tell whether a file or folder of this name may be downloaded to the user's computer.
 
-    Some file systems take other spellings for the same name: other case, dots and spaces at the end,
-    characters that have no width. All spellings of a forbidden name are refused.
+    Some file systems treat other spellings as the same name: other case, dots and spaces at the end,
+    characters without width. All spellings of a forbidden name are rejected.
     """
     # Cf: characters without width, which HFS+ ignores in names.
     bare = name
     if not name.isascii():
         bare = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
     bare = bare.casefold().rstrip(". ")
-    return not (bare in _COMMANDING or bare.startswith(_SHORT) or _STEERING.search(name))
+    return not (bare in _VCS_NAMES or bare.startswith(_VCS_SHORT_PREFIXES) or _TERMINAL_CONTROLS.search(name))
 
 
 def has_control_characters(path: str) -> bool:
-    """Tell whether a name has characters that change what a terminal shows: such a file is not downloaded."""
-    return _STEERING.search(path) is not None
+    """Tell whether a name has characters that change what a terminal shows; the file is not downloaded."""
+    return _TERMINAL_CONTROLS.search(path) is not None

@@ -1,7 +1,7 @@
-"""Limits: the marks that say what a field may hold; those of annotated-types, where it is installed.
+"""Limits: the constraints of a field; those of annotated-types, where it is installed.
 
-The launcher needs that package for pydantic, which knows its marks. The trainer reads only their attributes,
-by name (`records.py`), so that a training needs torch, numpy and h5py alone.
+The launcher needs that package for pydantic, which reads its constraints. The trainer reads only their
+attributes, by name (`records.py`), so that a training needs only torch, numpy and h5py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Older Python: what the trainer's records use and Python 3.9 lacks.
+"""Older Python: support in Python 3.9 for the dataclass features of the records.
 
-With it, `dataclass` takes `kw_only=True`, and a field may be of type `A | B`. This is for our own processes:
-the user's program imports nothing of the trainer.
+`dataclass` accepts `kw_only=True`, and a field may have the type `A | B`. It affects vastrun's processes
+only: the user's program imports nothing of the trainer.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import typing
 from typing import Any
 
 
-def support_records() -> None:
-    """Replace `dataclasses.dataclass` by one that has the options of Python 3.10."""
+def patch_dataclass() -> None:
+    """Replace `dataclasses.dataclass` by a version with the options of Python 3.10."""
     dataclasses.dataclass = with_keywords(dataclasses.dataclass)
 
 
 def with_keywords(original: Any) -> Any:
-    """Return the decorator `original` with the option `kw_only`. Without it, it does what it did before."""
+    """Add the option `kw_only` to the decorator `original`; other calls behave as before."""
 
     def dataclass(cls: Any = None, /, *, kw_only: bool = False, **options: Any) -> Any:
         if not kw_only:
@@ -30,9 +30,9 @@ def with_keywords(original: Any) -> Any:
 
 
 def _prepared(cls: Any) -> Any:
-    """Return the class with its annotations as Python 3.9 reads them, fields without a default first."""
+    """Rewrite the annotations of a class for Python 3.9, fields without a default first."""
     hints = vars(cls).get("__annotations__", {})
-    # Only keywords are used, so that the order is free.
+    # All callers use keywords, so that the order is free.
     names = sorted(hints, key=lambda name: _has_default(cls, name))
     cls.__annotations__ = {name: with_unions(hints[name]) for name in names}
     vars(sys.modules[cls.__module__]).setdefault("Union", typing.Union)

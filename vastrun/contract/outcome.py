@@ -1,8 +1,8 @@
-"""Outcome: why ranks ended, and the evidence that a box writes about one training, for the launcher to judge.
+"""Outcome: why the ranks ended, and the evidence of one training, from which the launcher draws a verdict.
 
-The way of a reason: a rank ends with a reason and an exit code (`distributed/exit.py`, from `train.py`). The
+The path of a reason: a rank ends with a reason and an exit code (`distributed/exit.py`, from `train.py`). The
 supervisor sees it end (`supervision/rank_process.py`, `watch.py`), finds the first failure and its reason
-(`diagnosis.py`), starts the ranks again where that can help (`restarts.py`), and records it (`supervise.py`).
+(`diagnosis.py`), restarts the ranks where that can help (`restarts.py`), and records it (`supervise.py`).
 The launcher's watch (`flow/watch.py`) reads the record through its gate (`gate/evidence.py`);
 `decisions/run_assessment.py` derives a cause from it and from the proofs, `core/verdict.py` says which
 verdict and exit code follow, `flow/drive.py` notes the first cause, and `ui/render/summary.py` prints it.
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
-from vastrun.contract.records import AtMost, Between, FileName, Like, Text, read_json
+from vastrun.contract.records import FileName, MaxLength, Pattern, Range, Text, read_json
 
 Reason = Literal[
     "finished",
@@ -43,9 +43,9 @@ class Meaning:
     exit_code: int = 1
     """Exit code of the supervisor, and so of the onstart step 50-train."""
     rank_exit_code: int = 1
-    """Exit code of a rank that ends by itself."""
+    """Exit code of a rank that ends with this reason."""
     is_curable: bool = False
-    """True: another start of the ranks may help, so a job's `restarts` may name the cause; else it recurs."""
+    """True: a restart of the ranks may help, so a job's `restarts` may name the cause; else it recurs."""
 
 
 REASONS: Mapping[Reason, Meaning] = {
@@ -59,51 +59,51 @@ REASONS: Mapping[Reason, Meaning] = {
     "device": Meaning(cause="host", is_curable=True),
     "diverged": Meaning(cause="diverged"),
     "hang": Meaning(cause="hang", exit_code=75, is_curable=True),
-    # As of a program that SIGTERM ended: 128 + 15.
+    # The code of a program that SIGTERM ended: 128 + 15.
     "stopped": Meaning(cause="stopped", exit_code=143, rank_exit_code=143),
 }
 
-Step = Annotated[int, Between(0, 10**12)]
-RankNumber = Annotated[int, Between(0, 10**5)]
-ExitCode = Annotated[int, Between(-255, 255)]
-Moment = Annotated[float, Between(0, 1e11)]
+Step = Annotated[int, Range(0, 10**12)]
+RankNumber = Annotated[int, Range(0, 10**5)]
+ExitCode = Annotated[int, Range(-255, 255)]
+EpochSeconds = Annotated[float, Range(0, 1e11)]
 """Epoch seconds."""
-Seconds = Annotated[float, Between(0, 1e10)]
-Bytes = Annotated[int, Between(0, 10**15)]
+Seconds = Annotated[float, Range(0, 1e10)]
+Bytes = Annotated[int, Range(0, 10**15)]
 """A size in bytes."""
-Name = Annotated[str, AtMost(200)]
+Name = Annotated[str, MaxLength(200)]
 Line = Annotated[str, Text(1000)]
 Lines = Annotated[str, Text(20_000, lines=True)]
 PathOnBox = Annotated[str, FileName()]
-"""Relative to the box's folder."""
+"""A path relative to the box's folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankEnd:
-    """How one rank ended."""
+    """The end of one rank."""
 
     rank: RankNumber
     exit_code: ExitCode | None
-    """None: it was never seen to end; negative: minus the number of the signal that ended it."""
+    """Exit code; negative: minus the number of the signal that ended it; None: its end was not observed."""
     signal: Name | None = None
-    """Name of the signal that ended it, such as SIGSEGV; None: no signal did."""
+    """Name of the signal that ended it (SIGSEGV); None: no signal did."""
     ended_by_us: bool = False
     """True when the supervisor or the launch agent ended it because of another rank."""
     reason: Line | None = None
-    """What the rank itself wrote as it ended: finished, oom, error, stopped...; None: it wrote nothing."""
+    """Reason that the rank wrote when it ended: finished, oom, error, stopped...; None: it wrote nothing."""
     exception: Line | None = None
-    """Type and message of its error, one line; None: there was no error, or it wrote nothing."""
+    """Type and message of its error in one line; None: there was no error, or it wrote nothing."""
     traceback: Lines | None = None
     last_lines: Annotated[str, Text(4000, lines=True)] | None = None
-    """The last lines that it printed, of a rank that failed without an exception or wrote more after one."""
+    """Last lines of output, of a rank that failed without an exception or wrote more after one."""
     step: Step = 0
     activity: Name = ""
-    """What the rank was doing, by its last heartbeat; empty: it never wrote one."""
+    """Activity of the rank by its last heartbeat; empty: it never wrote one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
-    """A rank that made no progress any more while others waited for it."""
+    """A rank that stopped making progress while others waited for it."""
 
     rank: RankNumber
     step: Step
@@ -111,28 +111,28 @@ class Hang:
     stalled_s: Seconds
     frame: Line
     """The innermost frame of its main thread: `file:line function`."""
-    stacks: Annotated[tuple[PathOnBox, ...], AtMost(10_000)]
+    stacks: Annotated[tuple[PathOnBox, ...], MaxLength(10_000)]
     """Files with the stacks of all ranks, relative to the box's folder."""
-    waits: Annotated[tuple[Line, ...], AtMost(10_000)] = ()
-    """The ranks that waited for others, and their activity, such as `rank 0 in backward`."""
+    waits: Annotated[tuple[Line, ...], MaxLength(10_000)] = ()
+    """Ranks that waited for others, with their activity: `rank 0 in backward`."""
     in_collective: bool = False
-    """True: this rank was in a collective too, so that the rank which caused the hang is not known."""
+    """True: this rank was in a collective, too, so that the rank that caused the hang is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileSum:
+class FileChecksum:
     """A file with its size and its checksum."""
 
     path: PathOnBox
     size: Bytes
-    sha256: Annotated[str, Like("[0-9a-f]{64}")]
+    sha256: Annotated[str, Pattern("[0-9a-f]{64}")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileList:
-    """The part of a manifest that all its readers have in common."""
+    """The part of a manifest that all readers share."""
 
-    files: tuple[FileSum, ...]
+    files: tuple[FileChecksum, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +141,9 @@ class CheckpointEnd:
 
     step: Step
     path: PathOnBox
-    files: tuple[FileSum, ...]
+    files: tuple[FileChecksum, ...]
     intact: bool
-    """True: the supervisor read every file again, and all checksums were right."""
+    """True: the supervisor read every file again, and all checksums matched."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,43 +167,43 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class StartRecord:
-    """One start of the ranks, up to their end. After a failure the supervisor may start them again."""
+    """One start of the ranks, up to their end. After a failure the supervisor may restart them."""
 
     reason: Reason
     detail: Line
-    """One line: what happened, and to which rank."""
+    """One line that says what happened, and to which rank."""
     world_size: RankNumber
     micro_batch: Step | None = None
     """Windows that a rank computed at once; None: the ranks never reported it."""
     steps_done: Step = 0
     checkpoint: Step | None = None
-    """Step of the newest checkpoint when the ranks had ended; None: there was none."""
+    """Step of the newest checkpoint after the ranks ended; None: there was none."""
     first_failure: RankEnd | None = None
-    started_at: Moment
-    ended_at: Moment
+    started_at: EpochSeconds
+    ended_at: EpochSeconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """All that the supervisor knows at the end. What it says about ranks is about their last start."""
+    """The supervisor's record at the end. Fields about ranks describe their last start."""
 
     schema_version: int = 1
     kind: Literal["train", "command", "hold"]
     reason: Reason
     detail: Line
-    """One line: what happened, and to which rank."""
-    started_at: Moment
-    ended_at: Moment
+    """One line that says what happened, and to which rank."""
+    started_at: EpochSeconds
+    ended_at: EpochSeconds
     world_size: RankNumber
-    ranks: Annotated[tuple[RankEnd, ...], AtMost(10_000)]
+    ranks: Annotated[tuple[RankEnd, ...], MaxLength(10_000)]
     first_failure: RankEnd | None = None
     hang: Hang | None = None
     stop_cause: Name | None = None
-    """What the stop file said: stopped, pruned, time_limit, money_limit, slow; None: there was none."""
-    stop_sent_at: Moment | None = None
-    """Time at which SIGTERM was sent to running ranks, in epoch seconds; None: never."""
+    """Cause in the stop file: stopped, pruned, time_limit, money_limit, slow; None: there was none."""
+    stop_sent_at: EpochSeconds | None = None
+    """Epoch seconds at which SIGTERM was sent to running ranks; None: never."""
     stop_sent_step: Step | None = None
-    """Step that every rank had reported by then; None: no stop was sent."""
+    """Step that every rank had reached by then; None: no stop was sent."""
     final_record: bool = False
     """True: the trainer wrote its final record, `run/final.json`."""
     steps_done: Step = 0
@@ -211,12 +211,12 @@ class Outcome:
     last_loss: float | None = None
     loss_finite: bool | None = None
     checkpoint: CheckpointEnd | None = None
-    scores: Annotated[dict[Name, float], AtMost(1000)] | None = None
-    """Numbers of the final record, such as rollout_nrmse and persistence_nrmse; None: it has none."""
+    scores: Annotated[dict[Name, float], MaxLength(1000)] | None = None
+    """Scores of the final record (rollout_nrmse, persistence_nrmse); None: it has none."""
     wandb: WandbRun | None = None
-    checks: Annotated[tuple[Check, ...], AtMost(100)] = ()
-    starts: Annotated[tuple[StartRecord, ...], AtMost(1000)] = ()
-    """Every start of the ranks on this box, the last included."""
+    checks: Annotated[tuple[Check, ...], MaxLength(100)] = ()
+    starts: Annotated[tuple[StartRecord, ...], MaxLength(1000)] = ()
+    """All starts of the ranks on this box, the last included."""
 
     def to_json(self) -> str:
         """Return the file's text. A loss that is not finite must be None, with `loss_finite` False.

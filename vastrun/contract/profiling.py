@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from vastrun.contract import layout
-from vastrun.contract.records import Between, Like, Text
+from vastrun.contract.records import Pattern, Range, Text
 
 MAX_STEPS = 100
-"""Steps of one profile: a step of a small model takes 2 MB in a trace before it is compressed."""
+"""Maximum steps of one profile: a step of a small model takes 2 MB in an uncompressed trace."""
 MAX_RAW_TRACE_BYTES = 1 << 30
-"""Maximum size of a trace before it is compressed; a larger one is dropped on the box."""
+"""Maximum size of an uncompressed trace; a larger one is deleted on the box."""
 MAX_TRACE_BYTES = 256 << 20
-"""Maximum size of a compressed trace; a larger one is dropped on the box, and refused by the launcher."""
+"""Maximum size of a compressed trace; the box deletes a larger one, and the launcher rejects it."""
 MAX_TABLE_BYTES = 1 << 20
 """Maximum size of the table of operations."""
 MAX_REQUEST_BYTES = 1 << 10
 """Maximum size of a request, and of its response."""
 
-RequestId = Annotated[str, Like(r"[0-9a-f]{16}")]
+RequestId = Annotated[str, Pattern(r"[0-9a-f]{16}")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,15 +27,15 @@ class ProfileRequest:
     """A request for a profile, as the launcher writes it to `profile/request.json`."""
 
     id: RequestId
-    steps: Annotated[int, Between(1, MAX_STEPS)]
+    steps: Annotated[int, Range(1, MAX_STEPS)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileDigest:
     """The size of a file and its SHA-256."""
 
-    size: Annotated[int, Between(1, MAX_TRACE_BYTES)]
-    sha256: Annotated[str, Like(r"[0-9a-f]{64}")]
+    size: Annotated[int, Range(1, MAX_TRACE_BYTES)]
+    sha256: Annotated[str, Pattern(r"[0-9a-f]{64}")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class ProfileResponse:
 
     id: RequestId
     """Id of the request."""
-    step: Annotated[int, Between(0, 10**12)] = 0
+    step: Annotated[int, Range(0, 10**12)] = 0
     """First recorded step, which the names of the files contain."""
     trace: FileDigest | None = None
     operations: FileDigest | None = None

@@ -1,6 +1,6 @@
 """Records: read JSON into dataclasses and check each value's type, range and encoding; write it atomically.
 
-A record may come from a stranger's computer, or from a checkpoint that was on one. Standard library only.
+A record may come from an untrusted computer, or from a checkpoint of one. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-_LARGEST = 2**53
-"""Whole numbers up to this are the same for every reader of JSON, and fit into any database."""
-_MOST_VALUES = 500_000
-"""Values in one text at most: an empty list takes two bytes in the text and 64 in memory."""
-_SHOWN = 40
+_MAX_INTEGER = 2**53
+"""Integers up to this value are exact for every JSON parser, and fit into any database."""
+_MAX_VALUES = 500_000
+"""Maximum values in one text: an empty list takes two bytes in the text and 64 in memory."""
+_MAX_SHOWN_CHARS = 40
 _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 """`Union[A, B]`, and since Python 3.10 `A | B`."""
 
@@ -31,76 +31,76 @@ _Limit = tuple[str, Callable[[Any, Any], bool], str]
 
 
 class RecordError(ValueError):
-    """A value that is not what its field says: `ranks[3].exit_code: expected a whole number, not "x"`."""
+    """A value does not fit its field: `ranks[3].exit_code: expected a whole number, not "x"`."""
 
     def __init__(self, fault: str, at: str = "") -> None:
         super().__init__(f"{at}: {fault}" if at else fault)
         self.fault, self.at = fault, at
 
-    def below(self, key: str) -> RecordError:
-        """Return the same fault with `key` put before its place: as seen by what holds the value there."""
+    def prefixed(self, key: str) -> RecordError:
+        """Return the same fault with `key` before its path, for the record that contains the value."""
         joint = "" if not self.at or self.at.startswith("[") else "."
         return RecordError(self.fault, f"{key}{joint}{self.at}")
 
 
 @dataclass(frozen=True)
-class Between:
-    """A mark in `Annotated`: the least and the greatest value of a number, both allowed."""
+class Range:
+    """A constraint in `Annotated`: minimum and maximum of a number, both inclusive."""
 
     ge: float
     le: float
 
 
 @dataclass(frozen=True)
-class AtMost:
-    """A mark in `Annotated`: the most members of a list or a mapping, or the most characters of a string."""
+class MaxLength:
+    """A constraint in `Annotated`: maximum members of a list or a mapping, or characters of a string."""
 
     max_length: int
 
 
 @dataclass(frozen=True)
-class Like:
-    """A mark in `Annotated[str, ...]`: a regular expression that the whole string must match."""
+class Pattern:
+    """A constraint in `Annotated[str, ...]`: a regular expression that the whole string must match."""
 
     pattern: str
 
 
 @dataclass(frozen=True)
 class Text:
-    """A mark in `Annotated[str, ...]`: a text for people to read. Lone surrogates are replaced.
+    """A constraint in `Annotated[str, ...]`: a text for people to read. Lone surrogates are replaced.
 
-    Of more than `most` characters the middle is left out: a traceback says at its end what happened.
+    Of more than `max_chars` characters the middle is cut out: the end of a traceback has its error.
     """
 
-    most: int
+    max_chars: int
     lines: bool = False
-    """True: may have more than one line. False: each line break becomes a space."""
+    """True: line breaks are allowed. False: each becomes a space."""
 
 
 @dataclass(frozen=True)
 class FileName:
-    """A mark in `Annotated[str, ...]`: a file name, as `os.fsdecode` writes one that is not UTF-8."""
+    """A constraint in `Annotated[str, ...]`: a file name, decoded by `os.fsdecode` where it is not UTF-8."""
 
 
 def read_json(kind: Any, text: str | bytes) -> Any:
-    """Read the one JSON value of `text` as `kind`. Raises RecordError."""
+    """Parse `text` as JSON and convert it to `kind`. Raises RecordError."""
     return read_as(kind, parse_json(text))
 
 
 def as_json(record: Any) -> str:
-    """Return a record, a dataclass whose parts are JSON or records, or a list of them, for `read_json`."""
+    """Serialize a record (a dataclass of JSON values and records), or a list of records, for `read_json`."""
     return json.dumps(record, default=vars)
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON of any origin, and refuse NaN, endless nesting and more values than fit into memory.
+    """Parse untrusted JSON; reject NaN, endless nesting and more values than fit into memory.
 
-    Raises RecordError. Bound the length of `text` before: see `launcher/gate/caps.py`.
+    Raises RecordError. The caller bounds the length of `text`: see `launcher/gate/caps.py`.
     """
-    # Counted before parsing, since the parser itself would fill the memory. Marks within strings count too.
+    # Counted before parsing, since the parser itself would fill the memory. Marks within strings count, too.
     marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
-    if sum(map(text.count, marks)) > _MOST_VALUES:
-        raise RecordError(f"more than {_MOST_VALUES} values")
+    if sum(map(text.count, marks)) > _MAX_VALUES:
+        raise RecordError(f"more than {_MAX_VALUES} values")
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecordError:
@@ -112,15 +112,15 @@ def parse_json(text: str | bytes) -> Any:
 def read_as(kind: Any, value: Any) -> Any:
     """Convert `value`, as parsed from JSON, to `kind`: a dataclass or the type of a field.
 
-    Keys that `kind` does not know are ignored, so that an older reader accepts a newer file. Where a list is
-    expected, a single object is read as a list of one. Raises RecordError.
+    Unknown keys are ignored, so that an older reader accepts a newer file. Where a list is expected, a single
+    object is read as a list of one. Raises RecordError.
     """
     return _reader_of(kind)(value)
 
 
 @cache
 def _reader_of(kind: Any) -> Reader:
-    """Return the function that reads a value as `kind`.
+    """Return the function that converts a value to `kind`.
 
     Cached: a supervisor reads records many times a second, and each type is inspected only once.
     """
@@ -161,14 +161,14 @@ def _record_reader(kind: Any) -> Reader:
                 try:
                     found[name] = read_field(value[name])
                 except RecordError as error:
-                    raise error.below(name) from None
+                    raise error.prefixed(name) from None
         return kind(**found)
 
     return read
 
 
 def _annotated_reader(kind: Any, limits: tuple[Any, ...]) -> Reader:
-    # These two replace the reader of a string: both accept characters that `_string` refuses.
+    # These two replace the reader of a string: both accept characters that `_string` rejects.
     for limit in limits:
         if isinstance(limit, Text):
             return partial(_text, limit)
@@ -182,11 +182,11 @@ def _annotated_reader(kind: Any, limits: tuple[Any, ...]) -> Reader:
         if getattr(limit, name, None) is not None
     ]
 
-    most = min((limit.max_length for limit in limits if isinstance(limit, AtMost)), default=math.inf)
+    max_length = min((limit.max_length for limit in limits if isinstance(limit, MaxLength)), default=math.inf)
 
     def within(value: Any) -> Any:
-        if isinstance(value, (list, dict, str)) and len(value) > most:  # before each member is read
-            raise _expected(f"a length of at most {most}", value)
+        if isinstance(value, (list, dict, str)) and len(value) > max_length:  # before each member is read
+            raise _expected(f"a length of at most {max_length}", value)
         found = read(value)
         for says, holds in checks:
             if not holds(found):
@@ -205,9 +205,9 @@ _LIMITS: tuple[_Limit, ...] = (
     ("max_length", lambda limit, value: len(value) <= limit, "a length of at most {}"),
     ("pattern", lambda limit, value: re.fullmatch(limit, value, re.ASCII) is not None, "a text like {}"),
 )
-"""The limits that a mark in `Annotated` may set: attribute of the mark, test, text of the fault.
+"""The limits of a constraint in `Annotated`: its attribute, test, text of the fault.
 
-The names are those of annotated_types, so that its marks work here without importing it.
+The names are those of annotated_types, so that its constraints work here without importing it.
 """
 
 
@@ -235,7 +235,7 @@ def _list(read: Reader, value: Any) -> tuple[Any, ...]:
         for each in values:
             found.append(read(each))
     except RecordError as error:
-        raise error.below(f"[{len(found)}]") from None
+        raise error.prefixed(f"[{len(found)}]") from None
     return tuple(found)
 
 
@@ -248,12 +248,12 @@ def _mapping(read_key: Reader, read: Reader, value: Any) -> dict[Any, Any]:
         try:
             found[name] = read(each)
         except RecordError as error:
-            raise error.below(key[:_SHOWN]) from None
+            raise error.prefixed(key[:_MAX_SHOWN_CHARS]) from None
     return found
 
 
 def _whole_number(value: Any) -> int:
-    if type(value) is not int or abs(value) > _LARGEST:
+    if type(value) is not int or abs(value) > _MAX_INTEGER:
         raise _expected("a whole number", value)
     return value
 
@@ -272,7 +272,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _string(value: Any) -> str:
-    if not isinstance(value, str) or _is_no_unicode(value):
+    if not isinstance(value, str) or _has_surrogates(value):
         raise _expected("a string", value)
     return value
 
@@ -280,8 +280,8 @@ def _string(value: Any) -> str:
 def _text(limit: Text, value: Any) -> str:
     if not isinstance(value, str):
         raise _expected("a string", value)
-    half = limit.most // 2
-    text = whole_unicode(value if len(value) <= limit.most else f"{value[:half]}…{value[-half:]}")
+    half = limit.max_chars // 2
+    text = replace_surrogates(value if len(value) <= limit.max_chars else f"{value[:half]}…{value[-half:]}")
     return text if limit.lines else text.replace("\n", " ")
 
 
@@ -303,12 +303,12 @@ _PLAIN: Mapping[Any, Reader] = {
 }
 
 
-def whole_unicode(text: str) -> str:
-    """Replace each lone surrogate by a question mark: those can be neither stored nor printed."""
+def replace_surrogates(text: str) -> str:
+    """Replace each lone surrogate by a question mark: it can be neither stored nor printed."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _is_no_unicode(text: str) -> bool:
+def _has_surrogates(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -317,28 +317,28 @@ def _expected(what: str, value: Any) -> RecordError:
 
 
 def _shown(value: Any) -> str:
-    """Return a value for the text of an error, short and in ASCII: it comes unchecked from a stranger."""
+    """Return a value for the text of an error, short and in ASCII: it is untrusted and unchecked."""
     if isinstance(value, (list, dict)):
         return "a list" if isinstance(value, list) else "an object"
     try:
         text = json.dumps(value)
     except ValueError:  # a whole number of thousands of digits
         text = "a very large number"
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    return text if len(text) <= _MAX_SHOWN_CHARS else text[: _MAX_SHOWN_CHARS - 3] + "..."
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise RecordError(f"{name} is no number of JSON")
+    raise RecordError(f"{name} is not a JSON number")
 
 
-def read_small(path: str | os.PathLike[str], most: int) -> bytes:
-    """Read the first `most` bytes of a file, in the least time: who looks often takes it from a training.
+def read_small(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """Read the first `max_bytes` bytes of a file. Raises OSError.
 
-    Raises OSError.
+    Without Python's file objects: frequent polls must not take CPU time from a training.
     """
     fd = os.open(path, os.O_RDONLY)
     try:
-        return os.read(fd, most)
+        return os.read(fd, max_bytes)
     finally:
         os.close(fd)
 
@@ -346,11 +346,11 @@ def read_small(path: str | os.PathLike[str], most: int) -> bytes:
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     """Write `text` to `path` so that a reader sees the old file or the new one, never a part of it.
 
-    Makes the folder where it is missing. With `durable` it returns only when the text is on the disk, which
-    can take seconds on a busy one. Raises OSError, after which the old file is as it was.
+    Creates the folder if it is missing. With `durable` it returns only when the text is on the disk, which
+    can take seconds on a busy one. Raises OSError, after which the old file is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # `.NAME.part` is what a manifest leaves out: a writer that is killed cannot remove it.
+    # A manifest skips `.NAME.part`: a writer that is killed cannot remove it.
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("w", encoding="utf-8") as file:
@@ -364,5 +364,5 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
-    """Write a JSON value and a line break as `write_atomically` does. Raises ValueError for NaN, OSError."""
+    """Write a JSON value and a line break with `write_atomically`. Raises ValueError for NaN; OSError."""
     write_atomically(path, json.dumps(value, allow_nan=False) + "\n", durable=durable)

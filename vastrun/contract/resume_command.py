@@ -1,4 +1,4 @@
-"""Resume command: `{resume}` and `{resume:--option}` in a command become the checkpoint to continue from.
+"""Resume command: replaces `{resume}` and `{resume:--option}` in a command by the checkpoint's path.
 
 Standard library only.
 """
@@ -9,14 +9,14 @@ import re
 from pathlib import PurePath
 
 RESUME = "VASTRUN_RESUME"
-"""The environment variable with the path of the restored checkpoint; empty on a fresh start."""
+"""Environment variable with the path of the restored checkpoint; empty on a fresh start."""
 PLACEHOLDER = re.compile(r"(?<!\$)\{resume(?::([^\s{}'\"]+))?\}")
-"""`{resume:--resume-from}`. `${resume}` is left to the shell."""
+"""Matches `{resume:--resume-from}`, but not `${resume}`, which the shell expands."""
 _SHELLS = ("bash", "sh", "dash", "ash", "zsh", "ksh")
 
 
 def with_resume(program: tuple[str, ...], path: str) -> tuple[str, ...]:
-    """Return the command line with its placeholders filled in; `path` is empty on a fresh start.
+    """Return the command line with its placeholders replaced; `path` is empty on a fresh start.
 
     A word that is a placeholder alone disappears on a fresh start. A script for a shell reads the variable
     itself, which leaves the quoting to the shell.
@@ -49,5 +49,5 @@ def _filled(word: str, path: str) -> tuple[str, ...]:
 
 
 def _in_a_word(found: re.Match[str], path: str) -> str:
-    """Return what stands within a longer word, as in `--from={resume}`."""
+    """Return the replacement within a longer word: `--from={resume}`."""
     return f"{found[1]} {path}" if found[1] and path else path

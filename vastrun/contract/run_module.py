@@ -1,7 +1,7 @@
-"""Run a module of the trainer: `python run_module.py MODULE ARGUMENT...`, as `python -P -m MODULE` does.
+"""Run a module of the trainer: `python run_module.py MODULE ARGUMENT...`, like `python -P -m MODULE`.
 
-The working folder is not searched, so that no file in it hides a module: `-P` needs Python 3.11. Older
-Pythons than the trainer needs must be able to read this file, for their users to be told so.
+The working folder is not searched, so that no file in it hides a module: `-P` needs Python 3.11. Pythons
+older than the trainer supports must be able to parse this file, to report that to their users.
 """
 
 import runpy
@@ -9,7 +9,7 @@ import sys
 
 
 def module_command(module: str, *options: str) -> "tuple[str, ...]":
-    """Return the command line that runs a module with this Python and these options of Python's."""
+    """Return the command line that runs a module with this interpreter and these interpreter options."""
     return (sys.executable, *options, __file__, module)
 
 

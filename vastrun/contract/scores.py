@@ -1,6 +1,6 @@
-"""Scores: the numbers of the final record by name, and their text, in which a floor stands beside each score.
+"""Scores: flatten the scores of the final record and format each with its floor.
 
-Standard library only: the launcher reads them, too.
+Standard library only: the launcher imports it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ FLOORS = {
     "spatial_mean": "the mean over space",
     "training_mean": "the training mean",
 }
-"""Predictions that need no learning, each with its name in texts."""
+"""Predictions without learning, each with its name in texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """A score of a prediction that learned nothing: a model must be below it to be worth anything."""
+    """The score of a prediction without learning: a model is useful only below it."""
 
     name: str
     value: float
 
 
-def named(by_task: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Join the scores of all tasks, by `task.name`; those of a single task by `name` alone."""
+def flatten_scores(by_task: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Flatten the scores of all tasks to `task.name`; those of a single task to `name`."""
     if len(by_task) == 1:
         return dict(*by_task.values())
     return {f"{task}.{name}": value for task, scores in by_task.items() for name, value in scores.items()}
@@ -33,28 +33,28 @@ def named(by_task: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 def lowest_floor(scores: Mapping[str, float]) -> Floor | None:
     """Return the lowest floor among the scores of one task; None when they hold none."""
-    known = {told: scores.get(f"{name}_nrmse") for name, told in FLOORS.items()}
-    floors = [Floor(name=told, value=value) for told, value in known.items() if value is not None]
+    values = {text: scores.get(f"{name}_nrmse") for name, text in FLOORS.items()}
+    floors = [Floor(name=text, value=value) for text, value in values.items() if value is not None]
     return min(floors, key=lambda floor: floor.value, default=None)
 
 
-def beside(score: float, floor: Floor) -> str:
-    """Return a score beside its floor in words: `0.0717, 12.9x better than persistence (0.9279)`."""
+def compare_with_floor(score: float, floor: Floor) -> str:
+    """Format a score compared with its floor: `0.0717, 12.9x better than persistence (0.9279)`."""
     if score >= floor.value:
         return f"{score:.4g}, NO better than {floor.name} ({floor.value:.4g})"
     times = f"{floor.value / score:.1f}x" if score else "infinitely"
     return f"{score:.4g}, {times} better than {floor.name} ({floor.value:.4g})"
 
 
-def lines_of(scores: Mapping[str, float]) -> list[str]:
+def score_lines(scores: Mapping[str, float]) -> list[str]:
     """Return a line for each task, with its name where there are several.
 
-    When a task has no floor, as with the scores of a user's own program, one line holds all scores.
+    When a task has no floor, as with the scores of a user's program, one line holds all scores.
     """
     by_task = _by_task(scores)
     lines = []
     for task, own in by_task.items():
-        line = _line_of(own)
+        line = _task_line(own)
         if line is None:
             return (
                 [", ".join(f"{name} {value:.4g}" for name, value in sorted(scores.items()))] if scores else []
@@ -63,31 +63,33 @@ def lines_of(scores: Mapping[str, float]) -> list[str]:
     return lines
 
 
-def _line_of(scores: Mapping[str, float]) -> str | None:
+def _task_line(scores: Mapping[str, float]) -> str | None:
     floor = lowest_floor(scores)
     if floor is None:
         return None
-    # A rollout that ran away has no finite error, and JSON no infinity: the score is left out of the record.
+    # A rollout that diverged has no finite error, and JSON no infinity: the record lacks the score.
     score, blind = scores.get("rollout_nrmse"), scores.get("blind_nrmse")
     if score is None:
-        lost = scores.get("rollout_diverged", 0)
-        return f"rollout nRMSE is infinite, {lost:g} rollouts ran away; {floor.name} has {floor.value:.4g}"
+        diverged = scores.get("rollout_diverged", 0)
+        return (
+            f"rollout nRMSE is infinite, {diverged:g} rollouts diverged; {floor.name} has {floor.value:.4g}"
+        )
     without = "" if blind is None else f"; without the sample's parameter: {blind:.4g}"
-    return f"rollout nRMSE {beside(score, floor)}{without}{_upon(scores)}"
+    return f"rollout nRMSE {compare_with_floor(score, floor)}{without}{_operator_part(scores)}"
 
 
-def _upon(scores: Mapping[str, float]) -> str:
-    """Return what the operator scores without the stage built upon it; empty: there is no such stage."""
+def _operator_part(scores: Mapping[str, float]) -> str:
+    """Format the operator's score without the later stage; empty when there is no later stage."""
     alone = scores.get("operator_nrmse")
     if alone is None:
         return ""
-    # A box may leave out whether the stage helps: then nothing is said about it.
+    # A box may omit `stage_helps`: then the text makes no claim.
     helps = scores.get("stage_helps", 1.0)
     return f"; the operator alone has {alone:.4g}" + ("" if helps else ": no help")
 
 
 def _by_task(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Undo `named`: return the scores of each task; a single task is called ""."""
+    """Undo `flatten_scores`: return the scores of each task; a single task has the name ""."""
     tasks: dict[str, dict[str, float]] = {}
     for key, value in scores.items():
         task, _, name = key.rpartition(".")

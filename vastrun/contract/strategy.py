@@ -1,4 +1,4 @@
-"""Strategy: how a model comes to be spread over the ranks. No torch: the launcher asks, too."""
+"""Strategy: choose how a model is distributed over the ranks. No torch: the launcher imports it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from vastrun.contract.config import TrainConfig
 _BYTES_PER_PARAMETER = 16
 _BYTES_OF_AVERAGE = 4
 
-# Activations need the rest. Whoever knows better names the strategy.
+# Activations need the rest. A user who knows better sets the strategy.
 _SHARE_OF_STATE = 0.5
 
 
-# Bytes of the smallest and the largest GPU that a rank may come to.
-_SMALLEST, _LARGEST = 4 * 10**9, 10**12
+# Bytes of the smallest and the largest GPU that a rank may get.
+_MIN_GPU_BYTES, _MAX_GPU_BYTES = 4 * 10**9, 10**12
 
 
 def strategies_of(config: TrainConfig, world_size: int, parameters: int, *, gpus: bool) -> tuple[str, ...]:
-    """Return what may be chosen for this job, whatever memory the ranks' GPUs have."""
+    """Return the possible strategies of this job, over all GPU memory sizes."""
     if config.strategy == "auto" and world_size > 1 and config.out_of_memory == "retry":
-        # A step that is done again is done by the bare model, which fsdp2 does not leave.
+        # A retried step runs on the unwrapped model, which fsdp2 does not provide.
         return ("ddp",)
-    memories = (_LARGEST, _SMALLEST) if gpus else (None,)
+    memories = (_MAX_GPU_BYTES, _MIN_GPU_BYTES) if gpus else (None,)
     chosen = [
         strategy_for(config, world_size=world_size, parameters=parameters, memory=memory)[0]
         for memory in memories
@@ -32,14 +32,14 @@ def strategies_of(config: TrainConfig, world_size: int, parameters: int, *, gpus
 def strategy_for(
     config: TrainConfig, *, world_size: int, parameters: int, memory: int | None
 ) -> tuple[str, str]:
-    """Choose the strategy, and say why. `memory`: bytes of each rank's GPU; None on CPUs."""
+    """Return the strategy and the reason for it. `memory`: bytes of each rank's GPU; None on CPUs."""
     if config.strategy != "auto":
-        return config.strategy, "as the job says"
+        return config.strategy, "set in the job file"
     if world_size == 1:
         return "single", "one rank"
     if memory is None:
         return "ddp", "on CPUs every rank holds the whole model"
     per_parameter = _BYTES_PER_PARAMETER + (_BYTES_OF_AVERAGE if config.ema else 0)
-    needed, there = parameters * per_parameter / 2**30, memory / 2**30
-    found = f"weights, gradients and optimiser need {needed:.1f} GiB of a GPU's {there:.0f}"
-    return ("ddp" if needed <= _SHARE_OF_STATE * there else "fsdp2"), found
+    needed, available = parameters * per_parameter / 2**30, memory / 2**30
+    reason = f"weights, gradients and optimiser need {needed:.1f} of a GPU's {available:.0f} GiB"
+    return ("ddp" if needed <= _SHARE_OF_STATE * available else "fsdp2"), reason

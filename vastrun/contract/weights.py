@@ -1,4 +1,4 @@
-"""Weights: which files look like a model's weights or its checkpoint, by name and size.
+"""Weights: recognise files of a model's weights or checkpoint by name and size.
 
 Standard library only.
 """
@@ -13,5 +13,5 @@ _SUFFIXES = (
 
 
 def looks_like_weights(path: str, size: int) -> bool:
-    """Tell whether a file of this name and size is likely to be hard to make again."""
+    """Tell whether a file of this name and size is likely to be expensive to recreate."""
     return size >= MIN_BYTES and path.lower().endswith(_SUFFIXES)

@@ -1,4 +1,4 @@
-"""Workload: what a step takes of one rank, foretold without a GPU. No torch: the launcher reads it.
+"""Workload: estimate of a step's memory and operations on one rank. No torch: the launcher imports it.
 
 `python -m vastrun.trainer.workload` reads a `WorkloadQuery` from its standard input and writes `Workloads`.
 """
@@ -16,38 +16,38 @@ Amount = Annotated[float, Ge(0), Le(1e24)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
-    """What a rank's GPU has room for."""
+class MemoryBudget:
+    """The memory of a rank's GPU."""
 
     gpu_bytes: Bytes
-    """All of its memory: the strategy follows from it."""
+    """All of its memory, which decides the strategy."""
     tensor_bytes: Bytes
-    """What tensors may take of it."""
+    """The part that tensors may use."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadQuery:
-    """What is asked for."""
+    """The input of the estimate."""
 
     train: TrainConfig
     world_size: int
     gpus: bool
-    """The ranks have GPUs."""
-    room: Room | None = None
-    """Of each rank, where `train.batch` is `auto`: it becomes the largest whose tensors find room there, with
-    all of a rank's share at once. The answer is then that of the job with this batch."""
+    """True when the ranks have GPUs."""
+    room: MemoryBudget | None = None
+    """Memory of each rank, needed where `train.batch` is `auto`: the estimate is then for the largest batch
+    of which a rank's whole share fits at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeakBytes:
-    """The tensors of one rank at the moment when they take most, by what they are for."""
+    """The tensors of one rank at peak memory, by their use."""
 
     parameters: Bytes
     """This rank's part, with buffers and the running average."""
     gradients: Bytes
     optimiser: Bytes
     activations: Bytes
-    """Kept for the backward pass, what it makes meanwhile, and weights that are whole while they are used."""
+    """Tensors for the backward pass, its temporaries, and weights that are gathered while they are used."""
     other: Bytes
     """Trajectories that are kept on the device; on a GPU, also the workspaces of its libraries."""
 
@@ -59,33 +59,33 @@ class PeakBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What one optimiser step takes of one rank, for one strategy and one micro-batch."""
+    """The cost of one optimiser step on one rank, for one strategy and one micro-batch."""
 
     strategy: Annotated[str, MaxLen(16)]
     micro_batch: Annotated[int, Ge(1), Le(1 << 40)]
-    """Windows at once."""
+    """Windows that are computed at once."""
     flops: Amount
-    """Floating-point operations of a step: matrix products, attention and Fourier transforms, with those that
-    activation checkpointing does twice."""
+    """Floating-point operations of a step: matrix products, attention and Fourier transforms, including those
+    that activation checkpointing repeats."""
     traffic_bytes: Amount
-    """What the operations of a step read and write, each by itself."""
+    """Bytes that the operations of a step read and write, summed over the operations."""
     operations: Annotated[int, Ge(0), Le(1 << 40)]
-    """So many are started one by one."""
+    """Number of operations that are launched one by one."""
     peak: PeakBytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workloads:
-    """The answer."""
+    """The output of the estimate."""
 
     parameters: Annotated[int, Ge(0), Le(1 << 50)]
-    """Of the whole model."""
+    """Parameters of the whole model."""
     workloads: Annotated[tuple[Workload, ...], MinLen(1), MaxLen(16)]
-    """By strategy, and for each by micro-batch, the largest first."""
+    """Estimates sorted by strategy, and within each by micro-batch, the largest first."""
     torch: Annotated[str, MaxLen(64)]
     seconds: Annotated[float, Ge(0), Le(1e6)]
-    """That it took to find out."""
+    """Duration of the estimate."""
 
     def of(self, strategy: str) -> list[Workload]:
-        """Return those of a strategy, the largest micro-batch first."""
+        """Return the workloads of a strategy, the largest micro-batch first."""
         return [workload for workload in self.workloads if workload.strategy == strategy]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from vastrun.contract import layout
-from vastrun.contract.scores import lines_of
+from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunRow, counted
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.decisions.advice import advice_for
@@ -87,7 +87,7 @@ def _page(row: RunRow, contents: Contents, has_picture: bool, now: float) -> Ite
 
 def _facts(row: RunRow, contents: Contents, now: float) -> str:
     run = row.run
-    scores = [short(one_line(line), _LINE) for line in lines_of(contents.scores)]
+    scores = [short(one_line(line), _LINE) for line in score_lines(contents.scores)]
     return facts(
         [
             ("job", short(one_line(run.job), _LINE)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vastrun.contract.scores import lines_of
+from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.rehearse import CONFIG, FIT
 from vastrun.launcher.core import LeftOutFiles, RunAssessment, StepEnd
 from vastrun.launcher.core import Verdict as RunVerdict
@@ -46,7 +46,7 @@ def rehearsal_text(shown: Rehearsed, listing: Listing | None = None) -> str:
         told = [
             ("verdict", verdict),
             ("proofs", proof_lines(shown.assessment.proofs)),
-            ("score", "\n".join(lines_of(dict(shown.scores)))),
+            ("score", "\n".join(score_lines(dict(shown.scores)))),
             *told,
         ]
     files = []

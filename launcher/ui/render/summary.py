@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vastrun.contract.scores import lines_of
+from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunEnding, RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
 from vastrun.launcher.decisions.advice import advice_for
@@ -23,7 +23,7 @@ def summary(ending: RunEnding, now: float) -> str:
             ("run", f"{run.id} ({run.job})"),
             ("verdict" if run.phase is Phase.ENDED else "state", verdict_line(ending.row)),
             ("proofs", proof_lines(run.proofs)),
-            ("score", "\n".join(part for line in lines_of(ending.scores) for part in line.split("; "))),
+            ("score", "\n".join(part for line in score_lines(ending.scores) for part in line.split("; "))),
             ("duration", duration((run.ended_at or now) - run.created_at)),
             ("cost", _cost(ending)),
             ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from vastrun.contract.scores import lines_of
+from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.report import RunReport, report_of
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.bills import gpu_seconds
@@ -106,7 +106,7 @@ def _header(report: RunReport) -> Html:
 
 def _score_lines(report: RunReport) -> list[str]:
     outcome = report.explanation.outcome
-    return [shortened(line) for line in lines_of((outcome.scores if outcome else None) or {})]
+    return [shortened(line) for line in score_lines((outcome.scores if outcome else None) or {})]
 
 
 def _gpus(run: Run) -> str:

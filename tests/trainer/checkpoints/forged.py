@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from vastrun.contract.checkpoint_folder import sum_of
+from vastrun.contract.checkpoint_folder import checksum_file
 
 
 class Program:
@@ -28,5 +28,5 @@ def with_file(checkpoint: Path, name: str, content: bytes) -> None:
     """The file of the checkpoint holds that, and the checkpoint is whole."""
     (checkpoint / name).write_bytes(content)
     manifest = json.loads((checkpoint / "manifest.json").read_text())
-    manifest["files"] = [vars(sum_of(checkpoint / file["path"])) for file in manifest["files"]]
+    manifest["files"] = [vars(checksum_file(checkpoint / file["path"])) for file in manifest["files"]]
     (checkpoint / "manifest.json").write_text(json.dumps(manifest))

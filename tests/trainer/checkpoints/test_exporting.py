@@ -114,7 +114,7 @@ def test_of_checkpoints_the_newest_intact_one_is_exported(
     assert export(checkpoints, tmp_path / "weights.pt") == 0
     assert json.loads(capsys.readouterr().out)["step"] == 2
     assert export(checkpoints, tmp_path / "weights.pt", "--checkpoint", "3") == 1
-    assert "is not what its manifest says" in capsys.readouterr().err
+    assert "does not match its manifest" in capsys.readouterr().err
 
 
 def immense() -> bytes:

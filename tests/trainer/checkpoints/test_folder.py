@@ -9,10 +9,10 @@ import pytest
 
 from vastrun.contract.checkpoint_folder import (
     CheckpointFolder,
+    CheckpointScore,
     DamagedError,
-    Merit,
+    checksum_file,
     newest_first,
-    sum_of,
     verify,
 )
 
@@ -26,8 +26,8 @@ def commit(folder: CheckpointFolder, step: int, loss: float | None = None) -> Pa
     part.mkdir(parents=True)
     for name in ("__0_0.distcp", "__1_0.distcp"):
         (part / name).write_text(f"{name} of step {step}")
-    merit = None if loss is None else Merit(by="loss", value=loss)
-    folder.commit(step, merit, [sum_of(path) for path in sorted(part.iterdir())])
+    score = None if loss is None else CheckpointScore(by="loss", value=loss)
+    folder.commit(step, score, [checksum_file(path) for path in sorted(part.iterdir())])
     return newest_first(folder.path)[0]
 
 
@@ -119,7 +119,7 @@ def test_a_file_that_is_not_on_this_disk_makes_no_checkpoint(tmp_path: Path) -> 
     part = folder.part(5)
     part.mkdir(parents=True)
     (part / "a").write_text("a")
-    written = sum_of(part / "a")
+    written = checksum_file(part / "a")
     (part / "a").unlink()
     with pytest.raises(OSError, match="a"):
         folder.commit(5, None, [written])
@@ -132,5 +132,5 @@ def test_what_a_killed_writer_left_is_no_checkpoint_and_is_swept(tmp_path: Path)
     (tmp_path / ".step-000001.old.part").mkdir()
     (tmp_path / ".latest.json.17.part").touch()
     assert newest_first(tmp_path) == []
-    folder.sweep()
+    folder.remove_parts()
     assert names(tmp_path) == []

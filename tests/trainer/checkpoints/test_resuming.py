@@ -174,7 +174,7 @@ def test_a_checkpoint_whose_tensors_lie_elsewhere_is_refused(tmp_path: Path, nam
     place = _StorageInfo(relative_path=name, offset=0, length=4)
     found = Metadata(state_dict_metadata={}, storage_data={MetadataIndex("model.x"): place})
     (tmp_path / ".metadata").write_bytes(pickle.dumps(found))
-    with pytest.raises(DamagedError, match="which is no file of it"):
+    with pytest.raises(DamagedError, match="which is outside of its folder"):
         CheckpointReader(tmp_path)
 
 
@@ -182,14 +182,14 @@ def refusal(ranks: Ranks, folder: Path, width: int) -> tuple[str, bool]:
     """What all ranks say, and whether this one leaves it to another to say it."""
     with pytest.raises(ConfigError) as caught:
         Training(ranks, folder, "ddp", width=width).resume()
-    return str(caught.value), caught.value.told_elsewhere
+    return str(caught.value), caught.value.reported_elsewhere
 
 
 def test_a_checkpoint_of_another_model_is_refused_in_one_line_by_one_rank(tmp_path: Path) -> None:
     together(train, 1, tmp_path, "single", 1)
-    (text, told_elsewhere), other = together(refusal, 2, tmp_path, 40)
+    (text, reported_elsewhere), other = together(refusal, 2, tmp_path, 40)
     assert text.startswith("step-000001 is of another model or optimiser: model.0.weight is (50, 30) there")
-    assert not told_elsewhere
+    assert not reported_elsewhere
     assert other == (text, True)
 
 

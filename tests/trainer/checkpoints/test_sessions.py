@@ -72,7 +72,7 @@ def refusals(ranks: Ranks, box: Path, jobs: list[dict[str, Any]]) -> list[tuple[
     for settings in jobs:
         with pytest.raises(ConfigError) as caught:
             sessions.begin(ranks, box, settings)
-        said.append((str(caught.value), caught.value.told_elsewhere))
+        said.append((str(caught.value), caught.value.reported_elsewhere))
     return said
 
 
@@ -83,7 +83,7 @@ def test_a_job_with_another_model_or_optimiser_is_refused_in_a_line_by_one_rank(
     together(part, 1, box, {}, 1)
     jobs = [{"model": {"dim": 32, "depth": 2, "heads": 4}}, {"optim": {"name": "muon"}}, {"data": BURGERS}]
     first, second = together(refusals, 2, box, jobs)
-    assert [told_elsewhere for _, told_elsewhere in first + second] == [False] * 3 + [True] * 3
+    assert [reported_elsewhere for _, reported_elsewhere in first + second] == [False] * 3 + [True] * 3
     (model, _), (optimizer, _), (task, _) = first
     assert task == "train.data: the tasks are burgers, but step-000001 is a checkpoint of advection"
     assert model == "step-000001 is of another model: heads is 2 there, and 4 here"

@@ -78,7 +78,7 @@ def test_an_end_is_written_down_and_the_exit_code_says_the_same(
 def test_what_is_wrong_with_a_job_is_told_in_one_line_by_one_rank(
     box: Box, elsewhere: bool, told: str
 ) -> None:
-    process = start(box, f"raise ConfigError('no such thing', told_elsewhere={elsewhere})")
+    process = start(box, f"raise ConfigError('no such thing', reported_elsewhere={elsewhere})")
     _, stderr = process.communicate()
     assert (process.returncode, stderr) == (1, told)
     assert box.reason(3)["exception"] == "ConfigError: no such thing"
@@ -91,7 +91,9 @@ def test_a_rank_that_cannot_stop_in_time_is_ended(box: Box) -> None:
     _, stderr = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 143
     assert box.reason(3)["reason"] == "stopped"
-    assert box.reason(3)["exception"] == "UnsavedError: asked to stop in step 7: left without saving"
+    assert (
+        box.reason(3)["exception"] == "StoppedWithoutSaveError: asked to stop in step 7: left without saving"
+    )
     assert "left without saving" in stderr
 
 

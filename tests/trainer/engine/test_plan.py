@@ -22,10 +22,10 @@ GPU = Facts(world_size=2, device="cuda", memory=80 * GIB, bf16=True, parameters=
     [
         (replace(GPU, world_size=1), TrainConfig(), "single", "one rank"),
         (CPU, TrainConfig(), "ddp", "on CPUs every rank holds the whole model"),
-        (GPU, TrainConfig(), "ddp", "weights, gradients and optimiser need 14.9 GiB of a GPU's 80"),
-        (replace(GPU, memory=24 * GIB), TrainConfig(), "fsdp2", "need 14.9 GiB of a GPU's 24"),
-        (replace(GPU, memory=32 * GIB), TrainConfig(ema=0.99), "fsdp2", "need 18.6 GiB of a GPU's 32"),
-        (replace(GPU, memory=24 * GIB), TrainConfig(strategy="ddp"), "ddp", "as the job says"),
+        (GPU, TrainConfig(), "ddp", "weights, gradients and optimiser need 14.9 of a GPU's 80 GiB"),
+        (replace(GPU, memory=24 * GIB), TrainConfig(), "fsdp2", "need 14.9 of a GPU's 24 GiB"),
+        (replace(GPU, memory=32 * GIB), TrainConfig(ema=0.99), "fsdp2", "need 18.6 of a GPU's 32 GiB"),
+        (replace(GPU, memory=24 * GIB), TrainConfig(strategy="ddp"), "ddp", "set in the job file"),
     ],
 )
 def test_the_strategy_is_chosen_by_what_fits(

@@ -179,7 +179,7 @@ def refused(ranks: Ranks, box: Path, unfit: int) -> tuple[str, bool]:
     try:
         sessions.begin(ranks, box, settings)
     except ConfigError as error:
-        return str(error), error.told_elsewhere
+        return str(error), error.reported_elsewhere
     raise AssertionError("nobody refused")
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tests.trainer.conftest import together
 from vastrun.contract.config import DataConfig
-from vastrun.contract.scores import lines_of
+from vastrun.contract.scores import score_lines
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session import domain_of
@@ -164,9 +164,9 @@ def test_a_rollout_that_runs_away_is_counted_and_told_in_the_report(alone: Ranks
     assert scores["rollout_diverged"] == 1
     assert "rollout_nrmse" not in scores
     assert math.isfinite(scores["rollout_nrmse_median"])
-    report.write(tmp_path, [found], "run, step 3", lines_of(scores), alone, plots=False, beat=lambda: None)
+    report.write(tmp_path, [found], "run, step 3", score_lines(scores), alone, plots=False, beat=lambda: None)
     text = (tmp_path / report.REPORT).read_text()
-    assert "rollout nRMSE is infinite, 1 rollouts ran away; persistence has 0" in text
+    assert "rollout nRMSE is infinite, 1 rollouts diverged; persistence has 0" in text
     own = json.loads((tmp_path / report.SCORES).read_text())["advection"]
     assert own["parts"][WHOLE]["rollout"]["nrmse"] is None
     assert own["parts"]["beta 1"]["rollout"]["nrmse"] == found.scores["beta 1"]["rollout"].nrmse

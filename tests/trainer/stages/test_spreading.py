@@ -134,7 +134,7 @@ def refusals(ranks: Ranks, root: Path, legs: list[Leg]) -> list[tuple[str, bool]
     for leg in legs:
         with pytest.raises(ConfigError) as caught:
             sessions.begin(ranks, root / leg.name, leg.settings)
-        said.append((str(caught.value), caught.value.told_elsewhere))
+        said.append((str(caught.value), caught.value.reported_elsewhere))
     return said
 
 

@@ -15,7 +15,7 @@ from tests.trainer.supervision.launches import Launched
 from tests.trainer.supervision.own_files import Watching, Writer, dcp_like, hugging_face_like
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import DamagedError, Manifest, newest_first, sum_of
+from vastrun.contract.checkpoint_folder import DamagedError, Manifest, checksum_file, newest_first
 from vastrun.trainer.supervision.checkpoint_restore import set_aside
 
 pytestmark = pytest.mark.torch
@@ -177,7 +177,7 @@ def test_a_checkpoint_from_a_strangers_machine_writes_nowhere_but_where_checkpoi
     files = [
         {"path": name, "size": found.size, "sha256": found.sha256}
         for name, place in listed
-        for found in [sum_of(checkpoint / place)]
+        for found in [checksum_file(checkpoint / place)]
     ]
     (checkpoint / "manifest.json").write_text(json.dumps({"step": 1, "files": files}))
     assert watching.restore().startswith("resume/step-000001")
@@ -189,7 +189,7 @@ def test_a_checkpoint_that_the_program_did_not_save_is_named_where_it_lies(watch
     checkpoint = watching.box / layout.RESUME / "step-000007"
     checkpoint.mkdir(parents=True)
     (checkpoint / "state").write_bytes(b"weights")
-    found = sum_of(checkpoint / "state")
+    found = checksum_file(checkpoint / "state")
     manifest = Manifest(step=7, files=(found,))
     files = [{"path": found.path, "size": found.size, "sha256": found.sha256}]
     (checkpoint / "manifest.json").write_text(json.dumps({"step": manifest.step, "files": files}))

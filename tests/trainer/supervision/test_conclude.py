@@ -116,7 +116,7 @@ def test_ranks_that_were_too_slow_to_stop_are_named(box: Path) -> None:
     [
         (None, "checkpoint saved"),
         (
-            "UnsavedError: asked to stop in step 7: left without saving",
+            "StoppedWithoutSaveError: asked to stop in step 7: left without saving",
             "rank 1 could not save in time: what was done since the last checkpoint is lost",
         ),
     ],

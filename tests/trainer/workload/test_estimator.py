@@ -15,7 +15,7 @@ from benchmarks.foretold import compared as compare
 from benchmarks.foretold import jobs, trained_within
 from vastrun.contract.config import DataConfig, TrainConfig
 from vastrun.contract.records import read_as, read_json
-from vastrun.contract.workload import Room, WorkloadQuery, Workloads
+from vastrun.contract.workload import MemoryBudget, WorkloadQuery, Workloads
 from vastrun.trainer.workload.micro_batch_search import sizes_to_try
 
 pytestmark = pytest.mark.torch
@@ -75,7 +75,7 @@ def test_a_step_that_has_too_little_memory_was_foretold_and_so_was_the_one_that_
 @pytest.mark.slow
 def test_the_largest_batch_trains_within_the_room_it_was_found_for_and_the_next_one_does_not() -> None:
     config = replace(dict(jobs())["single latent fp32"], batch="auto")
-    room = Room(gpu_bytes=1 << 30, tensor_bytes=24 << 20)
+    room = MemoryBudget(gpu_bytes=1 << 30, tensor_bytes=24 << 20)
     query = WorkloadQuery(train=config, world_size=1, gpus=False, room=room)
     found: Workloads = read_json(Workloads, asked(query).stdout)
     most = found.workloads[0].micro_batch
@@ -92,7 +92,7 @@ def test_a_room_without_place_for_one_window_is_told_with_what_it_would_take() -
         train=TrainConfig(batch="auto"),
         world_size=1,
         gpus=True,
-        room=Room(gpu_bytes=10**6, tensor_bytes=10**6),
+        room=MemoryBudget(gpu_bytes=10**6, tensor_bytes=10**6),
     )
     told = asked(query)
     assert told.returncode == 1

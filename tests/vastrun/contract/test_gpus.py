@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vastrun.contract.gpus import PEAKS, Peak, peak_of
+from vastrun.contract.gpus import PEAKS, GpuPeak, peak_of
 
 SPARSE = 2
 """A sheet's rate with sparsity is twice the dense one."""
@@ -62,12 +62,12 @@ def test_a_gpu_can_do_what_its_sheet_says(name: str) -> None:
     ("precision", "tflops"), [("bf16", 100.0), ("fp16", 100.0), ("tf32", 50.0), ("fp32", 30.0)]
 )
 def test_tf32_has_half_the_rate_of_bf16(precision: str, tflops: float) -> None:
-    peak = Peak(half=100.0, single=30.0, memory=1.0, sizes_gb=(1,))
+    peak = GpuPeak(half=100.0, single=30.0, memory=1.0, sizes_gb=(1,))
     assert peak.flops_per_s(precision) == 1e12 * tflops
 
 
 def test_tf32_is_never_slower_than_fp32() -> None:
-    assert Peak(half=50.0, single=30.0, memory=1.0, sizes_gb=(1,)).flops_per_s("tf32") == 30e12
+    assert GpuPeak(half=50.0, single=30.0, memory=1.0, sizes_gb=(1,)).flops_per_s("tf32") == 30e12
 
 
 @pytest.mark.parametrize(

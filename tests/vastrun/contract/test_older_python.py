@@ -8,7 +8,7 @@ from typing import Annotated, get_type_hints
 import pytest
 
 from vastrun.contract.older_python import with_keywords, with_unions
-from vastrun.contract.records import Between, RecordError, read_as
+from vastrun.contract.records import Range, RecordError, read_as
 
 record = with_keywords(dataclass)
 
@@ -17,7 +17,7 @@ record = with_keywords(dataclass)
 class Sample:
     name: str | None = None
     parts: tuple[int | None, ...] = field(default=())
-    size: Annotated[int, Between(0, 2**53)]
+    size: Annotated[int, Range(0, 2**53)]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from vastrun.contract.records import AtMost, Between, FileName, Like, RecordError, Text, read_json
+from vastrun.contract.records import FileName, MaxLength, Pattern, Range, RecordError, Text, read_json
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
-    rank: Annotated[int, Between(0, 100)]
+    rank: Annotated[int, Range(0, 100)]
     share: float = 0.0
 
 
@@ -21,14 +21,14 @@ class Inner:
 class Outer:
     step: int = 0
     seconds: float | None = None
-    size: Annotated[int, Between(1, 9)] | Literal["auto"] = 1
+    size: Annotated[int, Range(1, 9)] | Literal["auto"] = 1
     whole: bool = False
     kind: Literal["train", "command", 0] = "train"
-    name: Annotated[str, AtMost(5)] = ""
-    sha256: Annotated[str, Like("[0-9a-f]{4}")] = "0000"
+    name: Annotated[str, MaxLength(5)] = ""
+    sha256: Annotated[str, Pattern("[0-9a-f]{4}")] = "0000"
     detail: Annotated[str, Text(10)] = ""
     path: Annotated[str, FileName()] = "x"
-    inner: Annotated[tuple[Inner, ...], AtMost(2)] = ()
+    inner: Annotated[tuple[Inner, ...], MaxLength(2)] = ()
     scores: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -51,7 +51,7 @@ def read(text: str) -> Outer:
         ('{"size": 0}', "size: expected at least 1, not 0"),
         ('{"size": null}', "size: expected a whole number, not null"),
         ('{"seconds": 1e999}', "seconds: expected a number, not Infinity"),
-        ('{"seconds": NaN}', "NaN is no number of JSON"),
+        ('{"seconds": NaN}', "NaN is not a JSON number"),
         ('{"seconds": false}', "seconds: expected a number, not false"),
         ('{"whole": "no"}', 'whole: expected true or false, not "no"'),
         ('{"whole": 1}', "whole: expected true or false, not 1"),

@@ -25,7 +25,7 @@ def test_nobody_is_ended_while_those_below_may_still_save() -> None:
         *(stop_budget.RANK_SAVING_S, stop_budget.SUPERVISOR_SAVING_S),
         *(stop_budget.CHECKPOINT_S, stop_budget.PUSH_S, stop_budget.ONSTART_S),
     )
-    stepping = (stop_budget.RANK_LEAST_S, stop_budget.RANK_S, stop_budget.SUPERVISOR_S, stop_budget.ONSTART_S)
+    stepping = (stop_budget.RANK_MIN_S, stop_budget.RANK_S, stop_budget.SUPERVISOR_S, stop_budget.ONSTART_S)
     for waits in (saving, stepping):
         assert list(waits) == sorted({*waits})
     assert stop_budget.ONSTART_S < stop_budget.LEASE_S
