@@ -84,7 +84,7 @@ def _write(name: str) -> None:
         count, began = 0, time.monotonic()
         while time.monotonic() < began + SECONDS:
             ledger.save(replace(one, phase_at=one.phase_at + count), who=name)
-            ledger.tell(Event(run_id=one.id, at=one.created_at + count, phase=one.phase, text="step 10"))
+            ledger.add_event(Event(run_id=one.id, at=one.created_at + count, phase=one.phase, text="step 10"))
             count += 1
     print(count)
 

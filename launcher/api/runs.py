@@ -271,5 +271,5 @@ def ask_to_end(ledger: Ledger, run: Run, now: float, *, at_once: bool, reason: s
         raise UsageError(f"{run.id} has ended already", hint=f"vastrun why {run.id}")
     what = "its immediate destruction" if at_once else "a stop"
     text = f"the user asked for {what}" + (f": {reason}" if reason else "")
-    ledger.tell(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))
+    ledger.add_event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))
     ledger.ask(run.id, UserRequest.DESTROY if at_once else UserRequest.STOP)

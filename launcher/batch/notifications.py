@@ -61,7 +61,7 @@ class BatchNotifier:
             told.append(memo)
             self._notifier.send(notification, self._job(states))
             with suppress(StorageError):
-                self._ledger.tell(memo)
+                self._ledger.add_event(memo)
 
     def _job(self, states: Sequence[PointState]) -> JobSpec:
         if self._spec is None:

@@ -70,7 +70,7 @@ def prune(ledger: Ledger, run: Run, pruning: Pruning, now: float) -> bool:
     """
     if ledger.user_request(run.id).cause is not None:
         return False
-    ledger.tell(memo_of(pruning, run, now))
+    ledger.add_event(memo_of(pruning, run, now))
     ledger.ask(run.id, UserRequest.PRUNE)
     return True
 

@@ -39,7 +39,7 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import HOLD_S
-from vastrun.launcher.flow.drive import begin
+from vastrun.launcher.flow.drive import create_run
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger, RunThreads
@@ -166,7 +166,7 @@ class Attempts:
         text = f"taken over from {there}: its outputs come to {folder} on {here}"
         now = services.clock.now()
         event = Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now))
-        services.ledger.tell(event)
+        services.ledger.add_event(event)
         services.screen.event(replace(event, usd=spent_on(services.ledger, run, now)))
         return moved
 
@@ -253,7 +253,7 @@ class Attempts:
         return AttemptPlacement(provider=former.provider, spec=spec)
 
     def _begin(self, spec: JobSpec, *, provider: str, **new: Any) -> Run:
-        return begin(spec, dump_job(spec), self.services_for(provider, NOTHING), **new)
+        return create_run(spec, dump_job(spec), self.services_for(provider, NOTHING), **new)
 
     def _drive(self, run: Run) -> Run:
         ledger = self.services_for(run.provider, NOTHING).ledger

@@ -85,7 +85,7 @@ class NodeDriver:
         if any(event.text == text for event in ledger.events(run.id)):
             return
         event = Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now))
-        ledger.tell(event)
+        ledger.add_event(event)
         shown = replace(event, usd=total_usd((run, *ledger.runs(leader=run.id)), now))
         NodeScreen(services.screen, row.node, self.lock).event(shown)
 

@@ -36,7 +36,7 @@ from vastrun.launcher.decisions.policy import (
     worst_case_usd,
 )
 from vastrun.launcher.decisions.volume_host import download_usd
-from vastrun.launcher.flow.drive import is_paid_for
+from vastrun.launcher.flow.drive import costs_nothing
 from vastrun.launcher.flow.rental import choose, steps_before
 from vastrun.launcher.flow.volumes import prefer_volume, volume_of
 from vastrun.launcher.ports import Ledger, Provider
@@ -100,7 +100,7 @@ def plan_of(
         offers=offers,
         worst_case_usd=worst_case_usd(spec, offers[0]),
         lease=lease_of(spec, offers[0]),
-        refusals=refusals_of(ledger, budgets, 0.0 if is_paid_for(provider) else reservation_usd(spec)),
+        refusals=refusals_of(ledger, budgets, 0.0 if costs_nothing(provider) else reservation_usd(spec)),
         volume=volume,
         time_limit="limits.hours" if spec is asked else "limits.deadline",
         deadline=deadline_text(spec, offers[0], now, done),

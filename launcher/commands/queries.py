@@ -271,7 +271,7 @@ def _detail(services: Services, run: Run, now: float) -> RunDetail:
     row = with_download(row, box_status, now)
     if news and not (events and events[-1].text == news):
         event = Event(run_id=run.id, at=now, phase=run.phase, text=news, usd=cost_usd(run, now))
-        services.ledger.tell(event)
+        services.ledger.add_event(event)
         events = [*events, event]
     return RunDetail(row=row, events=events, box_status=box_status, note=news)
 

@@ -9,7 +9,7 @@ from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.errors import BudgetError, HeldError
 from vastrun.launcher.decisions.nodes import is_replacement
 from vastrun.launcher.decisions.replacing import is_due, job_of_replacement, most_replacements
-from vastrun.launcher.flow.drive import begin_replacement
+from vastrun.launcher.flow.drive import create_replacement
 from vastrun.launcher.flow.services import Services
 
 _STAY = (UserRequest.NONE, UserRequest.DETACH_ONCE_TRAINING)
@@ -35,7 +35,7 @@ def replacement_of(former: Run, services: Services, tell: Callable[[str], None])
         return None
     machines = sum(row.node == former.node for row in others)
     try:
-        row = begin_replacement(job, dump_job(job), run, former, machines, services)
+        row = create_replacement(job, dump_job(job), run, former, machines, services)
     except BudgetError as error:
         tell(f"no machine in place of node {former.node}: {error}")
         return None

@@ -211,7 +211,7 @@ def within_deadline(spec: JobSpec, since: float) -> JobSpec:
     return replace(spec, limits=replace(spec.limits, hours=hours))
 
 
-def is_due(spec: JobSpec, lease: Lease, now: float) -> bool:
+def is_deadline_due(spec: JobSpec, lease: Lease, now: float) -> bool:
     """Return whether the training has to save and stop now, so that it is over at the job's deadline."""
     deadline = deadline_of(spec)
     return deadline is not None and now >= deadline - lease.grace_s

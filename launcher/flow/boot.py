@@ -18,7 +18,7 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import download_check, offer_check, policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_expiry import explained, lost_end
+from vastrun.launcher.flow.lease_expiry import lost_result, with_host_log
 from vastrun.launcher.flow.node_sync import join_network
 from vastrun.launcher.flow.phase_result import PhaseResult
 from vastrun.launcher.gate.box_reader import fetch_small_file
@@ -31,32 +31,32 @@ _OFFER_CHECK_S = 150.0
 
 def boot(context: RunContext) -> PhaseResult:
     """Wait for the machine, and accept it only when it can end itself and is what was offered."""
-    timeouts = BootTimeouts(began=context.now(), moved_at=context.now())
+    timeouts = BootTimeouts(started_at=context.now(), progress_at=context.now())
     if not context.nodes.is_alone:
         timeouts.max_boot_s = policy.BOOT_S  # the leases of the other nodes wait no longer
-    while not (late := timeouts.late(context.now())):
-        if (end := _given_up(context)) is not None:
+    while not (exceeded_limit := timeouts.exceeded_limit(context.now())):
+        if (end := _abandoned_result(context)) is not None:
             return end
         try:
             lease = _lease_state(context)
             if lease == "armed":
-                _note_time(context, timeouts)
-                _note_armed(context)
-                return _accepted(context)
-            if lease == NO_LEASE and (end := _not_started(context)) is not None:
+                _save_boot_time(context, timeouts)
+                _save_armed_at(context)
+                return _accept(context)
+            if lease == NO_LEASE and (end := _missing_programs_result(context)) is not None:
                 return end
-            timeouts.answers(lease, context.now())
+            timeouts.note_answer(lease, context.now())
         except (UnexplainedError, UnreachableError, GoneError) as error:
-            context.hang_up()
-            if (end := _without_answer(context, timeouts, error)) is not None:
+            context.disconnect()
+            if (end := _note_no_answer(context, timeouts, error)) is not None:
                 return end
-        timeouts.watched = True
+        timeouts.was_seen_booting = True
         context.wait(_pause_s(timeouts, context.now()))
-    end = PhaseResult(result=Result.FAILED, cause=_cause_of(timeouts), detail=late)
-    return explained(context, end, is_guess=timeouts.is_loading) if end.cause is Cause.HOST else end
+    end = PhaseResult(result=Result.FAILED, cause=_cause_of(timeouts), detail=exceeded_limit)
+    return with_host_log(context, end, is_guess=timeouts.is_loading) if end.cause is Cause.HOST else end
 
 
-def _without_answer(
+def _note_no_answer(
     context: RunContext, timeouts: BootTimeouts, error: UnexplainedError | UnreachableError | GoneError
 ) -> PhaseResult | None:
     """Note why the machine does not answer: `late` has a limit for each reason.
@@ -64,21 +64,21 @@ def _without_answer(
     Returns the end of the boot where it never will.
     """
     if isinstance(error, UnexplainedError):
-        return explained(context, PhaseResult(result=Result.FAILED, cause=error.cause, detail=str(error)))
+        return with_host_log(context, PhaseResult(result=Result.FAILED, cause=error.cause, detail=str(error)))
     if isinstance(error, GoneError) and context.is_gone():
-        return lost_end(context, "while it booted")
+        return lost_result(context, "while it booted")
     if isinstance(error, HostKeyError):
-        timeouts.mistrusts(error, context.now())
+        timeouts.note_untrusted(error, context.now())
     elif isinstance(error, KeyNotAttachedError):
-        if news := timeouts.rejects(error, context.now()):
-            context.tell(news)
+        if news := timeouts.note_rejected(error, context.now()):
+            context.report(news)
     elif isinstance(error, NoBoxError):
-        timeouts.boxless(context.now())
+        timeouts.note_no_box(context.now())
     elif error.cause is Cause.PROVIDER:
-        if news := timeouts.unseen(str(error), context.now()):
-            context.tell(news)
+        if news := timeouts.note_provider_error(str(error), context.now()):
+            context.report(news)
     else:
-        _tell_progress(context, timeouts)
+        _report_progress(context, timeouts)
     return None
 
 
@@ -91,12 +91,12 @@ def _pause_s(timeouts: BootTimeouts, now: float) -> float:
 
 def _cause_of(timeouts: BootTimeouts) -> Cause:
     """A host is not blamed for a provider that could not be asked about it, or that has given none."""
-    if timeouts.blind or timeouts.rejected_since is not None:
+    if timeouts.is_provider_down or timeouts.rejected_since is not None:
         return Cause.PROVIDER
     return Cause.HOST if timeouts.queued_since is None else Cause.NO_OFFER
 
 
-def _given_up(context: RunContext) -> PhaseResult | None:
+def _abandoned_result(context: RunContext) -> PhaseResult | None:
     """Return the end of a boot that is of no use any more: nobody wants it, or its job's time is over."""
     if context.is_stopping():
         return context.stopped("before its machine was ready")
@@ -109,43 +109,43 @@ def _given_up(context: RunContext) -> PhaseResult | None:
     return PhaseResult(result=Result.FAILED, cause=Cause.TIME_LIMIT, detail=detail)
 
 
-def _note_time(context: RunContext, timeouts: BootTimeouts) -> None:
+def _save_boot_time(context: RunContext, timeouts: BootTimeouts) -> None:
     """How long the machine took is known only to whoever saw it become ready."""
-    if timeouts.watched and context.run.rented_at is not None:
+    if timeouts.was_seen_booting and context.run.rented_at is not None:
         context.save(boot_s=max(0.0, context.now() - context.run.rented_at))
 
 
-def _note_armed(context: RunContext) -> None:
+def _save_armed_at(context: RunContext) -> None:
     """Its lease counts from then at the latest, by our own clock."""
     meter = context.run.meter
     if meter.armed_at is None:
         context.save(meter=replace(meter, armed_at=context.now()))
 
 
-def unlike_its_offer(context: RunContext, machine: Instance) -> PhaseResult | None:
+def check_against_offer(context: RunContext, machine: Instance) -> PhaseResult | None:
     """Return the end of a run whose machine is worse than was offered, by what the provider lists."""
     if context.services.provider.free or context.run.offer is None:
         return None
-    return _refused(offer_check.rented_otherwise(machine, context.run.offer, context.spec.resources))
+    return _mismatch_result(offer_check.rented_otherwise(machine, context.run.offer, context.spec.resources))
 
 
-def _accepted(context: RunContext) -> PhaseResult:
+def _accept(context: RunContext) -> PhaseResult:
     """Ends well when the machine is what was offered."""
-    end = _unlike_by_itself(context)
+    end = _check_box(context)
     machine = context.own_machine()
     if machine is not None:
-        end = end or unlike_its_offer(context, machine)
+        end = end or check_against_offer(context, machine)
     if end is not None:
         return end
     join_network(context, context.remote())
     connection = context.remote().connection
     if isinstance(connection, ChecksIdentity):
-        context.tell(connection.identity)
-    context.tell("the lease is armed")
+        context.report(connection.identity)
+    context.report("the lease is armed")
     return PhaseResult(result=Result.OK)
 
 
-def _unlike_by_itself(context: RunContext) -> PhaseResult | None:
+def _check_box(context: RunContext) -> PhaseResult | None:
     """As `unlike_its_offer`, by what the box shows. A box that costs nothing is this computer."""
     if context.services.provider.free or context.run.offer is None:
         return None
@@ -158,30 +158,30 @@ def _unlike_by_itself(context: RunContext) -> PhaseResult | None:
     if not difference and download_check.is_needed(context.spec):
         printed = remote.run(download_check.command(wanted), timeout_s=download_check.TIMEOUT_S).stdout
         difference = download_check.fault(printed, wanted)
-    return _refused(difference)
+    return _mismatch_result(difference)
 
 
-def _refused(difference: str) -> PhaseResult | None:
+def _mismatch_result(difference: str) -> PhaseResult | None:
     if not difference:
         return None
     detail = f"the machine is not what was offered: {difference}"
     return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=detail)
 
 
-def _tell_progress(context: RunContext, timeouts: BootTimeouts) -> None:
+def _report_progress(context: RunContext, timeouts: BootTimeouts) -> None:
     machine, now = context.machine, context.now()
     if machine is None:
         return
     if machine.queued:
-        if news := timeouts.waits(machine, now):
+        if news := timeouts.note_queued(machine, now):
             # A diary of a day's queue would hold nothing else: what is said again is only shown.
-            (context.mention if timeouts.told_queued_for == machine.note else context.tell)(news)
-            timeouts.told_queued_for = machine.note
-    elif news := timeouts.silent(machine, now):
-        context.tell(news)
+            (context.show_event if timeouts.reported_queued_for == machine.note else context.report)(news)
+            timeouts.reported_queued_for = machine.note
+    elif news := timeouts.note_silent(machine, now):
+        context.report(news)
 
 
-def _not_started(context: RunContext) -> PhaseResult | None:
+def _missing_programs_result(context: RunContext) -> PhaseResult | None:
     """Return the end of a run whose image lacks what its start needs. No other machine would do better."""
     missing = parse_missing_programs(fetch_small_file(context.remote(), layout.ONSTART_ERRORS))
     if not missing:

@@ -10,11 +10,11 @@ from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import HostKeyError, KeyNotAttachedError
 from vastrun.launcher.decisions import policy
 
-_TELL_S = 30.0
+_REPORT_INTERVAL_S = 30.0
 """Progress within one state is told this often at most."""
-_TELL_UNSEEN_S = 15.0
-_TELL_QUEUED_S = 15.0
-_TELL_QUEUED_FROM_S = 3.0
+_UNSEEN_REPORT_INTERVAL_S = 15.0
+_QUEUE_REPORT_INTERVAL_S = 15.0
+_MIN_QUEUED_S = 3.0
 """A turn that comes at once is not worth a word."""
 _LAYER = re.compile(
     r": (Pulling fs layer|Downloading|Verifying Checksum|Download complete|Extracting|Pull complete)"
@@ -28,21 +28,21 @@ _RETRY = re.compile(r": Retrying in \d+ second")
 class BootTimeouts:
     """How long a machine may take, by how far it is. All moments in epoch seconds."""
 
-    began: float
-    moved_at: float
+    started_at: float
+    progress_at: float
     progress: str = "not listed yet"
     state: str = ""
     lease: str = ""
     running_since: float | None = None
     """As the provider says, while it does not answer."""
     answers_since: float | None = None
-    boxless_since: float | None = None
+    no_box_since: float | None = None
     layer_at: float = -math.inf
     """Epoch seconds of the last progress of a layer of its image."""
     max_boot_s: float = policy.MAX_BOOT_S
     """Longest wait while layers arrive."""
-    mistrusted_since: float | None = None
-    mistrust: str = ""
+    untrusted_since: float | None = None
+    untrusted_reason: str = ""
     """Why who answers is not believed to be the machine."""
     rejected_since: float | None = None
     """It answers and does not accept the run's key, which its provider refused to attach."""
@@ -51,37 +51,37 @@ class BootTimeouts:
     """It waits for its turn."""
     queued_for: str = ""
     """What it waits for, as its provider says."""
-    told_queued_for: str = ""
-    blind: bool = False
+    reported_queued_for: str = ""
+    is_provider_down: bool = False
     """The provider cannot be asked: that is no fault of the host."""
-    watched: bool = False
+    was_seen_booting: bool = False
     """It was seen while it was not ready yet."""
-    told: str = ""
-    told_at: float = -math.inf
+    reported: str = ""
+    reported_at: float = -math.inf
 
-    def waits(self, machine: Instance, now: float) -> str:
+    def note_queued(self, machine: Instance, now: float) -> str:
         """Note that the machine waits for its turn: its own limits begin when that comes.
 
         Returns what to say of it; empty when too soon after.
         """
         self.queued_since = self.queued_since or now
-        self.began = self.moved_at = now
-        self.running_since = self.answers_since = self.boxless_since = self.mistrusted_since = None
-        self.queued_for, self.blind = machine.note, False
+        self.started_at = self.progress_at = now
+        self.running_since = self.answers_since = self.no_box_since = self.untrusted_since = None
+        self.queued_for, self.is_provider_down = machine.note, False
         waited_s = now - self.queued_since
-        if waited_s < _TELL_QUEUED_FROM_S or now - self.told_at < _TELL_QUEUED_S:
+        if waited_s < _MIN_QUEUED_S or now - self.reported_at < _QUEUE_REPORT_INTERVAL_S:
             return ""
-        self.told_at = now
+        self.reported_at = now
         left_min = (policy.QUEUE_S - waited_s) / 60
         return f"waits for its turn: {machine.note}; {left_min:.0f} min more at most"
 
-    def silent(self, machine: Instance, now: float) -> str:
+    def note_silent(self, machine: Instance, now: float) -> str:
         """Note that the machine does not answer.
 
         Returns what is new of it to tell; empty when too soon after.
         """
         self.queued_since = None
-        began_this = machine.state != self.state
+        is_new_state = machine.state != self.state
         progress = machine.state
         if machine.note and machine.state != "running":
             progress += f": {machine.note}"
@@ -89,65 +89,65 @@ class BootTimeouts:
         if progress != self.progress:
             self.progress, self.state = progress, machine.state
             if _RETRY.search(machine.note) is None:
-                self.moved_at = now
+                self.progress_at = now
             if _LAYER.search(machine.note) is not None:
                 self.layer_at = now
         if machine.state != "running":
             self.running_since = None
         elif self.running_since is None:
             self.running_since = now
-        self.answers_since, self.blind = None, False
-        if progress == self.told or not (began_this or now - self.told_at >= _TELL_S):
+        self.answers_since, self.is_provider_down = None, False
+        if progress == self.reported or not (is_new_state or now - self.reported_at >= _REPORT_INTERVAL_S):
             return ""
-        self.told, self.told_at = progress, now
+        self.reported, self.reported_at = progress, now
         return progress
 
-    def answers(self, lease: str, now: float) -> None:
+    def note_answer(self, lease: str, now: float) -> None:
         """Note that the box answered, with its lease in that state."""
-        self.lease, self.running_since, self.queued_since, self.blind = lease, None, None, False
-        self.mistrusted_since = self.boxless_since = self.rejected_since = None
+        self.lease, self.running_since, self.queued_since, self.is_provider_down = lease, None, None, False
+        self.untrusted_since = self.no_box_since = self.rejected_since = None
         self.answers_since = self.answers_since or now
 
-    def boxless(self, now: float) -> None:
+    def note_no_box(self, now: float) -> None:
         """Note that the machine answers, and has no box yet."""
-        self.boxless_since, self.blind = self.boxless_since or now, False
+        self.no_box_since, self.is_provider_down = self.no_box_since or now, False
 
-    def mistrusts(self, error: HostKeyError, now: float) -> None:
+    def note_untrusted(self, error: HostKeyError, now: float) -> None:
         """Note that something answers that is not the machine, or not yet."""
-        self.mistrust, self.blind = str(error), False
-        self.mistrusted_since = self.mistrusted_since or now
+        self.untrusted_reason, self.is_provider_down = str(error), False
+        self.untrusted_since = self.untrusted_since or now
 
-    def rejects(self, error: KeyNotAttachedError, now: float) -> str:
+    def note_rejected(self, error: KeyNotAttachedError, now: float) -> str:
         """Note that the machine rejects the run's key. Returns the message the first time, then nothing."""
         news = "" if self.rejected_since else str(error)
         self.rejection, self.rejected_since = str(error), self.rejected_since or now
         return news
 
-    def unseen(self, why: str, now: float) -> str:
+    def note_provider_error(self, why: str, now: float) -> str:
         """Note that nobody could look: only the longest limit goes on.
 
         Returns what to tell; mostly nothing.
         """
-        self.running_since = self.answers_since = self.boxless_since = self.mistrusted_since = None
-        self.moved_at, self.blind = now, True
-        if why == self.told and now - self.told_at < _TELL_UNSEEN_S:
+        self.running_since = self.answers_since = self.no_box_since = self.untrusted_since = None
+        self.progress_at, self.is_provider_down = now, True
+        if why == self.reported and now - self.reported_at < _UNSEEN_REPORT_INTERVAL_S:
             return ""
-        self.told, self.told_at = why, now
-        left_s = max(0.0, self.began + self._boot_s(now) - now)
+        self.reported, self.reported_at = why, now
+        left_s = max(0.0, self.started_at + self._boot_s(now) - now)
         return f"cannot check the machine: {why}; waits {left_s / 60:.0f} min more at most"
 
-    def late(self, now: float) -> str:
+    def exceeded_limit(self, now: float) -> str:
         """Name the limit that was passed; empty while the machine may still come up."""
         # The most telling first: the longer limits are often over as well, and say less.
         limits = (
             (self.queued_since, policy.QUEUE_S, f"its turn did not come ({self.queued_for})"),
             (self.answers_since, policy.LEASE_PROOF_S, f"the lease is not armed but {self.lease}"),
-            (self.boxless_since, policy.ONSTART_S, "it answers, but its onstart script did not run"),
+            (self.no_box_since, policy.ONSTART_S, "it answers, but its onstart script did not run"),
             (self.rejected_since, policy.KEY_S, self.rejection),
-            (self.mistrusted_since, policy.MISTRUST_S, self.mistrust),
+            (self.untrusted_since, policy.MISTRUST_S, self.untrusted_reason),
             (self.running_since, policy.ANSWER_S, "it runs but does not answer"),
-            (self.moved_at, policy.STILL_S, f"it makes no progress ({self.progress})"),
-            (self.began, self._boot_s(now), f"it is not ready ({self.progress})"),
+            (self.progress_at, policy.STILL_S, f"it makes no progress ({self.progress})"),
+            (self.started_at, self._boot_s(now), f"it is not ready ({self.progress})"),
         )
         over = (
             f"{text} after {limit:.0f} s"
@@ -159,7 +159,7 @@ class BootTimeouts:
     @property
     def is_loading(self) -> bool:
         """True while nothing of the machine has run yet, as far as was seen."""
-        seen = (self.running_since, self.answers_since, self.boxless_since, self.mistrusted_since)
+        seen = (self.running_since, self.answers_since, self.no_box_since, self.untrusted_since)
         return all(since is None for since in seen)
 
     def _boot_s(self, now: float) -> float:

@@ -19,15 +19,15 @@ from vastrun.launcher.flow.machines import GhostRows, is_absent, machines_of
 from vastrun.launcher.flow.nodes import NodeGroup
 from vastrun.launcher.flow.notifications import Notifications
 from vastrun.launcher.flow.phase_result import PhaseResult, RunStopped
-from vastrun.launcher.flow.progress import SHOWN_EACH_S, ProgressDisplay
+from vastrun.launcher.flow.progress import DISPLAY_INTERVAL_S, ProgressDisplay
 from vastrun.launcher.flow.services import Services
 
-_LOOK_AGAIN_S = 2.0
-_LOOK_AGAIN_AT_ONCE_S = 0.2
+_POLL_INTERVAL_S = 2.0
+_FAST_POLL_INTERVAL_S = 0.2
 """Where the provider's list is never late."""
-_HEARS_EACH_S = 0.1
+_REQUEST_POLL_INTERVAL_S = 0.1
 """Between two looks at what the user asks for in the ledger."""
-_FOR_NOTHING = (Phase.BOOT, Phase.SHIP)
+_ABANDONED_PHASES = (Phase.BOOT, Phase.SHIP)
 """What is done there is of no use once another node has failed. A training has still its outputs."""
 _T = TypeVar("_T")
 
@@ -41,36 +41,36 @@ class RunContext:
         self.services = services
         self.machine: Instance | None = None
         """As it was last listed for a connection."""
-        self.was_refused = False
+        self.was_order_rejected = False
         """The last machine that was asked for was refused: none is waited for."""
         self.last_order_at = services.clock.now()
         """When a machine that is not known was asked for at the latest. An order may have waited long for its
         turn since the row noted it; one of a launcher that died may have had it until this one came."""
-        self.seen_at = 0.0
+        self.machine_seen_at = 0.0
         """Time at which this launcher last saw the run's machine at the provider."""
-        self.is_identified = False
+        self.is_account_checked = False
         """The key was seen to be of the run's account."""
         self._remote: GuardedRemote | None = None
         self._connected: GuardedRemote | None = None
         """The shell that was opened last: the guard breaks its connection."""
         self._progress = ProgressDisplay(services.screen)
-        self._elsewhere = (UserRequest.NONE, -math.inf)
+        self._ledger_request = (UserRequest.NONE, -math.inf)
         """What was asked of the run in the ledger, and when that was read."""
-        self._told_of_room_in: Phase | None = None
+        self._space_reported_in: Phase | None = None
         self._reported_unreadable: set[str] = set()
         self._ghosts = GhostRows(services)
         self._reported_ghosts: set[str] = set()
         self._held_at = 0.0
         self.nodes = NodeGroup(run, spec, services.ledger, self.now)
         self.notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
-        self.arrive()
+        self.start_grace_period()
 
     @property
     def spec(self) -> JobSpec:
         """The job; its machine may be kept no longer than until its deadline."""
         return policy.within_deadline(self._spec, self.run.meter.began_at or self.run.rented_at or self.now())
 
-    def arrive(self) -> None:
+    def start_grace_period(self) -> None:
         """Give a launcher that comes to a run past its limits some time for what is there."""
         late = policy.over_limit(self.spec, self.run, self.now()) is not None
         self._limits_count_from = self.now() + (policy.LATE_S if late else 0.0)
@@ -80,7 +80,7 @@ class RunContext:
         self.run = replace(self.run, **changes)
         self.hold()
         self.services.ledger.save(self.run, who=self.services.who)
-        self.notifications.tell(self.run, self.spent_usd)
+        self.notifications.send_due(self.run, self.spent_usd)
 
     def hold(self) -> None:
         """Note that this launcher drives the run for a while longer. Raises HeldError.
@@ -92,11 +92,11 @@ class RunContext:
         driver = Driver(who=self.services.who, until=self._held_at + policy.HOLD_S)
         self.services.ledger.hold(self.run.id, driver, renews=renews)
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Write a line to the diary and to the screen."""
-        self.services.ledger.tell(self.mention(text))
+        self.services.ledger.add_event(self.show_event(text))
 
-    def mention(self, text: str) -> Event:
+    def show_event(self, text: str) -> Event:
         """Write a line to the screen alone."""
         now = self.services.clock.now()
         usd = bills.cost_usd(self.run, now)
@@ -114,14 +114,14 @@ class RunContext:
         try:
             return self.services.output_store.pump(self.run, self.remote())
         except NoRoomError as error:
-            self.tell_of_room(error, "the log stays on the machine until there is space here")
+            self.report_no_space(error, "the log stays on the machine until there is space here")
             return ""
 
-    def tell_of_room(self, error: NoRoomError, what: str) -> None:
+    def report_no_space(self, error: NoRoomError, what: str) -> None:
         """Tell the user, once a phase, that this computer's disk is too small, and what comes of it."""
-        if self._told_of_room_in is not self.run.phase:
-            self.tell(f"{error}; {what}")
-        self._told_of_room_in = self.run.phase
+        if self._space_reported_in is not self.run.phase:
+            self.report(f"{error}; {what}")
+        self._space_reported_in = self.run.phase
 
     def user_request(self) -> UserRequest:
         """Return the strongest request of the user here or elsewhere. It is of all nodes of a run.
@@ -129,10 +129,10 @@ class RunContext:
         This is asked with each question to the box: the ledger, which may be on another computer, less often.
         """
         here, now = self.services.user_requests.current(), self.now()
-        elsewhere, read_at = self._elsewhere
-        if not 0 <= now - read_at < _HEARS_EACH_S:
+        elsewhere, read_at = self._ledger_request
+        if not 0 <= now - read_at < _REQUEST_POLL_INTERVAL_S:
             elsewhere = self.services.ledger.user_request(self.run.leader or self.run.id)
-            self._elsewhere = (elsewhere, now)
+            self._ledger_request = (elsewhere, now)
         return here.or_stronger(elsewhere)
 
     def is_stopping(self) -> bool:
@@ -144,7 +144,7 @@ class RunContext:
         return PhaseResult(result=Result.FAILED, cause=self.user_request().cause, detail=f"stopped {when}")
 
     @property
-    def has_come_late(self) -> bool:
+    def is_in_grace_period(self) -> bool:
         """By our own count a limit was passed before this launcher came: it brings home what is there."""
         return self.now() < self._limits_count_from
 
@@ -153,32 +153,32 @@ class RunContext:
 
         None: neither, or this launcher has only just come.
         """
-        return None if self.has_come_late else policy.over_limit(self.spec, self.run, self.now())
+        return None if self.is_in_grace_period else policy.over_limit(self.spec, self.run, self.now())
 
-    def must_go_on(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise RunStopped when the user wants the machine ended at once, a limit is passed, or another node
         has failed while nothing is trained yet.
 
         It is called before each request to the box, and while its answer is waited for.
         """
-        self._must_be_within_limits()
-        if self.run.phase in _FOR_NOTHING and (end := self.nodes.end()) is not None:
+        self._raise_if_over_limit()
+        if self.run.phase in _ABANDONED_PHASES and (end := self.nodes.end()) is not None:
             raise RunStopped(end)
 
-    def look_at_limits(self) -> None:
+    def abort_if_stopped(self) -> None:
         """Break the connection to the machine once the user, time or money ends it. For the guard's thread.
 
         What waits for the machine then fails, and is not tried again: `must_go_on` says why.
         """
         try:
-            self._must_be_within_limits()
+            self._raise_if_over_limit()
         except RunStopped:
             if self._connected is not None:
                 self._connected.abort()
         except VastrunError:  # the ledger cannot be read: the run's own thread meets that, too
             return
 
-    def _must_be_within_limits(self) -> None:
+    def _raise_if_over_limit(self) -> None:
         if self.user_request() is UserRequest.DESTROY:
             raise RunStopped(
                 PhaseResult(
@@ -190,10 +190,10 @@ class RunContext:
             detail = "past its limit, and its lease did not destroy it"
             raise RunStopped(PhaseResult(result=Result.FAILED, cause=cause, detail=detail))
 
-    def _heed(self) -> None:
+    def _before_request(self) -> None:
         """What is done before each request to the box, and while its answer is waited for."""
         self.show()
-        self.must_go_on()
+        self.raise_if_stopped()
 
     def show(self, progress: Progress | None = None) -> None:
         """Show where the run stands: time and dollars go on where nothing else does.
@@ -202,16 +202,16 @@ class RunContext:
         """
         now = self.now()
         if self._progress.is_due(self.run.phase, progress, now):
-            shown = priced_together(self.run, self.nodes.others())
+            shown = priced_together(self.run, self.nodes.other_rows())
             self._progress.show(shown, progress, self.spent_usd(now), now)
 
     def spent_usd(self, now: float) -> float:
         """Return the dollars that the run cost so far, with all of its nodes."""
-        return total_usd((self.run, *self.nodes.others()), now)
+        return total_usd((self.run, *self.nodes.other_rows()), now)
 
     def wait(self, seconds: float) -> None:
         """Let time pass, on the screen too, and keep the lock. Ends early when the user wants something."""
-        slices = max(1, math.ceil(seconds / SHOWN_EACH_S))
+        slices = max(1, math.ceil(seconds / DISPLAY_INTERVAL_S))
         slice_s = max(0.0, seconds) / slices
         for _ in range(slices):
             began = self.now()
@@ -223,7 +223,7 @@ class RunContext:
         # Not each time: to hold the run is a write that waits for the disk.
         if self.now() - self._held_at > policy.HOLD_S / 10:
             self.hold()
-        self.notifications.tell(self.run, self.spent_usd)
+        self.notifications.send_due(self.run, self.spent_usd)
 
     def now(self) -> float:
         """Return the time, in epoch seconds."""
@@ -244,7 +244,7 @@ class RunContext:
                 self.meter(machine, asked_at)
         for machine in found:
             if machine not in own:
-                self._end_other(machine, asked_at)
+                self._destroy_other(machine, asked_at)
         return found
 
     def _is_ghost(self, machine: Instance) -> bool:
@@ -253,7 +253,7 @@ class RunContext:
         if why and machine.id not in self._reported_ghosts:
             self._reported_ghosts.add(machine.id)
             with suppress(StorageError):
-                self.tell(f"the provider lists machine {machine.id} for this run, ignored: {why}")
+                self.report(f"the provider lists machine {machine.id} for this run, ignored: {why}")
         return bool(why)
 
     def _report_unreadable(self, own: Sequence[Instance]) -> None:
@@ -262,7 +262,7 @@ class RunContext:
             self._reported_unreadable |= new
             with suppress(StorageError):
                 names = ", ".join(sorted(new))
-                self.tell(f"the provider lists values of the machine that make no sense, ignored: {names}")
+                self.report(f"the provider lists values of the machine that make no sense, ignored: {names}")
 
     def own_machine(self) -> Instance | None:
         """Return the run's machine, without others that its label is on. Raises ProviderError."""
@@ -274,7 +274,7 @@ class RunContext:
             return [machine for machine in found if machine.id not in bills.machine_ids(self.run)][:1]
         return [machine for machine in found if machine.id == self.run.instance_id]
 
-    def _end_other(self, machine: Instance, asked_at: float) -> None:
+    def _destroy_other(self, machine: Instance, asked_at: float) -> None:
         """A machine that the provider made late, or twice, is ended, and what it costs is the run's."""
         is_new = all(one.instance_id != machine.id for one in self.run.rentals)
         rental = bills.rental_of(self.run, machine, machine.asked_at or asked_at, self.now())
@@ -287,7 +287,7 @@ class RunContext:
             self.save(rentals=bills.with_rental(self.run, rental))
             if is_new:
                 price = f"${machine.usd_per_hour:.3f}/h"
-                self.tell(f"found another machine of this run, {machine.id} at {price}: destroying it")
+                self.report(f"found another machine of this run, {machine.id} at {price}: destroying it")
 
     def meter(self, machine: Instance, asked_at: float) -> None:
         """Count what was seen of the machine for the run's cost.
@@ -301,16 +301,16 @@ class RunContext:
             if meter.absent_at is None:  # it ended by now; from here on the list is late
                 self.save(meter=replace(meter, given_back_at=self.now(), absent_at=self.now()))
             return
-        asked_at = self.seen_at = machine.asked_at or asked_at
+        asked_at = self.machine_seen_at = machine.asked_at or asked_at
         run = bills.seen(self.run, machine, asked_at, self.now())
         if run == self.run:
             return
         former = self.run.usd_per_hour
         self.save(meter=run.meter, usd_per_hour=run.usd_per_hour, rented_at=run.rented_at, host=run.host)
         if run.usd_per_hour != former:
-            self.tell(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
+            self.report(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
 
-    def look_closely(self) -> None:
+    def refresh_meter(self) -> None:
         """Count what the machine's own row says for its cost: the list may be older."""
         if self.run.instance_id is None or self.services.provider.free:
             return
@@ -326,15 +326,15 @@ class RunContext:
             self.machine = self.own_machine()
             if self.machine is None:
                 raise GoneError(f"the provider lists no machine labelled {self.run.label}")
-            self._remote = self.guarded(self.machine)
+            self._remote = self.open_shell(self.machine)
         return self._remote
 
-    def guarded(self, machine: Instance) -> GuardedRemote:
+    def open_shell(self, machine: Instance) -> GuardedRemote:
         """Open a shell on a machine of the run, for whoever calls to close. Raises as `remote`."""
-        self._connected = GuardedRemote(self.services.provider.connect(machine), self._heed)
+        self._connected = GuardedRemote(self.services.provider.connect(machine), self._before_request)
         return self._connected
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Close the connection; the next `remote()` connects anew."""
         if self._remote is not None:
             self._remote.close()
@@ -348,7 +348,7 @@ class RunContext:
         absent_s = 0.0 if self.services.provider.free else policy.ABSENT_S
         since = self.now()
         try:
-            gone = self._looked_for(self.own_machine, absent_s) is None
+            gone = self._search_until(self.own_machine, absent_s) is None
         except ProviderError:
             return False
         if gone:
@@ -356,37 +356,37 @@ class RunContext:
                 self.save(meter=bills.disappeared(self.run.meter, since))
         return gone
 
-    def is_clear(self) -> bool:
+    def has_no_machine(self) -> bool:
         """Return whether the provider says twice that the run has no machine. Unable to tell is not clear."""
         try:
-            return not self._looked_for(self.machines, 0.0)
+            return not self._search_until(self.machines, 0.0)
         except ProviderError:
             return False
 
-    def found_late(self) -> Instance | None:
+    def find_machine(self) -> Instance | None:
         """Find the run's machine, also where the market's list is late.
 
         None: it was absent twice, and for as long as that list may lag. Raises ProviderError when the
         provider cannot tell.
         """
-        return self._looked_for(self.own_machine, 0.0)
+        return self._search_until(self.own_machine, 0.0)
 
-    def _looked_for(self, look: Callable[[], _T], absent_s: float) -> _T:
+    def _search_until(self, look: Callable[[], _T], absent_s: float) -> _T:
         """What a look finds; nothing, when two of them and all within `absent_s` found nothing.
 
         A machine that was asked for lately may stand in the list only later.
         """
-        until = max(self.now() + absent_s, self._shown_by())
+        until = max(self.now() + absent_s, self._listed_by())
         found = look()
         while not found:
-            self.wait(_LOOK_AGAIN_S if self.services.provider.list_lag_s else _LOOK_AGAIN_AT_ONCE_S)
+            self.wait(_POLL_INTERVAL_S if self.services.provider.list_lag_s else _FAST_POLL_INTERVAL_S)
             found = look()
             if self.now() >= until:
                 break
         return found
 
-    def _shown_by(self) -> float:
+    def _listed_by(self) -> float:
         """When a machine that was asked for, and whose id nobody knows, stands in the list at the latest."""
-        if self.was_refused or self.run.instance_id is not None or self.run.rented_at is None:
+        if self.was_order_rejected or self.run.instance_id is not None or self.run.rented_at is None:
             return 0.0
         return self.last_order_at + self.services.provider.list_lag_s

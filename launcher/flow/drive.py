@@ -25,16 +25,16 @@ from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.early_stop import reason_in
 from vastrun.launcher.decisions.nodes import named
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_expiry import lost_end
+from vastrun.launcher.flow.lease_expiry import lost_result
 from vastrun.launcher.flow.node_sync import first_cause
-from vastrun.launcher.flow.phase_result import PhaseResult, RunStopped, taken_back
-from vastrun.launcher.flow.provider_retry import RefusalTimer, identify, report_out_of_reach
+from vastrun.launcher.flow.phase_result import PhaseResult, RunStopped, provider_terminated
+from vastrun.launcher.flow.provider_retry import RetryTimer, check_account, report_left_to_lease
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.flow.steps import STEPS
 from vastrun.launcher.ports import Provider
 
 
-def begin(
+def create_run(
     spec: JobSpec,
     spec_json: str,
     services: Services,
@@ -52,7 +52,7 @@ def begin(
     anything of others, BudgetError when a budget has no room for what the run may cost. No row is written
     then.
     """
-    run = _row(
+    run = _new_row(
         spec,
         spec_json,
         services,
@@ -69,11 +69,11 @@ def begin(
         home=services.computer if home is None else home,
     )
     services.output_store.must_be_free(run)
-    services.ledger.add(run, services.budgets(run.created_at), _members(run, spec.nodes))
+    services.ledger.add(run, services.budgets(run.created_at), _node_rows(run, spec.nodes))
     return run
 
 
-def _row(spec: JobSpec, spec_json: str, services: Services, **own: Any) -> Run:
+def _new_row(spec: JobSpec, spec_json: str, services: Services, **own: Any) -> Run:
     """A row in phase `plan`, which reserves what one machine of the job may cost."""
     now = services.clock.now()
     return Run(
@@ -82,24 +82,24 @@ def _row(spec: JobSpec, spec_json: str, services: Services, **own: Any) -> Run:
         phase=Phase.PLAN,
         created_at=now,
         phase_at=now,
-        reserved_usd=0.0 if is_paid_for(services.provider) else policy.reservation_usd(spec) / spec.nodes,
+        reserved_usd=0.0 if costs_nothing(services.provider) else policy.reservation_usd(spec) / spec.nodes,
         **own,
     )
 
 
-def _members(run: Run, nodes: int) -> list[Run]:
+def _node_rows(run: Run, nodes: int) -> list[Run]:
     """The rows of its further nodes."""
-    return [replace(run, parent=None, **_place(run, node, 1)) for node in range(1, nodes)]
+    return [replace(run, parent=None, **_row_identity(run, node, 1)) for node in range(1, nodes)]
 
 
-def _place(run: Run, node: int, machine: int) -> dict[str, Any]:
+def _row_identity(run: Run, node: int, machine: int) -> dict[str, Any]:
     """What tells the row of that machine of a node from others, and where its outputs come to."""
     row_id = member_id(run.id, node, machine)
     out_dir = f"{run.out_dir}/{member_folder(run.id, row_id)}"
     return {"id": row_id, "leader": run.id, "node": node, "out_dir": out_dir}
 
 
-def begin_replacement(
+def create_replacement(
     spec: JobSpec, spec_json: str, run: Run, former: Run, machines: int, services: Services
 ) -> Run:
     """Make the row of a machine in place of `former`, whose machine is gone, in phase `plan`.
@@ -107,7 +107,7 @@ def begin_replacement(
     `run`: node 0. `machines`: how many the node had. Raises BudgetError when a budget has no room for what it
     may cost, HeldError when another launcher drives the run now. No row is written then.
     """
-    row = _row(
+    row = _new_row(
         spec,
         spec_json,
         services,
@@ -119,7 +119,7 @@ def begin_replacement(
         started_by=run.started_by,
         computer=run.computer,
         home=run.home,
-        **_place(run, former.node, machines + 1),
+        **_row_identity(run, former.node, machines + 1),
     )
     # Who was taken over adds no row: the launcher that drives the run now decides by what it sees.
     until = row.created_at + policy.HOLD_S
@@ -128,7 +128,7 @@ def begin_replacement(
     return row
 
 
-def is_paid_for(provider: Provider) -> bool:
+def costs_nothing(provider: Provider) -> bool:
     """Return whether its machines cost nothing, or are slots, paid for by the run that holds the machine."""
     return provider.free or provider.name == POOL
 
@@ -144,31 +144,31 @@ def drive(run: Run, spec: JobSpec, services: Services) -> Run:
     try:
         # Another launcher may have moved the run on before it let go. A new drive has all its tries again.
         context.run = replace(services.ledger.get(run.id), destroy_tries=0)
-        with services.guard(context.look_at_limits):
-            _drive_on(context)
+        with services.guard(context.abort_if_stopped):
+            _drive_steps(context)
     except AccountMismatchError as error:
-        report_out_of_reach(context, error)
+        report_left_to_lease(context, error)
         raise
     finally:
-        context.hang_up()
+        context.disconnect()
         services.ledger.release(run.id, services.who)
     return context.run
 
 
-def _drive_on(context: RunContext) -> None:
+def _drive_steps(context: RunContext) -> None:
     """Take step after step, until the run ended, is left alone, or cannot be torn down."""
     while context.run.phase is not Phase.ENDED and context.run.destroy_tries < policy.DESTROY_TRIES:
-        end = _take(context)
+        end = _run_step(context)
         if end is None:
             return
         _advance(context, end)
 
 
-def _take(context: RunContext) -> PhaseResult | None:
+def _run_step(context: RunContext) -> PhaseResult | None:
     """The end of the present step, whatever it raises. A fault of ours must not leave a machine rented."""
     phase = context.run.phase
     try:
-        return _step(context)
+        return _run_with_retry(context)
     except RunStopped as over:
         return over.end
     except (HeldError, AccountMismatchError):
@@ -177,14 +177,14 @@ def _take(context: RunContext) -> PhaseResult | None:
         # Nothing is rented yet, so the run is closed. Later its row stays open, to be driven on; and so do
         # those of several nodes, which all have to be closed.
         if phase is Phase.PLAN and context.nodes.is_alone:
-            _give_up(context, error)
+            _close_run(context, error)
         raise
     except GoneError as error:
         if phase is not Phase.DESTROY and context.is_gone():
-            return lost_end(context, f"in phase {phase.value}")
+            return lost_result(context, f"in phase {phase.value}")
         return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
     except EndedError as error:
-        return taken_back(error.end)
+        return provider_terminated(error.end)
     except VastrunError as error:
         return PhaseResult(result=Result.FAILED, cause=error.cause, detail=str(error))
     except Exception as error:  # noqa: BLE001 - the one place: see above
@@ -192,10 +192,10 @@ def _take(context: RunContext) -> PhaseResult | None:
         return PhaseResult(result=Result.FAILED, cause=Cause.INTERNAL, detail=detail)
 
 
-def _step(context: RunContext) -> PhaseResult | None:
+def _run_with_retry(context: RunContext) -> PhaseResult | None:
     """The end of the present step. It begins again while the provider refuses us."""
-    phase, refused = context.run.phase, RefusalTimer(context)
-    identify(context)
+    phase, refused = context.run.phase, RetryTimer(context)
+    check_account(context)
     while True:
         if phase in BEFORE_TRAINING and context.is_stopping():
             return context.stopped(f"before it could {phase.value}")
@@ -205,7 +205,7 @@ def _step(context: RunContext) -> PhaseResult | None:
             refused.wait(error)
 
 
-def _give_up(context: RunContext, error: StorageError) -> None:
+def _close_run(context: RunContext, error: StorageError) -> None:
     """A run that has no machine and cannot be written down has ended: nobody needs to resume it."""
     with suppress(StorageError):
         context.save(
@@ -217,7 +217,7 @@ def _give_up(context: RunContext, error: StorageError) -> None:
         )
 
 
-def _as_noted(context: RunContext, end: PhaseResult) -> PhaseResult:
+def _with_prune_reason(context: RunContext, end: PhaseResult) -> PhaseResult:
     """The end of a run that was pruned, with the reason that its batch noted.
 
     A machine alone cannot say so: a run that is pruned is no failure, and nobody looks at it again.
@@ -250,7 +250,7 @@ def _advance(context: RunContext, end: PhaseResult) -> None:
     again = run.phase is Phase.DESTROY and end.result is not Result.OK
     # How the clean-up goes says nothing of why the run ended.
     if run.cause is None and end.cause is not None and run.phase is not Phase.DESTROY:
-        end = _with_node(context, _as_noted(context, end))
+        end = _with_node(context, _with_prune_reason(context, end))
         first = first_cause(context, end)
         failed_in = first.failed_in or run.phase
         changes |= {"cause": first.cause, "detail": first.detail}
@@ -261,7 +261,7 @@ def _advance(context: RunContext, end: PhaseResult) -> None:
         changes |= {"ended_at": now}
     if end.result is not Result.OK:
         how = end.cause if end.cause is Cause.PRUNED else end.result  # which is no failure
-        context.tell(f"{how}: {end.detail}")
+        context.report(f"{how}: {end.detail}")
     context.save(**changes)
     if again:
         context.wait(min(60.0, 2.0**context.run.destroy_tries))

@@ -16,9 +16,9 @@ class GuardedRemote:
         self.connection = remote
         """What some remotes can say besides is asked of it: see `ChecksIdentity` and `CountsNoise`."""
         if isinstance(remote, Interruptible):
-            remote.heed(check)
+            remote.set_interrupt_check(check)
 
-    def must_go_on(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise what ends the exchange: the user, time or money."""
         self._check()
 

@@ -10,23 +10,23 @@ from vastrun.launcher.core import Cause, MachineEnd
 from vastrun.launcher.core.errors import ProviderError, UnreachableError, VastrunError
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.phase_result import PhaseResult, lost, taken_back
+from vastrun.launcher.flow.phase_result import PhaseResult, machine_lost, provider_terminated
 from vastrun.launcher.gate.text import last_lines, one_line
 from vastrun.launcher.ports import Remote
 
 _TIMEOUT_S = 60.0
-_LOOK_AGAIN_S = 1.0
-_ENDING_S = 60.0
+_POLL_INTERVAL_S = 1.0
+_MAX_ENDING_S = 60.0
 """So long a provider may take to end a machine, before what it says of that is not waited for."""
 
 
-def is_due(context: RunContext) -> bool:
+def is_deadline_due(context: RunContext) -> bool:
     """Return whether the deadline has come by our own clock.
 
     The lease counts from when its machine began to run.
     """
     offer = context.run.offer
-    return offer is not None and policy.is_due(
+    return offer is not None and policy.is_deadline_due(
         context.spec, policy.lease_of(context.spec, offer), context.now()
     )
 
@@ -51,10 +51,10 @@ def set_deadline(context: RunContext, remote: Remote) -> None:
     command = f"env {' '.join(words)} bash {layout.DEADLINE} {left_s:.0f} {grace_s:.0f}"
     done = remote.run(command, timeout_s=_TIMEOUT_S)
     if done.exit_code != 0:
-        context.tell(f"the machine does not know the deadline: {done.stderr.strip()[-200:]}")
+        context.report(f"the machine does not know the deadline: {done.stderr.strip()[-200:]}")
 
 
-def how_ended(context: RunContext, patience_s: float = 0.0) -> MachineEnd | None:
+def find_machine_end(context: RunContext, wait_s: float = 0.0) -> MachineEnd | None:
     """Return why the provider ended the machine; None: it did not, or does not say so in that time.
 
     While it is just ending the machine it is waited for: what it says then is the cause of the run.
@@ -64,31 +64,33 @@ def how_ended(context: RunContext, patience_s: float = 0.0) -> MachineEnd | None
         return None
     began = context.now()
     while True:
-        most_s = patience_s
+        max_wait_s = wait_s
         try:
             if (end := ends.end_of(machine_id)) is not None:
                 return end
         except UnreachableError:
-            most_s = max(patience_s, _ENDING_S)
+            max_wait_s = max(wait_s, _MAX_ENDING_S)
         except ProviderError:
             pass
-        if context.now() - began >= most_s:
+        if context.now() - began >= max_wait_s:
             return None
-        context.wait(_LOOK_AGAIN_S)
+        context.wait(_POLL_INTERVAL_S)
 
 
-def gone_end(context: RunContext) -> PhaseResult:
+def gone_result(context: RunContext) -> PhaseResult:
     """Return the end of a training whose machine the provider has no more."""
-    return taken_back(how_ended(context) or MachineEnd(cause=Cause.LOST, text=how_lost(context)))
+    return provider_terminated(
+        find_machine_end(context) or MachineEnd(cause=Cause.LOST, text=lost_text(context))
+    )
 
 
-def lost_end(context: RunContext, when: str) -> PhaseResult:
+def lost_result(context: RunContext, when: str) -> PhaseResult:
     """Return the end of a phase in which the machine disappeared; `when`, as in `in phase boot`."""
-    end = how_ended(context)
-    return lost(when) if end is None else taken_back(end)
+    end = find_machine_end(context)
+    return machine_lost(when) if end is None else provider_terminated(end)
 
 
-def how_lost(context: RunContext) -> str:
+def lost_text(context: RunContext) -> str:
     """Say in words why the provider has the machine no more."""
     offer, rented_at = context.run.offer, context.run.rented_at
     if offer is not None and rented_at is not None:
@@ -100,13 +102,13 @@ def how_lost(context: RunContext) -> str:
     return "the machine no longer exists; the provider no longer lists it"
 
 
-WITHIN_S = 5.0
+MAX_HOST_LOG_WAIT_S = 5.0
 """Longest wait for the log: the machine is paid for meanwhile."""
 _LINES, _CHARS = 10, 200
 _SHOWN = 5
 
 
-def explained(context: RunContext, end: PhaseResult, *, is_guess: bool = True) -> PhaseResult:
+def with_host_log(context: RunContext, end: PhaseResult, *, is_guess: bool = True) -> PhaseResult:
     """Return the end of a boot with what the host wrote last, where its provider shows that.
 
     `is_guess`: nothing else says who is to blame, so that the log decides. The first reason stays in front.
@@ -115,15 +117,15 @@ def explained(context: RunContext, end: PhaseResult, *, is_guess: bool = True) -
     if provider is None or machine is None:
         return end
     try:
-        lines = last_lines(provider.host_log(machine.id, within_s=WITHIN_S), _LINES, _CHARS)
+        lines = last_lines(provider.host_log(machine.id, within_s=MAX_HOST_LOG_WAIT_S), _LINES, _CHARS)
     except VastrunError as error:
-        context.tell(f"its host's log cannot be read: {one_line(str(error))}")
+        context.report(f"its host's log cannot be read: {one_line(str(error))}")
         return end
     if not lines:
-        context.tell("its host's log is empty")
+        context.report("its host's log is empty")
         return end
     for line in lines[-_SHOWN:]:
-        context.tell(f"host log: {line}")
+        context.report(f"host log: {line}")
     cause = provider.cause_in("\n".join(lines))
     matching = [line for line in lines if cause is not None and provider.cause_in(line) is cause]
     detail = f"{end.detail}; its host's log says: {(matching or lines)[-1]}"

@@ -75,13 +75,13 @@ def save_some(context: RunContext, saving: LiveDownloads, remote: Remote) -> Non
         raise
     except (StorageError, ProviderError) as error:
         saving.given_up = True
-        context.tell(f"checkpoints stay on the machine until the end: {error}")
+        context.report(f"checkpoints stay on the machine until the end: {error}")
         return
     saving.note(copy, began, context.now())
     if copy is not None and copy.damaged:
-        context.tell(f"checkpoint {copy.name} is damaged on the machine; not downloaded")
+        context.report(f"checkpoint {copy.name} is damaged on the machine; not downloaded")
     elif copy is not None and copy.is_whole:
-        context.tell(f"checkpoint {copy.name} downloaded, {copy.size / 1e6:.1f} MB")
+        context.report(f"checkpoint {copy.name} downloaded, {copy.size / 1e6:.1f} MB")
 
 
 def save_metrics(context: RunContext, saving: LiveDownloads, remote: Remote) -> None:
@@ -97,7 +97,7 @@ def save_metrics(context: RunContext, saving: LiveDownloads, remote: Remote) -> 
         brought = 0
     except (StorageError, ProviderError) as error:
         saving.metrics_due_at = math.inf
-        context.tell(f"metrics stay on the machine until the end: {error}")
+        context.report(f"metrics stay on the machine until the end: {error}")
         return
     saving.metrics_due_at = now + (0.0 if brought > _MANY_BYTES else METRICS_S)
 

@@ -20,7 +20,7 @@ from vastrun.launcher.flow.phase_result import PhaseResult
 from vastrun.launcher.gate.rendezvous import parse_rendezvous
 from vastrun.launcher.ports import Remote
 
-_LOOK_S = 0.5
+_POLL_INTERVAL_S = 0.5
 _UNDRIVEN_S = 30.0
 """So long a node may have no driver: its launcher may just be about to begin."""
 
@@ -39,10 +39,10 @@ def await_turn_to_rent(context: RunContext) -> PhaseResult | None:
 
 def is_awaited(context: RunContext) -> bool:
     """Tell whether another node is not ready to train yet. Who joins a training waits for none."""
-    return not context.nodes.replaces and not have_reached(context.nodes.others(), Phase.TRAIN)
+    return not context.nodes.replaces and not have_reached(context.nodes.other_rows(), Phase.TRAIN)
 
 
-def explained(context: RunContext, end: PhaseResult) -> PhaseResult:
+def with_failed_node(context: RunContext, end: PhaseResult) -> PhaseResult:
     """Return how the training ended here, or on the node that failed first: that one says why.
 
     A node that lost its peers knows no more than that. What became of them is seen from here, soon.
@@ -50,10 +50,10 @@ def explained(context: RunContext, end: PhaseResult) -> PhaseResult:
     if context.nodes.is_alone or end.cause is None:
         return end
     until = context.now() + (EXPLAIN_S if end.cause is Cause.COMMUNICATION else 0.0)
-    while (other := context.nodes.end(anew=True)) is None or other.cause is Cause.COMMUNICATION:
+    while (other := context.nodes.end(fresh=True)) is None or other.cause is Cause.COMMUNICATION:
         if context.now() >= until:
             return end
-        context.wait(_LOOK_S)
+        context.wait(_POLL_INTERVAL_S)
     return other
 
 
@@ -63,7 +63,7 @@ def first_cause(context: RunContext, end: PhaseResult) -> PhaseResult:
     Ranks are put in order on the machines, where all clocks are compared. What the launcher alone sees, such
     as that a machine is gone, is in the order in which it was seen: by the rows, and so by no clock at all.
     """
-    other = context.nodes.end(anew=True)
+    other = context.nodes.end(fresh=True)
     if other is None or (other.cause is Cause.COMMUNICATION and end.cause is not Cause.COMMUNICATION):
         return end
     return other
@@ -87,7 +87,7 @@ def remove_network(context: RunContext) -> None:
     try:
         networks.remove_network(context.run.label)
     except (AuthError, ProviderError) as error:
-        context.tell(f"the run's network is left: {error}; `vastrun reap` removes it")
+        context.report(f"the run's network is left: {error}; `vastrun reap` removes it")
 
 
 def tell_place(context: RunContext, remote: Remote) -> None:
@@ -109,7 +109,7 @@ def conclude(context: RunContext) -> PhaseResult | None:
     if context.nodes.is_alone or context.run.leader:
         return None
     since: dict[str, float] = {}
-    while left := [other for other in context.nodes.others(anew=True) if other.phase is not Phase.ENDED]:
+    while left := [other for other in context.nodes.other_rows(fresh=True) if other.phase is not Phase.ENDED]:
         for other in left:
             if context.services.ledger.driver(other.id) is not None:
                 since.pop(other.id, None)
@@ -119,20 +119,20 @@ def conclude(context: RunContext) -> PhaseResult | None:
             ):
                 detail = f"node {other.node}: its machine still exists"
                 return PhaseResult(result=Result.FAILED, detail=detail)
-        context.wait(_LOOK_S)
-    end = context.nodes.end(anew=True)
+        context.wait(_POLL_INTERVAL_S)
+    end = context.nodes.end(fresh=True)
     if context.run.cause is None and end is not None:
-        context.tell(f"{end.result}: {end.detail}")
+        context.report(f"{end.result}: {end.detail}")
         context.save(cause=end.cause, detail=end.detail, failed_in=end.failed_in, failed_node=end.node)
     if needs_node_0(context.run, context.spec):
-        context.tell(
+        context.report(
             "all nodes ended with node 0: they meet on it, and the checkpoints that come home are its own; "
             f"`retry: {{{context.run.cause}: 1}}` begins anew from the newest"
         )
-    for other in context.nodes.others() if context.run.cause is None else ():
+    for other in context.nodes.other_rows() if context.run.cause is None else ():
         if other.cause is not None:
             which = "another machine of " if is_replacement(other) else ""
-            context.tell(
+            context.report(
                 f"the others went on without {which}node {other.node}: {other.cause}: {other.detail}"
             )
     return None
@@ -144,12 +144,12 @@ def _has_given_up(other: Run) -> bool:
 
 def _await(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> PhaseResult | None:
     """Return None once that is so of the other nodes, or with the end of the run."""
-    while not is_due(context.nodes.others(anew=True)):
+    while not is_due(context.nodes.other_rows(fresh=True)):
         if context.is_stopping():
             return context.stopped("before all nodes were ready")
         if (end := context.nodes.end()) is not None:
             return end
-        context.wait(_LOOK_S)
+        context.wait(_POLL_INTERVAL_S)
     return context.nodes.end()
 
 
@@ -168,7 +168,7 @@ def _rendezvous(context: RunContext, first: Run, remote: Remote) -> str:
     if networks is None:
         return parse_rendezvous(machine)
     machine = replace(machine, label=first.label)  # the user may have given it another one
-    remote_0 = remote if first.id == context.run.id else context.guarded(machine)
+    remote_0 = remote if first.id == context.run.id else context.open_shell(machine)
     try:
         place = networks.rendezvous(first.label, remote_0)
     finally:

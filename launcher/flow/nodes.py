@@ -10,13 +10,13 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import label_of, member_id
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions.nodes import first_failed, have_reached, is_replacement, needed
-from vastrun.launcher.flow.phase_result import PhaseResult, ended_by
+from vastrun.launcher.flow.phase_result import PhaseResult, failed_by_node
 from vastrun.launcher.ports import Ledger
 
 TOO_LATE = PhaseResult(
     result=Result.FAILED, cause=Cause.STOPPED, detail="the training was over before this machine joined it"
 )
-_LOOK_S = 0.5
+_POLL_INTERVAL_S = 0.5
 """A look at the rows holds for so long."""
 
 
@@ -27,7 +27,7 @@ class NodeGroup:
         self._run, self._ledger, self._now = run, ledger, now
         self._nodes, self._min_nodes = spec.nodes, spec.min_nodes
         self._others: Sequence[Run] = ()
-        self._looked_at = -math.inf
+        self._read_at = -math.inf
 
     @property
     def is_alone(self) -> bool:
@@ -47,28 +47,28 @@ class NodeGroup:
         leader = self._run.leader or self._run.id
         return tuple(label_of(member_id(leader, node), self._run.ledger) for node in range(self._nodes))
 
-    def others(self, *, anew: bool = False) -> Sequence[Run]:
+    def other_rows(self, *, fresh: bool = False) -> Sequence[Run]:
         """Return the rows of the other nodes; `anew`: as they are at this moment."""
         if self.is_alone:
             return ()
-        if anew or not 0 <= self._now() - self._looked_at < _LOOK_S:
+        if fresh or not 0 <= self._now() - self._read_at < _POLL_INTERVAL_S:
             leader = self._run.leader or self._run.id
             rows = [self._ledger.get(leader), *self._ledger.runs(leader=leader)]
-            self._others = [row for row in rows if row.id != self._run.id]
-            self._looked_at = self._now()
-        return self._others
+            self._other_rows = [row for row in rows if row.id != self._run.id]
+            self._read_at = self._now()
+        return self._other_rows
 
-    def end(self, *, anew: bool = False) -> PhaseResult | None:
+    def end(self, *, fresh: bool = False) -> PhaseResult | None:
         """Return the end of all of them because one has failed; None: none has.
 
         Of a machine in place of one that left also when the others are done before it trains.
         """
-        others = [other for other in self.others(anew=anew) if other.node != self._run.node]
-        failed = first_failed(needed(others, self._min_nodes))
+        other_rows = [other for other in self.other_rows(fresh=fresh) if other.node != self._run.node]
+        failed = first_failed(needed(other_rows, self._min_nodes))
         if failed is not None:
-            return ended_by(failed)
-        return TOO_LATE if self.replaces and self._is_too_late(others) else None
+            return failed_by_node(failed)
+        return TOO_LATE if self.replaces and self._is_too_late(other_rows) else None
 
-    def _is_too_late(self, others: Sequence[Run]) -> bool:
-        first = next(other for other in others if not other.leader)
+    def _is_too_late(self, other_rows: Sequence[Run]) -> bool:
+        first = next(other for other in other_rows if not other.leader)
         return have_reached([first], Phase.COLLECT) and self._ledger.get(self._run.id).step == 0

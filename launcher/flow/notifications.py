@@ -20,13 +20,13 @@ from vastrun.launcher.ports import Clock, Ledger, Notifier
 
 
 class Notifications:
-    """What was told is remembered in the run's diary, and here when the diary cannot be written."""
+    """What was sent is remembered in the run's diary, and here when the diary cannot be written."""
 
     def __init__(self, spec: JobSpec, notifier: Notifier | None, ledger: Ledger, clock: Clock) -> None:
         self._spec, self._notifier, self._ledger, self._clock = spec, notifier, ledger, clock
-        self._told: set[NotificationKind] | None = None
+        self._sent: set[NotificationKind] | None = None
 
-    def tell(self, run: Run, spent_usd: Callable[[float], float]) -> None:
+    def send_due(self, run: Run, spent_usd: Callable[[float], float]) -> None:
         """Tell the user what the run has reached since. Never raises, never waits.
 
         `spent_usd` says what it cost by a moment.
@@ -34,29 +34,29 @@ class Notifications:
         if self._notifier is None or not self._notifier.wanted(self._spec):
             return
         now, limit_usd = self._clock.now(), self._spec.limits.usd
-        told = self._told_before(run)
+        sent = self._sent_before(run)
         usd = spent_usd(now)
-        for kind in notifications_due(run, limit_usd, usd, told):
+        for kind in notifications_due(run, limit_usd, usd, sent):
             self._send(Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd))
 
-    def report_out_of_reach(self, run: Run, usd: float, lease: LeaseLeft) -> None:
+    def report_left_to_lease(self, run: Run, usd: float, lease: LeaseLeft) -> None:
         """Tell the user that the run's machine is left to its lease."""
         kind = NotificationKind.OUT_OF_REACH
-        if self._notifier is None or not self._notifier.wanted(self._spec) or kind in self._told_before(run):
+        if self._notifier is None or not self._notifier.wanted(self._spec) or kind in self._sent_before(run):
             return
         now, limit_usd = self._clock.now(), self._spec.limits.usd
         self._send(Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd, lease=lease))
 
     def _send(self, notification: Notification) -> None:
         assert self._notifier is not None
-        self._told_before(notification.run).add(notification.kind)
+        self._sent_before(notification.run).add(notification.kind)
         self._notifier.send(notification, self._spec)
         with suppress(StorageError):
-            self._ledger.tell(memo_of(notification))
+            self._ledger.add_event(memo_of(notification))
 
-    def _told_before(self, run: Run) -> set[NotificationKind]:
-        if self._told is None:
-            self._told = set()
+    def _sent_before(self, run: Run) -> set[NotificationKind]:
+        if self._sent is None:
+            self._sent = set()
             with suppress(StorageError):
-                self._told = told_in(self._ledger.events(run.id))
-        return self._told
+                self._sent = told_in(self._ledger.events(run.id))
+        return self._sent

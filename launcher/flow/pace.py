@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-LEAST_S = 20.0
+MIN_SEEN_S = 20.0
 """What is seen for less says more of the looks than of the training."""
-_LATELY_S = 180.0
+_WINDOW_S = 180.0
 """What is left is told by the pace of so long."""
-_LEAST_LATELY_S = 5.0
-_MOST_SEEN = 1000
+_MIN_WINDOW_S = 5.0
+_MAX_POINTS = 1000
 
 
 @dataclass
@@ -22,19 +22,19 @@ class Pace:
     """0: none was seen."""
     moved_at: float = 0.0
     last: float = 0
-    _lately: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_MOST_SEEN))
+    _recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_MAX_POINTS))
     """Moments, and the steps that were reached then."""
 
-    def saw(self, step: float, now: float) -> None:
+    def observe(self, step: float, now: float) -> None:
         """Count from the first step that somebody saw: what loads and compiles comes before it."""
         if self.first == 0 or step < self.last:
             self.began_at, self.first = now, step
-            self._lately.clear()
+            self._recent.clear()
         if step != self.last:
             self.moved_at, self.last = now, step
-            self._lately.append((now, step))
-        while len(self._lately) > 2 and self._lately[1][0] < now - _LATELY_S:
-            self._lately.popleft()
+            self._recent.append((now, step))
+        while len(self._recent) > 2 and self._recent[1][0] < now - _WINDOW_S:
+            self._recent.popleft()
 
     @property
     def seen_s(self) -> float:
@@ -49,16 +49,16 @@ class Pace:
     @property
     def steps_per_s(self) -> float | None:
         """None while too little was seen."""
-        return self.seen_steps / self.seen_s if self.first > 0 and self.seen_s >= LEAST_S else None
+        return self.seen_steps / self.seen_s if self.first > 0 and self.seen_s >= MIN_SEEN_S else None
 
     @property
     def best_steps_per_s(self) -> float | None:
         """Of all that was seen or of the last minutes, the faster of both; None while too little was seen."""
         steps_per_s = self.steps_per_s
-        if steps_per_s is None or len(self._lately) < 2:
+        if steps_per_s is None or len(self._recent) < 2:
             return steps_per_s
-        (began_at, first), (moved_at, last) = self._lately[0], self._lately[-1]
-        if moved_at - began_at < LEAST_S:
+        (began_at, first), (moved_at, last) = self._recent[0], self._recent[-1]
+        if moved_at - began_at < MIN_SEEN_S:
             return steps_per_s
         return max(steps_per_s, (last - first) / (moved_at - began_at))
 
@@ -67,10 +67,10 @@ class Pace:
 
         The next step is always still to come: where nothing moves, what is left does not run out.
         """
-        if len(self._lately) < 2:
+        if len(self._recent) < 2:
             return None
-        (began_at, first), (moved_at, last) = self._lately[0], self._lately[-1]
-        if first <= 0 or moved_at - began_at < _LEAST_LATELY_S or last >= steps:
+        (began_at, first), (moved_at, last) = self._recent[0], self._recent[-1]
+        if first <= 0 or moved_at - began_at < _MIN_WINDOW_S or last >= steps:
             return None
         step_s = (moved_at - began_at) / (last - first)
         return max((steps - last) * step_s - (now - moved_at), (steps - last - 1) * step_s)

@@ -31,17 +31,17 @@ class RunStopped(Exception):
         self.end = end
 
 
-def taken_back(end: MachineEnd) -> PhaseResult:
+def provider_terminated(end: MachineEnd) -> PhaseResult:
     """Return the end of a step whose machine the provider has ended, in its words."""
     return PhaseResult(result=Result.LOST, cause=end.cause, detail=end.text, node=end.node)
 
 
-def lost(when: str) -> PhaseResult:
+def machine_lost(when: str) -> PhaseResult:
     """Return the end of a phase in which the machine disappeared; `when`, as in `in phase boot`."""
     return PhaseResult(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
 
 
-def ended_by(other: Run) -> PhaseResult:
+def failed_by_node(other: Run) -> PhaseResult:
     """Return the end of a step because another node of the run has failed."""
     return PhaseResult(
         result=Result.FAILED,

@@ -20,7 +20,7 @@ PREPARING: Mapping[str, str] = {
     "compile": "compiling the model",
 }
 """What a rank does before its first step, by the activity in its heartbeat, in order; empty: none yet."""
-_BETWEEN: Mapping[str, str] = {
+_ACTIVITIES: Mapping[str, str] = {
     "eval": "evaluating",
     "checkpoint": "saving a checkpoint",
     "done": "finishing",
@@ -32,7 +32,7 @@ def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) ->
     planned = planned_steps(spec)
     return Progress(
         activity=activity_of(box_status, spec),
-        step=box_status.step if knows_step(box_status) else None,
+        step=box_status.step if reports_step(box_status) else None,
         steps=last_step(spec, box_status) or None,
         loss=box_status.loss,
         left_s=pace.left_s(planned, now) if planned < math.inf else None,
@@ -63,26 +63,26 @@ def activity_of(box_status: BoxStatus, spec: JobSpec) -> str:
     if len(box_status.ranks) < spec.ranks_per_node:
         return "importing torch, starting the ranks"
     activities = {rank.activity for rank in box_status.ranks}
-    if activities == {""} and not awaits_beats(spec):
+    if activities == {""} and not needs_heartbeats(spec):
         return "running"
     for activity, words in PREPARING.items():
         # Every step reads data; only before the first one does that take long enough to be told.
         if activity in activities and (activity != "data" or box_status.step == 0):
             return words
-    return next((words for activity, words in _BETWEEN.items() if activity in activities), "")
+    return next((words for activity, words in _ACTIVITIES.items() if activity in activities), "")
 
 
-def knows_step(box_status: BoxStatus) -> bool:
+def reports_step(box_status: BoxStatus) -> bool:
     """Tell whether any rank tells where it is."""
     return box_status.step > 0 or any(rank.activity for rank in box_status.ranks)
 
 
-def awaits_beats(spec: JobSpec) -> bool:
+def needs_heartbeats(spec: JobSpec) -> bool:
     """Tell whether a success needs the steps that ranks tell."""
     return spec.train is not None or (spec.success is not None and spec.success.steps is not None)
 
 
-SETTLED_S = 5.0
+MIN_ALIVE_S = 5.0
 """A program that tells no step has begun when its ranks have lived for so long."""
 
 
@@ -90,21 +90,21 @@ SETTLED_S = 5.0
 class TrainingStartDetector:
     """What is remembered of a training until it has begun."""
 
-    has_begun: bool = False
+    has_started: bool = False
     _first_step: int | None = None
     """The step that it starts from."""
     _started_at: float | None = None
 
-    def saw(self, box_status: BoxStatus, spec: JobSpec, now: float) -> None:
+    def observe(self, box_status: BoxStatus, spec: JobSpec, now: float) -> None:
         """Note a look at the box; it may show that the training has begun.
 
         One that needs no heartbeats for its success has begun, too, when its ranks have lived for a while.
         """
-        if not self.has_begun and box_status.box == "running":
+        if not self.has_started and box_status.box == "running":
             if spec.hold is not None:
-                self.has_begun = box_status.onstart_step == TRAIN
+                self.has_started = box_status.onstart_step == TRAIN
                 return
-            self.has_begun = self._steps(box_status) if spec.train else self._runs(box_status, spec, now)
+            self.has_started = self._steps(box_status) if spec.train else self._runs(box_status, spec, now)
 
     def _steps(self, box_status: BoxStatus) -> bool:
         if not box_status.ranks or any(rank.activity in ("", "start") for rank in box_status.ranks):
@@ -117,10 +117,10 @@ class TrainingStartDetector:
         if any(rank.activity not in PREPARING for rank in box_status.ranks):
             return True
         silent = all(rank.activity == "" for rank in box_status.ranks)
-        if awaits_beats(spec) or not silent or len(box_status.ranks) < spec.ranks_per_node:
+        if needs_heartbeats(spec) or not silent or len(box_status.ranks) < spec.ranks_per_node:
             return False
         self._started_at = now if self._started_at is None else self._started_at
-        return now - self._started_at >= SETTLED_S
+        return now - self._started_at >= MIN_ALIVE_S
 
 
 _STEP_LINE = re.compile(r"^\d+\.\d+ (?P<step>\d\d-\S+) .*\n", re.MULTILINE)
@@ -137,7 +137,7 @@ def split_at(text: str, step: str) -> tuple[str, str]:
     return text[:end], text[end:]
 
 
-SHOWN_EACH_S = 1.0
+DISPLAY_INTERVAL_S = 1.0
 """Seconds after which the same progress is shown again, with its new time and cost."""
 
 
@@ -153,7 +153,7 @@ class ProgressDisplay:
     def is_due(self, phase: Phase, progress: Progress | None, now: float) -> bool:
         """Return whether to show something: new progress, a new phase, or the same after a while."""
         shown_phase, shown_at = self._shown
-        recent = 0 <= now - shown_at < SHOWN_EACH_S / 2
+        recent = 0 <= now - shown_at < DISPLAY_INTERVAL_S / 2
         return progress is not None or shown_phase is not phase or not recent
 
     def show(self, run: Run, progress: Progress | None, usd: float, now: float) -> None:

@@ -19,11 +19,11 @@ from vastrun.launcher.decisions.lease_left import LEFT_TO_LEASE, is_left, lease_
 from vastrun.launcher.flow.context import RunContext
 
 _PAUSE_S = 15.0
-_WITH_A_MACHINE = (Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT)
+_PHASES_WITH_MACHINE = (Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT)
 """A key that is refused says nothing about a run in one of these; `destroy` has a limit of its own."""
 
 
-def identify(context: RunContext) -> None:
+def check_account(context: RunContext) -> None:
     """Check that this key is of the run's account, and correct its times by this computer's clock.
 
     Asks once a drive. Raises AuthError when the key is not accepted, AccountMismatchError when a run may have
@@ -31,7 +31,7 @@ def identify(context: RunContext) -> None:
     """
     provider, run = context.services.provider, context.run
     account = provider.abilities.account or provider.abilities.identity
-    if context.is_identified or account is None:
+    if context.is_account_checked or account is None:
         return
     try:
         who = account.identity()
@@ -46,26 +46,26 @@ def identify(context: RunContext) -> None:
             f"{run.id} is on account {run.account} of {provider.name}; this key is of account {who.account}",
             hint=_hint(context),
         )
-    context.is_identified = True
+    context.is_account_checked = True
     # The next row has it: a disk that is full is the business of the step that comes.
     context.run = replace(bills.by_clock(run, who.clock_ahead_s), account=who.account)
-    context.arrive()
+    context.start_grace_period()
 
 
-def report_out_of_reach(context: RunContext, error: AccountMismatchError) -> None:
+def report_left_to_lease(context: RunContext, error: AccountMismatchError) -> None:
     """Tell the user that the run's machine is left to its lease, which alone can end it now."""
     run, services = context.run, context.services
     lease = lease_left(run, context.spec, context.now())
     if lease is None:
         return
     with suppress(StorageError):
-        event = context.mention(f"{error}; machine {run.instance_id} is left to its lease")
+        event = context.show_event(f"{error}; machine {run.instance_id} is left to its lease")
         if not is_left(services.ledger.events(run.id)):
-            services.ledger.tell(replace(event, told=LEFT_TO_LEASE))
-    context.notifications.report_out_of_reach(run, context.spent_usd(context.now()), lease)
+            services.ledger.add_event(replace(event, told=LEFT_TO_LEASE))
+    context.notifications.report_left_to_lease(run, context.spent_usd(context.now()), lease)
 
 
-class RefusalTimer:
+class RetryTimer:
     """How long one step has been refused."""
 
     def __init__(self, context: RunContext) -> None:
@@ -79,22 +79,22 @@ class RefusalTimer:
         reached for too long.
         """
         context = self._context
-        has_machine = context.run.rented_at is not None and not context.was_refused
+        has_machine = context.run.rented_at is not None and not context.was_order_rejected
         # Where nothing is rented, nothing is lost by giving up at once.
-        if isinstance(error, AuthError) and not (has_machine and context.run.phase in _WITH_A_MACHINE):
+        if isinstance(error, AuthError) and not (has_machine and context.run.phase in _PHASES_WITH_MACHINE):
             raise error
         if self._since == math.inf:
             self._since = context.now()
-            context.tell(f"{error}; trying again")
-        refused_s = context.now() - self._since
-        if isinstance(error, AuthError) and refused_s > policy.REFUSED_S:
+            context.report(f"{error}; trying again")
+        rejected_s = context.now() - self._since
+        if isinstance(error, AuthError) and rejected_s > policy.REFUSED_S:
             raise AccountMismatchError(f"{context.run.id}: {error}", hint=_hint(context)) from error
         # Too many calls pass by themselves, a key does not: hence the two limits.
-        if refused_s > policy.BUSY_S:
+        if rejected_s > policy.BUSY_S:
             raise error
-        context.hang_up()
+        context.disconnect()
         context.wait(_PAUSE_S)
-        context.must_go_on()
+        context.raise_if_stopped()
 
 
 def _hint(context: RunContext) -> str:

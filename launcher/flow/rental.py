@@ -118,7 +118,7 @@ def choose_for(context: RunContext) -> list[Offer]:
     provider, ledger, now = context.services.provider, context.services.ledger, context.now()
     avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
     done = steps_before(context.spec, context.run.parent, ledger)
-    others = context.nodes.others()
+    others = context.nodes.other_rows()
     network = network_of(context.run, others)
     offers = choose(context.spec, provider, avoid, now=now, done=done, network=network)
     volume = volume_of(context.spec, provider.name, ledger)
@@ -175,10 +175,10 @@ def rent_anew(context: RunContext) -> Instance:
         try:
             return _rent_with(context, offer, volume)
         except NoOfferError as error:
-            context.was_refused = True
+            context.was_order_rejected = True
             if error.ended:
                 _note_ended(context, offer, error)
-            context.tell(str(error) if error.has_run else f"offer {offer.id} was taken")
+            context.report(str(error) if error.has_run else f"offer {offer.id} was taken")
         except UncertainError:
             # Whether there is a machine is not known. If there is, it bears our label.
             found = look_for_it(context)
@@ -186,10 +186,10 @@ def rent_anew(context: RunContext) -> Instance:
                 return found
         except UnreachableError as error:
             # A provider that is busy has not read the order; one that fell silent may have.
-            context.was_refused = isinstance(error, BusyError)
+            context.was_order_rejected = isinstance(error, BusyError)
             raise
         except VastrunError:
-            context.was_refused = True
+            context.was_order_rejected = True
             raise
     raise NoOfferError(
         f"none of {len(tried)} offers could be rented", hint="run vastrun launch again in a minute"
@@ -249,7 +249,7 @@ def _note_ended(context: RunContext, offer: Offer, error: NoOfferError) -> None:
 
 def _is_on_the_network(context: RunContext) -> bool:
     """Whether the planned offer still is where the nodes before have their machines."""
-    offer, network = context.run.offer, network_of(context.run, context.nodes.others(anew=True))
+    offer, network = context.run.offer, network_of(context.run, context.nodes.other_rows(fresh=True))
     return offer is not None and network in ("", offer.network)
 
 
@@ -261,7 +261,7 @@ def look_for_it(context: RunContext) -> Instance | None:
     """
     if context.run.rented_at is None:
         return context.own_machine() if context.run.leader else None
-    return context.found_late()
+    return context.find_machine()
 
 
 def _note_order(context: RunContext, offer: Offer) -> None:
@@ -274,7 +274,7 @@ def _note_order(context: RunContext, offer: Offer) -> None:
         rented_at=context.now(),
         meter=Meter(extras=offer.extras),
     )
-    context.was_refused = False
+    context.was_order_rejected = False
 
 
 def _order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> RentalOrder:

@@ -30,22 +30,22 @@ def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
     until = policy.keep_until(context.spec, context.run)
     if not weights or cause in _EXCLUDED_CAUSES or context.now() >= until or not _may_wait(context):
         return True
-    context.tell(_text_of(context, LeftOutFiles(files=weights, count=len(weights)), until))
+    context.report(_text_of(context, LeftOutFiles(files=weights, count=len(weights)), until))
     before, leaves = context.user_request(), False
     with suppress(RunStopped):
         if not _ask(context, weights, until):
             return True
         while context.now() < until:
-            context.must_go_on()
+            context.raise_if_stopped()
             if not context.services.output_store.left_out(context.run).weights:
-                context.tell("all files that look like weights are downloaded")
+                context.report("all files that look like weights are downloaded")
                 return True
             request = context.user_request()
             leaves = request in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
             if leaves or (request is not before and request.cause is not None):
                 return not leaves
             if not _is_there(context):
-                context.tell("the machine is gone, with the files that were left on it")
+                context.report("the machine is gone, with the files that were left on it")
                 return True
             context.wait(_POLL_S)
     return True
@@ -72,18 +72,18 @@ def _download_all(context: RunContext) -> None:
     try:
         fetched = context.services.output_store.fetch(context.run, context.remote(), None)
     except (ProviderError, NoRoomError) as error:
-        context.hang_up()
-        context.tell(f"the files could not be downloaded: {error}")
+        context.disconnect()
+        context.report(f"the files could not be downloaded: {error}")
         return
-    context.tell(f"{fetched.files} more files, {bytes_text(fetched.bytes)}")
+    context.report(f"{fetched.files} more files, {bytes_text(fetched.bytes)}")
     if fetched.damaged:
-        context.tell(f"not downloaded whole: {', '.join(fetched.damaged[:_MAX_NAMED])}")
+        context.report(f"not downloaded whole: {', '.join(fetched.damaged[:_MAX_NAMED])}")
 
 
 def _may_wait(context: RunContext) -> bool:
     """Tell whether no limit is passed and the user does not want the machine ended now."""
     try:
-        context.must_go_on()
+        context.raise_if_stopped()
     except RunStopped:
         return False
     return True
@@ -96,10 +96,10 @@ def _is_there(context: RunContext) -> bool:
     except EndedError:
         return False
     except GoneError:
-        context.hang_up()
+        context.disconnect()
         return not context.is_gone()
     except ProviderError:
-        context.hang_up()
+        context.disconnect()
     return True
 
 

@@ -73,7 +73,7 @@ def _name(context: RunContext, slowness: Slowness) -> None:
     """A launcher that resumes the run finds the line in its diary."""
     diary = context.services.ledger.events(context.run.id)
     if not any(event.text.startswith(slowness.BEGINS) for event in diary):
-        context.tell(str(slowness))
+        context.report(str(slowness))
 
 
 def _changes_before(context: RunContext) -> int:

@@ -25,7 +25,7 @@ from vastrun.launcher.decisions.deadlines import deadline_text
 from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.decisions.replacing import of_one_machine
 from vastrun.launcher.decisions.run_assessment import assess_run
-from vastrun.launcher.flow.boot import boot, unlike_its_offer
+from vastrun.launcher.flow.boot import boot, check_against_offer
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.node_sync import await_leader, await_turn_to_rent, conclude, remove_network
 from vastrun.launcher.flow.phase_result import PhaseResult, RunStopped
@@ -56,10 +56,10 @@ def plan(context: RunContext) -> PhaseResult:
     offer = choose_for(context)[0]
     context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
     told = of_one_machine(context.spec) if context.nodes.replaces else context.spec
-    context.tell(f"{offer_text(told, offer)}; {bundle.size / 1e6:.1f} MB to ship")
+    context.report(f"{offer_text(told, offer)}; {bundle.size / 1e6:.1f} MB to ship")
     done = steps_before(context.spec, context.run.parent, services.ledger)
     if in_time := deadline_text(context.spec, offer, context.now(), done):
-        context.tell(in_time)
+        context.report(in_time)
     return _OK
 
 
@@ -79,8 +79,8 @@ def rent(context: RunContext) -> PhaseResult:
         meter=Meter(extras=machine.extras),
     )
     context.meter(machine, max(asked_at, context.run.rented_at or asked_at))
-    context.tell(f"machine {machine.id}")
-    return unlike_its_offer(context, machine) or _OK
+    context.report(f"machine {machine.id}")
+    return check_against_offer(context, machine) or _OK
 
 
 def ship(context: RunContext) -> PhaseResult:
@@ -103,7 +103,7 @@ def ship(context: RunContext) -> PhaseResult:
             raise ProviderError(f"the bundle cannot be unpacked on the machine: {done.stderr.strip()[-300:]}")
 
     _patiently(context, send)
-    context.tell(f"{bundle.size / 1e6:.1f} MB")
+    context.report(f"{bundle.size / 1e6:.1f} MB")
     return _OK
 
 
@@ -124,14 +124,14 @@ def collect(context: RunContext) -> PhaseResult | None:
         ),
     )
     assessment = _judged(context, collected.evidence)
-    context.tell(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
+    context.report(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
     if collected.log_bytes_not_shown > _SHORT_REST_BYTES:
         megabytes = collected.log_bytes_not_shown / 1e6
-        context.tell(f"the last {megabytes:.1f} MB of the log were not shown; log.txt has them")
+        context.report(f"the last {megabytes:.1f} MB of the log were not shown; log.txt has them")
     if left_out := left_out_text(collected.evidence.left_out):
-        context.tell(left_out)
+        context.report(left_out)
     for path, name in collected.renamed.items():
-        context.tell(f"{path} was saved as {name}: another file has its name")
+        context.report(f"{path} was saved as {name}: another file has its name")
     if collected.evidence.left_out.weights:
         if not keep_for_weights(context, context.run.cause or assessment.cause):
             return None
@@ -155,9 +155,9 @@ def _judged(context: RunContext, evidence: Evidence) -> RunAssessment:
 
 def destroy(context: RunContext) -> PhaseResult:
     """Destroy the run's machine, and have the provider say twice that it has none."""
-    context.hang_up()
-    context.look_closely()
-    (machine, unknown), seen_at = _seen_last(context), context.now()
+    context.disconnect()
+    context.refresh_meter()
+    (machine, unknown), machine_seen_at = _seen_last(context), context.now()
     # Also where the provider shows none, or cannot say: what it shows may be late.
     machine_id = machine.id if machine else context.run.instance_id
     if machine_id is not None:
@@ -166,10 +166,10 @@ def destroy(context: RunContext) -> PhaseResult:
         raise unknown
     if machine is not None and context.run.meter.given_back_at is None:
         # A computer that slept meanwhile cannot say when it ended: its lease may have ended it long ago.
-        slept = context.now() - seen_at > policy.LIMIT_SLACK_S
+        slept = context.now() - machine_seen_at > policy.LIMIT_SLACK_S
         _save_returned_at(context, machine, None if slept else context.now())
     looked_at = context.now()
-    if not context.is_clear():
+    if not context.has_no_machine():
         return PhaseResult(result=Result.FAILED, detail="the machine still exists")
     _note_gone(context, machine, looked_at)
     if (end := conclude(context)) is not None:
@@ -200,8 +200,10 @@ def _note_gone(context: RunContext, machine: Instance | None, looked_at: float) 
         context.save(rented_at=None)
     elif context.run.offer is not None:
         life_s = policy.lease_of(context.spec, context.run.offer).life_s
-        context.save(released_at=policy.released_at(context.run, life_s, looked_at, context.seen_at))
-    context.tell("machine destroyed (confirmed twice)" if machine else "no machine exists (confirmed twice)")
+        context.save(released_at=policy.released_at(context.run, life_s, looked_at, context.machine_seen_at))
+    context.report(
+        "machine destroyed (confirmed twice)" if machine else "no machine exists (confirmed twice)"
+    )
 
 
 STEPS: Mapping[Phase, Callable[[RunContext], PhaseResult | None]] = {
@@ -227,7 +229,7 @@ def _tell_noise(context: RunContext) -> None:
     connection = context.remote().connection
     if isinstance(connection, CountsNoise) and connection.left_out:
         kinds = ", ".join(f"{count} {kind}" for kind, count in connection.left_out.items())
-        context.tell(f"unreadable lines from the machine, not shown: {kinds}")
+        context.report(f"unreadable lines from the machine, not shown: {kinds}")
 
 
 def _with_room(context: RunContext, action: Callable[[], _T]) -> _T:
@@ -243,13 +245,13 @@ def _with_room(context: RunContext, action: Callable[[], _T]) -> _T:
         except NoRoomError as error:
             if context.services.provider.free:
                 raise
-            context.tell_of_room(error, f"free some space within {(until - context.now()) / 60:.0f} min")
+            context.report_no_space(error, f"free some space within {(until - context.now()) / 60:.0f} min")
             if context.now() > until:
                 detail = f"no space on this computer for the outputs: {error}"
                 raise RunStopped(
                     PhaseResult(result=Result.FAILED, cause=Cause.STORAGE, detail=detail)
                 ) from error
-            context.must_go_on()
+            context.raise_if_stopped()
             context.wait(policy.ROOM_S)
 
 
@@ -260,7 +262,7 @@ def _patiently(context: RunContext, action: Callable[[], _T]) -> _T:
         try:
             return action()
         except (UnreachableError, GoneError) as error:
-            context.hang_up()
+            context.disconnect()
             if isinstance(error, GoneError) and context.is_gone():
                 raise
             if context.now() > until or context.user_request() is UserRequest.DESTROY:

@@ -69,7 +69,7 @@ def cancel_order(context: RunContext, order: VolumeOrder) -> None:
 def report_no_volume(context: RunContext, reason: str) -> None:
     """Report that the run continues without its volume, and why."""
     name = "" if context.spec.volume is None else context.spec.volume.name
-    context.tell(f"without volume {name}, on the machine's own disk: {reason}")
+    context.report(f"without volume {name}, on the machine's own disk: {reason}")
 
 
 class _NoVolumeError(Exception):
@@ -104,7 +104,7 @@ class _VolumeSearch:
         self._records.save(known)
         if known.deleted_at is None:
             raise _NoVolumeError("the provider does not list it now; a list may be late")
-        self._context.tell(f"volume {known.name} is gone: the provider does not list it any more")
+        self._context.report(f"volume {known.name} is gone: the provider does not list it any more")
 
     def _attached(self, known: Volume | None, listed: ListedVolume) -> VolumeOrder:
         # An order that was refused may have been done all the same: its row says that it is gone.
@@ -119,9 +119,11 @@ class _VolumeSearch:
             raise _NoVolumeError("another machine uses it, or did until a moment ago")
         if known.gb != self._request.gb:
             sizes = f"it has {known.gb:.0f} GB, and the job asks for {self._request.gb}"
-            self._context.tell(f"volume {known.name}: {sizes}; the size of a volume cannot change")
+            self._context.report(f"volume {known.name}: {sizes}; the size of a volume cannot change")
         self._records.save(replace(known, used_at=self._context.now(), run_id=self._context.run.id))
-        self._context.tell(f"volume {known.name} is attached: it has what earlier runs kept in $VASTRUN_DATA")
+        self._context.report(
+            f"volume {known.name} is attached: it has what earlier runs kept in $VASTRUN_DATA"
+        )
         return VolumeOrder(label=self._label, gb=self._request.gb, volume_id=listed.id)
 
     def _created(self) -> VolumeOrder:
@@ -148,7 +150,7 @@ class _VolumeSearch:
         usd = volume.usd_per_hour * context.spec.limits.hours
         if not self._records.add(volume, context.services.budgets(now), usd):
             raise _NoVolumeError("another run is creating it")
-        context.tell(
+        context.report(
             f"volume {request.name} is created on machine {self._offer.host}: ${usd_per_month:.2f} a month "
             f"until `vastrun reap --provider {context.run.provider} --volume {request.name}`"
         )

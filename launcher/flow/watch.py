@@ -16,19 +16,19 @@ from vastrun.launcher.decisions.nodes import STOP_S
 from vastrun.launcher.decisions.pooling import TAKES_SLOTS
 from vastrun.launcher.decisions.run_assessment import DIED, assess_run
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_expiry import gone_end, how_ended, is_due, set_deadline
+from vastrun.launcher.flow.lease_expiry import find_machine_end, gone_result, is_deadline_due, set_deadline
 from vastrun.launcher.flow.lease_rearm import is_disarmed, rearm
 from vastrun.launcher.flow.live_download import LiveDownloads, save_metrics, save_some
-from vastrun.launcher.flow.node_sync import explained, is_awaited, tell_place
+from vastrun.launcher.flow.node_sync import is_awaited, tell_place, with_failed_node
 from vastrun.launcher.flow.pace import Pace
 from vastrun.launcher.flow.phase_result import PhaseResult
 from vastrun.launcher.flow.progress import (
     TrainingStartDetector,
     activity_of,
-    knows_step,
     last_step,
     planned_steps,
     progress_of,
+    reports_step,
     split_at,
 )
 from vastrun.launcher.flow.slow_machine import SpeedWatch, should_change
@@ -86,7 +86,7 @@ def watch(context: RunContext) -> PhaseResult | None:
     while True:
         try:
             # Before the box is asked: one that answers slowly, or lies, must not lengthen a limit.
-            context.must_go_on()
+            context.raise_if_stopped()
             end = _look_once(context, state)
             if end is not None:
                 return end
@@ -108,7 +108,7 @@ def _may_leave(context: RunContext, state: WatchState) -> bool:
     """The user wants it left alone, and it is in order."""
     request = context.user_request()
     leaves = request is UserRequest.DETACH or (
-        request is UserRequest.DETACH_ONCE_TRAINING and state.beginning.has_begun
+        request is UserRequest.DETACH_ONCE_TRAINING and state.beginning.has_started
     )
     return leaves and state.silent_since is None and state.starts <= 1 and not state.awaits_others
 
@@ -136,13 +136,13 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseResult | None:
         _ask_to_stop(context, state, remote, asked_for)
     elif (end := context.nodes.end()) is not None and end.cause is not None:
         _stop_with_others(context, state, remote)
-    elif is_due(context):
+    elif is_deadline_due(context):
         _ask_to_stop(context, state, remote, Cause.TIME_LIMIT)
     elif _money_runs_out(context, state):
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
     elif _leaves_for_another(context, state, box_status):
         _ask_to_stop(context, state, remote, Cause.SLOW)
-        context.tell(f"another machine is to go on: {state.slowness.change}")
+        context.report(f"another machine is to go on: {state.slowness.change}")
     save_some(context, state.saving, remote)
     save_metrics(context, state.saving, remote)
     return None
@@ -157,7 +157,7 @@ def _listen(context: RunContext, state: WatchState, seconds: float) -> None:
     while context.now() < until and context.user_request() is request:
         context.wait(pause_s)
         # Until it has begun each look brings its log: one that ran ahead would show steps before the ranks.
-        if state.beginning.has_begun:
+        if state.beginning.has_started:
             context.show_log()
         if state.has_done_steps and _seems_over(context):
             return
@@ -176,7 +176,7 @@ def _note(context: RunContext, state: WatchState, box_status: BoxStatus) -> None
     if box_status.lease == "armed" and box_status.lease_ends_at is not None:
         state.ends_by = now + box_status.lease_ends_at - box_status.at
     state.has_done_steps = box_status.step >= planned_steps(context.spec)
-    state.pace.saw(min(box_status.step, planned_steps(context.spec)), now)
+    state.pace.observe(min(box_status.step, planned_steps(context.spec)), now)
     context.show(progress_of(box_status, context.spec, state.pace, now))
     due = box_status.box == "ended" or now - state.saved_at >= _SAVE_S
     if box_status.step != context.run.step and due:
@@ -192,7 +192,7 @@ def _show(context: RunContext, state: WatchState, box_status: BoxStatus) -> None
         before, text = split_at(text, step)
         context.services.screen.log(before)
         state.onstart_step = step
-        context.tell(step)
+        context.report(step)
     _tell_beginning(context, state, box_status)
     context.services.screen.log(text)
 
@@ -200,22 +200,22 @@ def _show(context: RunContext, state: WatchState, box_status: BoxStatus) -> None
 def _tell_beginning(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
     """What is done until the training begins is told, each thing once, and that it has begun."""
     activity = activity_of(box_status, context.spec)
-    had_begun = state.beginning.has_begun
-    state.beginning.saw(box_status, context.spec, context.now())
-    if state.beginning.has_begun:
+    had_begun = state.beginning.has_started
+    state.beginning.observe(box_status, context.spec, context.now())
+    if state.beginning.has_started:
         if not had_begun:
             steps = last_step(context.spec, box_status)
             of = f"step {box_status.step}{f' of {steps}' if steps else ''}"
-            context.tell(_beginning_text(context, box_status, of))
+            context.report(_beginning_text(context, box_status, of))
     elif activity not in ("", "running", box_status.onstart_step, *state.told):
         state.told.add(activity)
-        context.tell(activity)
+        context.report(activity)
 
 
 def _beginning_text(context: RunContext, box_status: BoxStatus, of: str) -> str:
     if context.spec.hold is not None:
         return f"{TAKES_SLOTS}: {context.spec.hold.slots}"
-    return f"training: {of}" if knows_step(box_status) else "the program runs"
+    return f"training: {of}" if reports_step(box_status) else "the program runs"
 
 
 def _keep_armed(context: RunContext, state: WatchState, box_status: BoxStatus, remote: Remote) -> None:
@@ -229,7 +229,7 @@ def _keep_armed(context: RunContext, state: WatchState, box_status: BoxStatus, r
     state.rearmed_at = context.now()
     how_it_went = rearm(context.run, context.spec, context.machine, remote, context.services)
     if first:
-        context.tell(how_it_went)
+        context.report(how_it_went)
 
 
 def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResult | None:
@@ -261,7 +261,7 @@ def _ended_unbegun(context: RunContext) -> PhaseResult | None:
     machine = context.own_machine()
     if machine is None or machine.state != ENDED:
         return None
-    return gone_end(context)
+    return gone_result(context)
 
 
 def _money_runs_out(context: RunContext, state: WatchState) -> bool:
@@ -278,7 +278,7 @@ def _money_runs_out(context: RunContext, state: WatchState) -> bool:
 
 def _leaves_for_another(context: RunContext, state: WatchState, box_status: BoxStatus) -> bool:
     """The machine is slow, and the run goes on elsewhere: from here, once the onboard trainer has saved."""
-    if state.stop_asked_at is not None or not state.beginning.has_begun or not context.nodes.is_alone:
+    if state.stop_asked_at is not None or not state.beginning.has_started or not context.nodes.is_alone:
         return False
     saved = box_status.step if context.spec.train is not None else state.saving.saved
     return should_change(context, state.slowness, state.pace, step=box_status.step, saved=saved)
@@ -289,7 +289,7 @@ def _lease_end(context: RunContext, state: WatchState) -> float | None:
     if context.run.offer is None:
         return None
     own = policy.lease_ends_at(context.run, policy.lease_of(context.spec, context.run.offer))
-    moments = (None if context.has_come_late else own, state.ends_by)
+    moments = (None if context.is_in_grace_period else own, state.ends_by)
     return min((moment for moment in moments if moment is not None), default=None)
 
 
@@ -298,7 +298,7 @@ def _ask_to_stop(context: RunContext, state: WatchState, remote: Remote, cause: 
         return
     remote.run(f"bash onstart/run.sh stop {cause}", timeout_s=_START_TIMEOUT_S)
     state.stop_asked_at, state.stop_cause = context.now(), cause
-    context.tell("stopping: the training saves a checkpoint")
+    context.report("stopping: the training saves a checkpoint")
 
 
 def _stop_with_others(context: RunContext, state: WatchState, remote: Remote) -> None:
@@ -306,7 +306,7 @@ def _stop_with_others(context: RunContext, state: WatchState, remote: Remote) ->
     if not state.is_ending:
         state.is_ending = True
         remote.run(f"bash onstart/run.sh stop {Cause.STOPPED}", timeout_s=_START_TIMEOUT_S)
-        context.tell("stopping: another node of the run has failed")
+        context.report("stopping: another node of the run has failed")
 
 
 def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: BoxStatus) -> PhaseResult:
@@ -314,21 +314,21 @@ def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: B
     outcome, steps = fetch_small_file(remote, layout.OUTCOME), fetch_small_file(remote, layout.STEPS)
     evidence = parse_evidence(outcome, steps, box_status.exit_code)
     assessment = assess_run(evidence, context.spec, context.run.node)
-    planned = last_step(context.spec, box_status) if context.spec.train or knows_step(box_status) else 0
+    planned = last_step(context.spec, box_status) if context.spec.train or reports_step(box_status) else 0
     context.save(proofs=assessment.proofs, step=box_status.step, steps=planned)
     result = Result.OK if assessment.cause is None else Result.FAILED
     detail = assessment.detail
     if assessment.cause is Cause.SLOW and state.slowness.last is not None:
         detail = f"{state.slowness.last}; {detail}"
     end = PhaseResult(result=result, cause=assessment.cause, detail=detail, node=assessment.node)
-    return explained(context, _taken_back(context, end, box_status))
+    return with_failed_node(context, _taken_back(context, end, box_status))
 
 
 def _taken_back(context: RunContext, end: PhaseResult, box_status: BoxStatus) -> PhaseResult:
     """The end of a run whose machine its provider took back, in its words: the box cannot know why."""
     if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == DIED):
         return end
-    said = how_ended(context, patience_s=_SAYS_WHY_S)
+    said = find_machine_end(context, wait_s=_SAYS_WHY_S)
     return end if said is None else replace(end, cause=said.cause, detail=said.text, node=said.node)
 
 
@@ -348,7 +348,7 @@ def _nonsense(context: RunContext, state: WatchState, error: BoxError) -> PhaseR
     now = context.now()
     if state.nonsense_since is None:
         state.nonsense_since = now
-        context.tell(str(error))
+        context.report(str(error))
     if now - state.nonsense_since < policy.NONSENSE_S:
         return None
     return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
@@ -356,15 +356,15 @@ def _nonsense(context: RunContext, state: WatchState, error: BoxError) -> PhaseR
 
 def _silent(context: RunContext, state: WatchState, error: ProviderError) -> PhaseResult | None:
     """Nobody answers. Lost only when the provider says twice that there is no such machine."""
-    context.hang_up()
+    context.disconnect()
     now = context.now()
     if state.silent_since is None:
         state.silent_since = now
-        context.tell(f"the machine does not answer ({error}); the training continues there")
+        context.report(f"the machine does not answer ({error}); the training continues there")
     if isinstance(error, GoneError) or now - state.listed_at >= _LIST_S:
         state.listed_at = now
         if context.is_gone():
-            return gone_end(context)
+            return gone_result(context)
     return None
 
 

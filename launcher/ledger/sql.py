@@ -174,7 +174,7 @@ class SqlLedger:
         return 0 if row is None else int(row["runs"])
 
     @retried
-    def tell(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         with self._db.writing(_of_run(event.run_id)):
             self._db.execute(_TELL, {**vars(event), "text": storable(event.text)})
 

@@ -120,7 +120,7 @@ class FolderStore:
         """Return the budget of an exchange that begins."""
         allowance = caps.EXCHANGES[exchange]
         if isinstance(remote, ChecksExchange):
-            return ExchangeBudget(allowance, check=remote.must_go_on, now=self._now)
+            return ExchangeBudget(allowance, check=remote.raise_if_stopped, now=self._now)
         return ExchangeBudget(allowance, now=self._now)
 
     def _page(self, run: Run, now: float) -> str:

@@ -75,7 +75,7 @@ class Ledger(Protocol):
         """Return how many runs there are, each with all of its nodes."""
         ...
 
-    def tell(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Write the event into the run's diary."""
         ...
 

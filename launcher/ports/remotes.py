@@ -46,7 +46,7 @@ class Remote(Protocol):
 class ChecksExchange(Protocol):
     """A remote of a run, whose user, time or money may end an exchange with it."""
 
-    def must_go_on(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise what ends the exchange; else return at once."""
         ...
 
@@ -65,7 +65,7 @@ class ChecksIdentity(Protocol):
 class Interruptible(Protocol):
     """A remote that can be interrupted while it waits."""
 
-    def heed(self, check: Callable[[], None]) -> None:
+    def set_interrupt_check(self, check: Callable[[], None]) -> None:
         """Call `check` every second while a verb waits for the machine; what it raises ends the verb."""
         ...
 

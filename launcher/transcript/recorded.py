@@ -205,8 +205,8 @@ class RecordedLedger(_Through):
         if changes:
             self._recorder.note("row", changes=changes)
 
-    def tell(self, event: Event) -> None:
-        self._real.tell(event)
+    def add_event(self, event: Event) -> None:
+        self._real.add_event(event)
         if event.told:  # all others are on the screen
             self._recorder.note("told", what=event.told, text=event.text)
 

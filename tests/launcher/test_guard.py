@@ -81,7 +81,7 @@ class StuckRemote(FakeRemote):
         super().__init__(provider, instance_id)
         self._broken = threading.Event()
 
-    def heed(self, check: Callable[[], None]) -> None:
+    def set_interrupt_check(self, check: Callable[[], None]) -> None:
         """Ask nobody: a call that waits within a library cannot."""
 
     def abort(self) -> None:
@@ -170,7 +170,7 @@ def assert_ends_when_aborted(shell: SshRemote) -> None:
         if is_over.is_set():
             raise RunStopped
 
-    shell.heed(check)
+    shell.set_interrupt_check(check)
     began = time.monotonic()
     with GuardThread(0.5).guarding(look), pytest.raises((RunStopped, UnreachableError)):
         shell.run("true", timeout_s=LONGEST_S * 4)

@@ -54,7 +54,7 @@ def seed(terminal: Terminal) -> None:
         event = Event(
             run_id=row.id, at=at, phase=Phase.TRAIN, text="half", usd=row.usd_per_hour * HALF / 2 / HOUR
         )
-        terminal.ledger.tell(event)
+        terminal.ledger.add_event(event)
 
 
 @pytest.fixture

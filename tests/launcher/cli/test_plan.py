@@ -16,7 +16,7 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import ExtraRates, Forecast, Offer
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.decisions.policy import LEAST_S, lease_of, least_usd
-from vastrun.launcher.flow.drive import begin
+from vastrun.launcher.flow.drive import create_run
 
 
 def test_the_funnel_and_the_ranking_are_shown_within_80_columns(terminal: Terminal) -> None:
@@ -253,7 +253,7 @@ def test_an_hourly_price_below_all_offers_is_answered_with_the_cheapest(terminal
 def test_a_resumed_run_whose_limit_is_too_small_rents_nothing(terminal: Terminal) -> None:
     spec = train_job(limits=Limits(usd=0.0001))
     services = terminal.wiring().services_for("fake", terminal.clock.now())
-    run = begin(
+    run = create_run(
         spec, dump_job(spec), services, run_id="calm-heron-3f1a", out_dir=str(terminal.folder / "out")
     )
     end = terminal.type("resume", run.id)

@@ -16,7 +16,7 @@ from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Driver, Phase, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec, Limits
-from vastrun.launcher.flow.drive import begin, drive
+from vastrun.launcher.flow.drive import create_run, drive
 
 RETRIED = train_job(retry={"signal": 1})
 
@@ -32,7 +32,9 @@ def killed_after_one_attempt(terminal: Terminal, spec: JobSpec = RETRIED) -> Run
     interrupts = wiring.interrupts()
     services = wiring.services("fake", interrupts, wiring.plain_screen())
     out = str(terminal.folder / "out")
-    run = drive(begin(spec, dump_job(spec), services, run_id="calm-heron-3f1a", out_dir=out), spec, services)
+    run = drive(
+        create_run(spec, dump_job(spec), services, run_id="calm-heron-3f1a", out_dir=out), spec, services
+    )
     assert (run.phase, run.cause) == (Phase.ENDED, Cause.SIGNAL)
     return run
 
@@ -109,7 +111,7 @@ def test_a_launcher_killed_while_it_begins_an_attempt_leaves_exactly_one_to_resu
     world.expect(Fault(verb="ledger.add", nth=2, moment=moment, trouble="killed"))
 
     with pytest.raises(Killed):
-        launcher_of(world, "first:1:0").pursue(world.begin())
+        launcher_of(world, "first:1:0").pursue(world.create_run())
     world.dead.add("first:1:0")
     last = launcher_of(world, "second:1:0").resume(world.ledger.runs()[0], None)
 

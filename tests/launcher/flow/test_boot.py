@@ -183,7 +183,7 @@ def test_a_turn_that_never_comes_is_given_up_in_the_end() -> None:
     )
     timeouts = BootTimeouts(began=0.0, moved_at=0.0)
     for seconds in range(1, 86400, 600):
-        timeouts.waits(machine, float(seconds))
+        timeouts.note_queued(machine, float(seconds))
     assert timeouts.late(policy.QUEUE_S) == ""
     assert timeouts.late(policy.QUEUE_S + 2.0) == "its turn did not come (Priority) after 86400 s"
 

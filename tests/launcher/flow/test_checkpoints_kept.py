@@ -31,7 +31,7 @@ TROUBLES: Mapping[str, tuple[str, ...]] = {
     "output_store.save_checkpoint": ("vanish", "unreachable", "killed", "no space"),
     "output_store.collect": ("vanish", "killed", "no space"),
     "provider.connect": ("vanish", "killed"),
-    "ledger.tell": ("killed",),
+    "ledger.add_event": ("killed",),
 }
 ROWS = [
     (verb, moment, trouble)

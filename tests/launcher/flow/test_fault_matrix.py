@@ -62,7 +62,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "output_store.collect": (*DISK_TROUBLES, "unreachable"),
     "ledger.add": ("no space", "killed"),
     "ledger.save": ("no space", "killed"),
-    "ledger.tell": ("no space", "killed"),
+    "ledger.add_event": ("no space", "killed"),
     "ledger.hold": ("no space", "killed"),
 }
 
@@ -189,7 +189,7 @@ CHANGE_ROWS = [
         "provider.instances": PROVIDER_TROUBLES,
         "provider.destroy": PROVIDER_TROUBLES,
         "ledger.save": ("no space", "killed"),
-        "ledger.tell": ("no space", "killed"),
+        "ledger.add_event": ("no space", "killed"),
     }.items()
     for moment in MOMENTS
     for trouble in troubles

@@ -17,7 +17,7 @@ from vastrun.launcher.core import Cause, Instance, Phase, Run
 from vastrun.launcher.core.errors import StorageError, UnexplainedError, UnreachableError, VastrunError
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
-from vastrun.launcher.flow.lease_expiry import WITHIN_S
+from vastrun.launcher.flow.lease_expiry import MAX_HOST_LOG_WAIT_S
 from vastrun.launcher.ports import Abilities, Remote
 from vastrun.launcher.providers.vast import boot
 
@@ -66,7 +66,7 @@ def launch(terminal: Terminal, log: str | VastrunError, *, unexplained: bool = T
     market.loading["host-1"] = Loading(seconds=math.inf)
     terminal.launch()
     run = terminal.ledger.runs()[-1]
-    assert market.asked_s == (WITHIN_S,), "asked once, for a few seconds"
+    assert market.asked_s == (MAX_HOST_LOG_WAIT_S,), "asked once, for a few seconds"
     assert terminal.machines() == 0
     return run, [event.text for event in terminal.ledger.events(run.id) if event.phase is Phase.BOOT]
 

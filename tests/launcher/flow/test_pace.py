@@ -11,7 +11,7 @@ def seen(*looks: tuple[float, float]) -> Pace:
     """Steps by moment."""
     pace = Pace()
     for at, step in looks:
-        pace.saw(step, at)
+        pace.observe(step, at)
     return pace
 
 
@@ -39,7 +39,7 @@ def test_only_the_last_minutes_count() -> None:
 def test_after_a_restart_the_pace_is_taken_anew() -> None:
     pace = seen(*((float(t), t) for t in range(1, 300)), (300.0, 0), (330.0, 250))
     assert pace.left_s(1000, 331.0) is None
-    pace.saw(255, 340.0)
+    pace.observe(255, 340.0)
     assert pace.left_s(1000, 340.0) == pytest.approx((1000 - 255) * 2)
 
 

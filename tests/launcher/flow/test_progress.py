@@ -7,7 +7,7 @@ import pytest
 from tests.jobs import command_job, train_job
 from vastrun.launcher.core import BoxStatus, RankStatus
 from vastrun.launcher.core.job import JobSpec, Success
-from vastrun.launcher.flow.progress import SETTLED_S, TrainingStartDetector, activity_of
+from vastrun.launcher.flow.progress import MIN_ALIVE_S, TrainingStartDetector, activity_of
 
 TRAINER, SILENT = train_job(), command_job()
 TRAINER_OF_TWO, SILENT_OF_TWO = train_job(nodes=2), command_job(nodes=2)
@@ -46,8 +46,8 @@ def test_a_training_begins_with_a_step_or_with_ranks_that_live(
 ) -> None:
     beginning = TrainingStartDetector()
     for second, look in enumerate(looks):
-        beginning.saw(look, spec, second * SETTLED_S / 5)
-    assert beginning.has_begun is begun
+        beginning.observe(look, spec, second * MIN_ALIVE_S / 5)
+    assert beginning.has_started is begun
 
 
 @pytest.mark.parametrize(

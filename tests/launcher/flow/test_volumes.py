@@ -26,7 +26,7 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.core.job import DataVolume, JobSpec
-from vastrun.launcher.flow.drive import begin, drive
+from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.rental import choose
 from vastrun.launcher.flow.volumes import prefer_volume
 from vastrun.launcher.ports import Abilities
@@ -48,7 +48,7 @@ def next_run(world: World, run_id: str, *, budgets: tuple[Budget, ...] = ()) -> 
     """One more run of the world's job, by a launcher of its own, long after the run before it."""
     world.pass_time(600)
     services = replace(world.services(), budgets=lambda _now: budgets)
-    run = begin(world.spec, dump_job(world.spec), services, run_id=run_id, out_dir=f"/nowhere/{run_id}")
+    run = create_run(world.spec, dump_job(world.spec), services, run_id=run_id, out_dir=f"/nowhere/{run_id}")
     with recorded(run, services) as told:
         return drive(run, world.spec, told)
 

@@ -61,7 +61,7 @@ def test_an_interrupt_at_any_line_of_a_write_leaves_the_ledger_whole_and_free(tm
         for ledger in (elsewhere, here):
             other = replace(RUN, id=f"{run.id}-{id(ledger)}")
             ledger.add(other)
-            ledger.tell(Event(run_id=other.id, at=0.0, phase=Phase.PLAN, text="hello"))
+            ledger.add_event(Event(run_id=other.id, at=0.0, phase=Phase.PLAN, text="hello"))
         assert {run.id for run in elsewhere.runs()} == {run.id for run in here.runs()}
     assert line > 10
     assert here.get(f"run-{line}").id == elsewhere.get(f"run-{line}").id

@@ -138,7 +138,7 @@ def test_the_diary_keeps_its_order(ledger: SqlLedger) -> None:
     ledger.add(RUN)
     events = [Event(run_id=RUN.id, at=NOW, phase=Phase.RENT, text=text, usd=0.5) for text in "ba"]
     for event in events:
-        ledger.tell(event)
+        ledger.add_event(event)
     assert list(ledger.events(RUN.id)) == events
 
 
@@ -308,7 +308,7 @@ def test_whatever_a_box_says_can_be_written_down(ledger: SqlLedger) -> None:
     ledger.add(RUN)
     held_by(ledger, ME)
     ledger.save(replace(RUN, detail="died: \0\ud800 it's 100 % :over ?", step=10**12), who=ME)
-    ledger.tell(Event(run_id=RUN.id, at=NOW, phase=Phase.TRAIN, text="\0 %s ? :text"))
+    ledger.add_event(Event(run_id=RUN.id, at=NOW, phase=Phase.TRAIN, text="\0 %s ? :text"))
     assert "it's 100 % :over ?" in ledger.get(RUN.id).detail
     assert "%s ? :text" in ledger.events(RUN.id)[0].text
 

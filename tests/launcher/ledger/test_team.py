@@ -101,7 +101,7 @@ def test_a_database_that_stays_away_is_a_disk_that_takes_no_writes() -> None:
         ledger.add(RUN)
         server.stop()
         with pytest.raises(StorageError, match="cannot be reached") as caught:
-            ledger.tell(Event(run_id=RUN.id, at=NOW, phase=Phase.RENT, text="x"))
+            ledger.add_event(Event(run_id=RUN.id, at=NOW, phase=Phase.RENT, text="x"))
         assert "VASTRUN_LEDGER" in caught.value.hint
         assert "\n" not in str(caught.value)
         server.start()
@@ -118,13 +118,13 @@ def test_a_connection_that_breaks_at_any_byte_of_a_write_leaves_it_done_once(
     ):
         ledger.add(RUN)
         before = cable.carried
-        ledger.tell(Event(run_id=RUN.id, at=NOW, phase=Phase.RENT, text="whole"))
+        ledger.add_event(Event(run_id=RUN.id, at=NOW, phase=Phase.RENT, text="whole"))
         size = cable.carried - before
         told = ["whole"]
         for number in range(0, size + 10, 11):
             told.append(str(number))
             cable.cut_after(number)
-            ledger.tell(Event(run_id=RUN.id, at=NOW, phase=Phase.RENT, text=told[-1]))
+            ledger.add_event(Event(run_id=RUN.id, at=NOW, phase=Phase.RENT, text=told[-1]))
         cable.mend()
         assert [event.text for event in ledger.events(RUN.id)] == told
     assert size > 300

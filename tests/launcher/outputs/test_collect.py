@@ -170,7 +170,7 @@ class EndingBox(MemoryBox):
         super().__init__(files)
         self.calls, self.ends_at = 0, ends_at
 
-    def must_go_on(self) -> None:
+    def raise_if_stopped(self) -> None:
         self.calls += 1
         if self.calls >= self.ends_at:
             raise EndedError

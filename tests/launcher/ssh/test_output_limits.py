@@ -79,7 +79,7 @@ def test_errors_that_never_end_do_not_keep_the_user_waiting(
 ) -> None:
     (machine.box / "note").write_bytes(b"short")
     shell = noisy(DRIPS.format(2))
-    shell.heed(asks_after(2))
+    shell.set_interrupt_check(asks_after(2))
     with pytest.raises(AskedError):
         shell.read("note")
 
@@ -89,7 +89,7 @@ def test_a_file_that_drips_does_not_keep_the_user_waiting(
 ) -> None:
     (machine.box / "note").write_bytes(b"short")
     shell = noisy(f"echo 99999; {DRIPS.format(1)}")
-    shell.heed(asks_after(2))
+    shell.set_interrupt_check(asks_after(2))
     with pytest.raises(AskedError):
         shell.read("note", limit=MB)
 
@@ -103,6 +103,6 @@ def test_a_command_that_drips_ends_when_its_time_is_over(shell: SshRemote, strea
 def test_a_greeting_that_drips_does_not_keep_the_user_waiting(machine: Machine) -> None:
     (machine.sshd.home / ".bashrc").write_text(f"{DRIPS.format(1)}\n")
     shell = machine.shell()
-    shell.heed(asks_after(2))
+    shell.set_interrupt_check(asks_after(2))
     with pytest.raises(AskedError):
         shell.run("true", timeout_s=30)

@@ -84,7 +84,7 @@ class Able(Bare):
     identity = "known"
     left_out: Mapping[str, int] = {}
 
-    def heed(self, check: Callable[[], None]) -> None:
+    def set_interrupt_check(self, check: Callable[[], None]) -> None:
         check()
 
     def abort(self) -> None: ...

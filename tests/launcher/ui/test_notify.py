@@ -241,7 +241,7 @@ class FullDisk:
     def events(self, run_id: str) -> Sequence[Event]:
         raise StorageError("no space left on device")
 
-    def tell(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         raise StorageError("no space left on device")
 
 
@@ -251,8 +251,8 @@ def test_a_diary_that_cannot_be_written_keeps_nobody_from_being_told_once() -> N
         notifier = UrlNotifier({}, said.append)
         spec = train_job(notify=(NotifyUrl(url=there.url),))
         notifications = Notifications(spec, notifier, cast(Ledger, FullDisk()), FakeClock())
-        notifications.tell(ENDED, lambda _: 0.0)
-        notifications.tell(ENDED, lambda _: 0.0)
+        notifications.send_due(ENDED, lambda _: 0.0)
+        notifications.send_due(ENDED, lambda _: 0.0)
         notifier.close()
     assert there.events == ["end"]
     assert said == []

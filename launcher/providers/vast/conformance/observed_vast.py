@@ -259,10 +259,10 @@ class _ObservedRemote:
         """Lines that were not shown."""
         return self._remote.left_out if isinstance(self._remote, CountsNoise) else {}
 
-    def heed(self, check: Callable[[], None]) -> None:
+    def set_interrupt_check(self, check: Callable[[], None]) -> None:
         """Have `check` called while the machine is waited for."""
         if isinstance(self._remote, Interruptible):
-            self._remote.heed(check)
+            self._remote.set_interrupt_check(check)
 
     def abort(self) -> None:
         """Break the connection, from another thread."""

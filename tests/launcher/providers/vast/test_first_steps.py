@@ -18,7 +18,7 @@ from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.host_history import avoided
 from vastrun.launcher.decisions.policy import STILL_S
-from vastrun.launcher.flow.drive import begin, drive
+from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.rental import choose
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -50,7 +50,7 @@ class Desk:
         )
 
     def launch(self, spec: JobSpec = JOB) -> Run:
-        run = begin(spec, dump_job(spec), self.services, run_id="calm-heron-3f1a", out_dir="/nowhere")
+        run = create_run(spec, dump_job(spec), self.services, run_id="calm-heron-3f1a", out_dir="/nowhere")
         return drive(run, spec, self.services)
 
     def avoided(self) -> frozenset[str]:

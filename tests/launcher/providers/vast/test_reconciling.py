@@ -24,7 +24,7 @@ from vastrun.launcher.core import Driver, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import IncompleteListError, ProviderError
 from vastrun.launcher.decisions.reconciling import SETTLES_S, DifferenceReason, UnmatchedCharge
-from vastrun.launcher.flow.drive import begin
+from vastrun.launcher.flow.drive import create_run
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.providers.vast import VastProvider
@@ -68,7 +68,7 @@ class Desk:
     def rented(self) -> Run:
         """A run with its machine."""
         spec = train_job()
-        run = begin(spec, dump_job(spec), self.services, run_id=RUN_ID, out_dir="/nowhere")
+        run = create_run(spec, dump_job(spec), self.services, run_id=RUN_ID, out_dir="/nowhere")
         asked_at = self.clock.now()
         offer = order(self.provider).offer
         machine = self.provider.rent(order(self.provider, label=run.label))
