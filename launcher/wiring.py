@@ -224,7 +224,7 @@ class Wiring:
         def services_for(provider: str, origin: Origin) -> Services:
             market = self.market_of_many(provider)
             made = self._services(market, shared, screen, origin, notifier)
-            return replace(made, runs_at_once=runs_at_once)
+            return replace(made, active_runs=runs_at_once)
 
         return self._attempts(services_for, shown_since=None)
 

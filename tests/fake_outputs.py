@@ -49,7 +49,7 @@ class FakeOutputStore:
     fetched: set[str] = field(default_factory=set)
     """Of these, those that were downloaded by their path."""
 
-    def must_be_free(self, run: Run) -> None:
+    def check_unused(self, run: Run) -> None:
         pass
 
     def check(self, run: Run) -> None:
@@ -58,12 +58,12 @@ class FakeOutputStore:
     def save_start_script(self, run: Run, text: str) -> None:
         self.home["onstart.sh"] = text.encode()
 
-    def pump(self, run: Run, remote: Remote) -> str:
+    def download_log(self, run: Run, remote: Remote) -> str:
         new = remote.read(layout.LOG, offset=len(self.log)).decode()
         self.log += new
         return new
 
-    def save_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
+    def download_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
         latest = f"{layout.CHECKPOINTS}/latest.json"
         named = remote.read(latest)
         if not named or named == self.home.get(latest):
@@ -82,7 +82,7 @@ class FakeOutputStore:
         return len(new)
 
     def collect(self, run: Run, remote: Remote) -> Collected:
-        self.pump(run, remote)
+        self.download_log(run, remote)
         damaged: list[str] = []
         for entry in json.loads(remote.read(layout.MANIFEST) or b'{"files": []}')["files"]:
             content = remote.read(entry["path"])

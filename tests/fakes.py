@@ -62,7 +62,7 @@ class FakeProvider:
 
     name = "fake"
     free = False
-    most_nodes = 1
+    max_nodes = 1
     shared = True
     list_lag_s = 60.0
 

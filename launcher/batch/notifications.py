@@ -12,7 +12,7 @@ from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.notifications import (
     BatchNotification,
-    batch_memo_of,
+    batch_notification_event,
     batch_notifications_due,
 )
 from vastrun.launcher.decisions.schedule import BatchProgress, PointState
@@ -46,7 +46,7 @@ class BatchNotifier:
 
         `is_used_up`: its budget has no room for another run; `is_over`: nothing more of it is driven.
         """
-        if self._notifier is None or not states or not self._notifier.wanted(self._job(states)):
+        if self._notifier is None or not states or not self._notifier.has_targets(self._job(states)):
             return
         runs = sorted((run for state in states for run in state.runs), key=lambda run: run.created_at)
         if not runs:  # there is no diary yet
@@ -57,7 +57,7 @@ class BatchNotifier:
         )
         for kind in due:
             notification = BatchNotification(kind=kind, batch=batch, progress=progress, at=now)
-            memo = batch_memo_of(notification, runs[0])
+            memo = batch_notification_event(notification, runs[0])
             told.append(memo)
             self._notifier.send(notification, self._job(states))
             with suppress(StorageError):

@@ -15,7 +15,7 @@ from vastrun.launcher.core import Offer, Verdict
 from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Budget, BudgetUse, Search
 from vastrun.launcher.core.errors import BudgetError, JobValueError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.budgets import refusal
+from vastrun.launcher.decisions.budgets import budget_error
 from vastrun.launcher.decisions.estimates import expected_usd, usd
 from vastrun.launcher.decisions.policy import least_usd, worst_case_usd
 from vastrun.launcher.ports import Ledger, Provider
@@ -109,7 +109,7 @@ def price(
         count=count,
         fleet=fleet_plan(spec, read_job(points[0].spec_json), count, provider, ledger, now),
         refusals=refusals_of(ledger, budgets, 0.0 if provider.free else max(shares)),
-        narrow=[use for use in map(ledger.use_of, budgets) if refusal(use, worst_usd)],
+        narrow=[use for use in map(ledger.use_of, budgets) if budget_error(use, worst_usd)],
     )
 
 

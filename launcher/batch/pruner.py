@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import EarlyStop, Goal, Pruning
-from vastrun.launcher.decisions.early_stop import Curve, condensed, memo_of, to_prune
+from vastrun.launcher.decisions.early_stop import Curve, condensed, pruning_event, to_prune
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 
@@ -70,7 +70,7 @@ def prune(ledger: Ledger, run: Run, pruning: Pruning, now: float) -> bool:
     """
     if ledger.user_request(run.id).cause is not None:
         return False
-    ledger.add_event(memo_of(pruning, run, now))
+    ledger.add_event(pruning_event(pruning, run, now))
     ledger.ask(run.id, UserRequest.PRUNE)
     return True
 

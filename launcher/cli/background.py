@@ -40,7 +40,7 @@ def leave_run(wiring: Wiring, run: Run) -> str:
     return detached_text(_detached(wiring, run, driver))
 
 
-def must_be_free(wiring: Wiring, run: Run) -> None:
+def check_unused(wiring: Wiring, run: Run) -> None:
     """Raise HeldError where another launcher drives the run."""
     driver = wiring.ledger().driver(run.id)
     if driver is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from vastrun.launcher.cli.background import leave_run, must_be_free
+from vastrun.launcher.cli.background import check_unused, leave_run
 from vastrun.launcher.cli.driving import drive_to_end, show_end
 from vastrun.launcher.cli.options import json_option, plain_option, run_argument, the_run
 from vastrun.launcher.cli.output import say
@@ -34,7 +34,7 @@ def command(ctx: click.Context, run_name: str, out: Path | None, detach: bool, a
     if detach:
         if out is not None:
             raise click.UsageError("--out and --detach exclude each other")
-        must_be_free(wiring, run)
+        check_unused(wiring, run)
         if notice := leave_run(wiring, run):
             show_end(wiring, run, as_json=as_json)
             say(f"\n{notice}", err=True)

@@ -321,7 +321,7 @@ def _folder_after(chain: Sequence[Run], run_id: str, services: Services) -> str:
     for number in range(len(chain) + 1, len(chain) + _MOST_FOLDERS):
         folder = f"{out}-{number}"
         with suppress(UsageError):
-            output_store.must_be_free(replace(first, id=run_id, out_dir=folder))
+            output_store.check_unused(replace(first, id=run_id, out_dir=folder))
             return folder
     return str(out.with_name(f"{out.name}-{run_id}"))
 

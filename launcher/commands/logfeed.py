@@ -13,7 +13,7 @@ from vastrun.contract import layout
 from vastrun.launcher.commands.nodes import with_node
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import ProviderError, UsageError
-from vastrun.launcher.flow.machines import machines_of
+from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.outputs.folder import CHUNK, GrowingFile, Outputs
 from vastrun.launcher.ports import Ledger, Provider, Remote
@@ -161,7 +161,7 @@ class LogFeed:
 
     def _connected(self, run: Run) -> Remote | None:
         if self._remote is None:
-            machines = machines_of(run, self._provider)
+            machines = find_machines(run, self._provider)
             if not machines:
                 self.over, self.note = True, f"its machine no longer exists: vastrun attach {run.id}"
                 return None

@@ -65,7 +65,7 @@ class NodeDriver:
         """Drive one row as far as it goes."""
         screen = NodeScreen(services.screen, row.node, self.lock)
         notifier = None if row.leader else services.notifier
-        own = replace(services, screen=screen, notifier=notifier, may_go_on=self.halt.check)
+        own = replace(services, screen=screen, notifier=notifier, check_nodes=self.halt.check)
         return self.halt.doing(lambda: drive(row, read_job(row.spec_json), own))
 
     def drive_node(self, row: Run, leader: Services) -> None:

@@ -37,8 +37,8 @@ from vastrun.launcher.decisions.policy import (
 )
 from vastrun.launcher.decisions.volume_host import download_usd
 from vastrun.launcher.flow.drive import costs_nothing
-from vastrun.launcher.flow.rental import choose, steps_before
-from vastrun.launcher.flow.volumes import prefer_volume, volume_of
+from vastrun.launcher.flow.rental import choose_offers, resumed_step
+from vastrun.launcher.flow.volumes import find_volume, prefer_volume
 from vastrun.launcher.ports import Ledger, Provider
 
 
@@ -90,10 +90,10 @@ def plan_of(
     Costs nothing. Raises as `choose`.
     """
     asked, spec = spec, within_deadline(spec, now)
-    done = steps_before(spec, None if parent is None else parent.id, ledger)
+    done = resumed_step(spec, None if parent is None else parent.id, ledger)
     avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
-    volume = volume_of(spec, provider.name, ledger)
-    offers = prefer_volume(spec, choose(spec, provider, avoid, now=now, done=done), volume)
+    volume = find_volume(spec, provider.name, ledger)
+    offers = prefer_volume(spec, choose_offers(spec, provider, avoid, now=now, done=done), volume)
     return LaunchPlan(
         spec=spec,
         provider=provider.name,
@@ -127,7 +127,7 @@ def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: flo
     enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in market_report.quotes])}
     market_report = market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
     if spec.limits.deadline is None:
-        return _volume_first(market_report, spec, volume_of(spec, provider.name, ledger))
+        return _volume_first(market_report, spec, find_volume(spec, provider.name, ledger))
     ahead = [offer.id for offer in first_in_time(spec, [quote.offer for quote in market_report.quotes], now)]
     by = f"expected to finish by {moment_text(spec, deadline_of(spec) or now)}"
     return market_report.limited_to(ahead, "limits.deadline", by).in_order(ahead)

@@ -19,7 +19,7 @@ from vastrun.contract.profiling import (
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import ProviderError, UsageError, VastrunError
-from vastrun.launcher.flow.machines import machines_of
+from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.progress import TRAIN
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_profile_response, fetch_status
@@ -50,7 +50,7 @@ def profile(run: Run, services: Services, request: ProfileRequest, *, timeout_s:
     Raises UsageError when there is no training to profile, VastrunError when no trace comes in time.
     """
     _must_train(run)
-    machines = machines_of(run, services.provider)
+    machines = find_machines(run, services.provider)
     if not machines:
         raise UsageError(f"{run.id} no longer has a machine", hint=_IN_THE_JOB)
     services.output_store.check(run)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from vastrun.launcher.core import Collected, Driver, Fetched, Instance, Run
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.decisions.policy import HOLD_S
-from vastrun.launcher.flow.machines import machines_of
+from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 
 
@@ -18,7 +18,7 @@ def pull_path(run: Run, services: Services, path: str, *, folder: str) -> Fetche
     """
     got: list[Fetched] = []
     for node in (run, *services.ledger.runs(leader=run.id)):
-        for machine in machines_of(node, services.provider)[:1]:
+        for machine in find_machines(node, services.provider)[:1]:
             target = replace(node, out_dir=folder + node.out_dir.removeprefix(run.out_dir))
             got.append(_fetch(target, machine, services, path))
     if not got:
@@ -49,7 +49,7 @@ def _fetch(target: Run, machine: Instance, services: Services, path: str) -> Fet
 
 def pull(run: Run, services: Services, *, folder: str) -> Collected:
     """Fetch into `folder` what there is now. Raises HeldError when another launcher fills that folder."""
-    machines = machines_of(run, services.provider)
+    machines = find_machines(run, services.provider)
     if not machines:
         raise UsageError(f"{run.id} no longer has a machine; its downloaded outputs are in {run.out_dir}")
     if folder == run.out_dir:

@@ -38,7 +38,7 @@ from vastrun.launcher.decisions.policy import (
 )
 from vastrun.launcher.decisions.reconciling import charges_by_run
 from vastrun.launcher.flow.lease_rearm import is_disarmed, rearm
-from vastrun.launcher.flow.machines import machines_of
+from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.outputs.folder import Outputs
@@ -340,7 +340,7 @@ def look_at(services: Services, run: Run) -> BoxStatus | None:
 
 def _seen(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus | None, str]:
     """What the box shows, and how its lease was armed again, if it had to be."""
-    machines = machines_of(run, services.provider)
+    machines = find_machines(run, services.provider)
     if not machines:
         return None, ""
     remote = services.provider.connect(machines[0])

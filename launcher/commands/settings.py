@@ -13,7 +13,7 @@ from pathlib import Path
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import BudgetError, ConfigFileError, StorageError, UsageError
 from vastrun.launcher.core.settings import BudgetSettings, LoadedSettings, Settings
-from vastrun.launcher.decisions.budgets import refusal
+from vastrun.launcher.decisions.budgets import budget_error
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.providers import PROVIDERS
 
@@ -63,7 +63,7 @@ def _budget(key: str, name: str, usd: float | None, since: float | None) -> Budg
 
 def refusals_of(ledger: Ledger, budgets: Sequence[Budget], usd: float) -> tuple[BudgetError, ...]:
     """Return what each budget without room for so many dollars more has to say."""
-    found = (refusal(ledger.use_of(budget), usd) for budget in budgets)
+    found = (budget_error(ledger.use_of(budget), usd) for budget in budgets)
     return tuple(error for error in found if error is not None)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from vastrun.launcher.core import LocalProgram, Run
 from vastrun.launcher.core.errors import UsageError, VastrunError
-from vastrun.launcher.flow.machines import machines_of
+from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.ports import OpensTerminal, Provider
 
 _INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
@@ -50,7 +50,7 @@ _PACKAGES = {"ssh": "OpenSSH's client (sudo apt-get install openssh-client)"}
 
 @contextmanager
 def _remote(run: Run, provider: Provider) -> Iterator[OpensTerminal]:
-    machines = machines_of(run, provider)
+    machines = find_machines(run, provider)
     if not machines:
         raise UsageError(f"{run.id} no longer has a machine", hint=f"its outputs are in {run.out_dir}")
     remote = provider.connect(machines[0])

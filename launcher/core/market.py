@@ -156,7 +156,7 @@ class RentalOrder:
     """Text of the script the box runs on every start: the lease."""
     env: Mapping[str, str]
     """Never holds a secret."""
-    at_most_usd: float
+    max_usd: float
     """What the job's limits let it cost there."""
     nodes: tuple[str, ...] = ()
     """The labels of all machines of the run, by node, of which this is one; empty: it has no other."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from vastrun.launcher.core.batch import Goal
 
-LEAST_POINTS = 5
+MIN_POINTS = 5
 """Of four, one order in three has by chance a rank correlation of 0.8 or more, up or down."""
 NOT_A_CAUSE = "what went together in these points; a correlation is not a cause"
 """To be said wherever influences are shown."""
@@ -77,7 +77,7 @@ def influences(points: Iterable[FinishedPoint]) -> list[Influence]:
 
 
 def _influence(key: str, points: Sequence[FinishedPoint]) -> Influence | None:
-    if len(points) < LEAST_POINTS:
+    if len(points) < MIN_POINTS:
         return None
     values = [point.values[key] for point in points]
     metrics = [point.metric for point in points]

@@ -10,7 +10,7 @@ from vastrun.launcher.core.errors import BudgetError
 _ROUNDING_USD = 1e-9
 
 
-def refusal(use: BudgetUse, usd: float) -> BudgetError | None:
+def budget_error(use: BudgetUse, usd: float) -> BudgetError | None:
     """Return the error that says why the budget has no room for so many dollars more; None where it has.
 
     What costs nothing always fits, also where more is held than the budget has by now.

@@ -60,13 +60,13 @@ def condensed(rule: EarlyStop, curve: Curve) -> Curve:
     return [rising[place] for place in places]
 
 
-def memo_of(pruning: Pruning, run: Run, now: float) -> Event:
+def pruning_event(pruning: Pruning, run: Run, now: float) -> Event:
     """Return the line of the run's diary that says why it is pruned."""
     text, usd = f"{_PRUNED}{pruning.reason}", cost_usd(run, now)
     return Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd, told=PRUNING)
 
 
-def reason_in(events: Iterable[Event]) -> str:
+def pruning_reason(events: Iterable[Event]) -> str:
     """Return why its batch prunes the run, by its diary; empty when it does not."""
     texts = [event.text for event in events if event.told == PRUNING]
     return texts[-1].removeprefix(_PRUNED) if texts else ""

@@ -99,7 +99,7 @@ def notifications_due(
     return [kind for kind in due if kind not in told]
 
 
-def memo_of(notification: Notification) -> Event:
+def notification_event(notification: Notification) -> Event:
     """Return the line of the diary that says that the notification was sent."""
     run, kind = notification.run, notification.kind
     text = f"notified: {kind}"
@@ -108,7 +108,7 @@ def memo_of(notification: Notification) -> Event:
     )
 
 
-def told_in(events: Iterable[Event]) -> set[NotificationKind]:
+def sent_kinds(events: Iterable[Event]) -> set[NotificationKind]:
     """Return the kinds that were sent, by the events of a run. Their texts say nothing: a box words some."""
     told = {event.told for event in events}
     return {kind for kind in NotificationKind if kind in told}
@@ -156,7 +156,7 @@ def batch_notifications_due(
     return due
 
 
-def batch_memo_of(notification: BatchNotification, run: Run) -> Event:
+def batch_notification_event(notification: BatchNotification, run: Run) -> Event:
     """Return the line of the diary of a run of the batch that says that it was told."""
     memo = _memo(notification.kind, notification.batch)
     usd = notification.progress.spent_usd

@@ -19,7 +19,7 @@ from vastrun.launcher.decisions import download_check, offer_check, policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import lost_result, with_host_log
-from vastrun.launcher.flow.node_sync import join_network
+from vastrun.launcher.flow.node_sync import check_network
 from vastrun.launcher.flow.phase_result import PhaseResult
 from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.box_status import NO_LEASE, parse_lease_state, parse_missing_programs
@@ -137,7 +137,7 @@ def _accept(context: RunContext) -> PhaseResult:
         end = end or check_against_offer(context, machine)
     if end is not None:
         return end
-    join_network(context, context.remote())
+    check_network(context, context.remote())
     connection = context.remote().connection
     if isinstance(connection, ChecksIdentity):
         context.report(connection.identity)
@@ -149,15 +149,15 @@ def _check_box(context: RunContext) -> PhaseResult | None:
     """As `unlike_its_offer`, by what the box shows. A box that costs nothing is this computer."""
     if context.services.provider.free or context.run.offer is None:
         return None
-    wanted, remote = context.spec.resources, context.remote()
+    requested, remote = context.spec.resources, context.remote()
     box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_OFFER_CHECK_S).stdout)
-    difference = offer_check.shows_otherwise(box, context.run.offer, wanted)
+    difference = offer_check.shows_otherwise(box, context.run.offer, requested)
     # The other slots of a machine that is held use its GPUs, too; it was checked when it was rented.
-    if not difference and wanted.gpus and context.services.provider.abilities.by_run is None:
+    if not difference and requested.gpus and context.services.provider.abilities.by_run is None:
         difference = offer_check.gpus_in_use(box, context.run.offer)
     if not difference and download_check.is_needed(context.spec):
-        printed = remote.run(download_check.command(wanted), timeout_s=download_check.TIMEOUT_S).stdout
-        difference = download_check.fault(printed, wanted)
+        printed = remote.run(download_check.command(requested), timeout_s=download_check.TIMEOUT_S).stdout
+        difference = download_check.fault(printed, requested)
     return _mismatch_result(difference)
 
 

@@ -15,7 +15,7 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import priced_together, total_usd
 from vastrun.launcher.flow.guarded_remote import GuardedRemote
-from vastrun.launcher.flow.machines import GhostRows, is_absent, machines_of
+from vastrun.launcher.flow.machines import StaleRows, find_machines, is_absent
 from vastrun.launcher.flow.nodes import NodeGroup
 from vastrun.launcher.flow.notifications import Notifications
 from vastrun.launcher.flow.phase_result import PhaseResult, RunStopped
@@ -58,8 +58,8 @@ class RunContext:
         """What was asked of the run in the ledger, and when that was read."""
         self._space_reported_in: Phase | None = None
         self._reported_unreadable: set[str] = set()
-        self._ghosts = GhostRows(services)
-        self._reported_ghosts: set[str] = set()
+        self._stale_rows = StaleRows(services)
+        self._reported_stale: set[str] = set()
         self._held_at = 0.0
         self.nodes = NodeGroup(run, spec, services.ledger, self.now)
         self.notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
@@ -112,7 +112,7 @@ class RunContext:
     def new_log(self) -> str:
         """Bring what is new of the log. Without room for it here, it stays on the box."""
         try:
-            return self.services.output_store.pump(self.run, self.remote())
+            return self.services.output_store.download_log(self.run, self.remote())
         except NoRoomError as error:
             self.report_no_space(error, "the log stays on the machine until there is space here")
             return ""
@@ -216,7 +216,7 @@ class RunContext:
         for _ in range(slices):
             began = self.now()
             self.services.clock.sleep(slice_s)
-            self.services.may_go_on()
+            self.services.check_nodes()
             self.show()
             if self.now() - began < slice_s / 2:  # the clock came back early: the user wants something
                 break
@@ -235,7 +235,7 @@ class RunContext:
         Raises ProviderError when it cannot be told.
         """
         asked_at = self.now()
-        found = [one for one in machines_of(self.run, self.services.provider) if not self._is_ghost(one)]
+        found = [one for one in find_machines(self.run, self.services.provider) if not self._is_stale(one)]
         own = self._own(found)
         self._report_unreadable(own)
         # A disk that is full must not keep a machine from its end: the next row has it.
@@ -247,11 +247,11 @@ class RunContext:
                 self._destroy_other(machine, asked_at)
         return found
 
-    def _is_ghost(self, machine: Instance) -> bool:
+    def _is_stale(self, machine: Instance) -> bool:
         """Tell whether the row is of no machine of the run, and report it once; `vastrun reap` may end it."""
-        why = self._ghosts.reason(machine, self.run)
-        if why and machine.id not in self._reported_ghosts:
-            self._reported_ghosts.add(machine.id)
+        why = self._stale_rows.reason(machine, self.run)
+        if why and machine.id not in self._reported_stale:
+            self._reported_stale.add(machine.id)
             with suppress(StorageError):
                 self.report(f"the provider lists machine {machine.id} for this run, ignored: {why}")
         return bool(why)

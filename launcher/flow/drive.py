@@ -22,7 +22,7 @@ from vastrun.launcher.core.labels import member_folder, member_id
 from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.early_stop import reason_in
+from vastrun.launcher.decisions.early_stop import pruning_reason
 from vastrun.launcher.decisions.nodes import named
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import lost_result
@@ -68,7 +68,7 @@ def create_run(
         computer=services.computer,
         home=services.computer if home is None else home,
     )
-    services.output_store.must_be_free(run)
+    services.output_store.check_unused(run)
     services.ledger.add(run, services.budgets(run.created_at), _node_rows(run, spec.nodes))
     return run
 
@@ -224,7 +224,7 @@ def _with_prune_reason(context: RunContext, end: PhaseResult) -> PhaseResult:
     """
     if end.cause is not Cause.PRUNED:
         return end
-    reason = reason_in(context.services.ledger.events(context.run.id))
+    reason = pruning_reason(context.services.ledger.events(context.run.id))
     if reason:
         return replace(end, detail=f"{reason}; {end.detail}")
     if context.user_request() is UserRequest.PRUNE:

@@ -11,7 +11,7 @@ from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Provider
 
 
-def machines_of(run: Run, provider: Provider) -> list[Instance]:
+def find_machines(run: Run, provider: Provider) -> list[Instance]:
     """Return the run's machines, the noted one first. Raises ProviderError when it cannot be told.
 
     What was noted is asked for by its id where the list does not have it, or cannot be had: the list may be
@@ -35,7 +35,7 @@ def machines_of(run: Run, provider: Provider) -> list[Instance]:
     return [replace(machine, label=run.label) for machine in found]
 
 
-class GhostRows:
+class StaleRows:
     """Tells why a row with a run's label is of no machine of the run."""
 
     def __init__(self, services: Services) -> None:

@@ -21,23 +21,25 @@ from vastrun.launcher.gate.rendezvous import parse_rendezvous
 from vastrun.launcher.ports import Remote
 
 _POLL_INTERVAL_S = 0.5
-_UNDRIVEN_S = 30.0
+_MAX_UNDRIVEN_S = 30.0
 """So long a node may have no driver: its launcher may just be about to begin."""
 
 
-def await_leader(context: RunContext) -> PhaseResult | None:
+def wait_for_leader(context: RunContext) -> PhaseResult | None:
     """Return once node 0 found nothing wrong with the job, or with why the run ends before."""
     return (
-        _await(context, lambda others: have_reached(others[:1], Phase.RENT)) if context.run.leader else None
+        _wait_for_nodes(context, lambda others: have_reached(others[:1], Phase.RENT))
+        if context.run.leader
+        else None
     )
 
 
-def await_turn_to_rent(context: RunContext) -> PhaseResult | None:
+def wait_for_turn_to_rent(context: RunContext) -> PhaseResult | None:
     """Return once it is this node's turn, or with why the run ends before: one after the other rents."""
-    return _await(context, lambda others: may_rent(context.run, others))
+    return _wait_for_nodes(context, lambda others: may_rent(context.run, others))
 
 
-def is_awaited(context: RunContext) -> bool:
+def must_wait_for_nodes(context: RunContext) -> bool:
     """Tell whether another node is not ready to train yet. Who joins a training waits for none."""
     return not context.nodes.replaces and not have_reached(context.nodes.other_rows(), Phase.TRAIN)
 
@@ -69,7 +71,7 @@ def first_cause(context: RunContext, end: PhaseResult) -> PhaseResult:
     return other
 
 
-def join_network(context: RunContext, remote: Remote) -> None:
+def check_network(context: RunContext, remote: Remote) -> None:
     """Check that this node's machine is on the network of its run, where its provider makes one.
 
     Raises BoxError when it is not; UnreachableError.
@@ -90,7 +92,7 @@ def remove_network(context: RunContext) -> None:
         context.report(f"the run's network is left: {error}; `vastrun reap` removes it")
 
 
-def tell_place(context: RunContext, remote: Remote) -> None:
+def send_node_env(context: RunContext, remote: Remote) -> None:
     """Tell the box which node it is, and where it meets the others. Raises ProviderError."""
     if context.nodes.is_alone:
         return
@@ -98,13 +100,13 @@ def tell_place(context: RunContext, remote: Remote) -> None:
     place = {"VASTRUN_NODE": str(context.run.node), "VASTRUN_RENDEZVOUS": _rendezvous(context, first, remote)}
     if context.nodes.replaces:  # nobody is there to measure the link with: the others train
         place["VASTRUN_JOINS"] = "1"
-    elif least_mbps := link_mbps(context.spec, free=context.services.provider.free):
-        place["VASTRUN_LINK_MBPS"] = f"{least_mbps:g}"
+    elif min_mbps := link_mbps(context.spec, free=context.services.provider.free):
+        place["VASTRUN_LINK_MBPS"] = f"{min_mbps:g}"
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in place.items())
     remote.write(layout.NODE_ENV, text.encode())
 
 
-def conclude(context: RunContext) -> PhaseResult | None:
+def finish_nodes(context: RunContext) -> PhaseResult | None:
     """Return None once no other node has a machine, and node 0 has the cause of all; else what is left."""
     if context.nodes.is_alone or context.run.leader:
         return None
@@ -114,8 +116,8 @@ def conclude(context: RunContext) -> PhaseResult | None:
             if context.services.ledger.driver(other.id) is not None:
                 since.pop(other.id, None)
             elif (
-                _has_given_up(other)
-                or context.now() - since.setdefault(other.id, context.now()) > _UNDRIVEN_S
+                _could_not_destroy(other)
+                or context.now() - since.setdefault(other.id, context.now()) > _MAX_UNDRIVEN_S
             ):
                 detail = f"node {other.node}: its machine still exists"
                 return PhaseResult(result=Result.FAILED, detail=detail)
@@ -138,11 +140,11 @@ def conclude(context: RunContext) -> PhaseResult | None:
     return None
 
 
-def _has_given_up(other: Run) -> bool:
+def _could_not_destroy(other: Run) -> bool:
     return other.phase is Phase.DESTROY and other.destroy_tries >= DESTROY_TRIES
 
 
-def _await(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> PhaseResult | None:
+def _wait_for_nodes(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> PhaseResult | None:
     """Return None once that is so of the other nodes, or with the end of the run."""
     while not is_due(context.nodes.other_rows(fresh=True)):
         if context.is_stopping():

@@ -12,9 +12,9 @@ from vastrun.launcher.decisions.lease_left import LeaseLeft
 from vastrun.launcher.decisions.notifications import (
     Notification,
     NotificationKind,
-    memo_of,
+    notification_event,
     notifications_due,
-    told_in,
+    sent_kinds,
 )
 from vastrun.launcher.ports import Clock, Ledger, Notifier
 
@@ -31,7 +31,7 @@ class Notifications:
 
         `spent_usd` says what it cost by a moment.
         """
-        if self._notifier is None or not self._notifier.wanted(self._spec):
+        if self._notifier is None or not self._notifier.has_targets(self._spec):
             return
         now, limit_usd = self._clock.now(), self._spec.limits.usd
         sent = self._sent_before(run)
@@ -42,7 +42,11 @@ class Notifications:
     def report_left_to_lease(self, run: Run, usd: float, lease: LeaseLeft) -> None:
         """Tell the user that the run's machine is left to its lease."""
         kind = NotificationKind.OUT_OF_REACH
-        if self._notifier is None or not self._notifier.wanted(self._spec) or kind in self._sent_before(run):
+        if (
+            self._notifier is None
+            or not self._notifier.has_targets(self._spec)
+            or kind in self._sent_before(run)
+        ):
             return
         now, limit_usd = self._clock.now(), self._spec.limits.usd
         self._send(Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd, lease=lease))
@@ -52,11 +56,11 @@ class Notifications:
         self._sent_before(notification.run).add(notification.kind)
         self._notifier.send(notification, self._spec)
         with suppress(StorageError):
-            self._ledger.add_event(memo_of(notification))
+            self._ledger.add_event(notification_event(notification))
 
     def _sent_before(self, run: Run) -> set[NotificationKind]:
         if self._sent is None:
             self._sent = set()
             with suppress(StorageError):
-                self._sent = told_in(self._ledger.events(run.id))
+                self._sent = sent_kinds(self._ledger.events(run.id))
         return self._sent

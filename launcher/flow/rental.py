@@ -28,16 +28,16 @@ from vastrun.launcher.decisions.nodes import instead_of_nodes, network_of, shari
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.volumes import (
     cancel_order,
-    must_have_volumes,
+    check_volumes_supported,
+    find_volume,
     order_volume,
     prefer_volume,
     report_no_volume,
-    volume_of,
 )
 from vastrun.launcher.ports import Ledger, Provider
 
 
-def choose(
+def choose_offers(
     spec: JobSpec,
     provider: Provider,
     avoid: Collection[str] = (),
@@ -53,8 +53,8 @@ def choose(
     money without a limit or on an image that may change, asks for more machines than a run can have there, or
     has limits that leave no time to train.
     """
-    if spec.nodes > provider.most_nodes:
-        raise _too_many(spec, provider)
+    if spec.nodes > provider.max_nodes:
+        raise _too_many_nodes(spec, provider)
     if (
         not provider.free
         and spec.image
@@ -64,7 +64,7 @@ def choose(
             f"image: {spec.image} has no digest: what it names may change, and this run costs money",
             hint="image: NAME@sha256:… (`docker pull` prints it), or image_unpinned: true",
         )
-    must_have_volumes(spec, provider)
+    check_volumes_supported(spec, provider)
     # What the job file alone shows to be wrong is refused before: Vast limits how often a key searches.
     must_be_ahead(spec, now, least_s=0.0 if provider.free else policy.START_S)
     found = provider.search(spec)
@@ -81,7 +81,7 @@ def choose(
             f"{len(fitting)} offers fit, all of them on hosts that failed before",
             hint="see `vastrun hosts` for when they are allowed again, or relax resources:",
         )
-    offers = _reaching_each_other(spec, provider, offers, network)
+    offers = _on_one_network(spec, provider, offers, network)
     if policy.unlimited(spec, offers[0]):
         raise UsageError(
             f"set a spending limit first: {provider.name} charges money",
@@ -90,46 +90,46 @@ def choose(
     return in_time(spec, enough_for(spec, offers), now, done)
 
 
-def _reaching_each_other(spec: JobSpec, provider: Provider, offers: list[Offer], network: str) -> list[Offer]:
+def _on_one_network(spec: JobSpec, provider: Provider, offers: list[Offer], network: str) -> list[Offer]:
     """Raises NoOfferError when no network of the market has machines enough."""
     left = sharing_a_network(offers, spec.nodes, network)
     if left:
         return left
     where = f"the network of the run's other nodes, {network}, has" if network else "no network of it has"
-    wanted = "another machine that fits" if network else f"{spec.nodes} machines that fit"
+    requested = "another machine that fits" if network else f"{spec.nodes} machines that fit"
     raise NoOfferError(
-        f"nodes: {len(offers)} offers of {provider.name} fit, but {where} {wanted}: "
+        f"nodes: {len(offers)} offers of {provider.name} fit, but {where} {requested}: "
         f"{provider.abilities.why_one_node}",
         hint=instead_of_nodes(spec),
     )
 
 
-def _too_many(spec: JobSpec, provider: Provider) -> UsageError:
+def _too_many_nodes(spec: JobSpec, provider: Provider) -> UsageError:
     why = provider.abilities.why_one_node
     return UsageError(
-        f"nodes: the job asks for {spec.nodes} machines; {provider.name} rents at most {provider.most_nodes}"
+        f"nodes: the job asks for {spec.nodes} machines; {provider.name} rents at most {provider.max_nodes}"
         + (f": {why}" if why else ""),
         hint="--set nodes=1 with more GPUs on it, or another provider: docs/nodes.md",
     )
 
 
-def choose_for(context: RunContext) -> list[Offer]:
+def choose_offers_for_run(context: RunContext) -> list[Offer]:
     """Choose offers for the run, on hosts that did not fail us lately."""
     provider, ledger, now = context.services.provider, context.services.ledger, context.now()
     avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
-    done = steps_before(context.spec, context.run.parent, ledger)
+    done = resumed_step(context.spec, context.run.parent, ledger)
     others = context.nodes.other_rows()
     network = network_of(context.run, others)
-    offers = choose(context.spec, provider, avoid, now=now, done=done, network=network)
-    volume = volume_of(context.spec, provider.name, ledger)
+    offers = choose_offers(context.spec, provider, avoid, now=now, done=done, network=network)
+    volume = find_volume(context.spec, provider.name, ledger)
     offers = prefer_volume(context.spec, offers, volume)
     # What another node has comes last: a market has each machine once, this computer may be had again.
     held = {other.offer.id for other in others if other.offer and other.phase is not Phase.ENDED}
-    taken = held | _ordered_by_others(context)
-    return sorted(offers, key=lambda offer: offer.id in taken)
+    unavailable = held | _offers_ordered_elsewhere(context)
+    return sorted(offers, key=lambda offer: offer.id in unavailable)
 
 
-def _ordered_by_others(context: RunContext) -> set[str]:
+def _offers_ordered_elsewhere(context: RunContext) -> set[str]:
     """Return the ids of the offers of a market that other open runs have ordered by now.
 
     Where many wait for their turn to order, an offer is gone when it comes, and the turn is lost.
@@ -144,7 +144,7 @@ def _ordered_by_others(context: RunContext) -> set[str]:
     }
 
 
-def steps_before(spec: JobSpec, parent: str | None, ledger: Ledger) -> int:
+def resumed_step(spec: JobSpec, parent: str | None, ledger: Ledger) -> int:
     """Return the step that a run of the job continues from when it follows `parent`; 0: it begins anew.
 
     As far as the runs before it were seen: their newest checkpoint may be a little older.
@@ -157,31 +157,31 @@ def steps_before(spec: JobSpec, parent: str | None, ledger: Ledger) -> int:
     return 0
 
 
-def rent_anew(context: RunContext) -> Instance:
+def rent_machine(context: RunContext) -> Instance:
     """Rent a new machine: the planned offer, or the next one when that was taken."""
     tried: set[str] = set()
-    offers = [context.run.offer] if context.run.offer and _is_on_the_network(context) else []
+    offers = [context.run.offer] if context.run.offer and _is_on_run_network(context) else []
     for _ in range(policy.RENT_TRIES):
-        taken = _ordered_by_others(context) if offers else set()
-        offer = next((o for o in offers if o.id not in tried | taken), None)
+        unavailable = _offers_ordered_elsewhere(context) if offers else set()
+        offer = next((o for o in offers if o.id not in tried | unavailable), None)
         if offer is None:
-            offers = choose_for(context)
+            offers = choose_offers_for_run(context)
             offer = next((o for o in offers if o.id not in tried), None)
         if offer is None:
             break
         tried.add(offer.id)
         volume = order_volume(context, offer)
-        _note_order(context, offer)
+        _save_order(context, offer)
         try:
-            return _rent_with(context, offer, volume)
+            return _rent_with_volume(context, offer, volume)
         except NoOfferError as error:
             context.was_order_rejected = True
             if error.ended:
-                _note_ended(context, offer, error)
+                _save_ended_rental(context, offer, error)
             context.report(str(error) if error.has_run else f"offer {offer.id} was taken")
         except UncertainError:
             # Whether there is a machine is not known. If there is, it bears our label.
-            found = look_for_it(context)
+            found = find_ordered_machine(context)
             if found is not None:
                 return found
         except UnreachableError as error:
@@ -196,20 +196,20 @@ def rent_anew(context: RunContext) -> Instance:
     )
 
 
-def _rent_with(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Instance:
+def _rent_with_volume(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Instance:
     """Rent the offer, without its volume where the order with it is refused."""
     try:
-        return _rent(context, offer, volume)
+        return _send_order(context, offer, volume)
     except (NoOfferError, ProviderError) as error:
         if volume is None or _may_have_rented(error):
             raise
         # An offer that is gone was not rented. Of any other refusal that is less sure: never rent twice.
-        found = None if isinstance(error, NoOfferError) else look_for_it(context)
+        found = None if isinstance(error, NoOfferError) else find_ordered_machine(context)
         if found is not None:
             return found
         cancel_order(context, volume)
         reason = f"the order with it was refused: {error}"
-    machine = _rent(context, offer, None)
+    machine = _send_order(context, offer, None)
     report_no_volume(context, reason)
     return machine
 
@@ -221,8 +221,8 @@ def _may_have_rented(error: NoOfferError | ProviderError) -> bool:
     return isinstance(error, UncertainError | UnreachableError)
 
 
-def _rent(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Instance:
-    order, provider = _order(context, offer, volume), context.services.provider
+def _send_order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Instance:
+    order, provider = _make_order(context, offer, volume), context.services.provider
     if (described := provider.abilities.start_script) is not None:
         with suppress(StorageError):
             context.services.output_store.save_start_script(context.run, described.start_script(order))
@@ -232,7 +232,7 @@ def _rent(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Inst
         context.last_order_at = context.now()
 
 
-def _note_ended(context: RunContext, offer: Offer, error: NoOfferError) -> None:
+def _save_ended_rental(context: RunContext, offer: Offer, error: NoOfferError) -> None:
     """Its bill is known by its id. Where it never ran, only its disk was charged."""
     rented_at = context.run.rented_at or context.now()
     idle_at = min(context.now(), rented_at + error.idle_s)
@@ -247,13 +247,13 @@ def _note_ended(context: RunContext, offer: Offer, error: NoOfferError) -> None:
     context.save(rentals=bills.with_rental(context.run, rental))
 
 
-def _is_on_the_network(context: RunContext) -> bool:
+def _is_on_run_network(context: RunContext) -> bool:
     """Whether the planned offer still is where the nodes before have their machines."""
     offer, network = context.run.offer, network_of(context.run, context.nodes.other_rows(fresh=True))
     return offer is not None and network in ("", offer.network)
 
 
-def look_for_it(context: RunContext) -> Instance | None:
+def find_ordered_machine(context: RunContext) -> Instance | None:
     """Find the machine that was asked for before; None when none was, or when it was absent twice.
 
     A further node's may be there already: some providers rent them all with the first one's. Raises
@@ -264,7 +264,7 @@ def look_for_it(context: RunContext) -> Instance | None:
     return context.find_machine()
 
 
-def _note_order(context: RunContext, offer: Offer) -> None:
+def _save_order(context: RunContext, offer: Offer) -> None:
     # The row comes before the order: a launcher killed in between looks for what it may have rented.
     context.save(
         offer=offer,
@@ -277,7 +277,7 @@ def _note_order(context: RunContext, offer: Offer) -> None:
     context.was_order_rejected = False
 
 
-def _order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> RentalOrder:
+def _make_order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> RentalOrder:
     lease = policy.lease_of(context.spec, offer)
     env = policy.lease_env(lease) | {
         "VASTRUN_LABEL": context.run.label,
@@ -292,7 +292,7 @@ def _order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Ren
         memory_gb=context.spec.resources.memory_gb,
         onstart=context.services.packer.lease(),
         env=env,
-        at_most_usd=policy.worst_case_usd(context.spec, offer) / context.spec.nodes,
+        max_usd=policy.worst_case_usd(context.spec, offer) / context.spec.nodes,
         nodes=context.nodes.labels,
         volume=volume,
     )

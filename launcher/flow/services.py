@@ -41,11 +41,11 @@ class Services:
     """None: nobody is told but the screen."""
     budgets: Callable[[float], Sequence[Budget]] = lambda _now: ()
     """Those that bind every run at that moment, besides its batch's."""
-    runs_at_once: Callable[[], int] = lambda: 1
+    active_runs: Callable[[], int] = lambda: 1
     """How many this launcher drives now."""
     ask_to_keep: Callable[[str, Callable[[], bool]], KeepAnswer | None] = lambda _files, _settled: None
     """Asks what becomes of files that are only on the machine, until that is true; None: no terminal."""
     guard: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _look: nullcontext()
     """Calls a function each second, in another thread, until the block ends."""
-    may_go_on: Callable[[], None] = lambda: None
+    check_nodes: Callable[[], None] = lambda: None
     """Raises what the launcher could not go on with on another node of the run."""

@@ -23,31 +23,33 @@ from vastrun.launcher.flow.pace import Pace
 class SpeedWatch:
     """What is remembered of a machine's speed against that of its kind."""
 
-    elsewhere: SpeedHistory | None = None
+    known_speeds: SpeedHistory | None = None
     """None: nobody looked it up yet."""
     changes_left: int = 0
-    named: bool = False
+    is_reported: bool = False
     last: Slowness | None = None
     """As the last look saw it; None: it is not slow."""
     change: MachineChange | None = None
     """Why the run should go on elsewhere."""
 
 
-def should_change(context: RunContext, watch: SpeedWatch, pace: Pace, *, step: int, saved: int) -> bool:
+def should_change_machine(
+    context: RunContext, watch: SpeedWatch, pace: Pace, *, step: int, saved: int
+) -> bool:
     """Return whether the run should go on elsewhere. A machine that is slow is named, once.
 
     `saved`: the step of the newest checkpoint that another run would continue from.
     """
-    watch.last = _look(context, watch, pace)
+    watch.last = _measure(context, watch, pace)
     if watch.last is None:
         return False
-    if not watch.named:
-        watch.named = True
-        _name(context, watch.last)
+    if not watch.is_reported:
+        watch.is_reported = True
+        _report(context, watch.last)
     # One that costs nothing is this computer: there is no other.
-    if watch.changes_left <= 0 or context.services.provider.free or watch.elsewhere is None:
+    if watch.changes_left <= 0 or context.services.provider.free or watch.known_speeds is None:
         return False
-    change = change_of(watch.last, context.spec, context.run, watch.elsewhere, step=step, saved=saved)
+    change = change_of(watch.last, context.spec, context.run, watch.known_speeds, step=step, saved=saved)
     if change is None or not change.pays_off:
         return False
     if not leaves_enough(change, context.spec, context.run, context.now()):
@@ -56,27 +58,27 @@ def should_change(context: RunContext, watch: SpeedWatch, pace: Pace, *, step: i
     return True
 
 
-def _look(context: RunContext, watch: SpeedWatch, pace: Pace) -> Slowness | None:
+def _measure(context: RunContext, watch: SpeedWatch, pace: Pace) -> Slowness | None:
     offer, steps_per_s = context.run.offer, pace.best_steps_per_s
     if offer is None or context.spec.resources.gpus == 0 or steps_per_s is None:
         return None
     if pace.seen_s < policy.SLOW_SEEN_S or pace.seen_steps < policy.SLOW_SEEN_STEPS:
         return None
-    if watch.elsewhere is None:
+    if watch.known_speeds is None:
         runs, provider = context.services.ledger.measured(), context.services.provider.name
-        watch.elsewhere = speed_history_of(runs, provider, context.spec, but_not_on=context.run.host)
-        watch.changes_left = context.spec.retry.get("slow", 0) - _changes_before(context)
-    return slowness_of(kind_of(offer), steps_per_s, watch.elsewhere)
+        watch.known_speeds = speed_history_of(runs, provider, context.spec, but_not_on=context.run.host)
+        watch.changes_left = context.spec.retry.get("slow", 0) - _count_changes(context)
+    return slowness_of(kind_of(offer), steps_per_s, watch.known_speeds)
 
 
-def _name(context: RunContext, slowness: Slowness) -> None:
+def _report(context: RunContext, slowness: Slowness) -> None:
     """A launcher that resumes the run finds the line in its diary."""
     diary = context.services.ledger.events(context.run.id)
     if not any(event.text.startswith(slowness.BEGINS) for event in diary):
         context.report(str(slowness))
 
 
-def _changes_before(context: RunContext) -> int:
+def _count_changes(context: RunContext) -> int:
     """How often this chain of attempts left a slow machine."""
     run, changes = context.run, 0
     while run.parent is not None:

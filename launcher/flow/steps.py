@@ -27,16 +27,26 @@ from vastrun.launcher.decisions.replacing import of_one_machine
 from vastrun.launcher.decisions.run_assessment import assess_run
 from vastrun.launcher.flow.boot import boot, check_against_offer
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.node_sync import await_leader, await_turn_to_rent, conclude, remove_network
+from vastrun.launcher.flow.node_sync import (
+    finish_nodes,
+    remove_network,
+    wait_for_leader,
+    wait_for_turn_to_rent,
+)
 from vastrun.launcher.flow.phase_result import PhaseResult, RunStopped
-from vastrun.launcher.flow.rental import choose_for, look_for_it, rent_anew, steps_before
+from vastrun.launcher.flow.rental import (
+    choose_offers_for_run,
+    find_ordered_machine,
+    rent_machine,
+    resumed_step,
+)
 from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.watch import watch
 from vastrun.launcher.ports import CountsNoise
 
-_PATIENCE_S = 300.0
-_PAUSE_S = 2.0
-_SHORT_REST_BYTES = 100_000
+_RETRY_TIMEOUT_S = 300.0
+_RETRY_INTERVAL_S = 2.0
+_MAX_UNSHOWN_BYTES = 100_000
 """Bytes of a log that may go unshown at its end without a word."""
 _UNPACK_TIMEOUT_S = 600.0
 _OK = PhaseResult(result=Result.OK)
@@ -45,7 +55,7 @@ _T = TypeVar("_T")
 
 def plan(context: RunContext) -> PhaseResult:
     """Find everything that can be wrong on this computer, and choose an offer, before any money is spent."""
-    if (end := await_leader(context)) is not None:
+    if (end := wait_for_leader(context)) is not None:
         return end
     services = context.services
     services.output_store.check(context.run)
@@ -53,11 +63,11 @@ def plan(context: RunContext) -> PhaseResult:
     if services.notifier is not None:
         services.notifier.check(context.spec)
     bundle = services.packer.pack(context.run, context.spec)
-    offer = choose_for(context)[0]
+    offer = choose_offers_for_run(context)[0]
     context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
-    told = of_one_machine(context.spec) if context.nodes.replaces else context.spec
-    context.report(f"{offer_text(told, offer)}; {bundle.size / 1e6:.1f} MB to ship")
-    done = steps_before(context.spec, context.run.parent, services.ledger)
+    job_of_offer = of_one_machine(context.spec) if context.nodes.replaces else context.spec
+    context.report(f"{offer_text(job_of_offer, offer)}; {bundle.size / 1e6:.1f} MB to ship")
+    done = resumed_step(context.spec, context.run.parent, services.ledger)
     if in_time := deadline_text(context.spec, offer, context.now(), done):
         context.report(in_time)
     return _OK
@@ -65,10 +75,10 @@ def plan(context: RunContext) -> PhaseResult:
 
 def rent(context: RunContext) -> PhaseResult:
     """Rent a machine that carries this run's label. Looks for one first, so that it is safe to repeat."""
-    if (end := await_turn_to_rent(context)) is not None:
+    if (end := wait_for_turn_to_rent(context)) is not None:
         return end
     asked_at = context.now()
-    machine = look_for_it(context) or rent_anew(context)
+    machine = find_ordered_machine(context) or rent_machine(context)
     # What the machine is charged counts, not what was offered: a price may have changed in between.
     context.save(
         instance_id=machine.id,
@@ -102,7 +112,7 @@ def ship(context: RunContext) -> PhaseResult:
         if done.exit_code != 0:
             raise ProviderError(f"the bundle cannot be unpacked on the machine: {done.stderr.strip()[-300:]}")
 
-    _patiently(context, send)
+    _retry_unreachable(context, send)
     context.report(f"{bundle.size / 1e6:.1f} MB")
     return _OK
 
@@ -117,15 +127,15 @@ def collect(context: RunContext) -> PhaseResult | None:
 
     None: the user wants the machine left alone, which is kept for files that look like weights.
     """
-    collected = _with_room(
+    collected = _retry_when_space(
         context,
-        lambda: _patiently(
+        lambda: _retry_unreachable(
             context, lambda: context.services.output_store.collect(context.run, context.remote())
         ),
     )
-    assessment = _judged(context, collected.evidence)
+    assessment = _assess(context, collected.evidence)
     context.report(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
-    if collected.log_bytes_not_shown > _SHORT_REST_BYTES:
+    if collected.log_bytes_not_shown > _MAX_UNSHOWN_BYTES:
         megabytes = collected.log_bytes_not_shown / 1e6
         context.report(f"the last {megabytes:.1f} MB of the log were not shown; log.txt has them")
     if left_out := left_out_text(collected.evidence.left_out):
@@ -135,16 +145,16 @@ def collect(context: RunContext) -> PhaseResult | None:
     if collected.evidence.left_out.weights:
         if not keep_for_weights(context, context.run.cause or assessment.cause):
             return None
-        assessment = _judged(context, collected.evidence)
+        assessment = _assess(context, collected.evidence)
     # The box may end itself soon. It need not hear of it: what counts is home.
     with suppress(UnreachableError, GoneError, RunStopped):
         context.remote().write(layout.COLLECTED, b"")
-        _tell_noise(context)
+        _report_noise(context)
     result = Result.FAILED if collected.evidence.damaged else Result.OK
     return PhaseResult(result=result, cause=assessment.cause, detail=assessment.detail, node=assessment.node)
 
 
-def _judged(context: RunContext, evidence: Evidence) -> RunAssessment:
+def _assess(context: RunContext, evidence: Evidence) -> RunAssessment:
     """Judge by the evidence, without files that were downloaded by their paths since; note the proofs."""
     if evidence.left_out.count:
         evidence = replace(evidence, left_out=context.services.output_store.left_out(context.run))
@@ -157,7 +167,7 @@ def destroy(context: RunContext) -> PhaseResult:
     """Destroy the run's machine, and have the provider say twice that it has none."""
     context.disconnect()
     context.refresh_meter()
-    (machine, unknown), machine_seen_at = _seen_last(context), context.now()
+    (machine, unknown), machine_seen_at = _last_listed(context), context.now()
     # Also where the provider shows none, or cannot say: what it shows may be late.
     machine_id = machine.id if machine else context.run.instance_id
     if machine_id is not None:
@@ -171,14 +181,14 @@ def destroy(context: RunContext) -> PhaseResult:
     looked_at = context.now()
     if not context.has_no_machine():
         return PhaseResult(result=Result.FAILED, detail="the machine still exists")
-    _note_gone(context, machine, looked_at)
-    if (end := conclude(context)) is not None:
+    _save_gone(context, machine, looked_at)
+    if (end := finish_nodes(context)) is not None:
         return end
     remove_network(context)
     return _OK
 
 
-def _seen_last(context: RunContext) -> tuple[Instance | None, VastrunError | None]:
+def _last_listed(context: RunContext) -> tuple[Instance | None, VastrunError | None]:
     """Return the machine before it is destroyed, for its bill, or why the provider cannot say.
 
     One whose id is known is destroyed without that.
@@ -189,7 +199,7 @@ def _seen_last(context: RunContext) -> tuple[Instance | None, VastrunError | Non
         return None, error
 
 
-def _note_gone(context: RunContext, machine: Instance | None, looked_at: float) -> None:
+def _save_gone(context: RunContext, machine: Instance | None, looked_at: float) -> None:
     """The run has no machine any more."""
     machine_id = machine.id if machine else context.run.instance_id
     if (
@@ -225,14 +235,14 @@ def _save_returned_at(context: RunContext, machine: Instance, at: float | None) 
         context.save(instance_id=machine.id, meter=meter)
 
 
-def _tell_noise(context: RunContext) -> None:
+def _report_noise(context: RunContext) -> None:
     connection = context.remote().connection
     if isinstance(connection, CountsNoise) and connection.left_out:
         kinds = ", ".join(f"{count} {kind}" for kind, count in connection.left_out.items())
         context.report(f"unreadable lines from the machine, not shown: {kinds}")
 
 
-def _with_room(context: RunContext, action: Callable[[], _T]) -> _T:
+def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:
     """What `action` returns, once this computer's disk has room for it; it waits as long as the lease does.
 
     What a box lists must not keep it rented. One that costs nothing is left standing instead.
@@ -255,9 +265,9 @@ def _with_room(context: RunContext, action: Callable[[], _T]) -> _T:
             context.wait(policy.ROOM_S)
 
 
-def _patiently(context: RunContext, action: Callable[[], _T]) -> _T:
+def _retry_unreachable(context: RunContext, action: Callable[[], _T]) -> _T:
     """What `action` returns, tried again while the box only fails to answer."""
-    until = _patient_until(context)
+    until = _retry_until(context)
     while True:
         try:
             return action()
@@ -267,12 +277,12 @@ def _patiently(context: RunContext, action: Callable[[], _T]) -> _T:
                 raise
             if context.now() > until or context.user_request() is UserRequest.DESTROY:
                 raise
-            context.wait(_PAUSE_S)
+            context.wait(_RETRY_INTERVAL_S)
 
 
-def _patient_until(context: RunContext) -> float:
+def _retry_until(context: RunContext) -> float:
     """A box that a limit ended costs more for as long as it is waited for."""
-    until, run = context.now() + _PATIENCE_S, context.run
+    until, run = context.now() + _RETRY_TIMEOUT_S, context.run
     if run.cause not in (Cause.TIME_LIMIT, Cause.MONEY_LIMIT) or run.offer is None:
         return until
     ends_at = policy.lease_ends_at(run, policy.lease_of(context.spec, run.offer))

@@ -13,7 +13,7 @@ from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.ports import HasVolumes, Ledger, Provider
 
 
-def must_have_volumes(spec: JobSpec, provider: Provider) -> None:
+def check_volumes_supported(spec: JobSpec, provider: Provider) -> None:
     """Raise UsageError where the job asks for a volume and the provider has none."""
     if spec.volume is not None and provider.abilities.volumes is None:
         raise UsageError(
@@ -22,7 +22,7 @@ def must_have_volumes(spec: JobSpec, provider: Provider) -> None:
         )
 
 
-def volume_of(spec: JobSpec, provider: str, ledger: Ledger) -> Volume | None:
+def find_volume(spec: JobSpec, provider: str, ledger: Ledger) -> Volume | None:
     """Return the job's volume as the ledger has it; None: it has none yet, or asks for none."""
     return None if spec.volume is None else ledger.volumes.find(provider, spec.volume.name)
 

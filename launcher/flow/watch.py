@@ -18,8 +18,8 @@ from vastrun.launcher.decisions.run_assessment import DIED, assess_run
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import find_machine_end, gone_result, is_deadline_due, set_deadline
 from vastrun.launcher.flow.lease_rearm import is_disarmed, rearm
-from vastrun.launcher.flow.live_download import LiveDownloads, save_metrics, save_some
-from vastrun.launcher.flow.node_sync import is_awaited, tell_place, with_failed_node
+from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
+from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env, with_failed_node
 from vastrun.launcher.flow.pace import Pace
 from vastrun.launcher.flow.phase_result import PhaseResult
 from vastrun.launcher.flow.progress import (
@@ -31,19 +31,19 @@ from vastrun.launcher.flow.progress import (
     reports_step,
     split_at,
 )
-from vastrun.launcher.flow.slow_machine import SpeedWatch, should_change
+from vastrun.launcher.flow.slow_machine import SpeedWatch, should_change_machine
 from vastrun.launcher.gate.box_reader import fetch_small_file, fetch_status
 from vastrun.launcher.gate.evidence import parse_evidence
 from vastrun.launcher.ports import Remote
 
-_LISTEN_S = 0.25
+_LOG_INTERVAL_S = 0.25
 """Between two pulls of the log: a look asks more of the box than a read does."""
-_SLICE_PAUSE_S = 0.2
+_SLICE_INTERVAL_S = 0.2
 """Between two slices of a checkpoint: a look costs the box a little, too."""
-_LIST_S = 15.0
-_SAVE_S = 5.0
-_STARTS = 3
-_SAYS_WHY_S = 60.0
+_LIST_INTERVAL_S = 15.0
+_SAVE_INTERVAL_S = 5.0
+_MAX_STARTS = 3
+_MAX_END_WAIT_S = 60.0
 """A provider that takes a machine back says why, soon after the machine's last word."""
 _START_TIMEOUT_S = 60.0
 
@@ -56,27 +56,27 @@ class WatchState:
     silent_since: float | None = None
     listed_at: float = 0.0
     dead_since: float | None = None
-    nonsense_since: float | None = None
+    invalid_since: float | None = None
     rearmed_at: float = -math.inf
-    ends_by: float | None = None
+    lease_ends_at: float | None = None
     """When the lease ends the box, as the box itself says, on our clock: it may shorten its time."""
     stop_asked_at: float | None = None
     stop_cause: Cause = Cause.STOPPED
-    awaits_others: bool = False
+    waits_for_nodes: bool = False
     """Nothing was started yet: another node is not ready."""
-    is_ending: bool = False
+    is_stopping_with_nodes: bool = False
     """It was asked to stop because another node has failed."""
-    others_failed_at: float | None = None
+    node_failed_at: float | None = None
     metered_at: float = 0.0
     saved_at: float = 0.0
     onstart_step: str = ""
     has_done_steps: bool = False
     """All that the job plans: what follows may end at any moment."""
-    saving: LiveDownloads = field(default_factory=LiveDownloads)
+    downloads: LiveDownloads = field(default_factory=LiveDownloads)
     pace: Pace = field(default_factory=Pace)
-    beginning: TrainingStartDetector = field(default_factory=TrainingStartDetector)
-    slowness: SpeedWatch = field(default_factory=SpeedWatch)
-    told: set[str] = field(default_factory=set)
+    training_start: TrainingStartDetector = field(default_factory=TrainingStartDetector)
+    speed: SpeedWatch = field(default_factory=SpeedWatch)
+    reported: set[str] = field(default_factory=set)
     """What was said to be done before the training began."""
 
 
@@ -87,44 +87,44 @@ def watch(context: RunContext) -> PhaseResult | None:
         try:
             # Before the box is asked: one that answers slowly, or lies, must not lengthen a limit.
             context.raise_if_stopped()
-            end = _look_once(context, state)
+            end = _poll_once(context, state)
             if end is not None:
                 return end
-            if _may_leave(context, state):
+            if _may_detach(context, state):
                 return None
-            look_s = policy.look_s(context.services.runs_at_once())
-            _listen(context, state, _SLICE_PAUSE_S if state.saving.brought else look_s)
+            look_s = policy.look_s(context.services.active_runs())
+            _follow_log(context, state, _SLICE_INTERVAL_S if state.downloads.got_slice else look_s)
         except (UnreachableError, GoneError) as error:
-            end = _silent(context, state, error)
+            end = _no_answer(context, state, error)
             if end is not None:
                 return end
             context.wait(policy.LOOK_S)
-        end = _overdue(context, state)
+        end = _past_limit(context, state)
         if end is not None:
             return end
 
 
-def _may_leave(context: RunContext, state: WatchState) -> bool:
+def _may_detach(context: RunContext, state: WatchState) -> bool:
     """The user wants it left alone, and it is in order."""
     request = context.user_request()
     leaves = request is UserRequest.DETACH or (
-        request is UserRequest.DETACH_ONCE_TRAINING and state.beginning.has_started
+        request is UserRequest.DETACH_ONCE_TRAINING and state.training_start.has_started
     )
-    return leaves and state.silent_since is None and state.starts <= 1 and not state.awaits_others
+    return leaves and state.silent_since is None and state.starts <= 1 and not state.waits_for_nodes
 
 
-def _look_once(context: RunContext, state: WatchState) -> PhaseResult | None:
+def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
     remote = context.remote()
     try:
         box_status = fetch_status(remote)
     except BoxError as error:
-        return _nonsense(context, state, error)
-    state.silent_since = state.nonsense_since = None
-    _note(context, state, box_status)
-    _keep_armed(context, state, box_status, remote)
-    state.awaits_others = box_status.box == "idle" and is_awaited(context)
+        return _invalid_status(context, state, error)
+    state.silent_since = state.invalid_since = None
+    _save_progress(context, state, box_status)
+    _rearm_lease(context, state, box_status, remote)
+    state.waits_for_nodes = box_status.box == "idle" and must_wait_for_nodes(context)
     if box_status.box == "idle":
-        return context.nodes.end() or (None if state.awaits_others else _start(context, state, remote))
+        return context.nodes.end() or (None if state.waits_for_nodes else _start(context, state, remote))
     _show(context, state, box_status)
     if box_status.box == "ended":
         return _ended(context, state, remote, box_status)
@@ -135,29 +135,29 @@ def _look_once(context: RunContext, state: WatchState) -> PhaseResult | None:
     if asked_for is not None:
         _ask_to_stop(context, state, remote, asked_for)
     elif (end := context.nodes.end()) is not None and end.cause is not None:
-        _stop_with_others(context, state, remote)
+        _stop_with_nodes(context, state, remote)
     elif is_deadline_due(context):
         _ask_to_stop(context, state, remote, Cause.TIME_LIMIT)
-    elif _money_runs_out(context, state):
+    elif _is_over_budget(context, state):
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
-    elif _leaves_for_another(context, state, box_status):
+    elif _should_change_machine(context, state, box_status):
         _ask_to_stop(context, state, remote, Cause.SLOW)
-        context.report(f"another machine is to go on: {state.slowness.change}")
-    save_some(context, state.saving, remote)
-    save_metrics(context, state.saving, remote)
+        context.report(f"another machine is to go on: {state.speed.change}")
+    download_checkpoint_slice(context, state.downloads, remote)
+    download_metrics(context, state.downloads, remote)
     return None
 
 
-def _listen(context: RunContext, state: WatchState, seconds: float) -> None:
+def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
     """Until the next look, the log is shown as it grows. Ends at once when the user wants something new, or
     the training seems over."""
     until, request = context.now() + seconds, context.user_request()
     # Where many are followed nobody reads along: each look brings its log, and that is enough.
-    pause_s = min(_LISTEN_S, seconds) if seconds <= policy.LOOK_S else seconds
+    pause_s = min(_LOG_INTERVAL_S, seconds) if seconds <= policy.LOOK_S else seconds
     while context.now() < until and context.user_request() is request:
         context.wait(pause_s)
         # Until it has begun each look brings its log: one that ran ahead would show steps before the ranks.
-        if state.beginning.has_started:
+        if state.training_start.has_started:
             context.show_log()
         if state.has_done_steps and _seems_over(context):
             return
@@ -170,15 +170,15 @@ def _seems_over(context: RunContext) -> bool:
     return False
 
 
-def _note(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
+def _save_progress(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
     """Keeps the screen and the row up to date."""
     now = context.now()
     if box_status.lease == "armed" and box_status.lease_ends_at is not None:
-        state.ends_by = now + box_status.lease_ends_at - box_status.at
+        state.lease_ends_at = now + box_status.lease_ends_at - box_status.at
     state.has_done_steps = box_status.step >= planned_steps(context.spec)
     state.pace.observe(min(box_status.step, planned_steps(context.spec)), now)
     context.show(progress_of(box_status, context.spec, state.pace, now))
-    due = box_status.box == "ended" or now - state.saved_at >= _SAVE_S
+    due = box_status.box == "ended" or now - state.saved_at >= _SAVE_INTERVAL_S
     if box_status.step != context.run.step and due:
         state.saved_at = now
         steps_per_s = state.pace.steps_per_s or context.run.steps_per_s
@@ -193,32 +193,32 @@ def _show(context: RunContext, state: WatchState, box_status: BoxStatus) -> None
         context.services.screen.log(before)
         state.onstart_step = step
         context.report(step)
-    _tell_beginning(context, state, box_status)
+    _report_start(context, state, box_status)
     context.services.screen.log(text)
 
 
-def _tell_beginning(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
+def _report_start(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
     """What is done until the training begins is told, each thing once, and that it has begun."""
     activity = activity_of(box_status, context.spec)
-    had_begun = state.beginning.has_started
-    state.beginning.observe(box_status, context.spec, context.now())
-    if state.beginning.has_started:
+    had_begun = state.training_start.has_started
+    state.training_start.observe(box_status, context.spec, context.now())
+    if state.training_start.has_started:
         if not had_begun:
             steps = last_step(context.spec, box_status)
             of = f"step {box_status.step}{f' of {steps}' if steps else ''}"
-            context.report(_beginning_text(context, box_status, of))
-    elif activity not in ("", "running", box_status.onstart_step, *state.told):
-        state.told.add(activity)
+            context.report(_start_text(context, box_status, of))
+    elif activity not in ("", "running", box_status.onstart_step, *state.reported):
+        state.reported.add(activity)
         context.report(activity)
 
 
-def _beginning_text(context: RunContext, box_status: BoxStatus, of: str) -> str:
+def _start_text(context: RunContext, box_status: BoxStatus, of: str) -> str:
     if context.spec.hold is not None:
         return f"{TAKES_SLOTS}: {context.spec.hold.slots}"
     return f"training: {of}" if reports_step(box_status) else "the program runs"
 
 
-def _keep_armed(context: RunContext, state: WatchState, box_status: BoxStatus, remote: Remote) -> None:
+def _rearm_lease(context: RunContext, state: WatchState, box_status: BoxStatus, remote: Remote) -> None:
     """A lease that was killed is armed again. Of a box that says so again and again it is told once."""
     due = context.now() - state.rearmed_at >= policy.REARM_S
     if context.machine is None or not is_disarmed(box_status) or not due:
@@ -227,24 +227,24 @@ def _keep_armed(context: RunContext, state: WatchState, box_status: BoxStatus, r
         return
     first = state.rearmed_at == -math.inf
     state.rearmed_at = context.now()
-    how_it_went = rearm(context.run, context.spec, context.machine, remote, context.services)
+    result = rearm(context.run, context.spec, context.machine, remote, context.services)
     if first:
-        context.report(how_it_went)
+        context.report(result)
 
 
 def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResult | None:
     if context.is_stopping():
         return context.stopped("before the training began")
-    if state.starts >= _STARTS:
+    if state.starts >= _MAX_STARTS:
         return PhaseResult(
             result=Result.FAILED, cause=Cause.HOST, detail="the run does not start on this machine"
         )
     if state.starts == 0:
         set_deadline(context, remote)
         try:
-            tell_place(context, remote)
+            send_node_env(context, remote)
         except UnreachableError:
-            if (end := _ended_unbegun(context)) is not None:
+            if (end := _ended_before_start(context)) is not None:
                 return end
             raise
     # Safe to repeat: a lock on the box lets one start through. An answer may have been lost on the way.
@@ -256,7 +256,7 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResul
     return None
 
 
-def _ended_unbegun(context: RunContext) -> PhaseResult | None:
+def _ended_before_start(context: RunContext) -> PhaseResult | None:
     """The end of a node whose own machine has ended, though its folder is still there; None: it has not."""
     machine = context.own_machine()
     if machine is None or machine.state != ENDED:
@@ -264,7 +264,7 @@ def _ended_unbegun(context: RunContext) -> PhaseResult | None:
     return gone_result(context)
 
 
-def _money_runs_out(context: RunContext, state: WatchState) -> bool:
+def _is_over_budget(context: RunContext, state: WatchState) -> bool:
     """The launcher's own lock on money: the lease counts hours, and knows nothing of traffic."""
     now = context.now()
     if context.services.provider.free or 0 <= now - state.metered_at < bills.WATCHED_S:
@@ -272,16 +272,16 @@ def _money_runs_out(context: RunContext, state: WatchState) -> bool:
     state.metered_at = now
     with suppress(ProviderError):
         context.machines()
-    ends_by = _lease_end(context, state)
-    return ends_by is not None and policy.is_spent(context.spec, context.run, ends_by - now)
+    lease_ends_at = _lease_end(context, state)
+    return lease_ends_at is not None and policy.is_spent(context.spec, context.run, lease_ends_at - now)
 
 
-def _leaves_for_another(context: RunContext, state: WatchState, box_status: BoxStatus) -> bool:
+def _should_change_machine(context: RunContext, state: WatchState, box_status: BoxStatus) -> bool:
     """The machine is slow, and the run goes on elsewhere: from here, once the onboard trainer has saved."""
-    if state.stop_asked_at is not None or not state.beginning.has_started or not context.nodes.is_alone:
+    if state.stop_asked_at is not None or not state.training_start.has_started or not context.nodes.is_alone:
         return False
-    saved = box_status.step if context.spec.train is not None else state.saving.saved
-    return should_change(context, state.slowness, state.pace, step=box_status.step, saved=saved)
+    saved = box_status.step if context.spec.train is not None else state.downloads.saved_step
+    return should_change_machine(context, state.speed, state.pace, step=box_status.step, saved=saved)
 
 
 def _lease_end(context: RunContext, state: WatchState) -> float | None:
@@ -289,7 +289,7 @@ def _lease_end(context: RunContext, state: WatchState) -> float | None:
     if context.run.offer is None:
         return None
     own = policy.lease_ends_at(context.run, policy.lease_of(context.spec, context.run.offer))
-    moments = (None if context.is_in_grace_period else own, state.ends_by)
+    moments = (None if context.is_in_grace_period else own, state.lease_ends_at)
     return min((moment for moment in moments if moment is not None), default=None)
 
 
@@ -301,10 +301,10 @@ def _ask_to_stop(context: RunContext, state: WatchState, remote: Remote, cause: 
     context.report("stopping: the training saves a checkpoint")
 
 
-def _stop_with_others(context: RunContext, state: WatchState, remote: Remote) -> None:
+def _stop_with_nodes(context: RunContext, state: WatchState, remote: Remote) -> None:
     """Another node has failed. Of one that vanished the supervisor here may not have heard yet."""
-    if not state.is_ending:
-        state.is_ending = True
+    if not state.is_stopping_with_nodes:
+        state.is_stopping_with_nodes = True
         remote.run(f"bash onstart/run.sh stop {Cause.STOPPED}", timeout_s=_START_TIMEOUT_S)
         context.report("stopping: another node of the run has failed")
 
@@ -318,17 +318,17 @@ def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: B
     context.save(proofs=assessment.proofs, step=box_status.step, steps=planned)
     result = Result.OK if assessment.cause is None else Result.FAILED
     detail = assessment.detail
-    if assessment.cause is Cause.SLOW and state.slowness.last is not None:
-        detail = f"{state.slowness.last}; {detail}"
+    if assessment.cause is Cause.SLOW and state.speed.last is not None:
+        detail = f"{state.speed.last}; {detail}"
     end = PhaseResult(result=result, cause=assessment.cause, detail=detail, node=assessment.node)
-    return with_failed_node(context, _taken_back(context, end, box_status))
+    return with_failed_node(context, _with_provider_cause(context, end, box_status))
 
 
-def _taken_back(context: RunContext, end: PhaseResult, box_status: BoxStatus) -> PhaseResult:
+def _with_provider_cause(context: RunContext, end: PhaseResult, box_status: BoxStatus) -> PhaseResult:
     """The end of a run whose machine its provider took back, in its words: the box cannot know why."""
     if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == DIED):
         return end
-    said = find_machine_end(context, wait_s=_SAYS_WHY_S)
+    said = find_machine_end(context, wait_s=_MAX_END_WAIT_S)
     return end if said is None else replace(end, cause=said.cause, detail=said.text, node=said.node)
 
 
@@ -343,43 +343,47 @@ def _dead(context: RunContext, state: WatchState) -> PhaseResult | None:
     )
 
 
-def _nonsense(context: RunContext, state: WatchState, error: BoxError) -> PhaseResult | None:
+def _invalid_status(context: RunContext, state: WatchState, error: BoxError) -> PhaseResult | None:
     """What it says makes no sense; soon perhaps it does again."""
     now = context.now()
-    if state.nonsense_since is None:
-        state.nonsense_since = now
+    if state.invalid_since is None:
+        state.invalid_since = now
         context.report(str(error))
-    if now - state.nonsense_since < policy.NONSENSE_S:
+    if now - state.invalid_since < policy.NONSENSE_S:
         return None
     return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
 
 
-def _silent(context: RunContext, state: WatchState, error: ProviderError) -> PhaseResult | None:
+def _no_answer(context: RunContext, state: WatchState, error: ProviderError) -> PhaseResult | None:
     """Nobody answers. Lost only when the provider says twice that there is no such machine."""
     context.disconnect()
     now = context.now()
     if state.silent_since is None:
         state.silent_since = now
         context.report(f"the machine does not answer ({error}); the training continues there")
-    if isinstance(error, GoneError) or now - state.listed_at >= _LIST_S:
+    if isinstance(error, GoneError) or now - state.listed_at >= _LIST_INTERVAL_S:
         state.listed_at = now
         if context.is_gone():
             return gone_result(context)
     return None
 
 
-def _overdue(context: RunContext, state: WatchState) -> PhaseResult | None:
+def _past_limit(context: RunContext, state: WatchState) -> PhaseResult | None:
     """What the box itself said is over: its lease and its supervisor should have acted by now."""
     now = context.now()
     if (end := context.nodes.end()) is not None:
-        state.others_failed_at = state.others_failed_at or now
-        if now - state.others_failed_at > STOP_S:
+        state.node_failed_at = state.node_failed_at or now
+        if now - state.node_failed_at > STOP_S:
             return end
     if state.stop_asked_at is not None and now - state.stop_asked_at > policy.STOP_S:
         return PhaseResult(
             result=Result.FAILED, cause=state.stop_cause, detail="killed: it did not stop in time"
         )
-    if context.run.offer is None or state.ends_by is None or now <= state.ends_by + policy.LIMIT_SLACK_S:
+    if (
+        context.run.offer is None
+        or state.lease_ends_at is None
+        or now <= state.lease_ends_at + policy.LIMIT_SLACK_S
+    ):
         return None
     cause = policy.lease_of(context.spec, context.run.offer).life_cause
     return PhaseResult(

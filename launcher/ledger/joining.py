@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.core.errors import StorageError, UsageError
-from vastrun.launcher.ports import CallBook, SecretStore
+from vastrun.launcher.ports import RateLimitStore, SecretStore
 from vastrun.launcher.shipped import install_command
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class TeamLedger:
 
         return PostgresLedger(database, now=now, alive_here=alive_here)
 
-    def book(self, key: str) -> CallBook:
+    def book(self, key: str) -> RateLimitStore:
         """Return who calls when with that key."""
         database = self.database
         from vastrun.launcher.ledger.team import TeamBook

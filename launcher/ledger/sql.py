@@ -10,7 +10,7 @@ from vastrun.launcher.core import Cause, Driver, Event, MeasuredRun, Phase, Run,
 from vastrun.launcher.core.batch import Budget, BudgetUse
 from vastrun.launcher.core.bills import cost_usd, held_usd
 from vastrun.launcher.core.errors import HeldError, NoSuchRunError, StorageError
-from vastrun.launcher.decisions.budgets import refusal
+from vastrun.launcher.decisions.budgets import budget_error
 from vastrun.launcher.ledger.batches import SqlBatches, sum_of
 from vastrun.launcher.ledger.database import Database, retried
 from vastrun.launcher.ledger.schema import (
@@ -96,7 +96,7 @@ class SqlLedger:
         rows = (run, *members)
         with self._db.writing(None):
             for budget in (*budgets, *self._batches.budgets(run.batch)):
-                if error := refusal(self.use_of(budget), sum(row.reserved_usd for row in rows)):
+                if error := budget_error(self.use_of(budget), sum(row.reserved_usd for row in rows)):
                     raise error
             self._db.many(_INSERT, [self._row_of(row) for row in rows])
 

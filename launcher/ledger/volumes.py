@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from vastrun.launcher.core import Volume
 from vastrun.launcher.core.batch import Budget, BudgetUse
-from vastrun.launcher.decisions.budgets import refusal
+from vastrun.launcher.decisions.budgets import budget_error
 from vastrun.launcher.ledger.database import Database, retried
 
 _COLUMNS = tuple(field.name for field in fields(Volume))
@@ -52,7 +52,7 @@ class SqlVolumes:
             if self._find(volume.provider, volume.name) is not None:
                 return False
             for budget in budgets:
-                if error := refusal(self._use_of(budget), usd):
+                if error := budget_error(self._use_of(budget), usd):
                     raise error
             self._db.execute(_INSERT, vars(volume))
         return True

@@ -39,7 +39,7 @@ def storing(out: Path) -> Iterator[None]:
         raise StorageError(f"cannot write to {out}: {error.strerror or error}", hint=hint) from error
 
 
-def must_be_free(out: Path, run_id: str) -> None:
+def check_unused(out: Path, run_id: str) -> None:
     """Raise UsageError when the folder holds more than what this run has put there.
 
     What a run left that brought nothing home does not count.

@@ -21,10 +21,10 @@ from vastrun.launcher.gate.budget import ExchangeBudget
 from vastrun.launcher.gate.manifest import parse_manifest
 from vastrun.launcher.outputs.checkpoints import continue_copy
 from vastrun.launcher.outputs.collect import IgnoresCase, bring, collect, ignores_case, places
-from vastrun.launcher.outputs.disk import claim, is_home, must_be_free, need_space, stored, storing
+from vastrun.launcher.outputs.disk import check_unused, claim, is_home, need_space, stored, storing
 from vastrun.launcher.outputs.folder import START_SCRIPT, Outputs, place_of
 from vastrun.launcher.outputs.index import Index, contents_of
-from vastrun.launcher.outputs.tail import grow_metrics, pump
+from vastrun.launcher.outputs.tail import download_log, grow_metrics
 from vastrun.launcher.ports import ChecksExchange, Remote
 
 Report = Callable[[Run, float], str]
@@ -52,9 +52,9 @@ class FolderStore:
         self._disk_ignores_case = disk_ignores_case
         self._index, self._report = index, report
 
-    def must_be_free(self, run: Run) -> None:
+    def check_unused(self, run: Run) -> None:
         with storing(Path(run.out_dir)):
-            must_be_free(Path(run.out_dir), run.id)
+            check_unused(Path(run.out_dir), run.id)
 
     def check(self, run: Run) -> None:
         out = Path(run.out_dir)
@@ -62,7 +62,7 @@ class FolderStore:
             out.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=out) as file:
                 file.write(b"\0")
-            must_be_free(out, run.id)
+            check_unused(out, run.id)
             claim(out, run.id)
         need_space(out, 0)
 
@@ -71,18 +71,18 @@ class FolderStore:
         with storing(out):
             _write(out, {START_SCRIPT: text})
 
-    def pump(self, run: Run, remote: Remote) -> str:
+    def download_log(self, run: Run, remote: Remote) -> str:
         out = Path(run.out_dir)
         with storing(out):
-            return pump(out, remote, whole_lines=True).decode(errors="replace")
+            return download_log(out, remote, whole_lines=True).decode(errors="replace")
 
-    def save_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
+    def download_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
         out = Path(run.out_dir)
         with storing(out):
             budget = self._budget("checkpoint", remote)
             return continue_copy(out, remote, limit, _disk_bytes(run), budget)
 
-    def save_metrics(self, run: Run, remote: Remote) -> int:
+    def download_metrics(self, run: Run, remote: Remote) -> int:
         out = Path(run.out_dir)
         with storing(out):
             return grow_metrics(out, remote)
@@ -91,7 +91,7 @@ class FolderStore:
         out = Path(run.out_dir)
         with storing(out):
             not_shown = 0
-            while part := pump(out, remote, whole_lines=False):
+            while part := download_log(out, remote, whole_lines=False):
                 not_shown += len(part)
             budget = self._budget("outputs", remote)
             collected = collect(out, remote, self._disk_ignores_case, _disk_bytes(run), budget)

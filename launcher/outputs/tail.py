@@ -23,7 +23,7 @@ LIMIT = 2 << 20
 _MAX_METRICS_BYTES = caps.SMALL_FILES[layout.METRICS]
 
 
-def pump(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
+def download_log(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
     """Append what is new of the box's log to the copy here; return it."""
     out.mkdir(parents=True, exist_ok=True)
     with place_of(out, layout.LOG).open("ab+", buffering=0) as log:

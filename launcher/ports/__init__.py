@@ -30,11 +30,11 @@ from vastrun.launcher.ports.abilities import HasNetworks as HasNetworks
 from vastrun.launcher.ports.abilities import HasVolumes as HasVolumes
 from vastrun.launcher.ports.abilities import KeepsKeys as KeepsKeys
 from vastrun.launcher.ports.abilities import ListsByRun as ListsByRun
-from vastrun.launcher.ports.abilities import TellsEnds as TellsEnds
-from vastrun.launcher.ports.abilities import TellsIdentity as TellsIdentity
+from vastrun.launcher.ports.abilities import ReportsIdentity as ReportsIdentity
+from vastrun.launcher.ports.abilities import ReportsTermination as ReportsTermination
 from vastrun.launcher.ports.ledger import Batches as Batches
-from vastrun.launcher.ports.ledger import CallBook as CallBook
 from vastrun.launcher.ports.ledger import Ledger as Ledger
+from vastrun.launcher.ports.ledger import RateLimitStore as RateLimitStore
 from vastrun.launcher.ports.ledger import SecretStore as SecretStore
 from vastrun.launcher.ports.ledger import VolumeRecords as VolumeRecords
 from vastrun.launcher.ports.remotes import ChecksExchange as ChecksExchange
@@ -69,7 +69,7 @@ class Provider(Protocol):
     """A market of machines."""
 
     name: str
-    most_nodes: int
+    max_nodes: int
     """How many machines one run can have."""
     shared: bool
     """Other computers see and may end its machines: a label says whose they are."""
@@ -162,7 +162,7 @@ class Packer(Protocol):
 class OutputStore(Protocol):
     """Where a run's outputs come to lie on this computer. Raises StorageError when it cannot write."""
 
-    def must_be_free(self, run: Run) -> None:
+    def check_unused(self, run: Run) -> None:
         """Raise UsageError when the run's folder holds anything of others."""
         ...
 
@@ -177,18 +177,18 @@ class OutputStore(Protocol):
         """Keep the text that the run's machine is sent to run at each start."""
         ...
 
-    def pump(self, run: Run, remote: Remote) -> str:
+    def download_log(self, run: Run, remote: Remote) -> str:
         """Log text that is new since the last call, by any process; it is on disk before it is returned."""
         ...
 
-    def save_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
+    def download_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
         """Bring up to `limit` bytes more of the box's newest checkpoint here; None: nothing to bring.
 
         It takes its place once it is whole and checked; of older ones, one stays.
         """
         ...
 
-    def save_metrics(self, run: Run, remote: Remote) -> int:
+    def download_metrics(self, run: Run, remote: Remote) -> int:
         """Bring whole lines that are new of the box's metrics here; return how many bytes of them.
 
         A limited part at once: call again soon when many came. Raises BoxError when they are none.
@@ -238,7 +238,7 @@ class Notifier(Protocol):
         """Raise UsageError when somebody whom the job names cannot be addressed."""
         ...
 
-    def wanted(self, spec: JobSpec) -> bool:
+    def has_targets(self, spec: JobSpec) -> bool:
         """Return whether there is somebody to tell."""
         ...
 

@@ -35,7 +35,7 @@ class DescribesItself(Protocol):
         ...
 
 
-class TellsIdentity(Protocol):
+class ReportsIdentity(Protocol):
     """A provider to which this computer may be somebody else tomorrow: then it lists other machines."""
 
     def identity(self) -> Identity:
@@ -43,7 +43,7 @@ class TellsIdentity(Protocol):
         ...
 
 
-class HasAccount(TellsIdentity, Protocol):
+class HasAccount(ReportsIdentity, Protocol):
     """A provider whose machines are paid for by an account."""
 
     def account_status(self) -> AccountStatus:
@@ -51,7 +51,7 @@ class HasAccount(TellsIdentity, Protocol):
         ...
 
 
-class TellsEnds(Protocol):
+class ReportsTermination(Protocol):
     """A provider that takes machines back by itself, and says why."""
 
     def end_of(self, instance_id: str) -> MachineEnd | None:
@@ -197,9 +197,9 @@ class Abilities:
     rents_every_s: float = 0.0
     """It rents no more than one machine in so long."""
     by_run: ListsByRun | None = None
-    identity: TellsIdentity | None = None
+    identity: ReportsIdentity | None = None
     """Of one that has no account."""
-    ends: TellsEnds | None = None
+    ends: ReportsTermination | None = None
     networks: HasNetworks | None = None
     """None: the machines of a run reach each other without."""
     volumes: HasVolumes | None = None

@@ -229,7 +229,7 @@ class VolumeRecords(Protocol):
 _T = TypeVar("_T")
 
 
-class CallBook(Protocol):
+class RateLimitStore(Protocol):
     """Who calls when: a text an endpoint, for all who must keep one pace. Raises StorageError."""
 
     def change(self, endpoint: str, work: Callable[[str, float], tuple[str, _T]]) -> _T:

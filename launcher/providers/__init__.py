@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.settings import LoadedSettings
-from vastrun.launcher.ports import CallBook, Clock, Provider, SecretStore
+from vastrun.launcher.ports import Clock, Provider, RateLimitStore, SecretStore
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
@@ -52,7 +52,7 @@ class ProviderContext:
     """Another provider, by its name."""
     settings: Callable[[], LoadedSettings] = LoadedSettings
     """The user's."""
-    book: Callable[[str], CallBook] | None = None
+    book: Callable[[str], RateLimitStore] | None = None
     """Who calls when, of a team, by the key that they call with; None: this computer has its own."""
     secrets: SecretStore | None = None
     """Where the team's computers find the SSH keys of each other's runs; None: each has its own."""

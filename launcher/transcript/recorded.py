@@ -79,7 +79,7 @@ def recorded(
 def _order(order: RentalOrder) -> Mapping[str, Any]:
     about = {"offer": order.offer.id, "label": order.label, "image": order.image}
     volume = {} if order.volume is None else {"volume": order.volume}
-    return {**about, "at_most_usd": order.at_most_usd, **volume}
+    return {**about, "at_most_usd": order.max_usd, **volume}
 
 
 def _machine_id(instance_id: str, **_: Any) -> Mapping[str, Any]:

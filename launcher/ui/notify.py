@@ -47,7 +47,7 @@ class UrlNotifier:
         for target in self._targets(spec):
             self._address(target)
 
-    def wanted(self, spec: JobSpec) -> bool:
+    def has_targets(self, spec: JobSpec) -> bool:
         return bool(spec.notify) or bool(self._environ.get(DEFAULTS, "").strip())
 
     def shown_addresses(self, spec: JobSpec) -> Sequence[str]:

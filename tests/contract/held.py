@@ -80,7 +80,7 @@ def hold(
         disk_gb=8.0,
         onstart=(onstart_dir() / "lease.sh").read_text(encoding="utf-8"),
         env={**LONG, "VASTRUN_PROVIDER": provider.name},
-        at_most_usd=0.0,
+        max_usd=0.0,
     )
     instance = provider.rent(order)
     run = replace(

@@ -57,7 +57,7 @@ class Market:
             disk_gb=8.0,
             onstart=(onstart_dir() / "lease.sh").read_text(encoding="utf-8"),
             env=env,
-            at_most_usd=0.0,
+            max_usd=0.0,
         )
 
     def offer(self) -> Offer:

@@ -21,7 +21,7 @@ class OverSsh:
 
     name = "local"
     free = True
-    most_nodes = 1
+    max_nodes = 1
     shared = False
     list_lag_s = 0.0
 

@@ -20,7 +20,7 @@ class Ready:
     def __init__(self, provider: Provider, image: str | None = None) -> None:
         """`image`: of a job that names none."""
         self._provider, self._image = provider, image
-        self.name, self.free, self.most_nodes = provider.name, provider.free, provider.most_nodes
+        self.name, self.free, self.max_nodes = provider.name, provider.free, provider.max_nodes
         self.shared, self.list_lag_s = provider.shared, provider.list_lag_s
 
     @property

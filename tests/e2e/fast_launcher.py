@@ -189,7 +189,7 @@ class FastLauncher:
         vast = VastProvider(self._account, self._folder / "beside", clock=self._clock)
         offer = vast.search(spec)[-1]
         order = RentalOrder(
-            offer=offer, label=label, image="debian:12", disk_gb=8.0, onstart="", env={}, at_most_usd=0.0
+            offer=offer, label=label, image="debian:12", disk_gb=8.0, onstart="", env={}, max_usd=0.0
         )
         return int(vast.rent(order).id)
 

@@ -91,7 +91,7 @@ class PlayedBox:
             disk_gb=0.0,
             onstart=program.onstart,
             env={**self._env, **program.env},
-            at_most_usd=0.0,
+            max_usd=0.0,
         )
         self._box = FakeBox(instance, order, self._training, self.clock)
         self._log += f"256 {_fingerprint(self._host_key)} box (ED25519)\n"

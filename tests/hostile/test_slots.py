@@ -48,7 +48,7 @@ def order(pool: PoolProvider) -> RentalOrder:
         disk_gb=8.0,
         onstart="#!/bin/bash\n",
         env=LEASE,
-        at_most_usd=1.0,
+        max_usd=1.0,
     )
 
 

@@ -48,7 +48,7 @@ _SILENT_S = 5.0
 class NodeMarket(FakeProvider):
     """Its boxes train together: what one of them ends with, the others do."""
 
-    most_nodes = 4
+    max_nodes = 4
 
     def __init__(self, clock: VirtualTime) -> None:
         super().__init__(clock)

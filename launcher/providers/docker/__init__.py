@@ -52,7 +52,7 @@ class DockerProvider:
 
     name = "docker"
     free = True
-    most_nodes = 64
+    max_nodes = 64
     shared = False
     list_lag_s = 0.0
     login = "root"

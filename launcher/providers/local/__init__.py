@@ -64,7 +64,7 @@ class LocalProvider:
     """Boxes are folders under `root`. A box that exists but has no lease at work gets one on `connect`."""
 
     name = "local"
-    most_nodes = 64
+    max_nodes = 64
     shared = False
     list_lag_s = 0.0
 

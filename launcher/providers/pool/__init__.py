@@ -41,7 +41,7 @@ class PoolProvider:
     """Slots of all machines that this ledger's runs hold. `Provider` says what each verb promises."""
 
     name = POOL
-    most_nodes = 1
+    max_nodes = 1
     shared = False
     list_lag_s = 0.0
 

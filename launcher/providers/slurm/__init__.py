@@ -45,7 +45,7 @@ class SlurmProvider:
     """Jobs of one user on one cluster. `Provider` says what each verb promises."""
 
     name = "slurm"
-    most_nodes = 64
+    max_nodes = 64
     shared = True
     list_lag_s = 10.0
     """`sbatch` may be answered after the line to the login node broke."""

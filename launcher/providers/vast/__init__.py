@@ -34,7 +34,7 @@ from vastrun.launcher.decisions.job_shape import shape_of, steps_of
 from vastrun.launcher.decisions.market_report import MarketReport
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.image.lock import Lock, shipped_lock
-from vastrun.launcher.ports import Abilities, CallBook, Clock, Remote, SecretStore
+from vastrun.launcher.ports import Abilities, Clock, RateLimitStore, Remote, SecretStore
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.identity import LoggedKeys
 from vastrun.launcher.providers.onstart import BOX, readable_text
@@ -68,7 +68,7 @@ class VastProvider:
 
     name = "vast"
     free = False
-    most_nodes = 64
+    max_nodes = 64
     shared = True
     list_lag_s = 60.0
 
@@ -82,7 +82,7 @@ class VastProvider:
         *,
         clock: Clock,
         crowd: bool = False,
-        book: CallBook | None = None,
+        book: RateLimitStore | None = None,
         secrets: SecretStore | None = None,
     ) -> None:
         """`state`: a folder that all launchers of this user share. `recall`: what earlier runs have shown.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from vastrun.launcher.core.errors import StorageError
-from vastrun.launcher.ports import CallBook
+from vastrun.launcher.ports import RateLimitStore
 
 _T = TypeVar("_T")
 
@@ -122,7 +122,7 @@ class Limiter:
     """
 
     def __init__(
-        self, book: CallBook, sleep: Callable[[float], None], limits: Mapping[str, Limit] = LIMITS
+        self, book: RateLimitStore, sleep: Callable[[float], None], limits: Mapping[str, Limit] = LIMITS
     ) -> None:
         """`book`: of all who must keep the pace together."""
         self._book, self._sleep, self._limits = book, sleep, limits

@@ -110,10 +110,10 @@ def instance_of(row: InstanceRow, asked_at: float) -> Instance:
 def _check_credit(api: VastApi, order: RentalOrder) -> None:
     """Vast stops every machine of an account that runs dry, and lets others have them."""
     credit_usd = api.credit_usd()
-    if credit_usd < order.at_most_usd:
+    if credit_usd < order.max_usd:
         raise ProviderError(
-            f"the account has ${credit_usd:.2f} of credit; this run may cost ${order.at_most_usd:.2f}",
-            hint=f"add ${order.at_most_usd - credit_usd:.2f} at https://cloud.vast.ai/billing/, "
+            f"the account has ${credit_usd:.2f} of credit; this run may cost ${order.max_usd:.2f}",
+            hint=f"add ${order.max_usd - credit_usd:.2f} at https://cloud.vast.ai/billing/, "
             "or lower limits.usd",
         )
 

@@ -53,7 +53,7 @@ class Volumes:
 
     def volumes(self) -> Sequence[ListedVolume]:
         """List those of all ledgers of the account."""
-        found = map(volume_of, self._api.repeat(_ENDPOINT, _list, _rows_of))
+        found = map(find_volume, self._api.repeat(_ENDPOINT, _list, _rows_of))
         return [volume for volume in found if ledger_of_volume(volume.label) is not None]
 
     def volume_offer(self, host: str, gb: int) -> VolumeOffer | None:
@@ -91,7 +91,7 @@ def _rows_of(answer: Any) -> list[Any]:
     return list_of(object_of(answer).get("volumes"))
 
 
-def volume_of(row: Any) -> ListedVolume:
+def find_volume(row: Any) -> ListedVolume:
     """Read a row. Raises UnreachableError without a readable id, label or machine: it may be ours.
 
     A volume is in use unless Vast says that it is free, and no instance is named, or hinted at.

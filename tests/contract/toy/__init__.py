@@ -23,7 +23,7 @@ class ToyProvider:
 
     name = "toy"
     free = False
-    most_nodes = 1
+    max_nodes = 1
     shared = False
     list_lag_s = 0.0
 

@@ -13,7 +13,7 @@ from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 @pytest.fixture
 def world(tmp_path: Path) -> BatchWorld:
     world = BatchWorld(tmp_path)
-    world.market.most_nodes = 2
+    world.market.max_nodes = 2
     world.market.usd_per_hour = 1.0
     return world
 

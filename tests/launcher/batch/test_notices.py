@@ -30,7 +30,7 @@ class Listener:
     def check(self, spec: JobSpec) -> None:
         return
 
-    def wanted(self, spec: JobSpec) -> bool:
+    def has_targets(self, spec: JobSpec) -> bool:
         return True
 
     def send(self, notification: Notification | BatchNotification, spec: JobSpec) -> None:

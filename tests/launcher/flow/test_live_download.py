@@ -20,7 +20,7 @@ from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import CheckpointCopy, Origin, Run, UserRequest, bills
 from vastrun.launcher.core.errors import NoRoomError
 from vastrun.launcher.core.verdict import VERDICT_OF
-from vastrun.launcher.flow.live_download import METRICS_S, SLICE_S, LiveDownloads, next_limit
+from vastrun.launcher.flow.live_download import METRICS_INTERVAL_S, SLICE_S, LiveDownloads, next_slice_bytes
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.ports import Remote
@@ -76,10 +76,10 @@ class Metrics(FakeOutputStore):
         self._clock, self._room_at = clock, room_at
         self.looks: list[tuple[float, int]] = []
 
-    def save_metrics(self, run: Run, remote: Remote) -> int:
+    def download_metrics(self, run: Run, remote: Remote) -> int:
         if self._clock.now() < self._room_at:
             raise NoRoomError("the disk has 0 MB free")
-        brought = super().save_metrics(run, remote)
+        brought = super().download_metrics(run, remote)
         self.looks.append((self._clock.now(), brought))
         return brought
 
@@ -94,7 +94,7 @@ def test_metrics_are_home_while_the_training_goes_on_and_are_asked_for_every_few
 
     moments = [at for at, _ in store.looks]
     assert 15 <= len(moments) <= 21
-    assert min(later - former for former, later in itertools.pairwise(moments)) >= METRICS_S
+    assert min(later - former for former, later in itertools.pairwise(moments)) >= METRICS_INTERVAL_S
     assert sum(brought > 0 for _, brought in store.looks) >= 15
 
 
@@ -118,13 +118,13 @@ def test_a_stop_waits_for_no_checkpoint(tmp_path: Path) -> None:
 def test_slices_grow_until_they_take_half_a_second() -> None:
     bytes_per_s, limit = 4e6, 1 << 18
     for _ in range(10):
-        limit = next_limit(limit, limit, 0.1 + limit / bytes_per_s)
+        limit = next_slice_bytes(limit, limit, 0.1 + limit / bytes_per_s)
     assert 0.1 + limit / bytes_per_s == pytest.approx(SLICE_S, rel=0.05)
 
 
 def test_one_slow_slice_makes_the_next_one_small() -> None:
-    assert next_limit(8 << 20, 8 << 20, 40.0) <= 1 << 17
-    assert next_limit(8 << 20, 0, 40.0) == 1 << 16
+    assert next_slice_bytes(8 << 20, 8 << 20, 40.0) <= 1 << 17
+    assert next_slice_bytes(8 << 20, 0, 40.0) == 1 << 16
 
 
 class SlowLine(FakeOutputStore):
@@ -136,11 +136,11 @@ class SlowLine(FakeOutputStore):
         self._held = 0
         self.pumped_at: list[float] = []
 
-    def pump(self, run: Run, remote: Remote) -> str:
+    def download_log(self, run: Run, remote: Remote) -> str:
         self.pumped_at.append(self._clock.now())
-        return super().pump(run, remote)
+        return super().download_log(run, remote)
 
-    def save_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
+    def download_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
         new = min(limit, 50_000_000 - self._held)
         self._clock.sleep(new / 1e6)
         self._held += new

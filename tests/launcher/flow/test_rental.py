@@ -16,7 +16,7 @@ from vastrun.contract.config import ModelConfig
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Instance, Phase, RentalOrder, Run
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.flow.rental import steps_before
+from vastrun.launcher.flow.rental import resumed_step
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 JOB = train_job()
@@ -74,7 +74,7 @@ def ledger_with(*runs: tuple[str, str | None, int, JobSpec]) -> SqliteLedger:
 def test_the_newest_run_that_has_steps_counts_where_its_steps_are_the_same_work(
     rows: tuple[tuple[str, str | None, int, JobSpec], ...], parent: str | None, step: int
 ) -> None:
-    assert steps_before(JOB, parent, ledger_with(*rows)) == step
+    assert resumed_step(JOB, parent, ledger_with(*rows)) == step
 
 
 class CrowdedMarket(Market):

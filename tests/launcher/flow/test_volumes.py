@@ -27,7 +27,7 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.core.job import DataVolume, JobSpec
 from vastrun.launcher.flow.drive import create_run, drive
-from vastrun.launcher.flow.rental import choose
+from vastrun.launcher.flow.rental import choose_offers
 from vastrun.launcher.flow.volumes import prefer_volume
 from vastrun.launcher.ports import Abilities
 from vastrun.launcher.transcript.recorded import recorded
@@ -251,4 +251,4 @@ def test_a_provider_without_volumes_refuses_the_job_before_it_searches(world: Wo
             return replace(super().abilities, volumes=None)
 
     with pytest.raises(UsageError, match="fake has no data volumes"):
-        choose(job(), WithoutVolumes(world.clock), now=world.clock.now())
+        choose_offers(job(), WithoutVolumes(world.clock), now=world.clock.now())

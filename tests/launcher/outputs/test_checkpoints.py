@@ -99,7 +99,7 @@ class Home:
         FolderStore().check(self._run)
 
     def save(self, limit: int = ALL, now: Callable[[], float] = time.monotonic) -> CheckpointCopy | None:
-        return FolderStore(now=now).save_checkpoint(self._run, self.box, limit=limit)
+        return FolderStore(now=now).download_checkpoint(self._run, self.box, limit=limit)
 
     def collect(self) -> tuple[str, ...] | None:
         """Paths of what is damaged."""

@@ -104,7 +104,7 @@ def test_an_index_that_the_disk_does_not_take_leaves_the_one_before(tiny_disk: P
 
 
 def pump_all(run: Run, box: MemoryBox) -> None:
-    while FolderStore().pump(run, box):
+    while FolderStore().download_log(run, box):
         pass
 
 
@@ -134,8 +134,8 @@ def test_a_folder_to_which_no_node_brought_anything_home_is_free(run: Run) -> No
     node = replace(run, id=f"{run.id}-n1", out_dir=str(out / "node-1"))
     for one in (run, node):
         FolderStore().check(one)
-    FolderStore().must_be_free(other)
+    FolderStore().check_unused(other)
 
     (out / "node-1" / "log.txt").write_text("a line")
     with pytest.raises(UsageError):
-        FolderStore().must_be_free(other)
+        FolderStore().check_unused(other)

@@ -47,23 +47,23 @@ def home(run: Run) -> bytes:
 
 def test_new_whole_lines_come_home_and_half_a_line_waits_for_its_end(run: Run) -> None:
     box = MemoryBox({})
-    assert STORE.save_metrics(run, box) == 0
+    assert STORE.download_metrics(run, box) == 0
     assert not Outputs(run).path(layout.METRICS).exists()
 
     written = lines(range(5))
     for end in (len(written) - 3, len(written)):
         box.files[layout.METRICS] = written[:end]
-        STORE.save_metrics(run, box)
+        STORE.download_metrics(run, box)
         assert home(run) == written[: written.rfind(b"\n", 0, end) + 1]
-    assert STORE.save_metrics(run, box) == 0
+    assert STORE.download_metrics(run, box) == 0
 
 
 def test_a_look_that_finds_nothing_new_is_one_read_of_a_few_bytes(run: Run) -> None:
     box = MemoryBox({layout.METRICS: lines(range(1000))})
-    STORE.save_metrics(run, box)
+    STORE.download_metrics(run, box)
     box.asked.clear()
 
-    STORE.save_metrics(run, box)
+    STORE.download_metrics(run, box)
 
     assert box.asked == [layout.METRICS]
 
@@ -72,7 +72,7 @@ def test_many_lines_come_in_slices(run: Run) -> None:
     written = lines(range(60_000))
     box = MemoryBox({layout.METRICS: written})
 
-    brought = [STORE.save_metrics(run, box) for _ in range(4)]
+    brought = [STORE.download_metrics(run, box) for _ in range(4)]
 
     assert all(caps.METRICS_SLICE_BYTES // 2 < size <= caps.METRICS_SLICE_BYTES for size in brought[:1])
     assert sum(brought) == len(written)
@@ -82,12 +82,12 @@ def test_many_lines_come_in_slices(run: Run) -> None:
 def test_a_training_that_began_again_at_its_checkpoint_has_its_copy_begun_anew(run: Run) -> None:
     """As rank 0 does it: what was told beyond the checkpoint is cut off, and told again."""
     box, outputs = MemoryBox({layout.METRICS: lines(range(0, 600, 10))}), Outputs(run)
-    STORE.save_metrics(run, box)
+    STORE.download_metrics(run, box)
     assert outputs.curve("loss")[-1][0] == 590
 
     again = lines(range(0, 400, 10)) + b"".join(line(step, 0.5) for step in range(400, 900, 10))
     box.files[layout.METRICS] = again
-    STORE.save_metrics(run, box)
+    STORE.download_metrics(run, box)
 
     assert home(run) == again
     curve = outputs.curve("loss")
@@ -97,17 +97,17 @@ def test_a_training_that_began_again_at_its_checkpoint_has_its_copy_begun_anew(r
 
 def test_metrics_that_vanish_on_the_box_stay_here(run: Run) -> None:
     box = MemoryBox({layout.METRICS: lines(range(9))})
-    STORE.save_metrics(run, box)
+    STORE.download_metrics(run, box)
     del box.files[layout.METRICS]
 
-    assert STORE.save_metrics(run, box) == 0
+    assert STORE.download_metrics(run, box) == 0
     assert home(run) == lines(range(9))
 
 
 def test_what_came_home_before_is_not_fetched_again_at_the_end(run: Run) -> None:
     written = lines(range(100))
     box = MemoryBox({layout.METRICS: written, layout.LOG: b""})
-    STORE.save_metrics(run, box)
+    STORE.download_metrics(run, box)
     entry = {"path": layout.METRICS, "size": len(written), "sha256": _sum(written)}
     box.files[layout.MANIFEST] = json.dumps({"files": [entry]}).encode()
     box.asked.clear()
@@ -127,7 +127,7 @@ def test_a_line_without_an_end_is_refused(content: bytes, run: Run) -> None:
     box = MemoryBox({layout.METRICS: content})
     with pytest.raises(BoxError, match="line"):
         for _ in range(3):
-            STORE.save_metrics(run, box)
+            STORE.download_metrics(run, box)
 
 
 def test_metrics_without_an_end_are_refused_at_their_limit(run: Run) -> None:
@@ -137,7 +137,7 @@ def test_metrics_without_an_end_are_refused_at_their_limit(run: Run) -> None:
     box = MemoryBox({layout.METRICS: full + b"1\n"})
 
     with pytest.raises(BoxError, match="larger"):
-        STORE.save_metrics(run, box)
+        STORE.download_metrics(run, box)
     assert place.stat().st_size == len(full)
 
 

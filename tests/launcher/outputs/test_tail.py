@@ -12,27 +12,27 @@ from vastrun.launcher.outputs.store import FolderStore
 
 def test_the_log_comes_in_parts_and_each_byte_once(run: Run) -> None:
     box = MemoryBox({layout.LOG: LINES[:25].encode()})
-    assert FolderStore().pump(run, box) == LINES[:19]
+    assert FolderStore().download_log(run, box) == LINES[:19]
     box.files[layout.LOG] = LINES.encode()
-    assert FolderStore().pump(run, box) == LINES[19:]
-    assert FolderStore().pump(run, box) == ""
+    assert FolderStore().download_log(run, box) == LINES[19:]
+    assert FolderStore().download_log(run, box) == ""
     assert files_in(run.out_dir) == {"log.txt": LINES.encode()}
 
 
 def test_a_log_that_was_begun_anew_on_the_box_is_kept_beside_the_new_one(run: Run) -> None:
     box = MemoryBox({layout.LOG: LINES.encode()})
-    FolderStore().pump(run, box)
+    FolderStore().download_log(run, box)
     for number, text in enumerate(("2.000 rank0 again\n", "3.000 rank0 and again\n"), 1):
         held = (Path(run.out_dir) / "log.txt").read_text()
         box.files[layout.LOG] = text.encode()
-        assert FolderStore().pump(run, box) == text
+        assert FolderStore().download_log(run, box) == text
         assert (Path(run.out_dir) / f"log.txt.{number}").read_text() == held
 
 
 def test_a_pump_cut_off_in_mid_line_goes_on_where_the_file_ends(run: Run) -> None:
     Path(run.out_dir).mkdir(parents=True)
     (Path(run.out_dir) / "log.txt").write_bytes(LINES.encode()[:30])
-    FolderStore().pump(run, MemoryBox({layout.LOG: LINES.encode()}))
+    FolderStore().download_log(run, MemoryBox({layout.LOG: LINES.encode()}))
     assert files_in(run.out_dir)["log.txt"] == LINES.encode()
 
 
@@ -41,7 +41,7 @@ def test_a_log_of_many_megabytes_is_pumped_in_bounded_parts(run: Run) -> None:
     box = MemoryBox({layout.LOG: log * 200_000})
     output_store = FolderStore()
     sizes = []
-    while text := output_store.pump(run, box):
+    while text := output_store.download_log(run, box):
         sizes.append(len(text))
     assert sum(sizes) == 20_000_000
     assert max(sizes) <= 8 << 20
@@ -50,6 +50,6 @@ def test_a_log_of_many_megabytes_is_pumped_in_bounded_parts(run: Run) -> None:
 def test_a_line_without_an_end_is_collected_when_the_run_is_over(run: Run) -> None:
     box = box_with({})
     box.files[layout.LOG] = b"1.0 rank0 Segmentation fau"
-    assert FolderStore().pump(run, box) == ""
+    assert FolderStore().download_log(run, box) == ""
     FolderStore().collect(run, box)
     assert files_in(run.out_dir)["log.txt"] == b"1.0 rank0 Segmentation fau"

@@ -58,7 +58,7 @@ class ObservedVast:
 
     name = VastProvider.name
     free = VastProvider.free
-    most_nodes = VastProvider.most_nodes
+    max_nodes = VastProvider.max_nodes
     shared = VastProvider.shared
     list_lag_s = VastProvider.list_lag_s
 

@@ -44,7 +44,7 @@ class Trials:
         machine may be there.
         """
         trials_usd = order.offer.usd_per_hour * MAX_TRIALS_S / 3600
-        if self.limit_usd < order.at_most_usd + trials_usd:
+        if self.limit_usd < order.max_usd + trials_usd:
             return
         bid_usd = _BID_MARGIN * min_bid_of(self.recorder, order.offer.id)
         planned = {

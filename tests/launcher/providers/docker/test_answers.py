@@ -69,7 +69,7 @@ def order_of(offer: Offer, memory_gb: float) -> RentalOrder:
         memory_gb=memory_gb,
         onstart=lease,
         env=LEASE,
-        at_most_usd=0.0,
+        max_usd=0.0,
     )
 
 

@@ -29,7 +29,7 @@ class SlottedMarket:
 
     name = "fake"
     free = False
-    most_nodes = 1
+    max_nodes = 1
     shared = False
     list_lag_s = 0.0
     abilities = Abilities()
@@ -154,7 +154,7 @@ class SlottedMarket:
                 disk_gb=8.0,
                 onstart=order["lease"],
                 env=order["env"],
-                at_most_usd=0.0,
+                max_usd=0.0,
             )
         )
         self.names[name] = instance.id

@@ -29,7 +29,7 @@ def batch(
         disk_gb=8.0,
         onstart="echo 'the lease'",
         env={"LEASE_LIFE_S": "3600"},
-        at_most_usd=0.0,
+        max_usd=0.0,
     )
     return JobOrder(
         ids=(ID,),

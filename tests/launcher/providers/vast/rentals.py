@@ -45,7 +45,7 @@ def order(provider: VastProvider, spec: JobSpec | None = None, **changes: Any) -
         disk_gb=10.0,
         onstart="true\n",
         env=LEASE,
-        at_most_usd=worst_case_usd(spec or job(), offer),
+        max_usd=worst_case_usd(spec or job(), offer),
     )
     return replace(ordered, **changes)
 

@@ -19,7 +19,7 @@ from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.host_history import avoided
 from vastrun.launcher.decisions.policy import STILL_S
 from vastrun.launcher.flow.drive import create_run, drive
-from vastrun.launcher.flow.rental import choose
+from vastrun.launcher.flow.rental import choose_offers
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.providers.vast import VastProvider
@@ -88,7 +88,8 @@ def test_a_machine_that_is_no_good_is_given_back_and_its_host_avoided(
     assert len(desk.vast.instances) == 0
     assert desk.avoided() == {run.host}
     assert run.host not in {
-        offer.host for offer in choose(JOB, desk.provider, desk.avoided(), now=desk.services.clock.now())
+        offer.host
+        for offer in choose_offers(JOB, desk.provider, desk.avoided(), now=desk.services.clock.now())
     }
 
 

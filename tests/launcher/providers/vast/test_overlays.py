@@ -23,7 +23,7 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.flow.rental import choose
+from vastrun.launcher.flow.rental import choose_offers
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.overlays import label_in, name_of
 
@@ -50,25 +50,25 @@ def two(**resources: object) -> JobSpec:
 
 
 def order_of(provider: VastProvider, node: int = 0, network: str = "") -> RentalOrder:
-    offer = choose(two(), provider, now=0.0, network=network)[node]
+    offer = choose_offers(two(), provider, now=0.0, network=network)[node]
     return order(provider, offer=offer, label=LABELS[node], nodes=LABELS)
 
 
 def test_the_machines_of_a_run_are_all_of_one_cluster_that_has_enough(provider: VastProvider) -> None:
-    offers = choose(two(), provider, now=0.0)
+    offers = choose_offers(two(), provider, now=0.0)
     assert {offer.host for offer in offers} == {"41002", "41003", "41004"}
     assert {offer.network for offer in offers} == {"9"}
 
 
 def test_one_machine_may_be_on_any(provider: VastProvider) -> None:
-    assert choose(replace(two(), nodes=1), provider, now=0.0)[0].host == "41000"
+    assert choose_offers(replace(two(), nodes=1), provider, now=0.0)[0].host == "41000"
 
 
 def test_a_market_without_clusters_refuses_nodes_and_says_why_and_what_could_be_had(tmp_path: Path) -> None:
     with VastEmulator([Machine(id=1, gpus=2), Machine(id=2, gpus=2)], rate_limits=False) as vast:
         provider = open_market(vast, tmp_path)
         with pytest.raises(NoOfferError, match=r"fail nodes \(in a cluster\).* NAT, where NCCL") as refused:
-            choose(two(gpus=2), provider, now=0.0)
+            choose_offers(two(gpus=2), provider, now=0.0)
     assert refused.value.exit_code == 8
     for other in ("--set nodes=1 --set resources.gpus=4", "slurm", "docker"):
         assert other in refused.value.hint
@@ -76,7 +76,7 @@ def test_a_market_without_clusters_refuses_nodes_and_says_why_and_what_could_be_
 
 def test_a_cluster_that_is_too_small_is_refused_as_well(provider: VastProvider) -> None:
     with pytest.raises(NoOfferError, match=r"4 offers of vast fit, but no network of it has 4 machines"):
-        choose(replace(two(), nodes=4), provider, now=0.0)
+        choose_offers(replace(two(), nodes=4), provider, now=0.0)
 
 
 def test_a_vast_without_overlays_is_refused_before_anything_is_searched(
@@ -84,7 +84,7 @@ def test_a_vast_without_overlays_is_refused_before_anything_is_searched(
 ) -> None:
     vast.faults.add("overlays_off")
     with pytest.raises(NoOfferError, match=r"nodes need an overlay network, and Vast has none .* NAT"):
-        choose(two(), provider, now=0.0)
+        choose_offers(two(), provider, now=0.0)
     assert ("POST", "/api/v0/bundles/") not in vast.requests
 
 
@@ -116,7 +116,7 @@ def test_a_machine_in_place_of_one_that_left_joins_the_overlay_of_the_others(
 ) -> None:
     _, former = (provider.rent(order_of(provider, node)) for node in (0, 1))
     provider.destroy(former.id)
-    (offer, *_) = choose(two(), provider, {former.host}, now=0.0, network="9")
+    (offer, *_) = choose_offers(two(), provider, {former.host}, now=0.0, network="9")
     label = f"vastrun-calm-heron-3f1a-n1-2.{LEDGER}"
     later = provider.rent(order(provider, offer=offer, label=label, nodes=LABELS))
 
@@ -156,7 +156,7 @@ def test_a_further_node_does_not_leave_the_cluster_of_node_0(
     with pytest.raises(NoOfferError, match="cluster 9, the run's network on 7"):
         provider.rent(order_of(provider, 1))
     with pytest.raises(NoOfferError, match=r"but the network of the run's other nodes, 8, has"):
-        choose(two(), provider, now=0.0, network="8")
+        choose_offers(two(), provider, now=0.0, network="8")
 
 
 def test_a_machine_that_may_not_join_is_not_had(vast: VastEmulator, provider: VastProvider) -> None:

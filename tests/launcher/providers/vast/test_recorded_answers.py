@@ -49,7 +49,7 @@ ORDER = RentalOrder(
     disk_gb=10.0,
     onstart="true\n",
     env=LEASE,
-    at_most_usd=0.1,
+    max_usd=0.1,
 )
 
 

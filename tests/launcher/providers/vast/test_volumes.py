@@ -15,7 +15,7 @@ from vastrun.launcher.core import ListedVolume, VolumeOrder
 from vastrun.launcher.core.errors import AuthError, ProviderError, UnreachableError
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.limits import LIMITS
-from vastrun.launcher.providers.vast.volumes import MOUNT_PATH, offer_with_room, volume_info, volume_of
+from vastrun.launcher.providers.vast.volumes import MOUNT_PATH, find_volume, offer_with_room, volume_info
 
 LEDGER_LABEL = "vastrun_0123abcd_pdebench"
 ROW = {
@@ -102,7 +102,7 @@ def test_calls_of_volumes_keep_the_distance_that_vast_documents() -> None:
 
 def test_a_row_is_read() -> None:
     expected = ListedVolume(id="77001", label=LEDGER_LABEL, host="41000", gb=20.0, in_use=False)
-    assert volume_of(ROW) == expected
+    assert find_volume(ROW) == expected
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_a_row_is_read() -> None:
 )
 def test_a_row_of_which_cannot_be_told_whose_it_is_stops_every_answer(change: dict[str, Any]) -> None:
     with pytest.raises(UnreachableError):
-        volume_of({**ROW, **change})
+        find_volume({**ROW, **change})
     for row in (None, 3, "row", [ROW]):
         with pytest.raises(UnreachableError):
-            volume_of(row)
+            find_volume(row)
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,13 @@ def test_a_row_of_which_cannot_be_told_whose_it_is_stops_every_answer(change: di
 def test_other_values_that_make_no_sense_are_unknown_or_count_against_it(
     change: dict[str, Any], gb: float, attached: bool
 ) -> None:
-    row = volume_of({**ROW, **change})
+    row = find_volume({**ROW, **change})
     assert (row.gb, row.in_use) == (gb, attached)
 
 
 def test_a_status_that_is_not_known_is_in_use(provider: VastProvider, vast: VastEmulator) -> None:
-    assert volume_of({**ROW, "status": {"x": 1}}).in_use
-    assert volume_of({**ROW, "status": "created" * 1000}).in_use
+    assert find_volume({**ROW, "status": {"x": 1}}).in_use
+    assert find_volume({**ROW, "status": "created" * 1000}).in_use
 
 
 def test_a_label_that_is_not_one_of_vastruns_is_no_volume_of_ours(
