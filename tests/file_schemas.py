@@ -17,9 +17,9 @@ from pydantic_core import core_schema
 
 from tests.document_schemas import REFERENCES, Draft7, Schema, whole
 from vastrun.launcher.config.points import METHODS
-from vastrun.launcher.config.reading import AS_WRITTEN, SHORT
 from vastrun.launcher.config.rules import NAME
 from vastrun.launcher.config.schema import bare, given, options
+from vastrun.launcher.config.yaml_reader import AS_WRITTEN, SHORT
 from vastrun.launcher.core.batch import MOST_POINTS, BatchSpec
 from vastrun.launcher.core.job import JobSpec
 

@@ -28,7 +28,7 @@ from vastrun.launcher.decisions.hold_size import IDLE_S, expected_s, pays, size_
 from vastrun.launcher.decisions.host_history import blames_host
 from vastrun.launcher.decisions.placement import IdleMachine, WarmSlot, another_usd, is_given_back, place
 from vastrun.launcher.decisions.policy import START_S
-from vastrun.launcher.decisions.pooling import slot_offer
+from vastrun.launcher.decisions.pool import slot_offer
 from vastrun.launcher.decisions.schedule import PointState, Waiting
 from vastrun.launcher.ports import Ledger, Provider, RunThreads
 

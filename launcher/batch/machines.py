@@ -13,7 +13,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.hold_size import needed_s
 from vastrun.launcher.decisions.host_history import HOSTS_CAUSES, avoided
-from vastrun.launcher.decisions.pooling import TAKES_SLOTS, HeldMachineRow, held_machines, unfit, units_of
+from vastrun.launcher.decisions.pool import TAKES_SLOTS, HeldMachineRow, held_machines, unfit, units_of
 from vastrun.launcher.ports import Ledger
 
 _MOST_REFUSALS = 2

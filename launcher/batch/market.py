@@ -11,7 +11,7 @@ from vastrun.launcher.decisions.hold_size import IDLE_S, expected_s
 from vastrun.launcher.decisions.host_history import HOSTS_CAUSES, avoided
 from vastrun.launcher.decisions.placement import CheapestMachines, fleet_for
 from vastrun.launcher.decisions.policy import affordable
-from vastrun.launcher.decisions.pooling import hold_spec
+from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.ports import Ledger, Provider
 
 _AGE_S = 60.0

@@ -13,7 +13,7 @@ from vastrun.launcher.commands.cost import cost_report, reconciliation, with_nod
 from vastrun.launcher.commands.queries import all_rows, row_of, with_bills
 from vastrun.launcher.commands.settle import settle
 from vastrun.launcher.decisions.calendar import Calendar
-from vastrun.launcher.decisions.grouping import GroupBy
+from vastrun.launcher.decisions.cost_groups import GroupBy
 from vastrun.launcher.ui.documents.costs import Costs, Reconciled
 from vastrun.launcher.ui.render.reconciling import reconciliation_text
 from vastrun.launcher.ui.render.spending import costs_table, report_csv, report_text

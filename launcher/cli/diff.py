@@ -7,7 +7,7 @@ import click
 from vastrun.launcher.cli.options import json_option, the_run
 from vastrun.launcher.cli.output import show, width
 from vastrun.launcher.commands.report import compared_of
-from vastrun.launcher.decisions.comparing import differences
+from vastrun.launcher.decisions.comparison import differences
 from vastrun.launcher.ui.render.differences import Differences, differences_text
 from vastrun.launcher.wiring import Wiring
 

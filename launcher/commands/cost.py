@@ -11,8 +11,8 @@ from vastrun.launcher.core import Charge, Identity, Run, Verdict
 from vastrun.launcher.core.bills import by_clock_of
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.decisions.calendar import Calendar
-from vastrun.launcher.decisions.grouping import Group, GroupBy, group_of, grouped
-from vastrun.launcher.decisions.reconciling import (
+from vastrun.launcher.decisions.cost_groups import Group, GroupBy, group_of, grouped
+from vastrun.launcher.decisions.reconciliation import (
     NOBODY,
     ReconciledBill,
     UnmatchedCharge,

@@ -8,9 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from vastrun.launcher.config.program_report import ProgramReport, report_of
-from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
-from vastrun.launcher.config.starter import (
+from vastrun.launcher.config.job_template import (
     SCHEMA_FILE,
     UserProgram,
     job_name,
@@ -18,6 +16,8 @@ from vastrun.launcher.config.starter import (
     read_program,
     trainer_job,
 )
+from vastrun.launcher.config.program_report import ProgramReport, report_of
+from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.shipped import schemas
 

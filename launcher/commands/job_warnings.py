@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vastrun.launcher.commands.init_job import read_source
+from vastrun.launcher.config.job_template import read_program
 from vastrun.launcher.config.lightning_devices import lightning_devices
 from vastrun.launcher.config.shell import script_of
-from vastrun.launcher.config.starter import read_program
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.job import JobSpec
 

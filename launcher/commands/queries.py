@@ -28,7 +28,6 @@ from vastrun.launcher.core import (
 )
 from vastrun.launcher.core.bills import cost_of, cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
-from vastrun.launcher.decisions.lease_left import LeaseLeft, is_left, lease_left, sum_of
 from vastrun.launcher.decisions.nodes import joint_diary, machines_now
 from vastrun.launcher.decisions.policy import (
     download_left_s,
@@ -36,7 +35,8 @@ from vastrun.launcher.decisions.policy import (
     lease_of,
     within_deadline,
 )
-from vastrun.launcher.decisions.reconciling import charges_by_run
+from vastrun.launcher.decisions.reconciliation import charges_by_run
+from vastrun.launcher.decisions.remaining_lease import LeaseLeft, is_left, lease_left, sum_of
 from vastrun.launcher.flow.lease_rearm import is_disarmed, rearm
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services

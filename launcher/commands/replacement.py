@@ -8,7 +8,7 @@ from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.errors import BudgetError, HeldError
 from vastrun.launcher.decisions.nodes import is_replacement
-from vastrun.launcher.decisions.replacing import is_due, job_of_replacement, most_replacements
+from vastrun.launcher.decisions.replacement import is_due, job_of_replacement, most_replacements
 from vastrun.launcher.flow.drive import create_replacement
 from vastrun.launcher.flow.services import Services
 

@@ -10,7 +10,7 @@ from vastrun.launcher.commands.queries import Explanation, RunRow, diary_of, exp
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Event, Run
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.comparing import ComparedRun
+from vastrun.launcher.decisions.comparison import ComparedRun
 from vastrun.launcher.decisions.timeline import PhaseSpan, timeline_of
 from vastrun.launcher.gate.pictures import Picture
 from vastrun.launcher.gate.series import Series

@@ -13,7 +13,7 @@ from vastrun.launcher.commands.cost import reconciled_bills
 from vastrun.launcher.core import Cost, Driver, Run
 from vastrun.launcher.core.errors import AuthError, HeldError, ProviderError, StorageError
 from vastrun.launcher.decisions.policy import HOLD_S
-from vastrun.launcher.decisions.reconciling import ReconciledBill, is_due, settled
+from vastrun.launcher.decisions.reconciliation import ReconciledBill, is_due, settled
 from vastrun.launcher.ports import Ledger, Provider
 
 _NEWEST = 1000

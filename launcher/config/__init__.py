@@ -28,7 +28,7 @@ def load_job(
     Paths in the job are anchored at `base_dir`, the folder of the file. A deadline of 18:00 is the next one
     after `now`, in its zone; None: a deadline needs date and zone. Raises JobFileError with every fault.
     """
-    from vastrun.launcher.config.loading import load  # slow to import: pydantic, yaml
+    from vastrun.launcher.config.job_loader import load  # slow to import: pydantic, yaml
 
     return load(text, name, overrides, base_dir, now)
 

@@ -15,7 +15,7 @@ from typing import Any
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from vastrun.contract.records import as_json
-from vastrun.launcher.config.loading import JobFaults, checked, load_node, with_overrides
+from vastrun.launcher.config.job_loader import JobFaults, checked, load_node, with_overrides
 from vastrun.launcher.config.parameters import unmentioned, with_parameters
 from vastrun.launcher.config.points import (
     KINDS,
@@ -28,10 +28,10 @@ from vastrun.launcher.config.points import (
     points_of,
     search_in,
 )
-from vastrun.launcher.config.reading import YamlReader, plain
 from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
 from vastrun.launcher.config.search import SearchAxis, axis_of, samples_of
 from vastrun.launcher.config.source import Fault, SyntaxFault, fault_at, grafted, parse
+from vastrun.launcher.config.yaml_reader import YamlReader, plain
 from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Search
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import JobSpec

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from vastrun.launcher.config.program_index import Call, index_program
-from vastrun.launcher.config.writing_calls import uses_lightning
+from vastrun.launcher.config.write_calls import uses_lightning
 
 _CALLS = ("Trainer", "Fabric")
 

@@ -11,9 +11,9 @@ from math import prod
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from vastrun.launcher.config.reading import plain
 from vastrun.launcher.config.search import SearchAxis, axis_of, samples_of
 from vastrun.launcher.config.source import NULL, Fault, SyntaxFault, fault_at, parse
+from vastrun.launcher.config.yaml_reader import plain
 from vastrun.launcher.core.batch import MOST_POINTS
 from vastrun.launcher.core.errors import UsageError
 

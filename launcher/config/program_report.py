@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from vastrun.launcher.config.path_values import OUTPUTS, PathReader
 from vastrun.launcher.config.program_index import ProgramIndex, ProgramOption, index_program
-from vastrun.launcher.config.writing_calls import OUTPUT_FOLDER, RESULTS, is_false
+from vastrun.launcher.config.write_calls import OUTPUT_FOLDER, RESULTS, is_false
 from vastrun.launcher.config.written_files import CHECKPOINT_FOLDER, Write, WrittenFiles, written_files
 
 _FLAG = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_.-]*")

@@ -11,8 +11,8 @@ from typing import Literal
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from vastrun.launcher.config.reading import plain
 from vastrun.launcher.config.source import FLOAT, INT, SyntaxFault, fault_at
+from vastrun.launcher.config.yaml_reader import plain
 from vastrun.launcher.core.batch import Dimension
 
 _DIGITS = 6

@@ -10,10 +10,10 @@ from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from vastrun.launcher.config.loading import checked
-from vastrun.launcher.config.reading import YamlReader
+from vastrun.launcher.config.job_loader import checked
 from vastrun.launcher.config.schema import bare, options
 from vastrun.launcher.config.source import NULL, SyntaxFault, parse
+from vastrun.launcher.config.yaml_reader import YamlReader
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.settings import LoadedSettings, Settings
 

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from vastrun.launcher.config.path_values import OUTPUTS, PathReader, glob_of
 from vastrun.launcher.config.program_index import Call, ProgramIndex
-from vastrun.launcher.config.writing_calls import ALL_BELOW, OUTPUT_FOLDER, WriteTarget, targets_of
+from vastrun.launcher.config.write_calls import ALL_BELOW, OUTPUT_FOLDER, WriteTarget, targets_of
 
 _STATE = re.compile(r"ckpt|checkpoint|snapshot|resume|(?<![a-z])(?:last|latest|step|epoch|iter|state)", re.I)
 """Names of files from which a training continues."""

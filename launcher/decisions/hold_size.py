@@ -11,7 +11,7 @@ from vastrun.launcher.core import ExtraRates, Offer
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.placement import another_usd
 from vastrun.launcher.decisions.policy import START_S, lease_of, worst_case_usd
-from vastrun.launcher.decisions.pooling import LEAST_LEFT_S, hold_spec
+from vastrun.launcher.decisions.pool import LEAST_LEFT_S, hold_spec
 
 HANDOVER_S = 10.0
 """Between two runs on one slot: the first is removed, the machine proven clean, the next one shipped."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vastrun.launcher.core import Offer
-from vastrun.launcher.decisions.pooling import GIVE_BACK_S
+from vastrun.launcher.decisions.pool import GIVE_BACK_S
 
 
 @dataclass(frozen=True, kw_only=True)

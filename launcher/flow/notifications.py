@@ -8,7 +8,6 @@ from contextlib import suppress
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.lease_left import LeaseLeft
 from vastrun.launcher.decisions.notifications import (
     Notification,
     NotificationKind,
@@ -16,6 +15,7 @@ from vastrun.launcher.decisions.notifications import (
     notifications_due,
     sent_kinds,
 )
+from vastrun.launcher.decisions.remaining_lease import LeaseLeft
 from vastrun.launcher.ports import Clock, Ledger, Notifier
 
 

@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import (
     StorageError,
 )
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.lease_left import LEFT_TO_LEASE, is_left, lease_left
+from vastrun.launcher.decisions.remaining_lease import LEFT_TO_LEASE, is_left, lease_left
 from vastrun.launcher.flow.context import RunContext
 
 _PAUSE_S = 15.0

@@ -13,7 +13,7 @@ from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import STOP_S
-from vastrun.launcher.decisions.pooling import TAKES_SLOTS
+from vastrun.launcher.decisions.pool import TAKES_SLOTS
 from vastrun.launcher.decisions.run_assessment import DIED, assess_run
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import find_machine_end, gone_result, is_deadline_due, set_deadline

@@ -12,7 +12,7 @@ from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Instance, Phase, RentalOrder, Run
 from vastrun.launcher.core.job import JobSpec, Resources
-from vastrun.launcher.decisions.pooling import hold_spec
+from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.ports import Provider, Remote
 from vastrun.launcher.shipped import onstart_dir
 

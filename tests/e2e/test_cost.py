@@ -14,7 +14,7 @@ from tests.e2e.terminal import Terminal
 from tests.e2e.test_vast_launch import SCRIPT
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
-from vastrun.launcher.decisions.reconciling import SETTLES_S
+from vastrun.launcher.decisions.reconciliation import SETTLES_S
 
 PASSES = (*SCRIPT, "--set", "command=python script.py passes")
 

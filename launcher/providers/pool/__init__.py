@@ -19,7 +19,7 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.slots import Slot, SlotId, SlotList, slot_id_of
 from vastrun.launcher.decisions.holders import holder_of
-from vastrun.launcher.decisions.pooling import (
+from vastrun.launcher.decisions.pool import (
     POOL,
     HeldMachineRow,
     held_machines,

@@ -12,7 +12,7 @@ from vastrun.contract import layout
 from vastrun.launcher.core import Completed, Instance, LocalProgram, RentalOrder
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError, UsageError
 from vastrun.launcher.core.slots import SlotId, SlotList
-from vastrun.launcher.decisions.pooling import HeldMachineRow
+from vastrun.launcher.decisions.pool import HeldMachineRow
 from vastrun.launcher.gate.slots import parse_slots
 from vastrun.launcher.ports import OpensTerminal, Provider, Remote
 from vastrun.launcher.ssh.terminal import LOGIN_SHELL

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vastrun.launcher.core import Run
-from vastrun.launcher.decisions.comparing import Difference, Value
+from vastrun.launcher.decisions.comparison import Difference, Value
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.table import short, table

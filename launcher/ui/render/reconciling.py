@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from vastrun.launcher.commands.cost import Reconciliation
 from vastrun.launcher.core.bills import WATCHED_S
-from vastrun.launcher.decisions.reconciling import (
+from vastrun.launcher.decisions.reconciliation import (
     CHANGES,
     LAST_GB,
     ROUNDED_SHARE,

@@ -9,7 +9,7 @@ from vastrun.launcher.commands.report import RunReport, report_of
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.bills import gpu_seconds
 from vastrun.launcher.decisions.advice import advice_for
-from vastrun.launcher.decisions.comparing import chosen_values, job_values
+from vastrun.launcher.decisions.comparison import chosen_values, job_values
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, how_many, moment, usd
 from vastrun.launcher.ui.render.runs import progress_of

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from vastrun.launcher.cli import cli
 from vastrun.launcher.config import load_job
-from vastrun.launcher.config.starter import FRAMEWORKS, Framework
+from vastrun.launcher.config.job_template import FRAMEWORKS, Framework
 from vastrun.launcher.core.job import JobSpec, Success
 
 PLAIN = "import os\nprint(os.getpid())\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.decisions.test_pooling import NOW, held, on_slot
+from tests.launcher.decisions.test_pool import NOW, held, on_slot
 from vastrun.launcher.commands.hold import give_back, held_now
 from vastrun.launcher.core import Phase, UserRequest
 from vastrun.launcher.ledger.sqlite import SqliteLedger

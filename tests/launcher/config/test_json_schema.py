@@ -13,10 +13,10 @@ from jsonschema import Draft7Validator
 
 from tests import schemas
 from tests.launcher.config.test_config import BROKEN
-from vastrun.launcher.config.loading import checked
-from vastrun.launcher.config.reading import YamlReader, plain
+from vastrun.launcher.config.job_loader import checked
 from vastrun.launcher.config.schema import Option, options
 from vastrun.launcher.config.source import parse
+from vastrun.launcher.config.yaml_reader import YamlReader, plain
 from vastrun.launcher.core.batch import BatchSpec
 from vastrun.launcher.core.job import JobSpec
 

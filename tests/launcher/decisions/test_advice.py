@@ -21,7 +21,7 @@ from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.core.job import Resources
 from vastrun.launcher.decisions.advice import ADVICE, HOLD_ADVICE, SLOT_ADVICE, advice_for
-from vastrun.launcher.decisions.pooling import hold_spec
+from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.outputs.folder import Outputs
 
 _COMMAND = re.compile(r"vastrun (?:[a-z][^;()`]*)")

@@ -20,7 +20,7 @@ from vastrun.launcher.decisions.hold_size import (
     size_of,
 )
 from vastrun.launcher.decisions.policy import lease_of, worst_case_usd
-from vastrun.launcher.decisions.pooling import LEAST_LEFT_S, hold_spec
+from vastrun.launcher.decisions.pool import LEAST_LEFT_S, hold_spec
 
 
 def job(*, hours: float = 1.0, usd: float | None = None) -> JobSpec:

@@ -13,7 +13,7 @@ from vastrun.contract.config import DilocoConfig
 from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StartRecord
 from vastrun.launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles, StepEnd
 from vastrun.launcher.core.left_out import file_text
-from vastrun.launcher.decisions.pooling import hold_spec
+from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP, STOP_CAUSES, assess_run
 from vastrun.launcher.gate.evidence import parse_evidence, parse_step_ends
 from vastrun.launcher.shipped import onstart_dir

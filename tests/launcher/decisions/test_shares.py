@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.launcher.decisions.test_grouping import LONDON
-from tests.launcher.decisions.test_pooling import NOW, held, on_slot
+from tests.launcher.decisions.test_cost_groups import LONDON
+from tests.launcher.decisions.test_pool import NOW, held, on_slot
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.bills import cost_of, cost_usd
-from vastrun.launcher.decisions.grouping import GroupBy, grouped
+from vastrun.launcher.decisions.cost_groups import GroupBy, grouped
 from vastrun.launcher.decisions.shares import net_of_shares, split, total_usd
 from vastrun.launcher.decisions.spending import spending_of
 from vastrun.launcher.ui.documents.costs import Costs

@@ -15,7 +15,7 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Completed, Instance, Offer, Phase, RentalOrder, Run
 from vastrun.launcher.core.errors import GoneError, UnreachableError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.pooling import hold_spec
+from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.ports import Abilities, Remote
 from vastrun.launcher.providers.pool.machines import NO_SLOT
 

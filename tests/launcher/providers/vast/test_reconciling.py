@@ -23,7 +23,7 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Driver, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import IncompleteListError, ProviderError
-from vastrun.launcher.decisions.reconciling import SETTLES_S, DifferenceReason, UnmatchedCharge
+from vastrun.launcher.decisions.reconciliation import SETTLES_S, DifferenceReason, UnmatchedCharge
 from vastrun.launcher.flow.drive import create_run
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger

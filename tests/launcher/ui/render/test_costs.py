@@ -15,8 +15,8 @@ from tests.launcher.decisions.spent import BEGAN, line, run
 from vastrun.launcher.commands.cost import CostReport, Reconciliation, StrangeCharge
 from vastrun.launcher.core import Charge, Cost, Phase
 from vastrun.launcher.decisions.calendar import Calendar
-from vastrun.launcher.decisions.grouping import GroupBy, group_of, grouped
-from vastrun.launcher.decisions.reconciling import DifferenceReason, UnmatchedCharge, bill_of, reconciled
+from vastrun.launcher.decisions.cost_groups import GroupBy, group_of, grouped
+from vastrun.launcher.decisions.reconciliation import DifferenceReason, UnmatchedCharge, bill_of, reconciled
 from vastrun.launcher.decisions.spending import spending_of
 from vastrun.launcher.ui.render.reconciling import REASONS, STRANGERS, reconciliation_text
 from vastrun.launcher.ui.render.spending import report_csv, report_text

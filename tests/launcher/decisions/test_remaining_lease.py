@@ -9,8 +9,8 @@ import pytest
 from tests.jobs import train_job
 from vastrun.launcher.core import Event, Meter, Offer, Phase, Run
 from vastrun.launcher.core.job import Limits
-from vastrun.launcher.decisions.lease_left import LEFT_TO_LEASE, is_left, lease_left
 from vastrun.launcher.decisions.policy import BOOT_S
+from vastrun.launcher.decisions.remaining_lease import LEFT_TO_LEASE, is_left, lease_left
 
 NOW = 1_800_000_000.0
 OFFER = Offer(

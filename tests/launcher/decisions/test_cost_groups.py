@@ -12,7 +12,16 @@ import pytest
 from tests.launcher.decisions.spent import BEGAN, line, run
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.decisions.calendar import Calendar
-from vastrun.launcher.decisions.grouping import CPU, KEYED, NONE, OVER_TIME, Group, GroupBy, group_of, grouped
+from vastrun.launcher.decisions.cost_groups import (
+    CPU,
+    KEYED,
+    NONE,
+    OVER_TIME,
+    Group,
+    GroupBy,
+    group_of,
+    grouped,
+)
 from vastrun.launcher.decisions.spending import spending_of
 
 LONDON = Calendar(zone=UTC)

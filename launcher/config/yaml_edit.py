@@ -12,8 +12,8 @@ from ruamel.yaml.error import CommentMark, YAMLError
 from ruamel.yaml.tokens import CommentToken
 from yaml.nodes import MappingNode
 
-from vastrun.launcher.config.reading import plain
 from vastrun.launcher.config.source import NULL, SyntaxFault, fault_at, parse
+from vastrun.launcher.config.yaml_reader import plain
 
 _REMOVED = "__removed_by_vastrun__"
 """Marks the line of a removed value until the text is written."""

@@ -13,7 +13,7 @@ from vastrun.contract.config import DilocoConfig
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.core.labels import leader_id, member_folder, member_id
-from vastrun.launcher.decisions.replacing import CURED, is_due, job_of_replacement
+from vastrun.launcher.decisions.replacement import CURED, is_due, job_of_replacement
 
 NOW = 2_000.0
 """A thousand seconds after all began."""

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.waiting import LONGEST_S
-from vastrun.launcher.config.loading import absolute
+from vastrun.launcher.config.job_loader import absolute
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 24, 17, 30, tzinfo=BERLIN)
@@ -71,7 +71,7 @@ def test_where_nobody_knows_the_time_a_deadline_needs_its_date_and_its_zone(text
 _PROGRAM = """\
 from datetime import datetime
 from vastrun.launcher.clocks import LocalZone
-from vastrun.launcher.config.loading import absolute
+from vastrun.launcher.config.job_loader import absolute
 print(absolute({text!r}, datetime.fromtimestamp({now}, tz=LocalZone())))
 """
 WINTER, SUMMER = 1_795_537_800, 1_814_286_600

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from yaml.nodes import Node
 
-from vastrun.launcher.config.reading import YamlReader
 from vastrun.launcher.config.rules import clashes
 from vastrun.launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse
+from vastrun.launcher.config.yaml_reader import YamlReader
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import JobSpec
 

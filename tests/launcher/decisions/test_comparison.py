@@ -9,7 +9,7 @@ from typing import Any
 from tests.jobs import command_job, train_job
 from vastrun.launcher.core import Cause, Cost, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, NotifyUrl
-from vastrun.launcher.decisions.comparing import (
+from vastrun.launcher.decisions.comparison import (
     ComparedRun,
     Difference,
     chosen_values,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vastrun.launcher.config.editing import with_value, without_value
-from vastrun.launcher.config.reading import plain
 from vastrun.launcher.config.source import SyntaxFault, parse
+from vastrun.launcher.config.yaml_edit import with_value, without_value
+from vastrun.launcher.config.yaml_reader import plain
 
 FULL = """\
 # mine

@@ -11,7 +11,7 @@ import pytest
 from tests.launcher.decisions.spent import BEGAN, DOWN_USD_PER_GB, HOUR_S, USD_PER_HOUR, line, run
 from vastrun.launcher.core import Cause, Charge, Cost, Event, Meter, Phase, Rental, Run
 from vastrun.launcher.core.bills import WATCHED_S, cost_of, counted_of, held_usd, with_machine
-from vastrun.launcher.decisions.reconciling import (
+from vastrun.launcher.decisions.reconciliation import (
     ASKED_FOR_S,
     BOUNDS,
     NOBODY,
