@@ -15,7 +15,7 @@ from vastrun.launcher.batch.shared import Bell, ThreadBell
 from vastrun.launcher.clocks import LocalZone
 from vastrun.launcher.commands.settings import budgets_of, read_settings, sound
 from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
-from vastrun.launcher.core.batch import MOST_PARALLEL, Budget
+from vastrun.launcher.core.batch import MAX_PARALLEL, Budget
 from vastrun.launcher.core.settings import LoadedSettings
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.guard import GuardThread
@@ -52,7 +52,7 @@ def _threads() -> AbstractContextManager[RunThreads]:
     from concurrent.futures import ThreadPoolExecutor  # when runs are driven
 
     # Each run may have a machine of the batch below it, whose run is driven, too.
-    return ThreadPoolExecutor(max_workers=2 * MOST_PARALLEL, thread_name_prefix="run")
+    return ThreadPoolExecutor(max_workers=2 * MAX_PARALLEL, thread_name_prefix="run")
 
 
 def _browse(address: str) -> bool:

@@ -20,7 +20,7 @@ from vastrun.launcher.config.points import METHODS
 from vastrun.launcher.config.rules import NAME
 from vastrun.launcher.config.schema import bare, given, options
 from vastrun.launcher.config.yaml_reader import AS_WRITTEN, SHORT
-from vastrun.launcher.core.batch import MOST_POINTS, BatchSpec
+from vastrun.launcher.core.batch import MAX_POINTS, BatchSpec
 from vastrun.launcher.core.job import JobSpec
 
 _TEXT: Schema = {"type": "string", "minLength": 1}
@@ -148,7 +148,7 @@ _AXIS = _closed(
 )
 _SEARCH = _closed(
     {
-        "samples": _about("How many points", {"type": "integer", "minimum": 1, "maximum": MOST_POINTS}),
+        "samples": _about("How many points", {"type": "integer", "minimum": 1, "maximum": MAX_POINTS}),
         "seed": _about("The same seed draws the same points", {"type": "integer", "minimum": 0}),
         "method": _about(
             "How points are drawn: evenly, at random, or by what came before", {"enum": list(METHODS)}

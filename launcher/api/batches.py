@@ -17,7 +17,7 @@ from vastrun.launcher.core.batch import MAX_NAME, Batch
 from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
 from vastrun.launcher.decisions.schedule import (
     BatchProgress,
-    machines_of,
+    holding_runs,
 )
 from vastrun.launcher.outputs.disk import leave_out, storing
 from vastrun.launcher.ports import Ledger
@@ -283,4 +283,4 @@ def run_again(ledger: Ledger, name: str, cause: str | None) -> int:
 
 def holds_machines(ledger: Ledger, name: str) -> bool:
     """Return whether a machine is held for the batch, or is not seen to be gone yet."""
-    return bool(machines_of(ledger.runs(open_only=True, batch=name)))
+    return bool(holding_runs(ledger.runs(open_only=True, batch=name)))

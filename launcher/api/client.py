@@ -32,7 +32,7 @@ from vastrun.launcher.commands.queries import all_rows
 from vastrun.launcher.commands.resolve_auto import answered
 from vastrun.launcher.config import load_batch, load_sweep, read_job
 from vastrun.launcher.core import NOTHING, Run
-from vastrun.launcher.core.batch import MOST_POINTS, BatchSpec, sweep_name
+from vastrun.launcher.core.batch import MAX_POINTS, BatchSpec, sweep_name
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ledger.run_ids import find_run
@@ -171,8 +171,8 @@ class Client:
                 "pack": pack,
             }
         )
-        if not 1 <= samples <= MOST_POINTS:
-            raise UsageError(f"samples: expected a whole number from 1 to {MOST_POINTS:,}, got {samples}")
+        if not 1 <= samples <= MAX_POINTS:
+            raise UsageError(f"samples: expected a whole number from 1 to {MAX_POINTS:,}, got {samples}")
         axes = [f"{key}={_axis(key, value)}" for key, value in values.items()]
         loaded = load_sweep(
             spec, source.text, axes, str(source.folder), samples, self._session.wiring.local_now()

@@ -23,14 +23,14 @@ from vastrun.launcher.core import NOTHING, Driver, Phase, Run, UserRequest
 from vastrun.launcher.core.batch import BatchPoint
 from vastrun.launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
 from vastrun.launcher.core.slots import POOL
-from vastrun.launcher.decisions.policy import HOLD_S
+from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.decisions.schedule import (
     BatchProgress,
+    BatchQueue,
     PointState,
-    Waiting,
     progress_of_batch,
-    reason_to_end,
-    took_s,
+    run_durations_s,
+    stop_reason,
 )
 
 TICK_S = 0.5
@@ -111,7 +111,7 @@ class BatchDriver:
     def _go_on(self) -> bool:
         """Take one look at everything; return False when nothing is left to wait for."""
         now = self._services.now()
-        if now - self._held_at > HOLD_S / 10:
+        if now - self._held_at > DRIVER_TIMEOUT_S / 10:
             self._hold()
         self._batch = self._batches.get(self._name)
         self._heed()
@@ -130,7 +130,9 @@ class BatchDriver:
 
     def _hold(self) -> None:
         renews, now = self._held_at > 0, self._services.now()
-        self._batches.hold(self._name, Driver(who=self._services.who, until=now + HOLD_S), renews=renews)
+        self._batches.hold(
+            self._name, Driver(who=self._services.who, until=now + DRIVER_TIMEOUT_S), renews=renews
+        )
         self._held_at = now
 
     def _bring_here(self) -> None:
@@ -198,8 +200,8 @@ class BatchDriver:
             return
         limits, states = self._batch.spec.limits, self._table.states
         queue = self._queue(states)
-        reason = reason_to_end(states, limits, self._batch.opened_at, now) if queue else ""
-        reason = reason or self._shortage.reason_to_end(len(queue), limits.stop.same_cause)
+        reason = stop_reason(states, limits, self._batch.opened_at, now) if queue else ""
+        reason = reason or self._shortage.stop_reason(len(queue), limits.stop.same_cause)
         if reason:
             self._end(reason)
             return
@@ -210,7 +212,9 @@ class BatchDriver:
         if count <= 0:
             return
         try:
-            for state, placed in self._fleet.places(self._batch, self._waiting(), count, took_s(states)):
+            for state, placed in self._fleet.places(
+                self._batch, self._waiting(), count, run_durations_s(states)
+            ):
                 run = self._begin(state, placed)
                 self._table.refresh(state.point)
                 self._follow(state.point, run)
@@ -232,11 +236,11 @@ class BatchDriver:
             return
         self._tended_at = now
         is_over = self._is_ending or bool(self._batch.reason)
-        self._fleet.give_back(self._batch, Waiting() if is_over else self._waiting())
+        self._fleet.give_back(self._batch, BatchQueue() if is_over else self._waiting())
 
-    def _waiting(self) -> Waiting:
+    def _waiting(self) -> BatchQueue:
         search, states = self._batch.search, self._table.states
-        return Waiting(
+        return BatchQueue(
             queue=self._queue(states),
             more=0 if search is None or self._is_searched else search.samples - len(states),
             running=[self._table.of(id_) for id_ in self._threads],

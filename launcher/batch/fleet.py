@@ -24,12 +24,18 @@ from vastrun.launcher.core.errors import BudgetError, HeldError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
 from vastrun.launcher.core.slots import POOL
-from vastrun.launcher.decisions.hold_size import IDLE_S, expected_s, pays, size_of
+from vastrun.launcher.decisions.hold_size import IDLE_S, choose_hold_size, expected_s, pays_off
 from vastrun.launcher.decisions.host_history import blames_host
-from vastrun.launcher.decisions.placement import IdleMachine, WarmSlot, another_usd, is_given_back, place
+from vastrun.launcher.decisions.placement import (
+    IdleMachine,
+    WarmSlot,
+    place_point,
+    replacement_cost_usd,
+    should_give_back,
+)
 from vastrun.launcher.decisions.policy import START_S
 from vastrun.launcher.decisions.pool import slot_offer
-from vastrun.launcher.decisions.schedule import PointState, Waiting
+from vastrun.launcher.decisions.schedule import BatchQueue, PointState
 from vastrun.launcher.ports import Ledger, Provider, RunThreads
 
 _MORE_AFTER_S = 60.0
@@ -88,7 +94,7 @@ class Fleet:
             self._drive(machine.run)
 
     def places(
-        self, batch: Batch, waiting: Waiting, count: int, measured_s: Sequence[float]
+        self, batch: Batch, waiting: BatchQueue, count: int, measured_s: Sequence[float]
     ) -> Iterator[tuple[PointState, AttemptPlacement]]:
         """Say of the first `count` points that wait where each is to be begun. Some wait for a machine.
 
@@ -137,7 +143,7 @@ class Fleet:
         if (machine := read_job(run.spec_json).slot_on) is not None:
             self._machines.refuse(machine)
 
-    def give_back(self, batch: Batch, waiting: Waiting) -> None:
+    def give_back(self, batch: Batch, waiting: BatchQueue) -> None:
         """Give back the machines that nothing waits for, or that cost more than they save."""
         self._batch = batch
         with self._placing:
@@ -156,7 +162,7 @@ class Fleet:
             except VastrunError as error:
                 self.error = self.error or error
 
-    def _end_idle(self, machine: BatchMachine, waiting: Waiting) -> None:
+    def _end_idle(self, machine: BatchMachine, waiting: BatchQueue) -> None:
         now, run = self._services.now(), machine.run
         jobs = (read_job(state.point.spec_json) for state in waiting.queue[:_LOOKED_AT])
         wanted = any(machine.is_coming or not machine.lack(job, now) for job in jobs)
@@ -165,10 +171,12 @@ class Fleet:
         idle = IdleMachine(
             idle_s=now - (machine.idle_since or now),
             usd_per_hour=run.usd_per_hour,
-            another_usd=0.0 if run.offer is None else another_usd(run.offer, boot_s=START_S, data_s=0.0),
+            replacement_cost_usd=0.0
+            if run.offer is None
+            else replacement_cost_usd(run.offer, boot_s=START_S, data_s=0.0),
         )
-        more = waiting.may_be_more and not machine.is_leaving
-        if is_given_back(idle, wanted=wanted, more_may_come=more):
+        more = waiting.may_grow and not machine.is_leaving
+        if should_give_back(idle, wanted=wanted, more_may_come=more):
             self._machines.dropped.add(run.id)
             give_back(self._services.ledger, run.id)
 
@@ -192,7 +200,7 @@ class Fleet:
         self,
         machines: Sequence[BatchMachine],
         job: JobSpec,
-        waiting: Waiting,
+        waiting: BatchQueue,
         measured_s: Sequence[float],
     ) -> AttemptPlacement | None:
         """A slot that is free, where it costs no more than a new machine."""
@@ -212,7 +220,7 @@ class Fleet:
             for one in free.values()
             if one.held is not None
         ]
-        found = place(seconds, warm, offers, others=len(waiting.queue) > 1)
+        found = place_point(seconds, warm, offers, others=len(waiting.queue) > 1)
         if found is None or found.slot is None:
             return None
         return self._taken(free[found.slot.offer.id], job)
@@ -221,7 +229,7 @@ class Fleet:
         self._machines.take(machine, job)
         return AttemptPlacement(provider=POOL, spec=replace(job, slot_on=machine.run.id))
 
-    def _hold(self, job: JobSpec, waiting: Waiting, left: int, measured_s: Sequence[float]) -> int:
+    def _hold(self, job: JobSpec, waiting: BatchQueue, left: int, measured_s: Sequence[float]) -> int:
         """Begin to hold a machine; return how many such points it takes at once. 0: it would not pay."""
         if not self._may_hold or self._has_no_offer or job.nodes != 1 or job.volume is not None:
             return 0
@@ -232,7 +240,7 @@ class Fleet:
         shape = shapes.machines[0]
         seconds = expected_s(job, shape.offer, measured_s)
         rounds = waiting.rounds if spec.reuse == "auto" else 1
-        if shape.slots == 1 and not pays(shape.offer, rounds=rounds, seconds=seconds):
+        if shape.slots == 1 and not pays_off(shape.offer, rounds=rounds, seconds=seconds):
             return 0
         return self._begin(job, shape.offer, shape.slots, rounds, seconds, math.ceil(left / shape.used))
 
@@ -243,9 +251,9 @@ class Fleet:
         free_usd = math.inf
         if limit_usd is not None:
             free_usd = limit_usd - self._services.ledger.batches.held_usd(self._batch.name)
-        size = size_of(
-            job, offer, slots=slots, rounds=rounds, seconds=seconds, most_usd=free_usd / machines
-        ) or size_of(job, offer, slots=slots, rounds=1, seconds=seconds, most_usd=free_usd)
+        size = choose_hold_size(
+            job, offer, slots=slots, rounds=rounds, seconds=seconds, max_usd=free_usd / machines
+        ) or choose_hold_size(job, offer, slots=slots, rounds=1, seconds=seconds, max_usd=free_usd)
         if size is None:
             return 0
         request = HoldRequest(

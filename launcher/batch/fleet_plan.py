@@ -11,8 +11,8 @@ from vastrun.launcher.core.batch import BatchSpec
 from vastrun.launcher.core.hidden import HIDDEN
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.slots import POOL
-from vastrun.launcher.decisions.hold_size import HANDOVER_S, expected_s, pays, size_of
-from vastrun.launcher.decisions.placement import CheapestMachines, another_usd
+from vastrun.launcher.decisions.hold_size import HANDOVER_S, choose_hold_size, expected_s, pays_off
+from vastrun.launcher.decisions.placement import CheapestFleet, replacement_cost_usd
 from vastrun.launcher.decisions.policy import START_S
 from vastrun.launcher.ports import Ledger, Provider
 
@@ -51,7 +51,7 @@ def fleet_plan(
         return None
     first = shapes.machines[0]
     seconds = expected_s(job, first.offer, ())
-    if first.slots == 1 and not pays(first.offer, rounds=rounds, seconds=seconds):
+    if first.slots == 1 and not pays_off(first.offer, rounds=rounds, seconds=seconds):
         return None
     # Machines that take one round only are had anew for each.
     times = 1 if spec.reuse == "auto" else math.ceil(count / at_once)
@@ -67,18 +67,19 @@ def fleet_plan(
     )
 
 
-def _expected_usd(shapes: CheapestMachines, rounds: int, seconds: float) -> float:
+def _expected_usd(shapes: CheapestFleet, rounds: int, seconds: float) -> float:
     held_s = rounds * (seconds + HANDOVER_S)
     return sum(
-        another_usd(shape.offer, boot_s=START_S, data_s=0.0) + shape.offer.usd_per_hour * held_s / 3600
+        replacement_cost_usd(shape.offer, boot_s=START_S, data_s=0.0)
+        + shape.offer.usd_per_hour * held_s / 3600
         for shape in shapes.machines
     )
 
 
-def _worst_usd(spec: BatchSpec, job: JobSpec, shapes: CheapestMachines, rounds: int, seconds: float) -> float:
+def _worst_usd(spec: BatchSpec, job: JobSpec, shapes: CheapestFleet, rounds: int, seconds: float) -> float:
     most_usd = math.inf if spec.limits.usd is None else spec.limits.usd / len(shapes.machines)
     sizes = [
-        size_of(job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, most_usd=most_usd)
+        choose_hold_size(job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, max_usd=most_usd)
         for one in shapes.machines
     ]
     return sum(size.usd or 0.0 for size in sizes if size is not None)

@@ -12,8 +12,8 @@ from vastrun.launcher.core import Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.hold_size import needed_s
-from vastrun.launcher.decisions.host_history import HOSTS_CAUSES, avoided
-from vastrun.launcher.decisions.pool import TAKES_SLOTS, HeldMachineRow, held_machines, unfit, units_of
+from vastrun.launcher.decisions.host_history import HOST_CAUSES, avoided
+from vastrun.launcher.decisions.pool import TAKES_SLOTS, HeldMachineRow, held_machines, unfit_reason, units_of
 from vastrun.launcher.ports import Ledger
 
 _MOST_REFUSALS = 2
@@ -62,7 +62,7 @@ class BatchMachine:
         share = self.held.share_usd_per_hour(units)
         if self.held.left_s(now) < needed_s(job, share):
             return "its lease ends before all that the job's limits allow"
-        return unfit(job, self.held, now)
+        return unfit_reason(job, self.held, now)
 
     def has_room(self, job: JobSpec, now: float) -> bool:
         """Tell whether a run of the job may start on it now."""
@@ -104,7 +104,7 @@ class BatchMachines:
         holders = sorted((run for run in runs if not run.point), key=lambda run: run.created_at)
         if not holders:
             return []
-        avoid = avoided(self.ledger.runs(causes=HOSTS_CAUSES, members=True), POOL, self.now())
+        avoid = avoided(self.ledger.runs(causes=HOST_CAUSES, members=True), POOL, self.now())
         machines = {run.id: self._machine(run, avoid) for run in holders}
         for run in runs:
             spec = self._specs[run.id]

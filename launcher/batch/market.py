@@ -8,8 +8,8 @@ from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.hold_size import IDLE_S, expected_s
-from vastrun.launcher.decisions.host_history import HOSTS_CAUSES, avoided
-from vastrun.launcher.decisions.placement import CheapestMachines, fleet_for
+from vastrun.launcher.decisions.host_history import HOST_CAUSES, avoided
+from vastrun.launcher.decisions.placement import CheapestFleet, cheapest_fleet
 from vastrun.launcher.decisions.policy import affordable
 from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.ports import Ledger, Provider
@@ -42,22 +42,22 @@ class Market:
 
     def shapes(
         self, provider: str, job: JobSpec, points: int, measured_s: Sequence[float], *, packs: bool
-    ) -> CheapestMachines | None:
+    ) -> CheapestFleet | None:
         """Return the machines on which so many points cost least; None: the market has none for them."""
         sizes = [size for size in _SIZES if size <= points] if packs and job.resources.gpus else [1]
         offers = [offer for size in sizes for offer in self.offers(provider, _held(job, size))]
         if not offers:
             return None
-        return fleet_for(
+        return cheapest_fleet(
             points,
             offers,
             gpus=job.resources.gpus,
             seconds=expected_s(job, offers[0], measured_s),
-            most_slots=sizes[-1],
+            max_slots=sizes[-1],
         )
 
     def _asked(self, provider: str, job: JobSpec) -> Sequence[Offer]:
-        avoid = avoided(self._ledger.runs(causes=HOSTS_CAUSES, members=True), provider, self._now())
+        avoid = avoided(self._ledger.runs(causes=HOST_CAUSES, members=True), provider, self._now())
         try:
             found = affordable(job, self._provider(provider).search(job))
         except VastrunError:

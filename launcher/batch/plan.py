@@ -17,7 +17,7 @@ from vastrun.launcher.core.errors import BudgetError, JobValueError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.budgets import budget_error
 from vastrun.launcher.decisions.estimates import expected_usd, usd
-from vastrun.launcher.decisions.policy import least_usd, worst_case_usd
+from vastrun.launcher.decisions.policy import min_usd, worst_case_usd
 from vastrun.launcher.ports import Ledger, Provider
 
 _WHERE = "in the batch file, or --usd"
@@ -89,7 +89,7 @@ def price(
     all_usd = sum(map(min, expected, shares)) * more
     earlier_s = _earlier_s(jobs[0].name, provider.name, ledger)
     if not provider.free:
-        least = max(least_usd(offer) * job.nodes for job, offer in zip(jobs, offers, strict=True))
+        least = max(min_usd(offer) * job.nodes for job, offer in zip(jobs, offers, strict=True))
         _must_suffice(spec, max(shares), sum(shares) * more, all_usd, least)
         points = [_limited(*one) for one in zip(points, jobs, shares, strict=True)]
         search = search and replace(search, share_usd=max(shares))
@@ -140,7 +140,7 @@ def _share_usd(spec: BatchSpec, count: int, job: JobSpec, offer: Offer) -> float
         return worst_usd
     is_known = offer.forecast is not None and offer.forecast.basis != "guess"
     finishing_usd = _SPARE * expected_usd(job, offer) if is_known else 0.0
-    needed_usd = max(least_usd(offer) * job.nodes, finishing_usd)
+    needed_usd = max(min_usd(offer) * job.nodes, finishing_usd)
     at_once = min(spec.limits.parallel, count, int(most_usd / needed_usd))
     return math.floor(most_usd / max(1, at_once) * 100) / 100
 
@@ -151,7 +151,7 @@ def _limited(point: BatchPoint, job: JobSpec, share_usd: float) -> BatchPoint:
 
 
 def _must_suffice(
-    spec: BatchSpec, share_usd: float, all_usd: float, expected_usd: float, least_usd: float
+    spec: BatchSpec, share_usd: float, all_usd: float, expected_usd: float, min_usd: float
 ) -> None:
     """Raise JobValueError for a budget that is missing, or that does not pay for one run."""
     limit_usd = spec.limits.usd
@@ -161,11 +161,11 @@ def _must_suffice(
             f"at most {usd(all_usd)}",
             hint=f"limits: {{usd: {math.ceil(expected_usd * 1.5 + share_usd)}}} {_WHERE}",
         )
-    if limit_usd < least_usd:
+    if limit_usd < min_usd:
         raise JobValueError(
             f"limits.usd: ${limit_usd:g} is too little: loading a machine and one minute of training cost "
-            f"{usd(least_usd)}",
-            hint=f"limits: {{usd: {math.ceil(least_usd * 100) / 100:.2f}}} or more {_WHERE}",
+            f"{usd(min_usd)}",
+            hint=f"limits: {{usd: {math.ceil(min_usd * 100) / 100:.2f}}} or more {_WHERE}",
         )
     if limit_usd < share_usd:
         raise JobValueError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.batch import Batch, BatchPoint
-from vastrun.launcher.decisions.schedule import PointState, machines_of, states_of
+from vastrun.launcher.decisions.schedule import PointState, holding_runs, states_of
 from vastrun.launcher.ports import Ledger
 
 
@@ -41,7 +41,7 @@ class PointTable:
         runs = self._ledger.runs(batch=self._name, members=True)
         found = states_of(self._ledger.batches.points(self._name), runs)
         self._states = {state.point.id: state for state in found}
-        self._machines = {run.id: run for run in machines_of(runs)}
+        self._machines = {run.id: run for run in holding_runs(runs)}
         return True
 
     def refresh_open(self) -> None:
@@ -50,7 +50,7 @@ class PointTable:
         for machine in [run for run in self._machines.values() if run.phase is not Phase.ENDED]:
             if all(run.id != machine.id for run in open_runs):
                 self._machines[machine.id] = self._ledger.get(machine.id)
-        self._machines |= {run.id: run for run in machines_of(open_runs)}
+        self._machines |= {run.id: run for run in holding_runs(open_runs)}
         for run in open_runs:
             state = self._states.get(run.point)
             if state is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import EarlyStop, Goal, Pruning
-from vastrun.launcher.decisions.early_stop import Curve, condensed, pruning_event, to_prune
+from vastrun.launcher.decisions.early_stop import Curve, condense, pruning_event, runs_to_prune
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 
@@ -36,13 +36,13 @@ class Pruner:
         if 0 <= now - self._looked_at < LEAST_LOOK_S:
             return []
         begun = [runs for runs in attempts if runs]
-        if 0 <= now - self._looked_at < look_s(self._rule, [runs[-1] for runs in begun], now):
+        if 0 <= now - self._looked_at < poll_interval_s(self._rule, [runs[-1] for runs in begun], now):
             return []
         self._looked_at = now
         last = {runs[-1].id: runs[-1] for runs in begun}
         curves = {runs[-1].id: [point for run in runs for point in self._curve(run)] for runs in begun}
         running = {run.id for run in last.values() if _trains(run)}
-        found = to_prune(self._rule, self._goal, curves, running)
+        found = runs_to_prune(self._rule, self._goal, curves, running)
         return [pruning for pruning in found if prune(self._ledger, last[pruning.run], pruning, now)]
 
     def _curve(self, run: Run) -> Curve:
@@ -50,12 +50,12 @@ class Pruner:
             curve = self._outputs.setdefault(run.id, Outputs(run)).curve(self._rule.metric)
             if run.phase is not Phase.ENDED:
                 return curve
-            self._ended[run.id] = condensed(self._rule, curve)
+            self._ended[run.id] = condense(self._rule, curve)
             del self._outputs[run.id]
         return self._ended[run.id]
 
 
-def look_s(rule: EarlyStop, runs: Iterable[Run], now: float) -> float:
+def poll_interval_s(rule: EarlyStop, runs: Iterable[Run], now: float) -> float:
     """Return the seconds between two looks: a quarter of the fastest way to the first rung, bounded."""
     training = [run for run in runs if _trains(run) and run.step and now > run.phase_at]
     rung_s = min((rule.min_steps * (now - run.phase_at) / run.step for run in training), default=math.inf)

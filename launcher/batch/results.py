@@ -13,7 +13,7 @@ from vastrun.launcher.decisions.analysis import FinishedPoint
 from vastrun.launcher.decisions.schedule import (
     BatchRow,
     PointState,
-    machines_of,
+    holding_runs,
     progress_of_batch,
     states_of,
 )
@@ -88,5 +88,5 @@ def row_in(ledger: Ledger, name: str, now: float) -> BatchRow:
     """Return a batch, its points, and how far it is. Raises UsageError when there is none of that name."""
     batch, runs = ledger.batches.get(name), ledger.runs(batch=name, members=True)
     states = states_of(ledger.batches.points(name), runs)
-    progress = progress_of_batch(states, ledger.batches.held_usd(name), now, machines_of(runs))
+    progress = progress_of_batch(states, ledger.batches.held_usd(name), now, holding_runs(runs))
     return BatchRow(batch=batch, states=states, progress=progress, is_driven=ledger.batches.is_driven(name))

@@ -35,7 +35,7 @@ class Shortage:
         """Return whether the point found no machine although no other run had one."""
         return state.point.id in self._without
 
-    def reason_to_end(self, waiting: int, same_cause: int) -> str:
+    def stop_reason(self, waiting: int, same_cause: int) -> str:
         """Return why nothing new is started any more; empty while other points may find machines."""
         if not self._without or (waiting and len(self._without) < same_cause):
             return ""

@@ -17,8 +17,8 @@ from vastrun.launcher.cli.options import json_option, plain_option, provider_opt
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.config import load_sweep, read_job
 from vastrun.launcher.core.batch import (
-    MOST_PARALLEL,
-    MOST_POINTS,
+    MAX_PARALLEL,
+    MAX_POINTS,
     BatchLimits,
     BatchObjective,
     BatchSpec,
@@ -46,10 +46,10 @@ reuse_option = click.option(
 @provider_option
 @click.option("--usd", type=click.FloatRange(0, min_open=True), help="What all runs together may cost.")
 @click.option(
-    "--parallel", type=click.IntRange(1, MOST_PARALLEL), default=4, show_default=True, help="Runs at once."
+    "--parallel", type=click.IntRange(1, MAX_PARALLEL), default=4, show_default=True, help="Runs at once."
 )
 @click.option(
-    "--samples", type=click.IntRange(1, MOST_POINTS), default=8, show_default=True, help="Of LOW..HIGH."
+    "--samples", type=click.IntRange(1, MAX_POINTS), default=8, show_default=True, help="Of LOW..HIGH."
 )
 @click.option("--metric", default="loss", show_default=True, help="What the runs are compared by.")
 @click.option("--goal", type=click.Choice(("min", "max")), default="min", show_default=True)

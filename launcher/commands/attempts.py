@@ -38,7 +38,7 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.policy import HOLD_S
+from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.drive import create_run
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.folder import Outputs
@@ -140,7 +140,7 @@ class Attempts:
         """The run, with its outputs to come in another folder. Raises HeldError when another drives it."""
         services = self.services_for(run.provider, NOTHING)
         must_be_reachable(run, services, self.services_for)
-        services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + HOLD_S))
+        services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + DRIVER_TIMEOUT_S))
         try:
             moved = replace(services.ledger.get(run.id), out_dir=out_dir, computer=services.computer)
             services.output_store.check(moved)
@@ -210,7 +210,7 @@ class Attempts:
         services = self.services_for(former.provider, NOTHING)
         ledger, now = services.ledger, services.clock.now()
         request = services.user_requests.current().or_stronger(ledger.user_request(former.id))
-        ledger.hold(former.id, Driver(who=services.who, until=now + HOLD_S))
+        ledger.hold(former.id, Driver(who=services.who, until=now + DRIVER_TIMEOUT_S))
         try:
             chain = chain_of(ledger, former)
             if ledger.runs(parent=former.id) or request.cause is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OTHER_MACHINES = 3
 """How many more machines a launch takes when one after the other fails before the training began."""
-_LEAST_USD = 0.01
+_MIN_USD = 0.01
 
 
 def chain_of(ledger: Ledger, run: Run) -> list[Run]:
@@ -69,14 +69,14 @@ def short_of_money(spec: JobSpec, chain: Sequence[Run], spent_usd: float) -> str
     if spec.limits.usd is None or not _is_due(spec, chain):
         return ""
     left_usd = max(0.0, spec.limits.usd - spent_usd)
-    least_usd = _LEAST_USD if last.offer is None else max(_LEAST_USD, policy.least_usd(last.offer))
-    least_usd *= spec.nodes
-    if left_usd >= least_usd:
+    min_usd = _MIN_USD if last.offer is None else max(_MIN_USD, policy.min_usd(last.offer))
+    min_usd *= spec.nodes
+    if left_usd >= min_usd:
         return ""
     machines = "a machine" if spec.nodes == 1 else f"{spec.nodes} machines"
     return (
         f"no other attempt: {usd(left_usd)} of limits.usd is left; loading {machines} and one minute of "
-        f"training cost {usd(least_usd)}"
+        f"training cost {usd(min_usd)}"
     )
 
 
@@ -85,7 +85,7 @@ def short_of_time(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
 
     Empty: none is due, or it does not.
     """
-    deadline, least_s = policy.deadline_of(spec), policy.START_S + policy.LEAST_S
+    deadline, least_s = policy.deadline_of(spec), policy.START_S + policy.MIN_KEPT_S
     if deadline is None or deadline - now >= least_s or not _is_due(spec, chain):
         return ""
     return (

@@ -26,7 +26,7 @@ from vastrun.launcher.shipped import configs_dir
 JOB = "conformance.yaml"
 MAX_S = 600.0
 """No machine is kept for longer, loading included."""
-SETTLES_S = 900.0
+SETTLEMENT_S = 900.0
 """What was charged is worth a look so long after the end."""
 
 

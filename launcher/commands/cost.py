@@ -11,15 +11,15 @@ from vastrun.launcher.core import Charge, Identity, Run, Verdict
 from vastrun.launcher.core.bills import by_clock_of
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.decisions.calendar import Calendar
-from vastrun.launcher.decisions.cost_groups import Group, GroupBy, group_of, grouped
+from vastrun.launcher.decisions.cost_groups import Group, GroupBy, group_of, group_spendings
 from vastrun.launcher.decisions.reconciliation import (
-    NOBODY,
+    NO_RUN,
     ReconciledBill,
     UnmatchedCharge,
     bill_of,
     charges_by_run,
-    reconciled,
-    stranger_of,
+    reconcile,
+    unmatched_charge,
 )
 from vastrun.launcher.decisions.shares import net_of_shares
 from vastrun.launcher.decisions.spending import Spending, spending_of, spent_within
@@ -67,7 +67,7 @@ def cost_report(
     scores = scores_of([spending.run for spending in spendings], metric) if metric else {}
     return CostReport(
         by=by,
-        groups=grouped(spendings, by, calendar, scores),
+        groups=group_spendings(spendings, by, calendar, scores),
         total=group_of("total", spendings, scores),
         since=since,
         until=until,
@@ -125,7 +125,7 @@ def reconciliation(
         of_provider = [run for run in every if run.provider == name]
         bills, found = reconciled_bills(ledger, provider, meant, of_provider, now)
         runs += bills
-        strangers += _strangers(name, found.get(NOBODY, ()), ledger.id, since)
+        strangers += _strangers(name, found.get(NO_RUN, ()), ledger.id, since)
     return Reconciliation(since=since, runs=runs, strangers=strangers, without_bill=without_bill)
 
 
@@ -151,7 +151,7 @@ def reconciled_bills(
         )
         for run in meant
     ]
-    return [reconciled(bill) for bill in bills], found
+    return [reconcile(bill) for bill in bills], found
 
 
 def with_nodes(ledger: Ledger, run: Run) -> list[Run]:
@@ -196,7 +196,7 @@ def _strangers(provider: str, charges: Iterable[Charge], ledger: str, since: flo
     usd_of: dict[tuple[str, UnmatchedCharge], float] = defaultdict(float)
     for charge in charges:
         if not charge.until or charge.until >= since:
-            usd_of[charge.label, stranger_of(charge, ledger)] += charge.usd
+            usd_of[charge.label, unmatched_charge(charge, ledger)] += charge.usd
     found = [
         StrangeCharge(provider=provider, label=label, kind=kind, usd=usd)
         for (label, kind), usd in usd_of.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vastrun.launcher.commands.queries import diary_of
 from vastrun.launcher.core import Phase, Progress, Run, UserRequest
-from vastrun.launcher.decisions.nodes import priced_together, total_usd
+from vastrun.launcher.decisions.nodes import at_total_price, total_usd
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.folder import GrowingFile, Outputs
 
@@ -28,7 +28,7 @@ def follow(run: Run, services: Services) -> Run:
         run = services.ledger.get(run.id)
         nodes = services.ledger.runs(leader=run.id)
         usd = total_usd((run, *nodes), services.clock.now())
-        services.screen.progress(priced_together(run, nodes), _progress(run), usd=usd)
+        services.screen.progress(at_total_price(run, nodes), _progress(run), usd=usd)
         request = services.user_requests.current()
         if request in (UserRequest.STOP, UserRequest.DESTROY):
             services.ledger.ask(run.id, request)

@@ -17,7 +17,7 @@ from typing import TypeVar
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Event, Phase, Progress, Run
 from vastrun.launcher.core.bills import cost_usd
-from vastrun.launcher.decisions.nodes import machines_now, total_usd
+from vastrun.launcher.decisions.nodes import current_machines, total_usd
 from vastrun.launcher.flow.drive import drive
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import RunThreads, Screen
@@ -105,7 +105,7 @@ def drive_nodes(
     if spec.nodes == 1:
         return drive(run, spec, services)
     driver = NodeDriver(services_of=services_of, replacement_of=replacement_of)
-    rows = machines_now(services.ledger.runs(leader=run.id))
+    rows = current_machines(services.ledger.runs(leader=run.id))
     if spec.min_nodes == spec.nodes:
         rows = [row for row in rows if row.phase is not Phase.ENDED]
     with workers() as pool:

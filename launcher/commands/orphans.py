@@ -9,7 +9,7 @@ from enum import StrEnum
 from vastrun.launcher.core import Instance, Phase, Run, RunNetwork, ledger_in
 from vastrun.launcher.core.bills import has_ended, machine_ids
 from vastrun.launcher.core.errors import IncompleteListError, UsageError
-from vastrun.launcher.decisions.policy import ours
+from vastrun.launcher.decisions.policy import machines_of_run
 from vastrun.launcher.ports import Ledger, Provider
 
 UNKNOWN_LEDGER = "unknown"
@@ -62,7 +62,7 @@ def orphans(
             machines += [machine for machine in seen if machine is not None]
     found = []
     for machine in machines:
-        claims = [run for run in runs if ours(run, [machine]) or machine.id in machine_ids(run)]
+        claims = [run for run in runs if machines_of_run(run, [machine]) or machine.id in machine_ids(run)]
         # A provider gives no id twice: the label may say something else.
         claims.sort(key=lambda run: machine.id not in machine_ids(run))
         if not any(run.phase is not Phase.ENDED for run in claims):

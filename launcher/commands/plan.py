@@ -18,14 +18,14 @@ from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import BudgetError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.deadlines import (
+    check_deadline,
     deadline_text,
     expected_end,
-    first_in_time,
     moment_text,
-    must_be_ahead,
+    offers_in_time,
 )
-from vastrun.launcher.decisions.estimates import enough_for, usd
-from vastrun.launcher.decisions.host_history import HOSTS_CAUSES, avoided
+from vastrun.launcher.decisions.estimates import offers_within_limits, usd
+from vastrun.launcher.decisions.host_history import HOST_CAUSES, avoided
 from vastrun.launcher.decisions.market_report import MarketReport
 from vastrun.launcher.decisions.policy import (
     START_S,
@@ -91,7 +91,7 @@ def plan_of(
     """
     asked, spec = spec, within_deadline(spec, now)
     done = resumed_step(spec, None if parent is None else parent.id, ledger)
-    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
+    avoid = avoided(ledger.runs(causes=HOST_CAUSES, members=True), provider.name, now)
     volume = find_volume(spec, provider.name, ledger)
     offers = prefer_volume(spec, choose_offers(spec, provider, avoid, now=now, done=done), volume)
     return LaunchPlan(
@@ -120,15 +120,17 @@ def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: flo
             hint="vastrun plan JOB.yaml --explain --provider vast",
         )
     spec = within_deadline(spec, now)
-    must_be_ahead(spec, now, least_s=START_S)
-    market_report = market.market_report(spec).without(
-        avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
+    check_deadline(spec, now, min_s=START_S)
+    market_report = market.market_report(spec).without_hosts(
+        avoided(ledger.runs(causes=HOST_CAUSES, members=True), provider.name, now)
     )
-    enough = {offer.id for offer in enough_for(spec, [quote.offer for quote in market_report.quotes])}
+    enough = {
+        offer.id for offer in offers_within_limits(spec, [quote.offer for quote in market_report.quotes])
+    }
     market_report = market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
     if spec.limits.deadline is None:
         return _volume_first(market_report, spec, find_volume(spec, provider.name, ledger))
-    ahead = [offer.id for offer in first_in_time(spec, [quote.offer for quote in market_report.quotes], now)]
+    ahead = [offer.id for offer in offers_in_time(spec, [quote.offer for quote in market_report.quotes], now)]
     by = f"expected to finish by {moment_text(spec, deadline_of(spec) or now)}"
     return market_report.limited_to(ahead, "limits.deadline", by).in_order(ahead)
 

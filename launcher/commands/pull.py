@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vastrun.launcher.core import Collected, Driver, Fetched, Instance, Run
 from vastrun.launcher.core.errors import HeldError, UsageError
-from vastrun.launcher.decisions.policy import HOLD_S
+from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 
@@ -54,7 +54,9 @@ def pull(run: Run, services: Services, *, folder: str) -> Collected:
         raise UsageError(f"{run.id} no longer has a machine; its downloaded outputs are in {run.out_dir}")
     if folder == run.out_dir:
         try:
-            services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + HOLD_S))
+            services.ledger.hold(
+                run.id, Driver(who=services.who, until=services.clock.now() + DRIVER_TIMEOUT_S)
+            )
         except HeldError as error:
             error.hint = f"vastrun pull {run.id} --out DIR"
             raise

@@ -28,7 +28,7 @@ from vastrun.launcher.core import (
 )
 from vastrun.launcher.core.bills import cost_of, cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
-from vastrun.launcher.decisions.nodes import joint_diary, machines_now
+from vastrun.launcher.decisions.nodes import current_machines, joint_diary
 from vastrun.launcher.decisions.policy import (
     download_left_s,
     lease_ends_at,
@@ -36,7 +36,12 @@ from vastrun.launcher.decisions.policy import (
     within_deadline,
 )
 from vastrun.launcher.decisions.reconciliation import charges_by_run
-from vastrun.launcher.decisions.remaining_lease import LeaseLeft, is_left, lease_left, sum_of
+from vastrun.launcher.decisions.remaining_lease import (
+    RemainingLease,
+    estimate_remaining_lease,
+    is_left_to_lease,
+    sum_leases,
+)
 from vastrun.launcher.flow.lease_rearm import is_disarmed, rearm
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
@@ -73,7 +78,7 @@ class RunRow:
     """Its further nodes: their costs are part of its own."""
     download_left_s: float | None = None
     """Seconds left to download the outputs of a training that has ended and that no launcher drives."""
-    lease: LeaseLeft | None = None
+    lease: RemainingLease | None = None
     """Time and cost left to its machines by their leases: the provider refused the last launcher's key."""
 
     @property
@@ -94,7 +99,7 @@ class RunRow:
     @property
     def usd_per_hour(self) -> float:
         """Of all its machines together."""
-        return sum(one.usd_per_hour for one in machines_now(self.machines))
+        return sum(one.usd_per_hour for one in current_machines(self.machines))
 
     @property
     def verdict(self) -> Verdict | None:
@@ -170,14 +175,14 @@ def _row(ledger: Ledger, run: Run, nodes: Sequence[Run], now: float) -> RunRow:
     return replace(row, driver=driver, request=ledger.user_request(run.id), lease=lease)
 
 
-def left_to_lease(ledger: Ledger, machines: Sequence[Run], now: float) -> LeaseLeft | None:
+def left_to_lease(ledger: Ledger, machines: Sequence[Run], now: float) -> RemainingLease | None:
     """Return what their leases leave those machines of a run that the key did not reach; None: all are."""
     left = []
     for run in machines:
-        lease = lease_left(run, _spec_of(run), now)
-        if lease is not None and is_left(ledger.events(run.id)):
+        lease = estimate_remaining_lease(run, _spec_of(run), now)
+        if lease is not None and is_left_to_lease(ledger.events(run.id)):
             left.append(lease)
-    return sum_of(left)
+    return sum_leases(left)
 
 
 def counted(run: Run, nodes: Sequence[Run], now: float) -> RunRow:

@@ -84,7 +84,7 @@ def _note(orphan: Orphan, run: Run, services: Services, ended_at: float, *, is_g
     if (keys := services.provider.abilities.keys) is not None:
         keys.forget(run.id)
     try:
-        services.ledger.hold(run.id, Driver(who=services.who, until=now + policy.HOLD_S))
+        services.ledger.hold(run.id, Driver(who=services.who, until=now + policy.DRIVER_TIMEOUT_S))
     except HeldError:
         return
     try:

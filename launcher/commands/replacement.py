@@ -8,7 +8,7 @@ from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.errors import BudgetError, HeldError
 from vastrun.launcher.decisions.nodes import is_replacement
-from vastrun.launcher.decisions.replacement import is_due, job_of_replacement, most_replacements
+from vastrun.launcher.decisions.replacement import is_replacement_due, max_replacements, replacement_job
 from vastrun.launcher.flow.drive import create_replacement
 from vastrun.launcher.flow.services import Services
 
@@ -25,9 +25,9 @@ def replacement_of(former: Run, services: Services, tell: Callable[[str], None])
     run, others = ledger.get(former.leader), ledger.runs(leader=former.leader)
     request = services.user_requests.current().or_stronger(ledger.user_request(run.id))
     spec = read_job(run.spec_json)
-    if request not in _STAY or not is_due(spec, run, others, former):
+    if request not in _STAY or not is_replacement_due(spec, run, others, former):
         return None
-    job = job_of_replacement(spec, run, others, former, now, free=services.provider.free)
+    job = replacement_job(spec, run, others, former, now, free=services.provider.free)
     if not isinstance(job, str) and not services.provider.abilities.replaces_nodes:
         job = f"{services.provider.name} gives a run all of its machines at once"
     if isinstance(job, str):
@@ -41,6 +41,6 @@ def replacement_of(former: Run, services: Services, tell: Callable[[str], None])
         return None
     except HeldError:  # the run has just ended, or its own thread is about to find out who drives it now
         return None
-    of = f"{1 + sum(map(is_replacement, others))} of {most_replacements(spec)}"
+    of = f"{1 + sum(map(is_replacement, others))} of {max_replacements(spec)}"
     tell(f"node {former.node} left ({former.cause}); a machine is rented in its place ({of})")
     return row

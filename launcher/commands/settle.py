@@ -12,8 +12,8 @@ from dataclasses import replace
 from vastrun.launcher.commands.cost import reconciled_bills
 from vastrun.launcher.core import Cost, Driver, Run
 from vastrun.launcher.core.errors import AuthError, HeldError, ProviderError, StorageError
-from vastrun.launcher.decisions.policy import HOLD_S
-from vastrun.launcher.decisions.reconciliation import ReconciledBill, is_due, settled
+from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
+from vastrun.launcher.decisions.reconciliation import ReconciledBill, is_due, settled_cost
 from vastrun.launcher.ports import Ledger, Provider
 
 _NEWEST = 1000
@@ -25,8 +25,8 @@ def settle(bills: Iterable[ReconciledBill], ledger: Ledger, who: str, now: float
 
     One that a launcher has changed since its bill was read is left as it is. Raises StorageError.
     """
-    known = [(one.bill.run, cost) for one in bills if (cost := settled(one)) is not None]
-    driver = Driver(who=who, until=now + HOLD_S)
+    known = [(one.bill.run, cost) for one in bills if (cost := settled_cost(one)) is not None]
+    driver = Driver(who=who, until=now + DRIVER_TIMEOUT_S)
     return frozenset(run.id for run, cost in known if run.charged == cost or _note(run, cost, ledger, driver))
 
 

@@ -12,7 +12,7 @@ from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.labels import member_folder
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.holders import holder_of
-from vastrun.launcher.decisions.policy import HOLD_S
+from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Ledger
 
@@ -43,7 +43,7 @@ def bring_nodes(run: Run, services: Services) -> None:
     ledger = services.ledger
     for node in ledger.runs(leader=run.id):
         if node.phase is not Phase.ENDED:
-            ledger.hold(node.id, Driver(who=services.who, until=services.clock.now() + HOLD_S))
+            ledger.hold(node.id, Driver(who=services.who, until=services.clock.now() + DRIVER_TIMEOUT_S))
             folder = f"{run.out_dir}/{member_folder(run.id, node.id)}"
             ledger.save(replace(node, out_dir=folder, computer=run.computer), who=services.who)
             ledger.release(node.id, services.who)

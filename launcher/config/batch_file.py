@@ -36,7 +36,7 @@ from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Search
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import JobSpec
 
-_MOST_FAULTS = 40
+_MAX_FAULTS = 40
 _JOB_KEYS = frozenset(one.name for one in fields(JobSpec))
 _NO_AUTO = "auto is answered for a single launch: give a number, such as the one that vastrun plan says"
 _BETWEEN = re.compile(r"""\s*([^\s,"'\[\]{}]+?)\s*\.\.\s*([^\s,"'\[\]{}]+)\s*""")
@@ -167,8 +167,8 @@ def load_axes(
 
 def _errors(faults: Iterable[Fault]) -> JobFileError:
     told = [str(fault) for fault in sorted(set(faults))]
-    more = len(told) - _MOST_FAULTS
-    return JobFileError((*told[:_MOST_FAULTS], *([f"… and {more} more"] if more > 0 else [])))
+    more = len(told) - _MAX_FAULTS
+    return JobFileError((*told[:_MAX_FAULTS], *([f"… and {more} more"] if more > 0 else [])))
 
 
 def _without_points(root: Node, faults: list[Fault]) -> tuple[BatchSpec | None, dict[str, Node]]:

@@ -14,7 +14,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from vastrun.launcher.config.search import SearchAxis, axis_of, samples_of
 from vastrun.launcher.config.source import NULL, Fault, SyntaxFault, fault_at, parse
 from vastrun.launcher.config.yaml_reader import plain
-from vastrun.launcher.core.batch import MOST_POINTS
+from vastrun.launcher.core.batch import MAX_POINTS
 from vastrun.launcher.core.errors import UsageError
 
 Cells = dict[str, Node]
@@ -173,8 +173,8 @@ def _section(node: Node, key: str, faults: list[Fault]) -> Iterator[tuple[str, N
 
 def check_point_count(count: int) -> None:
     """Raise UsageError when that many points are too many."""
-    if count > MOST_POINTS:
+    if count > MAX_POINTS:
         raise UsageError(
-            f"the batch has {count:,} points; at most {MOST_POINTS:,} are taken",
+            f"the batch has {count:,} points; at most {MAX_POINTS:,} are taken",
             hint="search: {samples: 64, …} takes a sample of them",
         )

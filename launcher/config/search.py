@@ -59,7 +59,7 @@ def axis_of(key: str, node: Node) -> SearchAxis:
 
 def samples_of(axes: Sequence[SearchAxis], samples: int, seed: int, method: str) -> list[dict[str, Node]]:
     """Return `samples` points: of a Sobol sequence shifted by `seed`, or independent ones ("random")."""
-    draw = uniform if method == "random" or len(axes) > MOST_DIMENSIONS else sobol
+    draw = uniform if method == "random" or len(axes) > MAX_DIMENSIONS else sobol
     cube = islice(draw(len(axes), seed), samples)
     return [{axis.key: axis.value(u) for axis, u in zip(axes, point, strict=True)} for point in cube]
 
@@ -114,7 +114,7 @@ _DIRECTIONS: tuple[tuple[int, tuple[int, ...]], ...] = (
     (1, (1, 3, 7, 11, 23, 15, 103)),
     (4, (1, 3, 7, 13, 13, 15, 69)),
 )
-MOST_DIMENSIONS = len(_DIRECTIONS) + 1
+MAX_DIMENSIONS = len(_DIRECTIONS) + 1
 
 
 def sobol(dimensions: int, seed: int | None) -> Iterator[tuple[float, ...]]:

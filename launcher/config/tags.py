@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-MOST_TAGS = 20
+MAX_TAGS = 20
 _TAG = re.compile(r"[^\W_](?:[\w .:/=+@-]{0,61}[\w.:/=+@-])?")
 _EXPECTED = "expected up to 63 letters, digits, spaces and _-.:/=+@, the first a letter or digit"
 
@@ -17,8 +17,8 @@ def tag_fault(tag: str) -> str | None:
 
 def tag_faults(tags: Sequence[str]) -> Iterator[tuple[int | None, str]]:
     """Say what is wrong with a job's tags, each with the number of the tag; None: with all together."""
-    if len(tags) > MOST_TAGS:
-        yield None, f"expected at most {MOST_TAGS} tags, got {len(tags)}"
+    if len(tags) > MAX_TAGS:
+        yield None, f"expected at most {MAX_TAGS} tags, got {len(tags)}"
     for number, tag in enumerate(tags):
         if fault := tag_fault(tag):
             yield number, fault

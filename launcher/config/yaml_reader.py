@@ -25,7 +25,7 @@ SHORT: dict[Any, str] = {Secret: "name", NotifyUrl: "url", Checkpoints: "files"}
 """Sections that may be written as one string, and the key that it stands for."""
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _SKIP = object()
-_MOST_DIGITS = 30
+_MAX_DIGITS = 30
 """Of a whole number; a longer one is text, and none of ours."""
 _SHOWN = 60
 """Characters of a value in a message."""
@@ -231,7 +231,7 @@ def _value(node: ScalarNode) -> Any:
     if node.tag == BOOL:
         return node.value.lower() == "true"
     try:
-        if node.tag == INT and len(node.value) <= _MOST_DIGITS:
+        if node.tag == INT and len(node.value) <= _MAX_DIGITS:
             return int(node.value, 0 if node.value[:2] in ("0x", "0o") else 10)
         if node.tag == FLOAT and math.isfinite(number := float(node.value)):
             return number

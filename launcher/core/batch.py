@@ -11,9 +11,9 @@ from annotated_types import Ge, Gt, Le, MinLen
 from vastrun.launcher.core.hidden import HIDDEN
 from vastrun.launcher.core.runs import UserRequest
 
-MOST_PARALLEL = 200
+MAX_PARALLEL = 200
 """Each run is a thread of one launcher."""
-MOST_POINTS = 10_000
+MAX_POINTS = 10_000
 """More are refused: at one rented machine every 4.5 s, even these would need half a day of rents."""
 
 
@@ -59,7 +59,7 @@ class BatchLimits:
     """For all of its runs together. Needed where machines cost money."""
     hours: Annotated[float, Gt(0)] | None = None
     """From its submit or resume on; then nothing new is started."""
-    parallel: Annotated[int, Ge(1), Le(MOST_PARALLEL)] = 4
+    parallel: Annotated[int, Ge(1), Le(MAX_PARALLEL)] = 4
     """How many runs at once."""
     stop: StopRules = field(default_factory=StopRules)
 

@@ -16,7 +16,7 @@ from vastrun.launcher.decisions.holders import holder_of
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
-_DEFAULT = "local"
+_DEFAULT_PROVIDER = "local"
 """Where a command goes that names no provider."""
 AFTER_SUCCESS = "nothing to do"
 _ANY_FILE = "JOB.yaml"
@@ -119,7 +119,7 @@ def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
     if run.cause is None:
         return AFTER_SUCCESS
     spec = read_job(run.spec_json)
-    where = "" if run.provider == _DEFAULT else f" --provider {run.provider}"
+    where = "" if run.provider == _DEFAULT_PROVIDER else f" --provider {run.provider}"
     job_file = f" {shlex.quote(spec.job_file or _ANY_FILE)}"
     in_batch = bool(run.batch) and not checkpoint
     if in_batch:

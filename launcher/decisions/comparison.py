@@ -74,11 +74,13 @@ def job_values(spec: JobSpec) -> dict[str, Value]:
 
 def chosen_values(spec: JobSpec) -> dict[str, Value]:
     """Return the options of a job that are not as they are by default."""
-    usual = job_values(_usual(spec))
-    return {key: value for key, value in job_values(spec).items() if key == "name" or usual.get(key) != value}
+    defaults = job_values(_default_job(spec))
+    return {
+        key: value for key, value in job_values(spec).items() if key == "name" or defaults.get(key) != value
+    }
 
 
-def _usual(spec: JobSpec) -> JobSpec:
+def _default_job(spec: JobSpec) -> JobSpec:
     """A job that has the same sections, and says nothing in them."""
     return JobSpec(name="", train=None if spec.train is None else type(spec.train)())
 

@@ -41,7 +41,7 @@ OVER_TIME = (GroupBy.DAY, GroupBy.MONTH)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored:
+class ScoreSummary:
     """What finished runs scored by one metric. Whether less is better only its name says."""
 
     runs: int
@@ -67,7 +67,7 @@ class Group(Cost):
     failed_usd: float
     """All that runs cost which ended with any verdict but success."""
     steps: float
-    scored: Scored | None = None
+    scored: ScoreSummary | None = None
     """None: nobody asked for a metric, or no run that finished has it."""
 
     @property
@@ -86,7 +86,7 @@ class Group(Cost):
         return self.usd / self.steps * 1000 if self.steps else None
 
 
-def grouped(
+def group_spendings(
     spendings: Iterable[Spending], by: GroupBy, calendar: Calendar, scores: Mapping[str, float] | None = None
 ) -> list[Group]:
     """Return the groups: days and months in their order, all others the most expensive first.
@@ -95,7 +95,7 @@ def grouped(
     """
     found: dict[str, list[Spending]] = defaultdict(list)
     for spending in spendings:
-        for key, part in KEYED[by](spending, calendar):
+        for key, part in GROUPERS[by](spending, calendar):
             found[key].append(part)
     groups = [group_of(key, parts, scores) for key, parts in found.items()]
     if by in OVER_TIME:
@@ -135,16 +135,16 @@ def gpu_of(run: Run) -> str:
     return run.offer.gpu_name or CPU
 
 
-Keyed = Callable[[Spending, Calendar], Iterator[tuple[str, Spending]]]
+Grouper = Callable[[Spending, Calendar], Iterator[tuple[str, Spending]]]
 
 
-def _by(key_of: Callable[[Run], str]) -> Keyed:
+def _by(key_of: Callable[[Run], str]) -> Grouper:
     """The whole run, under its one key."""
 
-    def keyed(spending: Spending, _: Calendar) -> Iterator[tuple[str, Spending]]:
+    def grouper(spending: Spending, _: Calendar) -> Iterator[tuple[str, Spending]]:
         yield key_of(spending.run) or NONE, spending
 
-    return keyed
+    return grouper
 
 
 def _by_tags(spending: Spending, _: Calendar) -> Iterator[tuple[str, Spending]]:
@@ -152,16 +152,16 @@ def _by_tags(spending: Spending, _: Calendar) -> Iterator[tuple[str, Spending]]:
         yield tag, spending
 
 
-def _by_time(span_of: Callable[[Calendar, float], Span]) -> Keyed:
+def _by_time(span_of: Callable[[Calendar, float], Span]) -> Grouper:
     """The run taken apart, under each day or month in which it cost."""
 
-    def keyed(spending: Spending, calendar: Calendar) -> Iterator[tuple[str, Spending]]:
+    def grouper(spending: Spending, calendar: Calendar) -> Iterator[tuple[str, Spending]]:
         span = span_of(calendar, spending.since)
         while (part := spending.within(span.since, span.until)) is not None:
             yield span.name, part
             span = span_of(calendar, span.until)
 
-    return keyed
+    return grouper
 
 
 def _run_id(run: Run) -> str:
@@ -169,7 +169,7 @@ def _run_id(run: Run) -> str:
     return run.leader or run.id
 
 
-KEYED: Mapping[GroupBy, Keyed] = {
+GROUPERS: Mapping[GroupBy, Grouper] = {
     GroupBy.RUN: _by(_run_id),
     GroupBy.BATCH: _by(lambda run: run.batch),
     GroupBy.JOB: _by(lambda run: run.job),
@@ -181,7 +181,7 @@ KEYED: Mapping[GroupBy, Keyed] = {
 }
 
 
-def _scored(scores: Sequence[float]) -> Scored | None:
+def _scored(scores: Sequence[float]) -> ScoreSummary | None:
     if not scores:
         return None
-    return Scored(runs=len(scores), lowest=min(scores), median=median(scores), highest=max(scores))
+    return ScoreSummary(runs=len(scores), lowest=min(scores), median=median(scores), highest=max(scores))

@@ -16,10 +16,10 @@ from vastrun.launcher.decisions.job_shape import steps_of
 from vastrun.launcher.decisions.policy import START_S, deadline_of
 
 
-def must_be_ahead(spec: JobSpec, now: float, *, least_s: float) -> None:
+def check_deadline(spec: JobSpec, now: float, *, min_s: float) -> None:
     """Raise JobValueError where less than that is left until the job's deadline."""
     deadline = deadline_of(spec)
-    if deadline is not None and deadline - now <= least_s:
+    if deadline is not None and deadline - now <= min_s:
         raise JobValueError(
             f"limits.deadline: {moment_text(spec, deadline)} is {_how_far(deadline - now)}; a machine needs "
             f"about {START_S:.0f} s from its start until it trains",
@@ -39,7 +39,7 @@ def expected_end(spec: JobSpec, offer: Offer, now: float, done: int = 0) -> floa
     return now + forecast.ready_s + forecast.train_s * max(0.0, 1 - done / steps)
 
 
-def first_in_time(spec: JobSpec, offers: Iterable[Offer], now: float, done: int = 0) -> list[Offer]:
+def offers_in_time(spec: JobSpec, offers: Iterable[Offer], now: float, done: int = 0) -> list[Offer]:
     """Return the offers that are expected to finish in time, then those of which nobody knows, each in the
     order given. Those that are expected to be late are left out."""
     offers = list(offers)
@@ -52,12 +52,12 @@ def first_in_time(spec: JobSpec, offers: Iterable[Offer], now: float, done: int 
     return known + unknown
 
 
-def in_time(spec: JobSpec, offers: Sequence[Offer], now: float, done: int = 0) -> list[Offer]:
+def require_in_time(spec: JobSpec, offers: Sequence[Offer], now: float, done: int = 0) -> list[Offer]:
     """Order offers as `first_in_time`.
 
     Raises NoOfferError, which names the soonest, where every offer is late.
     """
-    kept = first_in_time(spec, offers, now, done)
+    kept = offers_in_time(spec, offers, now, done)
     if kept or not offers:
         return kept
     soonest = min(offers, key=lambda offer: expected_end(spec, offer, now, done) or math.inf)

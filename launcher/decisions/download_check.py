@@ -16,7 +16,7 @@ PYPI_FILE = (
 TIMEOUT_S = 60.0
 """More than `download_check.sh` ever takes."""
 _SCRIPT = Path(__file__).with_name("download_check.sh")
-_LEAST_BYTES, _MOST_BYTES = 1 << 16, 16_000_000
+_MIN_BYTES, _MAX_BYTES = 1 << 16, 16_000_000
 _SECONDS = 3.0
 """A download at the wanted speed takes about this long."""
 _SHARE = 0.5
@@ -29,13 +29,13 @@ def is_needed(spec: JobSpec) -> bool:
     return spec.resources.down_mbps > 0 or bool(spec.setup) or any(url and _is_remote(url) for url in urls)
 
 
-def command(wanted: Resources) -> str:
+def command(requested: Resources) -> str:
     """Return what measures the download on the box, in any POSIX shell; `fault` reads what it prints."""
     script = _SCRIPT.read_text(encoding="utf-8")
-    return f"set -- {shlex.quote(wanted.down_url or PYPI_FILE)} {_size(wanted)}\n{script}"
+    return f"set -- {shlex.quote(requested.down_url or PYPI_FILE)} {_size(requested)}\n{script}"
 
 
-def fault(printed: str, wanted: Resources) -> str:
+def fault(printed: str, requested: Resources) -> str:
     """Say how the machine's download is slower than the job needs; empty when it is not, or nobody knows."""
     words = next((line.split() for line in printed.splitlines() if line.startswith("down ")), [])
     try:
@@ -43,19 +43,19 @@ def fault(printed: str, wanted: Resources) -> str:
     except ValueError:
         return ""
     if size == 0:
-        return f"it cannot download from {urlsplit(wanted.down_url or PYPI_FILE).hostname}"
+        return f"it cannot download from {urlsplit(requested.down_url or PYPI_FILE).hostname}"
     seconds = max(0.01, ended - began)
     mbps = size * 8 / 1e6 / seconds
     # A short answer is an error page: the line works, and its speed is not known.
-    judged = size >= _size(wanted) or seconds >= _SECONDS
-    if judged and mbps < wanted.down_mbps * _SHARE:
-        return f"{mbps:.0f} Mbit/s down instead of {wanted.down_mbps:g}"
+    judged = size >= _size(requested) or seconds >= _SECONDS
+    if judged and mbps < requested.down_mbps * _SHARE:
+        return f"{mbps:.0f} Mbit/s down instead of {requested.down_mbps:g}"
     return ""
 
 
-def _size(wanted: Resources) -> int:
-    fitting = int(wanted.down_mbps * 1e6 / 8 * _SECONDS)
-    return max(_LEAST_BYTES, min(fitting, _MOST_BYTES))
+def _size(requested: Resources) -> int:
+    fitting = int(requested.down_mbps * 1e6 / 8 * _SECONDS)
+    return max(_MIN_BYTES, min(fitting, _MAX_BYTES))
 
 
 def _is_remote(url: str) -> bool:

@@ -21,16 +21,16 @@ from vastrun.launcher.core.bills import cost_usd
 Curve = Sequence[tuple[float, float]]
 """Steps and values as they were told. Steps that go back are those of a run that began again there."""
 
-_MOST_STEPS = 10**15
-_MOST = 1e100
+_MAX_STEPS = 10**15
+_MAX_VALUE = 1e100
 """A larger value is no number: what is computed with it would soon be none."""
-_OTHERS = 3
+_MIN_OTHERS = 3
 """A median of fewer says little of what is usual."""
 _PRUNED = "pruned by its batch: "
 _SHARES: Mapping[int, str] = {2: "half", 3: "third", 4: "quarter"}
 
 
-def to_prune(
+def runs_to_prune(
     rule: EarlyStop, goal: Goal, curves: Mapping[str, Curve], running: Collection[str]
 ) -> list[Pruning]:
     """Return the runs to prune now, by id.
@@ -39,14 +39,18 @@ def to_prune(
     was as good as it was. `running`: those that still have steps to do; no other is pruned. The answer
     depends on nothing else, so that a launcher that takes over decides the same.
     """
-    told = {run: _told(curve, goal) for run, curve in curves.items()}
-    told = {run: curve for run, curve in told.items() if curve.steps}
-    judged = {run: told[run] for run in sorted(running) if run in told}
-    found = _by_asha(rule, told, judged) if rule.rule == "asha" else _by_median(rule, told, judged)
+    curves_by_run = {run: _to_rising_curve(curve, goal) for run, curve in curves.items()}
+    curves_by_run = {run: curve for run, curve in curves_by_run.items() if curve.steps}
+    judged = {run: curves_by_run[run] for run in sorted(running) if run in curves_by_run}
+    found = (
+        _by_asha(rule, curves_by_run, judged)
+        if rule.rule == "asha"
+        else _by_median(rule, curves_by_run, judged)
+    )
     return sorted(found, key=lambda pruning: pruning.run)
 
 
-def condensed(rule: EarlyStop, curve: Curve) -> Curve:
+def condense(rule: EarlyStop, curve: Curve) -> Curve:
     """Return what any later answer needs of the curve of a run that has ended.
 
     A batch of a thousand runs remembers a few points of each: what stood at the rungs of asha, and the last.
@@ -73,7 +77,7 @@ def pruning_reason(events: Iterable[Event]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
+class _RisingCurve:
     """A curve with rising steps, its values turned so that the lowest is best: what is no number is inf."""
 
     steps: Sequence[float]
@@ -106,18 +110,18 @@ class _Told:
         return self.sign * cost + 0.0  # never -0
 
 
-def _told(curve: Curve, goal: Goal) -> _Told:
+def _to_rising_curve(curve: Curve, goal: Goal) -> _RisingCurve:
     """The curve as it stands. Where a run began again, what it told of later steps before does not count."""
     sign, rising = 1 if goal == "min" else -1, _rising(curve)
     # A run whose loss is infinite has diverged, whichever end is best.
-    costs = [sign * float(value) + 0.0 if abs(value) <= _MOST else math.inf for _, value in rising]
-    return _Told(steps=[step for step, _ in rising], costs=costs, sign=sign)
+    costs = [sign * float(value) + 0.0 if abs(value) <= _MAX_VALUE else math.inf for _, value in rising]
+    return _RisingCurve(steps=[step for step, _ in rising], costs=costs, sign=sign)
 
 
 def _rising(curve: Curve) -> Curve:
     kept: list[tuple[float, float]] = []
     for step, value in curve:
-        if not 0 <= step <= _MOST_STEPS:
+        if not 0 <= step <= _MAX_STEPS:
             continue
         while kept and kept[-1][0] >= step:
             del kept[-1]
@@ -125,7 +129,9 @@ def _rising(curve: Curve) -> Curve:
     return kept
 
 
-def _by_asha(rule: EarlyStop, told: Mapping[str, _Told], judged: Mapping[str, _Told]) -> Iterator[Pruning]:
+def _by_asha(
+    rule: EarlyStop, curves_by_run: Mapping[str, _RisingCurve], judged: Mapping[str, _RisingCurve]
+) -> Iterator[Pruning]:
     """Each run is judged at the highest rung that it reached, beside all that reached it so far.
 
     Nobody waits for others there: a rung that waited until it is full would leave paid machines idle. The
@@ -138,7 +144,7 @@ def _by_asha(rule: EarlyStop, told: Mapping[str, _Told], judged: Mapping[str, _T
         above = rung * rule.factor
         here = {run: curve for run, curve in judged.items() if rung <= curve.last_step < above}
         if here:
-            yield from _below_the_bar(rule, rung, told, here)
+            yield from _below_the_bar(rule, rung, curves_by_run, here)
 
 
 def _rungs(rule: EarlyStop, longest: float) -> Iterator[int]:
@@ -149,10 +155,10 @@ def _rungs(rule: EarlyStop, longest: float) -> Iterator[int]:
 
 
 def _below_the_bar(
-    rule: EarlyStop, rung: int, told: Mapping[str, _Told], judged: Mapping[str, _Told]
+    rule: EarlyStop, rung: int, curves_by_run: Mapping[str, _RisingCurve], judged: Mapping[str, _RisingCurve]
 ) -> Iterator[Pruning]:
     """Those that are worse than the last of the best 1/factor. Equal ones go on: nothing tells them apart."""
-    costs = sorted(curve.cost_at(rung) for curve in told.values() if curve.reached(rung))
+    costs = sorted(curve.cost_at(rung) for curve in curves_by_run.values() if curve.reached(rung))
     best = len(costs) // rule.factor
     if not best:  # of so few, a factor-th part is less than one run: whoever was early would be lucky
         return
@@ -164,7 +170,7 @@ def _below_the_bar(
         if cost == math.inf > costs[0]:  # also where so many diverged that they are among the best
             yield Pruning(run=run, reason=f"at step {rung} its {rule.metric} is not a number")
         elif cost > bar:
-            value, least = _apart(curve.shown(cost), curve.shown(bar))
+            value, least = _to_distinct_text(curve.shown(cost), curve.shown(bar))
             share = _SHARES.get(rule.factor, f"1/{rule.factor}")
             yield Pruning(
                 run=run,
@@ -173,7 +179,9 @@ def _below_the_bar(
             )
 
 
-def _by_median(rule: EarlyStop, told: Mapping[str, _Told], judged: Mapping[str, _Told]) -> Iterator[Pruning]:
+def _by_median(
+    rule: EarlyStop, curves_by_run: Mapping[str, _RisingCurve], judged: Mapping[str, _RisingCurve]
+) -> Iterator[Pruning]:
     """A run whose best value is worse than the median of the others' means up to the same step.
 
     Its best against their means: a curve that jumps is not pruned for one bad value, and a run that is
@@ -182,15 +190,17 @@ def _by_median(rule: EarlyStop, told: Mapping[str, _Told], judged: Mapping[str, 
     for run, curve in judged.items():
         step = curve.last_step
         others = [
-            other.mean_until(step) for name, other in told.items() if name != run and other.reached(step)
+            other.mean_until(step)
+            for name, other in curves_by_run.items()
+            if name != run and other.reached(step)
         ]
-        if step < rule.min_steps or len(others) < _OTHERS:
+        if step < rule.min_steps or len(others) < _MIN_OTHERS:
             continue
         best, usual = min(curve.costs), median(others)
         if best == math.inf > usual:
             yield Pruning(run=run, reason=f"until step {step:g} its {rule.metric} was never a number")
         elif best > usual:
-            value, bar = _apart(curve.shown(best), curve.shown(usual))
+            value, bar = _to_distinct_text(curve.shown(best), curve.shown(usual))
             yield Pruning(
                 run=run,
                 reason=f"at step {step:g} its best {rule.metric} so far, {value}, is worse than {bar}, "
@@ -198,7 +208,7 @@ def _by_median(rule: EarlyStop, told: Mapping[str, _Told], judged: Mapping[str, 
             )
 
 
-def _apart(one: float, other: float) -> tuple[str, str]:
+def _to_distinct_text(one: float, other: float) -> tuple[str, str]:
     """Both numbers with as many digits as they need to differ."""
     digits = 3
     while digits < 17 and f"{one:.{digits}g}" == f"{other:.{digits}g}":

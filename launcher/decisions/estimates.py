@@ -34,7 +34,7 @@ def finishing_usd(spec: JobSpec, offer: Offer) -> float:
     return offer.expected_usd * spec.nodes
 
 
-def ends_too_soon(spec: JobSpec, offer: Offer) -> bool:
+def is_cut_short(spec: JobSpec, offer: Offer) -> bool:
     """Return whether the limits end the job before it is finished, by a speed that is more than a guess."""
     is_guess = offer.forecast is not None and offer.forecast.basis == "guess"
     return not is_guess and finishing_usd(spec, offer) > policy.worst_case_usd(spec, offer)
@@ -60,7 +60,7 @@ def basis_text(forecast: Forecast) -> str:
     return f"scaled from {forecast.source} ({runs})" if forecast.basis == "scaled" else "a guess"
 
 
-def enough_for(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
+def offers_within_limits(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
     """Return the offers on which the job's limits leave time to train, in the order given.
 
     Raises JobValueError, which says what to write, where there is none.
@@ -76,15 +76,15 @@ def enough_for(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
     kept = [
         offer
         for offer in offers
-        if limit_usd is None or offer.usd_per_hour == 0 or policy.least_usd(offer) <= limit_usd
+        if limit_usd is None or offer.usd_per_hour == 0 or policy.min_usd(offer) <= limit_usd
     ]
     if offers and not kept and limit_usd is not None:
         # The cheapest of those that are too dear: the least that the user has to add.
-        raise _too_little(spec, min(paid, key=policy.least_usd))
+        raise _money_limit_error(spec, min(paid, key=policy.min_usd))
     return kept
 
 
-def over_the_price(spec: JobSpec, offers: Sequence[Offer]) -> NoOfferError:
+def price_limit_error(spec: JobSpec, offers: Sequence[Offer]) -> NoOfferError:
     """Say what the cheapest offer costs to a job whose hourly price is below it."""
     cheapest = min(offer.usd_per_hour for offer in offers)
     return NoOfferError(
@@ -94,13 +94,13 @@ def over_the_price(spec: JobSpec, offers: Sequence[Offer]) -> NoOfferError:
     )
 
 
-def _too_little(spec: JobSpec, offer: Offer) -> JobValueError:
-    least_usd = policy.least_usd(offer) * spec.nodes
-    write = math.ceil(least_usd * 100) / 100
+def _money_limit_error(spec: JobSpec, offer: Offer) -> JobValueError:
+    min_usd = policy.min_usd(offer) * spec.nodes
+    write = math.ceil(min_usd * 100) / 100
     machines = "a machine" if spec.nodes == 1 else f"{spec.nodes} machines"
     return JobValueError(
         f"limits.usd: ${spec.limits.usd:g} is too little: loading {machines} and one minute of training cost "
-        f"{usd(least_usd)} on offer {offer.id}, the cheapest here",
+        f"{usd(min_usd)} on offer {offer.id}, the cheapest here",
         hint=f"--set limits.usd={write:.2f} or more; all of the job: {usd(finishing_usd(spec, offer))}",
     )
 
@@ -112,7 +112,7 @@ _USUAL_LOST_HOURS = 0.1
 """Hours of work since the newest checkpoint, where nothing says how often the job saves."""
 
 
-def again_hours(hours: float, per_hour: float, start_hours: float, lost_hours: float | None) -> float:
+def interruption_hours(hours: float, per_hour: float, start_hours: float, lost_hours: float | None) -> float:
     """Return the hours beyond `hours` of training that interruptions are expected to cost.
 
     `per_hour`: interruptions per hour. `start_hours`: until another machine trains. `lost_hours`: work lost

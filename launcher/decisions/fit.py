@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from vastrun.contract.gpus import PEAKS, peak_of
 from vastrun.contract.workload import Workload, Workloads
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.workload import chosen, is_too_small, largest_that_fits, needed_gb, roofline
+from vastrun.launcher.decisions.workload import (
+    chosen_workloads,
+    is_too_small,
+    largest_that_fits,
+    needed_gb,
+    roofline,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +66,7 @@ def fit_of(workloads: Workloads, spec: JobSpec, names: Sequence[str], efficiency
     found = [
         _fit_of_one(workloads, steps, spec, name, size, efficiency)
         for name, size in kinds
-        if (steps := chosen(workloads, spec, size))
+        if (steps := chosen_workloads(workloads, spec, size))
     ]
     assert spec.train is not None
     return Fit(

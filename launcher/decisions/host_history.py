@@ -14,12 +14,12 @@ from vastrun.launcher.decisions import policy
 
 HALF_LIFE_S = 7 * 86400.0
 """After this long a failure weighs half as much."""
-AVOIDED_FROM = 1.0
+MIN_AVOIDED_SCORE = 1.0
 """Two failures weigh this much a week later; a single one does only as it happens."""
 FRESH_S = 86400.0
 """A failure of the last day is reason enough."""
 
-HOSTS_CAUSES = (Cause.COMMUNICATION, Cause.HOST, Cause.LOST, Cause.SLOW)
+HOST_CAUSES = (Cause.COMMUNICATION, Cause.HOST, Cause.LOST, Cause.SLOW)
 """No other cause of a run's end is ever its host's fault."""
 
 
@@ -48,7 +48,7 @@ def avoided(runs: Iterable[Run], provider: str, now: float) -> frozenset[str]:
     What a host did to a run on a slot counts too. That a machine is lost, its own run tells.
     """
     records = host_records(
-        (run for run in runs if run.provider == provider or _tells_of_host(run)),
+        (run for run in runs if run.provider == provider or _counts_for_host(run)),
         now,
     )
     return frozenset(record.host for record in records if record.avoided)
@@ -63,7 +63,7 @@ def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
     for run in runs:
         if run.host and run.usd_per_hour > 0 and run.rented_at is not None:
             by_host[run.provider, run.host].append(run)
-    records = [_record(ours, now) for ours in by_host.values()]
+    records = [_record(runs_there, now) for runs_there in by_host.values()]
     return sorted(records, key=lambda record: (-record.score, -record.last_run_at))
 
 
@@ -81,7 +81,7 @@ def blames_host(run: Run) -> bool:
     )
 
 
-def _tells_of_host(run: Run) -> bool:
+def _counts_for_host(run: Run) -> bool:
     return run.provider == POOL and run.cause is not Cause.LOST
 
 
@@ -103,7 +103,7 @@ def _record(runs: Sequence[Run], now: float) -> HostRecord:
         last_run_at=last.created_at,
         last_failure_at=last_failure_at,
         last_cause=last_cause,
-        avoided=fresh or score >= AVOIDED_FROM,
+        avoided=fresh or score >= MIN_AVOIDED_SCORE,
     )
 
 

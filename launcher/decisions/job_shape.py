@@ -13,7 +13,7 @@ from vastrun.launcher.core.job import JobSpec
 JobShape = str
 """A digest: two jobs have the same one when their steps are the same work."""
 
-OF_TRAIN: Mapping[str, bool] = {
+AFFECTS_STEP: Mapping[str, bool] = {
     "stage": True,
     "sampler": True,
     "steps": False,
@@ -60,15 +60,15 @@ OF_TRAIN: Mapping[str, bool] = {
 }
 """Every key of `train:`, and whether a step takes another time with another value of it."""
 
-_USUAL = TrainConfig()
+_DEFAULTS = TrainConfig()
 # Of `ema` only whether there is one counts.
 _PLAIN = tuple(
     name
-    for name, decides in OF_TRAIN.items()
-    if decides and name != "ema" and isinstance(getattr(_USUAL, name), str | int | float | None)
+    for name, decides in AFFECTS_STEP.items()
+    if decides and name != "ema" and isinstance(getattr(_DEFAULTS, name), str | int | float | None)
 )
 """Those of them that are one value, and count as it is."""
-_IDLE = {name: getattr(_USUAL, name) for name, decides in OF_TRAIN.items() if not decides}
+_IDLE = {name: getattr(_DEFAULTS, name) for name, decides in AFFECTS_STEP.items() if not decides}
 
 
 def shape_of(spec: JobSpec) -> JobShape:
@@ -86,7 +86,7 @@ def shape_of(spec: JobSpec) -> JobShape:
     return hashlib.sha256(repr(work).encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def first_look(spec: JobSpec) -> Callable[[str], bool]:
+def shape_prefilter(spec: JobSpec) -> Callable[[str], bool]:
     """Return a test that tells most stored jobs of another shape apart; to read each of them whole is slow.
 
     The test is False only of another shape. What is not in a text, as in one of before, is not looked at.
@@ -106,8 +106,8 @@ def first_look(spec: JobSpec) -> Callable[[str], bool]:
     return may_match
 
 
-def _agree(wanted: Mapping[str, object], found: Mapping[str, object]) -> bool:
-    return all(found.get(name, value) == value for name, value in wanted.items())
+def _agree(requested: Mapping[str, object], found: Mapping[str, object]) -> bool:
+    return all(found.get(name, value) == value for name, value in requested.items())
 
 
 def steps_of(spec: JobSpec) -> int | None:

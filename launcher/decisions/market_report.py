@@ -74,7 +74,7 @@ class MarketReport:
     beyond: int = 0
     """Offers that would fit, and that a launch does not see: the provider lists only so many at once."""
 
-    def without(self, hosts: Collection[str]) -> MarketReport:
+    def without_hosts(self, hosts: Collection[str]) -> MarketReport:
         """Return the same market with no offer on those hosts."""
         kept = tuple(quote for quote in self.quotes if quote.offer.host not in hosts)
         return replace(self, quotes=kept, avoided=self.avoided + len(self.quotes) - len(kept))

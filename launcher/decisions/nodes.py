@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 STOP_S = 30.0
 """How long a node may take to stop when another has failed. Its supervisor has heard of that by itself."""
-EXPLAIN_S = 15.0
+MAX_EXPLAIN_S = 15.0
 """How long a node that lost its peers waits for the launcher to see what became of them."""
 _ORDER: Mapping[Phase, int] = {phase: number for number, phase in enumerate(Phase)}
-_OF_ALL = (Cause.STOPPED, Cause.PRUNED, Cause.TIME_LIMIT, Cause.MONEY_LIMIT)
+_SHARED_CAUSES = (Cause.STOPPED, Cause.PRUNED, Cause.TIME_LIMIT, Cause.MONEY_LIMIT)
 """Causes that come to every node alike: there is none to be named."""
 
 
@@ -44,7 +44,7 @@ def network_of(run: Run, others: Sequence[Run]) -> str:
     return first.offer.network if first is not None and first.offer is not None else ""
 
 
-def sharing_a_network(offers: Sequence[Offer], nodes: int, network: str = "") -> list[Offer]:
+def offers_on_one_network(offers: Sequence[Offer], nodes: int, network: str = "") -> list[Offer]:
     """Return the offers, in their order, whose machines reach each other: those on that network.
 
     Empty: those on any network that has hosts enough for all nodes. Where the market has no networks of its
@@ -59,7 +59,7 @@ def sharing_a_network(offers: Sequence[Offer], nodes: int, network: str = "") ->
     return [offer for offer in offers if offer.network in ({network} if network else enough - {""})]
 
 
-def instead_of_nodes(spec: JobSpec) -> str:
+def alternative_to_nodes(spec: JobSpec) -> str:
     """Say what could be had instead of nodes on a market without a network for them."""
     gpus = f" --set resources.gpus={spec.nodes * spec.resources.gpus}" if spec.resources.gpus else ""
     ranks = f" --set ranks={spec.world_size}" if spec.ranks else ""
@@ -75,7 +75,7 @@ def first_failed(others: Sequence[Run]) -> Run | None:
     return min(failed, key=lambda other: (other.cause is Cause.COMMUNICATION, other.node), default=None)
 
 
-def needed(others: Sequence[Run], least: int) -> list[Run]:
+def required_nodes(others: Sequence[Run], min_nodes: int) -> list[Run]:
     """Return the rows of the other nodes without which this one does not go on.
 
     Nodes that train apart go on without one that has trained and left, while `least` of them are there.
@@ -83,7 +83,7 @@ def needed(others: Sequence[Run], least: int) -> list[Run]:
     """
     nodes = list(_by_node(others).values())
     still_there = [other for other in nodes if not _has_left(other)]
-    return still_there if 1 + len(still_there) >= least else nodes
+    return still_there if 1 + len(still_there) >= min_nodes else nodes
 
 
 def needs_node_0(run: Run, spec: JobSpec) -> bool:
@@ -106,7 +106,7 @@ def is_replacement(row: Run) -> bool:
     return bool(row.leader and row.parent)
 
 
-def machines_now(rows: Iterable[Run]) -> list[Run]:
+def current_machines(rows: Iterable[Run]) -> list[Run]:
     """Return the rows without those of machines in whose place others were rented."""
     rows = list(rows)
     replaced = {row.parent for row in rows if is_replacement(row)}
@@ -116,12 +116,12 @@ def machines_now(rows: Iterable[Run]) -> list[Run]:
 def _has_left(row: Run) -> bool:
     if row.node == 0 or row.cause is None:
         return False
-    return is_replacement(row) or (row.cause not in _OF_ALL and row.step > 0)
+    return is_replacement(row) or (row.cause not in _SHARED_CAUSES and row.step > 0)
 
 
-def named(detail: str, cause: Cause | None, node: int | None) -> str:
+def with_node_name(detail: str, cause: Cause | None, node: int | None) -> str:
     """Return the detail with the node that it is about; `node` is None where the run has one only."""
-    return detail if node is None or cause in _OF_ALL or not detail else f"node {node}: {detail}"
+    return detail if node is None or cause in _SHARED_CAUSES or not detail else f"node {node}: {detail}"
 
 
 def total_usd(runs: Iterable[Run], now: float) -> float:
@@ -129,11 +129,11 @@ def total_usd(runs: Iterable[Run], now: float) -> float:
     return sum(cost_usd(run, now) for run in runs)
 
 
-def priced_together(run: Run, others: Sequence[Run]) -> Run:
+def at_total_price(run: Run, others: Sequence[Run]) -> Run:
     """Return the run as it is shown: at the price of all of its machines together."""
     if not others:
         return run
-    return replace(run, usd_per_hour=sum(one.usd_per_hour for one in machines_now((run, *others))))
+    return replace(run, usd_per_hour=sum(one.usd_per_hour for one in current_machines((run, *others))))
 
 
 def joint_diary(events: Sequence[Event], others: Iterable[Sequence[Event]]) -> list[Event]:

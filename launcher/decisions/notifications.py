@@ -10,7 +10,7 @@ from vastrun.launcher.core import Cause, Event, Phase, Run, Verdict
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.verdict import VERDICT_OF
 from vastrun.launcher.decisions.policy import DESTROY_TRIES
-from vastrun.launcher.decisions.remaining_lease import LeaseLeft
+from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.decisions.schedule import BatchProgress
 
 
@@ -41,7 +41,7 @@ class Notification:
     usd: float
     """Spent so far."""
     limit_usd: float | None
-    lease: LeaseLeft | None = None
+    lease: RemainingLease | None = None
     """Time and cost left to its machine, of OUT_OF_REACH alone."""
 
 

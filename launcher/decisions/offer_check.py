@@ -73,13 +73,13 @@ def gpus_in_use(box: BoxHardware, offer: Offer) -> str:
     )
 
 
-def rented_otherwise(machine: Instance, offer: Offer, wanted: Resources) -> str:
+def listing_mismatch(machine: Instance, offer: Offer, requested: Resources) -> str:
     """Say how the machine that the provider lists is worse than its offer; empty when it is not."""
     name, known, gpus, price = machine.gpu_name, offer.gpu_name, machine.gpus, machine.usd_per_hour
     checks = (
         (not name or not known or is_same_name(name, known), f"{name} instead of {known}"),
         (gpus == 0 or gpus >= offer.gpus, f"{gpus} of {offer.gpus} GPUs"),
-        *_room_checks(machine.disk_gb, machine.memory_gb, wanted),
+        *_room_checks(machine.disk_gb, machine.memory_gb, requested),
         (machine.cuda == 0 or machine.cuda >= offer.cuda, f"CUDA {machine.cuda:g} instead of {offer.cuda:g}"),
         (
             price <= offer.usd_per_hour * _PRICE_SLACK,
@@ -89,33 +89,36 @@ def rented_otherwise(machine: Instance, offer: Offer, wanted: Resources) -> str:
     return _listed(checks)
 
 
-def shows_otherwise(box: BoxHardware, offer: Offer, wanted: Resources) -> str:
+def box_mismatch(box: BoxHardware, offer: Offer, requested: Resources) -> str:
     """Say how the box is worse than its offer, by its own tools; empty when it is not."""
-    checks = _room_checks(box.disk_gb, box.memory_gb, wanted)
-    if wanted.gpus > 0:
-        checks += _gpu_checks(box, offer, wanted)
+    checks = _room_checks(box.disk_gb, box.memory_gb, requested)
+    if requested.gpus > 0:
+        checks += _gpu_checks(box, offer, requested)
     return _listed(checks)
 
 
-def _room_checks(disk_gb: float, memory_gb: float, wanted: Resources) -> list[tuple[bool, str]]:
+def _room_checks(disk_gb: float, memory_gb: float, requested: Resources) -> list[tuple[bool, str]]:
     return [
-        (_holds(disk_gb, wanted.disk_gb), f"{disk_gb:.0f} GB disk instead of {wanted.disk_gb:.0f}"),
-        (_holds(memory_gb, wanted.memory_gb), f"{memory_gb:.0f} GB memory instead of {wanted.memory_gb:.0f}"),
+        (_holds(disk_gb, requested.disk_gb), f"{disk_gb:.0f} GB disk instead of {requested.disk_gb:.0f}"),
+        (
+            _holds(memory_gb, requested.memory_gb),
+            f"{memory_gb:.0f} GB memory instead of {requested.memory_gb:.0f}",
+        ),
     ]
 
 
-def _gpu_checks(box: BoxHardware, offer: Offer, wanted: Resources) -> list[tuple[bool, str]]:
+def _gpu_checks(box: BoxHardware, offer: Offer, requested: Resources) -> list[tuple[bool, str]]:
     if not box.gpus:
         return [(False, "nvidia-smi shows no GPU")]
-    cuda = max(offer.cuda, wanted.cuda)
+    cuda = max(offer.cuda, requested.cuda)
     other = next((name for name, _ in box.gpus if not may_be(offer.gpu_name or "", name)), "")
-    least_gb = min(gb for _, gb in box.gpus)
+    min_gb = min(gb for _, gb in box.gpus)
     return [
         (len(box.gpus) >= offer.gpus, f"{len(box.gpus)} of {offer.gpus} GPUs"),
         (not other, f"{other} instead of {offer.gpu_name}"),
         (
-            _holds(least_gb, offer.gpu_memory_gb),
-            f"{least_gb:.0f} GB a GPU instead of {offer.gpu_memory_gb:.0f}",
+            _holds(min_gb, offer.gpu_memory_gb),
+            f"{min_gb:.0f} GB a GPU instead of {offer.gpu_memory_gb:.0f}",
         ),
         # 0: its nvidia-smi does not say; that is no reason to give the machine back.
         (box.cuda == 0 or box.cuda >= cuda, f"CUDA {box.cuda:g} instead of {cuda:g}"),

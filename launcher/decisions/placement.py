@@ -34,7 +34,7 @@ class Placement:
     machine_usd: float | None = None
 
 
-def place(
+def place_point(
     seconds: float, slots: Iterable[WarmSlot], offers: Sequence[Offer], *, others: bool
 ) -> Placement | None:
     """Return where a point of so many seconds costs least; None: there is neither a slot nor an offer.
@@ -88,7 +88,7 @@ class MachineShape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheapestMachines:
+class CheapestFleet:
     """The machines for a queue of points, and both prices: packed, and each on a machine of its own."""
 
     machines: tuple[MachineShape, ...]
@@ -98,9 +98,9 @@ class CheapestMachines:
     """Of the cheapest machine that takes one point only; None: none is on offer."""
 
 
-def fleet_for(
-    points: int, offers: Iterable[Offer], *, gpus: int, seconds: float, most_slots: int = 64
-) -> CheapestMachines | None:
+def cheapest_fleet(
+    points: int, offers: Iterable[Offer], *, gpus: int, seconds: float, max_slots: int = 64
+) -> CheapestFleet | None:
     """Return the machines on which `points` of so many GPUs and seconds cost least; None without an offer.
 
     An offer of many GPUs that is cheaper per GPU than single ones is found here. One after the other the
@@ -108,7 +108,7 @@ def fleet_for(
     have: a large one for the last few points is not cheap. A job without GPUs has a machine of its own.
     """
     left = {offer.id: offer for offer in offers}
-    shapes = {offer.id: slots_of(offer, gpus, most_slots) for offer in left.values()}
+    shapes = {offer.id: slots_of(offer, gpus, max_slots) for offer in left.values()}
     singles = [offer.usd_per_hour for offer in left.values() if shapes[offer.id] == 1]
     machines: list[MachineShape] = []
     waiting = points
@@ -123,7 +123,7 @@ def fleet_for(
     if not machines:
         return None
     taken = sum(shape.used for shape in machines)
-    return CheapestMachines(
+    return CheapestFleet(
         machines=tuple(machines),
         packed_usd_per_hour=sum(shape.offer.usd_per_hour for shape in machines) / taken,
         single_usd_per_hour=min(singles, default=None),
@@ -146,11 +146,11 @@ class IdleMachine:
 
     idle_s: float
     usd_per_hour: float
-    another_usd: float
+    replacement_cost_usd: float
     """What it takes to have another one instead: its boot, the pull of its image, its data."""
 
 
-def is_given_back(machine: IdleMachine, *, wanted: bool, more_may_come: bool) -> bool:
+def should_give_back(machine: IdleMachine, *, wanted: bool, more_may_come: bool) -> bool:
     """Tell whether an idle machine is given back now.
 
     `wanted`: a point waits that fits it. It is kept then for as long as it has not cost more than another one
@@ -158,11 +158,11 @@ def is_given_back(machine: IdleMachine, *, wanted: bool, more_may_come: bool) ->
     for it, as when a run fails that is tried again.
     """
     if wanted:
-        return machine.usd_per_hour * machine.idle_s / 3600 > machine.another_usd
+        return machine.usd_per_hour * machine.idle_s / 3600 > machine.replacement_cost_usd
     return not more_may_come or machine.idle_s >= GIVE_BACK_S
 
 
-def another_usd(offer: Offer, *, boot_s: float, data_s: float) -> float:
+def replacement_cost_usd(offer: Offer, *, boot_s: float, data_s: float) -> float:
     """Return what is paid for a machine before its first step. Of a free one, nothing is.
 
     `boot_s`: from rent to ready, with the pull of the image. `data_s`: making or fetching the data.

@@ -23,11 +23,11 @@ LAYER_S = 300.0
 """Longest silence of a pull that is in progress."""
 QUEUE_S = 86400.0
 """Longest wait for the turn of a machine that its provider lets wait."""
-STILL_S = 900.0
+NO_PROGRESS_S = 900.0
 """Longest wait for a box whose start shows no progress: one layer of an image may take 10 minutes."""
 ANSWER_S = 300.0
 """Longest wait for a box that runs, as its provider says, to answer."""
-MISTRUST_S = 40.0
+HOST_KEY_WAIT_S = 40.0
 """Longest wait for a box that shows another host key than its log names: it may make its keys late."""
 KEY_S = 30.0
 """Longest wait for a box that rejects the run's SSH key, which its provider refused to attach.
@@ -40,9 +40,9 @@ LEASE_PROOF_S = 60.0
 """Longest wait for the lease of a box that answers already."""
 STOP_S = 150.0
 """Longest wait for a training that was asked to stop: the supervisor's own limits are below this."""
-ROOM_S = 15.0
+DISK_POLL_S = 15.0
 """Between two looks whether this computer's disk has room again."""
-NONSENSE_S = 60.0
+INVALID_STATUS_S = 60.0
 """A box of which every look makes no sense for so long is given up."""
 REARM_S = 60.0
 """Between two tries to arm a lease again that is dead, as the box says."""
@@ -52,15 +52,15 @@ LIMIT_SLACK_S = 120.0
 """How long after its lease's end a box may still be seen before the launcher acts itself."""
 LEASE_DELAY_S = 3.0
 """Seconds from a lease's end to its machine's: the lease looks at its clock once a second, then asks."""
-LATE_S = 300.0
+LATE_GRACE_S = 300.0
 """A launcher that finds a run past its limits brings home for so long what is there."""
-HOLD_S = 600.0
+DRIVER_TIMEOUT_S = 600.0
 """How long a driver may be silent before another may take its run."""
 ABSENT_S = 10.0
 """A machine that nobody asked to end is gone when it was absent for so long."""
 BUSY_S = 1800.0
 """Longest wait, in one step, for a provider that wants fewer calls."""
-REFUSED_S = 60.0
+KEY_REJECTED_S = 60.0
 """Longest wait for a provider that does not accept the key of a run that has a machine."""
 LINK_MBPS = 1000.0
 """Least speed between machines that are paid for and train together: with less, GPUs wait for the network."""
@@ -69,11 +69,11 @@ DESTROY_TRIES = 10
 RENT_TRIES = 5
 START_S = 20.0
 """A machine that runs needs about so long until it trains: it is inspected, and the job is shipped."""
-LOOK_S = 1.0
+POLL_INTERVAL_S = 1.0
 """Between two looks at the box of a run that this launcher drives alone."""
-_LOOKS_PER_S = 12.0
+_MAX_POLLS_PER_S = 12.0
 """At all boxes together: each costs this computer some milliseconds."""
-LEAST_S = 60.0
+MIN_KEPT_S = 60.0
 """A job whose money does not keep a machine for so long, once it has loaded, trains nothing worth having."""
 SLOW_SHARE = 0.6
 """A machine that trains below this share of what its kind has shown is slow."""
@@ -98,19 +98,19 @@ _SETUP_GB = 2.0
 """That addition."""
 UP_GB = 2.0
 """Checkpoints and outputs that come home."""
-_MOST_RESERVED = 0.2
+_MAX_RESERVED_SHARE = 0.2
 """Of a job's money, kept back for what its machine costs besides its time. It has to get somewhere."""
 _PAID_COLLECT_S = 1800.0
 _FREE_COLLECT_S = 86400.0
 _SECOND_H = 1 / 3600
 
 
-def look_s(runs: int) -> float:
+def poll_interval_s(runs: int) -> float:
     """Return the seconds between two looks at a box, where one launcher drives so many runs."""
-    return max(LOOK_S, runs / _LOOKS_PER_S)
+    return max(POLL_INTERVAL_S, runs / _MAX_POLLS_PER_S)
 
 
-def queue_look_s(waited_s: float) -> float:
+def queue_poll_interval_s(waited_s: float) -> float:
     """Return the seconds until the next look at a machine that has waited so long for its turn."""
     return min(15.0, max(0.5, waited_s / 20))
 
@@ -152,15 +152,15 @@ def reservation_usd(spec: JobSpec) -> float:
     return (spec.limits.usd_per_hour or 0.0) * spec.limits.hours * spec.nodes
 
 
-def least_usd(offer: Offer) -> float:
+def min_usd(offer: Offer) -> float:
     """Return the least limit on money with which a machine loads there, and is then kept for `LEAST_S`."""
-    kept_usd = LEAST_S / 3600 * offer.usd_per_hour
+    kept_usd = MIN_KEPT_S / 3600 * offer.usd_per_hour
     # What `lease_of` keeps back of such a limit is no longer there for its time.
-    leased_usd = min(kept_usd + _reserve_usd(offer, None), kept_usd / (1 - _MOST_RESERVED))
+    leased_usd = min(kept_usd + _reserve_usd(offer, None), kept_usd / (1 - _MAX_RESERVED_SHARE))
     return max(offer.loading_usd + kept_usd, leased_usd)
 
 
-def is_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
+def is_money_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
     """Tell whether a box whose lease ends it in `left_s` must stop now for the job's money to be enough.
 
     Counts by the box's clock: this computer's may have been set.
@@ -234,7 +234,7 @@ def keep_until(spec: JobSpec, run: Run) -> float:
     keep_s = spec.limits.collect_s or min(lease.collect_s, _PAID_COLLECT_S)
     ends_at = lease_ends_at(run, lease)
     until = run.phase_at + keep_s
-    return (until if ends_at is None else min(until, ends_at)) - ROOM_S * 4
+    return (until if ends_at is None else min(until, ends_at)) - DISK_POLL_S * 4
 
 
 def lease_env(lease: Lease) -> dict[str, str]:
@@ -248,7 +248,7 @@ def lease_env(lease: Lease) -> dict[str, str]:
     }
 
 
-def over_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
+def exceeded_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
     """Name the limit that the run has passed, with the slack, by our own clock and the provider's price.
 
     None: neither. Nothing that the box says counts here.
@@ -275,12 +275,12 @@ def affordable(spec: JobSpec, offers: Iterable[Offer]) -> list[Offer]:
     return [offer for offer in offers if cap is None or offer.usd_per_hour <= cap]
 
 
-def unlimited(spec: JobSpec, offer: Offer) -> bool:
+def lacks_money_limit(spec: JobSpec, offer: Offer) -> bool:
     """Tell whether money would be spent and the job sets no limit on it."""
     return offer.usd_per_hour > 0 and spec.limits.usd is None and spec.limits.usd_per_hour is None
 
 
-def ours(run: Run, instances: Sequence[Instance]) -> list[Instance]:
+def machines_of_run(run: Run, instances: Sequence[Instance]) -> list[Instance]:
     """Return the machines of this run, by label or id; the one whose id was noted comes first."""
     found = [i for i in instances if i.label == run.label or i.id == run.instance_id]
     return sorted(found, key=lambda i: i.id != run.instance_id)
@@ -334,4 +334,4 @@ def _reserve_usd(offer: Offer, limit_usd: float | None) -> float:
     extras = offer.extras
     reserve = BOOT_S / 3600 * extras.storage_usd_per_hour
     reserve += DOWN_GB * extras.down_usd_per_gb + UP_GB * extras.up_usd_per_gb
-    return reserve if limit_usd is None else min(reserve, limit_usd * _MOST_RESERVED)
+    return reserve if limit_usd is None else min(reserve, limit_usd * _MAX_RESERVED_SHARE)

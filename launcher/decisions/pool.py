@@ -18,7 +18,7 @@ from vastrun.launcher.core.slots import POOL as POOL
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.holders import holder_of, is_holder
 
-LEAST_LEFT_S = 300.0
+MIN_LEFT_S = 300.0
 """A machine that its own lease ends sooner takes no more slots."""
 GIVE_BACK_S = 60.0
 """An idle machine is kept no longer, once the queue has nothing for it."""
@@ -30,7 +30,7 @@ _COLLECT_S = 120.0
 """A machine that was held has its log to collect, and nothing that is worth a dollar."""
 _ROUNDING = 1e-6
 """A third of three times a size may be less than that size."""
-_LEAST_DISK_GB = 8.0
+_MIN_DISK_GB = 8.0
 """No job asks for less disk."""
 
 
@@ -83,13 +83,13 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
     What the job asks for is asked for by each slot, and it pays for each what it would for one machine.
     `hours` and `usd` are the limits of the machine.
     """
-    wanted, gpus, most = job.resources, job.resources.gpus, job.limits.usd_per_hour
+    requested, gpus, most = job.resources, job.resources.gpus, job.limits.usd_per_hour
     resources = replace(
-        wanted,
+        requested,
         gpus=gpus * slots,
-        cpu_cores=wanted.cpu_cores * slots,
-        memory_gb=wanted.memory_gb * slots,
-        disk_gb=max(_LEAST_DISK_GB, wanted.disk_gb) * slots,
+        cpu_cores=requested.cpu_cores * slots,
+        memory_gb=requested.memory_gb * slots,
+        disk_gb=max(_MIN_DISK_GB, requested.disk_gb) * slots,
     )
     return JobSpec(
         name=f"hold-{job.name}"[:63],
@@ -106,48 +106,48 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
     )
 
 
-def units_of(wanted: Resources, held: HeldMachineRow) -> int:
+def units_of(requested: Resources, held: HeldMachineRow) -> int:
     """Return how many equal parts of the machine a job needs: a GPU is one, so is a share of its memory."""
     share_gb = held.spec.resources.memory_gb / held.hold.slots
-    for_memory = math.ceil(wanted.memory_gb / share_gb - _ROUNDING) if share_gb else 0
-    return max(1, wanted.gpus, for_memory)
+    for_memory = math.ceil(requested.memory_gb / share_gb - _ROUNDING) if share_gb else 0
+    return max(1, requested.gpus, for_memory)
 
 
-def unfit(job: JobSpec, held: HeldMachineRow, now: float) -> str:
+def unfit_reason(job: JobSpec, held: HeldMachineRow, now: float) -> str:
     """Return why the job can have no slot there, whatever is free; empty: it can.
 
     A limit that only an offer tells of, such as reliability, is met where the machine was chosen by one
     that is as hard.
     """
-    had, wanted, offer = held.spec.resources, job.resources, held.offer
-    units = units_of(wanted, held)
-    share_gb = had.disk_gb * units / held.hold.slots
-    share_cores = had.cpu_cores * units / held.hold.slots
+    held_resources, requested, offer = held.spec.resources, job.resources, held.offer
+    units = units_of(requested, held)
+    share_gb = held_resources.disk_gb * units / held.hold.slots
+    share_cores = held_resources.cpu_cores * units / held.hold.slots
     checks = (
         (held.takes_slots, "it is being given back"),
-        (held.left_s(now) >= LEAST_LEFT_S, "its lease ends soon"),
+        (held.left_s(now) >= MIN_LEFT_S, "its lease ends soon"),
         (job.nodes == 1, f"{job.nodes} machines wanted"),
-        (units <= held.hold.slots, _too_small(wanted, held)),
-        (not wanted.memory_gb or had.memory_gb > 0, "nobody asked for its memory"),
+        (units <= held.hold.slots, _too_small(requested, held)),
+        (not requested.memory_gb or held_resources.memory_gb > 0, "nobody asked for its memory"),
         (
-            wanted.disk_gb <= share_gb + _ROUNDING,
-            f"{wanted.disk_gb:g} GB of disk wanted, {share_gb:.0f} in its share",
+            requested.disk_gb <= share_gb + _ROUNDING,
+            f"{requested.disk_gb:g} GB of disk wanted, {share_gb:.0f} in its share",
         ),
-        (_has_gpus(wanted, held), f"it has {offer.gpus} x {offer.gpu_name or 'no GPU'}"),
+        (_has_gpus(requested, held), f"it has {offer.gpus} x {offer.gpu_name or 'no GPU'}"),
         (_has_image(job, held), "it runs another image"),
-        (wanted.reliability <= had.reliability, "it was chosen with less reliability"),
-        (_is_within(wanted.regions, had.regions), "it may be in another region"),
-        (wanted.interruptible or not had.interruptible, "it may be taken away"),
-        (wanted.down_mbps <= had.down_mbps, "its download speed was not asked for"),
-        (wanted.up_mbps <= had.up_mbps, "its upload speed was not asked for"),
-        (wanted.disk_mbps <= had.disk_mbps, "the speed of its disk was not asked for"),
+        (requested.reliability <= held_resources.reliability, "it was chosen with less reliability"),
+        (_is_within(requested.regions, held_resources.regions), "it may be in another region"),
+        (requested.interruptible or not held_resources.interruptible, "it may be taken away"),
+        (requested.down_mbps <= held_resources.down_mbps, "its download speed was not asked for"),
+        (requested.up_mbps <= held_resources.up_mbps, "its upload speed was not asked for"),
+        (requested.disk_mbps <= held_resources.disk_mbps, "the speed of its disk was not asked for"),
         (
-            wanted.cpu_cores <= share_cores + _ROUNDING,
-            f"{wanted.cpu_cores} CPU cores wanted, {share_cores:g} asked for its share",
+            requested.cpu_cores <= share_cores + _ROUNDING,
+            f"{requested.cpu_cores} CPU cores wanted, {share_cores:g} asked for its share",
         ),
-        (had.nvlink or not wanted.nvlink, "NVLink was not asked for"),
-        (had.datacenter or not wanted.datacenter, "it may be outside a datacenter"),
-        (had.static_ip or not wanted.static_ip, "its IP address may change"),
+        (held_resources.nvlink or not requested.nvlink, "NVLink was not asked for"),
+        (held_resources.datacenter or not requested.datacenter, "it may be outside a datacenter"),
+        (held_resources.static_ip or not requested.static_ip, "its IP address may change"),
     )
     return next((why for holds, why in checks if not holds), "")
 
@@ -193,27 +193,30 @@ def idle_since(held: HeldMachineRow, runs: Iterable[Run]) -> float | None:
     return max((run.released_at or run.ended_at or 0.0 for run in ours), default=held.run.phase_at)
 
 
-def _too_small(wanted: Resources, held: HeldMachineRow) -> str:
-    if wanted.gpus > held.hold.slots:
-        return f"{wanted.gpus} GPUs wanted, it has {held.offer.gpus}"
-    return f"{wanted.memory_gb:g} GB of memory wanted, it has {held.spec.resources.memory_gb:g}"
+def _too_small(requested: Resources, held: HeldMachineRow) -> str:
+    if requested.gpus > held.hold.slots:
+        return f"{requested.gpus} GPUs wanted, it has {held.offer.gpus}"
+    return f"{requested.memory_gb:g} GB of memory wanted, it has {held.spec.resources.memory_gb:g}"
 
 
-def _has_gpus(wanted: Resources, held: HeldMachineRow) -> bool:
-    if not wanted.gpus:
+def _has_gpus(requested: Resources, held: HeldMachineRow) -> bool:
+    if not requested.gpus:
         return True
     offer = held.offer
-    names = not wanted.gpu_names or any(_same(name, offer.gpu_name or "") for name in wanted.gpu_names)
-    cuda = offer.cuda == 0 or wanted.cuda <= offer.cuda
+    names = not requested.gpu_names or any(_same(name, offer.gpu_name or "") for name in requested.gpu_names)
+    cuda = offer.cuda == 0 or requested.cuda <= offer.cuda
     return (
-        wanted.gpus <= offer.gpus and names and has_memory(offer.gpu_memory_gb, wanted.least_gpu_gb) and cuda
+        requested.gpus <= offer.gpus
+        and names
+        and has_memory(offer.gpu_memory_gb, requested.least_gpu_gb)
+        and cuda
     )
 
 
-def _same(wanted: str, offered: str) -> bool:
+def _same(requested: str, offered: str) -> bool:
     """Tell whether these words name one GPU: drivers write "NVIDIA A100-SXM4-80GB" for an "A100 SXM4"."""
     words = set(offered.lower().replace("-", " ").split())
-    return set(wanted.lower().replace("-", " ").split()) <= words
+    return set(requested.lower().replace("-", " ").split()) <= words
 
 
 def _has_image(job: JobSpec, held: HeldMachineRow) -> bool:
@@ -221,5 +224,5 @@ def _has_image(job: JobSpec, held: HeldMachineRow) -> bool:
     return held.offer.image is None or job.image == held.spec.image
 
 
-def _is_within(wanted: Sequence[str], had: Sequence[str]) -> bool:
-    return not wanted or (bool(had) and set(had) <= set(wanted))
+def _is_within(requested: Sequence[str], held_resources: Sequence[str]) -> bool:
+    return not requested or (bool(held_resources) and set(held_resources) <= set(requested))

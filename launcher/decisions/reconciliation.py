@@ -16,11 +16,11 @@ from vastrun.launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Phas
 from vastrun.launcher.core.bills import WATCHED_S, counted_of, with_machine
 from vastrun.launcher.core.phases import BEFORE_TRAINING
 
-NOBODY = ""
+NO_RUN = ""
 """Instead of the id of a run: the charge is for no run that is known."""
-SETTLES_S = 3600.0
+SETTLEMENT_S = 3600.0
 """What a machine cost is on the bill so long after its end, at the latest."""
-ASKED_FOR_S = 7 * 86_400.0
+MAX_QUERY_AGE_S = 7 * 86_400.0
 """For so long a bill that should be whole is asked for unbidden: one that is not by then hardly will be."""
 ROUNDED_SHARE = 0.005
 ROUNDED_USD = 0.001
@@ -83,7 +83,7 @@ class Bill:
     @property
     def machines(self) -> Sequence[Run]:
         """The run as if each of its machines were the only one, for all that it had."""
-        return machines_of(self.run)
+        return runs_by_machine(self.run)
 
     @property
     def settles_at(self) -> float:
@@ -124,7 +124,7 @@ class ReconciledBill:
 
 def bill_of(run: Run, charges: Sequence[Charge], events: Iterable[Event], now: float, account: str) -> Bill:
     """Return what both sides know of the run."""
-    machines = machines_of(run)
+    machines = runs_by_machine(run)
     begin = min((one.rented_at for one in machines if one.rented_at is not None), default=now)
     end = max((one.released_at or now for one in machines), default=now)
     told = [event for event in events if begin < event.at < end]
@@ -140,7 +140,7 @@ def bill_of(run: Run, charges: Sequence[Charge], events: Iterable[Event], now: f
     )
 
 
-def reconciled(bill: Bill) -> ReconciledBill:
+def reconcile(bill: Bill) -> ReconciledBill:
     """Return the first reason that explains the whole difference by itself, else as many as it takes."""
     left_usd = abs(bill.difference_usd)
     if left_usd < _NOTHING_USD:
@@ -171,19 +171,19 @@ def charges_by_run(runs: Iterable[Run], charges: Iterable[Charge]) -> Mapping[st
         by_machine |= {machine: run.id for machine in machines if machine}
     found: dict[str, list[Charge]] = defaultdict(list)
     for charge in charges:
-        run_id = by_machine.get(charge.instance_id) or by_label.get(charge.label, NOBODY)
+        run_id = by_machine.get(charge.instance_id) or by_label.get(charge.label, NO_RUN)
         found[run_id].append(charge)
     return found
 
 
-def stranger_of(charge: Charge, ledger: str) -> UnmatchedCharge:
+def unmatched_charge(charge: Charge, ledger: str) -> UnmatchedCharge:
     """Return for what a charge is that no run of this ledger has."""
     if not charge.label.startswith(LABEL_PREFIX):
         return UnmatchedCharge.NOT_A_RUN
     return UnmatchedCharge.UNKNOWN_RUN if ledger_in(charge.label) == ledger else UnmatchedCharge.OTHER_LEDGER
 
 
-def machines_of(run: Run) -> Sequence[Run]:
+def runs_by_machine(run: Run) -> Sequence[Run]:
     """Return the run as if each machine that it had were its own, and the only one."""
     every = (run, *(with_machine(run, rental) for rental in run.rentals))
     return [one for one in every if one.rented_at is not None]
@@ -191,8 +191,8 @@ def machines_of(run: Run) -> Sequence[Run]:
 
 def settles_at(run: Run) -> float:
     """Return when all that the run cost is charged, at the latest; inf: a machine of it is still there."""
-    ends = [machine.released_at for machine in machines_of(run)] or [None]
-    return math.inf if None in ends else max(end for end in ends if end is not None) + SETTLES_S
+    ends = [machine.released_at for machine in runs_by_machine(run)] or [None]
+    return math.inf if None in ends else max(end for end in ends if end is not None) + SETTLEMENT_S
 
 
 def _silence_s(begin: float, told: Sequence[float], end: float) -> float:
@@ -232,10 +232,10 @@ def _not_watched(bill: Bill) -> float:
 def _last_traffic(bill: Bill) -> float:
     more_usd = sum(charge.traffic_usd for charge in bill.charges) - bill.counted.traffic_usd
     extras = bill.run.meter.extras
-    most_usd = LAST_GB * (extras.down_usd_per_gb + extras.up_usd_per_gb)
+    max_usd = LAST_GB * (extras.down_usd_per_gb + extras.up_usd_per_gb)
     if bill.difference_usd < 0:
         return 0.0
-    return max(0.0, more_usd if bill.ended_by_itself else min(more_usd, most_usd))
+    return max(0.0, more_usd if bill.ended_by_itself else min(more_usd, max_usd))
 
 
 BOUNDS: Mapping[DifferenceReason, Callable[[Bill], float]] = {
@@ -250,7 +250,7 @@ BOUNDS: Mapping[DifferenceReason, Callable[[Bill], float]] = {
 """How many dollars of a bill's difference each reason may explain; 0: it is none. The likeliest one first."""
 
 
-def settled(one: ReconciledBill) -> Cost | None:
+def settled_cost(one: ReconciledBill) -> Cost | None:
     """Return what the run cost by its bill; None: that is not whole, or lower than can be explained.
 
     A list of charges may lack a part: then what was counted stays.
@@ -262,7 +262,7 @@ def settled(one: ReconciledBill) -> Cost | None:
 
 def is_due(run: Run, now: float) -> bool:
     """Return whether the bill of the run should be whole by now, and was not seen whole yet."""
-    return run.charged is None and run.phase is Phase.ENDED and 0 <= now - settles_at(run) <= ASKED_FOR_S
+    return run.charged is None and run.phase is Phase.ENDED and 0 <= now - settles_at(run) <= MAX_QUERY_AGE_S
 
 
 def is_whole(bill: Bill) -> bool:
@@ -284,5 +284,5 @@ def charged_cost(charges: Iterable[Charge]) -> Cost:
     return Cost(gpu_usd=usd - traffic_usd - storage_usd, storage_usd=storage_usd, traffic_usd=traffic_usd)
 
 
-def _between(usd: float, most_usd: float) -> float:
-    return min(max(0.0, usd), max(0.0, most_usd))
+def _between(usd: float, max_usd: float) -> float:
+    return min(max(0.0, usd), max(0.0, max_usd))

@@ -17,7 +17,7 @@ LEFT_TO_LEASE = "left_to_lease"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaseLeft:
+class RemainingLease:
     """Time and cost left to a machine before its lease ends it."""
 
     ends_at: float
@@ -26,13 +26,13 @@ class LeaseLeft:
     """USD from now until then, at most."""
 
 
-def is_left(events: Sequence[Event]) -> bool:
+def is_left_to_lease(events: Sequence[Event]) -> bool:
     """Tell whether the last drive of a run, by its events, ended because the key was refused."""
     newest = next((event for event in reversed(events) if event.told in ("", LEFT_TO_LEASE)), None)
     return newest is not None and newest.told == LEFT_TO_LEASE
 
 
-def lease_left(run: Run, spec: JobSpec, now: float) -> LeaseLeft | None:
+def estimate_remaining_lease(run: Run, spec: JobSpec, now: float) -> RemainingLease | None:
     """Return what its lease leaves the run's machine; None: it has none."""
     if run.phase is Phase.ENDED or run.offer is None or run.instance_id is None:
         return None
@@ -42,11 +42,13 @@ def lease_left(run: Run, spec: JobSpec, now: float) -> LeaseLeft | None:
     if run.meter.began_at is None:  # its lease counts from when it runs, and it may still load
         ends_at += policy.BOOT_S
     until = max(now, ends_at)
-    return LeaseLeft(ends_at=ends_at, usd=max(0.0, bills.cost_usd(run, until) - bills.cost_usd(run, now)))
+    return RemainingLease(
+        ends_at=ends_at, usd=max(0.0, bills.cost_usd(run, until) - bills.cost_usd(run, now))
+    )
 
 
-def sum_of(left: Sequence[LeaseLeft]) -> LeaseLeft | None:
+def sum_leases(left: Sequence[RemainingLease]) -> RemainingLease | None:
     """Return the same of several machines; None: there is none."""
     if not left:
         return None
-    return LeaseLeft(ends_at=max(one.ends_at for one in left), usd=sum(one.usd for one in left))
+    return RemainingLease(ends_at=max(one.ends_at for one in left), usd=sum(one.usd for one in left))

@@ -12,47 +12,47 @@ from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import usd
-from vastrun.launcher.decisions.nodes import first_failed, is_replacement, needed, total_usd
+from vastrun.launcher.decisions.nodes import first_failed, is_replacement, required_nodes, total_usd
 
-CURED: frozenset[Cause] = frozenset(
+REPLACEABLE_CAUSES: frozenset[Cause] = frozenset(
     (Cause.LOST, Cause.PREEMPTED, Cause.HOST, Cause.SIGNAL, Cause.COMMUNICATION, Cause.HANG)
 )
 """What another machine may not do again. An error of the program's own, or a full disk, it would."""
 _HOUR_S = 3600.0
-_LEAST_USD = 0.01
+_MIN_USD = 0.01
 
 
-def job_of_replacement(
+def replacement_job(
     spec: JobSpec, run: Run, others: Sequence[Run], former: Run, now: float, *, free: bool
 ) -> JobSpec | str:
     """Return the job of a machine that is due: with what is left of its node's money and time.
 
     Else why there is none. For the runs see `is_due`. `free`: machines cost nothing, and are there at once.
     """
-    most = most_replacements(spec)
+    most = max_replacements(spec)
     if sum(map(is_replacement, others)) >= most:
         return f"train.diloco.replacements allows {most} in all"
-    if former.cause not in CURED:
+    if former.cause not in REPLACEABLE_CAUSES:
         return f"another one does not cure {former.cause}"
-    least_s = 0.0 if free else policy.START_S + policy.LEAST_S
+    min_s = 0.0 if free else policy.START_S + policy.MIN_KEPT_S
     left_s = _left_s(spec, run, now)
-    if left_s < least_s:
-        return f"{max(0.0, left_s):.0f} s are left; a machine and one minute of training need {least_s:.0f} s"
+    if left_s < min_s:
+        return f"{max(0.0, left_s):.0f} s are left; a machine and one minute of training need {min_s:.0f} s"
     hours = spec.limits.hours - (now - (run.rented_at or now)) / _HOUR_S
     return _within_share(replace(spec, limits=replace(spec.limits, hours=hours)), others, former, now)
 
 
-def of_one_machine(spec: JobSpec) -> JobSpec:
+def one_machine_job(spec: JobSpec) -> JobSpec:
     """Return the job of one of its machines, with that one's share of the money: so its offer is told."""
     return replace(spec, nodes=1, limits=replace(spec.limits, usd=policy.share_usd(spec)))
 
 
-def most_replacements(spec: JobSpec) -> int:
+def max_replacements(spec: JobSpec) -> int:
     """Return how many machines may come in place of others, of all nodes together."""
     return 0 if spec.train is None else spec.train.diloco.replacements
 
 
-def is_due(spec: JobSpec, run: Run, others: Sequence[Run], former: Run) -> bool:
+def is_replacement_due(spec: JobSpec, run: Run, others: Sequence[Run], former: Run) -> bool:
     """Tell whether the others train on without the node of `former`, whose machine is gone.
 
     `run`: node 0; `others`: the rows of all further nodes, `former` among them.
@@ -79,10 +79,10 @@ def _within_share(spec: JobSpec, others: Iterable[Run], former: Run, now: float)
     if share_usd is None:
         return spec
     left_usd = share_usd - total_usd((row for row in others if row.node == former.node), now)
-    least_usd = _LEAST_USD if former.offer is None else max(_LEAST_USD, policy.least_usd(former.offer))
-    if left_usd < least_usd:
+    min_usd = _MIN_USD if former.offer is None else max(_MIN_USD, policy.min_usd(former.offer))
+    if left_usd < min_usd:
         return (
             f"{usd(max(0.0, left_usd))} of the node's share of limits.usd is left; loading a machine and one "
-            f"minute of training cost {usd(least_usd)}"
+            f"minute of training cost {usd(min_usd)}"
         )
     return replace(spec, limits=replace(spec.limits, usd=left_usd * spec.nodes))

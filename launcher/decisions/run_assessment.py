@@ -36,7 +36,7 @@ _SIGNALS = {128 + number: number.name for number in signal.Signals}
 """What a shell makes of the end of a program that was killed."""
 _UNFIT_IMAGE = 78
 """No other machine would do better with it."""
-DIED = 137
+KILLED = 137
 """What the lease leaves of a run whose `run.sh` was killed."""
 
 
@@ -91,7 +91,7 @@ def _without_outcome(evidence: Evidence) -> RunAssessment:
     failed = next((end for end in evidence.steps if end.exit_code != 0), None)
     if failed is not None:
         return replace(_of_step(failed), proofs=missing)
-    if evidence.exit_code == DIED:
+    if evidence.exit_code == KILLED:
         return RunAssessment(
             cause=Cause.HOST, detail="the run on the machine was killed by something else", proofs=missing
         )
@@ -210,8 +210,8 @@ def _stop(outcome: Outcome, spec: JobSpec) -> Proof:
     """Prove that a stop came too late to matter: all steps that the job asks for had been done."""
     finished = cause_of(outcome) is None
     if spec.command is not None:
-        wanted = spec.success.steps if spec.success is not None else None
-        finished = finished and wanted is not None and (outcome.stop_sent_step or 0) >= wanted
+        requested = spec.success.steps if spec.success is not None else None
+        finished = finished and requested is not None and (outcome.stop_sent_step or 0) >= requested
     return Proof(name="stop", holds=finished, text=_stop_text(outcome, spec))
 
 
@@ -219,10 +219,10 @@ def _stop_text(outcome: Outcome, spec: JobSpec) -> str:
     """Say when the program was asked to stop, why, and how far it was."""
     after_s = max(0.0, (outcome.stop_sent_at or 0.0) - outcome.started_at)
     text = f"SIGTERM was sent {after_s:.0f} s after the start ({_stop_cause(outcome).replace('_', ' ')})"
-    wanted = outcome.steps_planned or (spec.success.steps if spec.success is not None else None)
-    if outcome.stop_sent_step is None or not (wanted or outcome.stop_sent_step):
+    requested = outcome.steps_planned or (spec.success.steps if spec.success is not None else None)
+    if outcome.stop_sent_step is None or not (requested or outcome.stop_sent_step):
         return text
-    return f"{text}, at step {outcome.stop_sent_step}" + (f" of {wanted}" if wanted else "")
+    return f"{text}, at step {outcome.stop_sent_step}" + (f" of {requested}" if requested else "")
 
 
 def _final(outcome: Outcome) -> Proof:

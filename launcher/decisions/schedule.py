@@ -135,7 +135,7 @@ def _state_of(point: BatchPoint, rows: Sequence[Run]) -> PointState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
+class BatchQueue:
     """What of a batch is still to be started. Nothing, where nothing more is started."""
 
     queue: Sequence[PointState] = ()
@@ -151,18 +151,18 @@ class Waiting:
         return math.ceil(to_come / max(1, min(self.parallel, to_come + len(self.running))))
 
     @property
-    def may_be_more(self) -> bool:
+    def may_grow(self) -> bool:
         """Tell whether points may come that do not wait yet: asked for by a search, or as another attempt."""
         return self.more > 0 or any('"retry": {}' not in state.point.spec_json for state in self.running)
 
 
-def took_s(states: Iterable[PointState]) -> list[float]:
+def run_durations_s(states: Iterable[PointState]) -> list[float]:
     """Return the seconds for which points that succeeded had their last machine, or their slot."""
     ended = [state.last for state in states if state.verdict is Verdict.SUCCEEDED]
     return [run.released_at - run.rented_at for run in ended if run and run.rented_at and run.released_at]
 
 
-def machines_of(runs: Iterable[Run]) -> list[Run]:
+def holding_runs(runs: Iterable[Run]) -> list[Run]:
     """Return the runs that hold machines for a batch, of all of the batch's runs."""
     return [run for run in runs if not run.point]
 
@@ -205,7 +205,7 @@ def progress_of_batch(
     )
 
 
-def reason_to_end(states: Sequence[PointState], limits: BatchLimits, opened_at: float, now: float) -> str:
+def stop_reason(states: Sequence[PointState], limits: BatchLimits, opened_at: float, now: float) -> str:
     """Return why nothing new is started any more, in words; empty while the batch goes on.
 
     `opened_at`: when it was submitted or resumed. What failed before is known to its user, who goes on.

@@ -11,7 +11,7 @@ from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.job_shape import steps_of
-from vastrun.launcher.decisions.speed_history import Kind, Speed, SpeedHistory, kind_text
+from vastrun.launcher.decisions.speed_history import MachineKind, Speed, SpeedHistory, kind_text
 
 _USUAL_BOOT_S = 300.0
 """Of a host of which nobody knows how long it takes."""
@@ -21,7 +21,7 @@ _USUAL_BOOT_S = 300.0
 class Slowness:
     """A machine that trains far below what its kind has shown."""
 
-    kind: Kind
+    kind: MachineKind
     steps_per_s: float
     shown: Speed
     """By other hosts."""
@@ -58,7 +58,7 @@ class MachineChange:
         )
 
 
-def slowness_of(kind: Kind, steps_per_s: float, elsewhere: SpeedHistory) -> Slowness | None:
+def slowness_of(kind: MachineKind, steps_per_s: float, elsewhere: SpeedHistory) -> Slowness | None:
     """Compare the pace of a machine with what its kind has shown elsewhere; None: it is not slow."""
     shown = elsewhere.speeds.get(kind)
     if shown is None or shown.runs < policy.SLOW_RUNS:
@@ -88,7 +88,7 @@ def change_of(
     )
 
 
-def leaves_enough(change: MachineChange, spec: JobSpec, run: Run, now: float) -> bool:
+def is_affordable_change(change: MachineChange, spec: JobSpec, run: Run, now: float) -> bool:
     """Return whether the job's money and time allow another machine: else it would be stopped for nothing."""
     deadline = policy.deadline_of(spec)
     if deadline is not None and now + change.there_s > deadline:
@@ -99,4 +99,4 @@ def leaves_enough(change: MachineChange, spec: JobSpec, run: Run, now: float) ->
     stop_usd = policy.CHANGE_S / 3600 * run.usd_per_hour
     left_usd = limit_usd - cost_usd(run, now) - stop_usd
     there_usd = change.there_s / 3600 * run.usd_per_hour + change.loading_usd
-    return left_usd >= max(policy.least_usd(run.offer), there_usd)
+    return left_usd >= max(policy.min_usd(run.offer), there_usd)

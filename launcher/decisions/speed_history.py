@@ -12,15 +12,15 @@ from vastrun.contract.workload import Workloads
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import MeasuredRun, Offer
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.job_shape import JobShape, first_look, shape_of
+from vastrun.launcher.decisions.job_shape import JobShape, shape_of, shape_prefilter
 from vastrun.launcher.decisions.workload import EFFICIENCY
 
-Kind = tuple[str, int]
+MachineKind = tuple[str, int]
 """A GPU's name, and how many of it."""
 
-MOST_RUNS = 50
+MAX_RUNS = 50
 """So many of the newest runs on a kind of machine count: programs and drivers change."""
-_MOST_JOBS = 4_000
+_MAX_JOBS = 4_000
 """Shapes that are remembered: a batch asks for the same ones at each of its runs."""
 
 
@@ -50,7 +50,7 @@ class BidHistory:
 class SpeedHistory:
     """What the ledger knows that no market says."""
 
-    speeds: Mapping[Kind, Speed] = field(default_factory=dict)
+    speeds: Mapping[MachineKind, Speed] = field(default_factory=dict)
     """Of jobs of the same shape."""
     boot_s: Mapping[str, float] = field(default_factory=dict)
     """By host, from rent to the armed lease: the image is fetched meanwhile."""
@@ -62,18 +62,18 @@ class SpeedHistory:
 
 
 def speed_history_of(
-    runs: Iterable[MeasuredRun], provider: str, spec: JobSpec, *, but_not_on: str | None = None
+    runs: Iterable[MeasuredRun], provider: str, spec: JobSpec, *, excluded_host: str | None = None
 ) -> SpeedHistory:
     """Return what is known of the provider's machines that helps to choose one for this job.
 
     `runs`: the newest first. `but_not_on`: a host whose own runs say nothing here.
     """
-    shape, may_match = shape_of(spec), first_look(spec)
-    speeds: dict[Kind, list[float]] = defaultdict(list)
+    shape, may_match = shape_of(spec), shape_prefilter(spec)
+    speeds: dict[MachineKind, list[float]] = defaultdict(list)
     boots: dict[str, list[float]] = defaultdict(list)
     bid_hours, preemptions = 0.0, 0
     for run in runs:
-        if run.provider != provider or run.host == but_not_on:
+        if run.provider != provider or run.host == excluded_host:
             continue
         bid_hours += run.bid_hours
         preemptions += run.preempted
@@ -81,7 +81,7 @@ def speed_history_of(
             boots[run.host].append(run.boot_s)
         found = speeds[run.gpu_name, run.gpus]
         # To read a job takes longer than all else here.
-        if not run.steps_per_s or len(found) >= MOST_RUNS or not may_match(run.spec_json):
+        if not run.steps_per_s or len(found) >= MAX_RUNS or not may_match(run.spec_json):
             continue
         if _shape(run.spec_json) == shape:
             found.append(run.steps_per_s)
@@ -94,17 +94,17 @@ def speed_history_of(
     )
 
 
-def kind_of(offer: Offer) -> Kind:
+def kind_of(offer: Offer) -> MachineKind:
     """Return the kind of machine that is on offer."""
     return offer.gpu_name or "", offer.gpus
 
 
-def kind_text(kind: Kind) -> str:
+def kind_text(kind: MachineKind) -> str:
     """Describe a kind of machine: `RTX 4090 x1`."""
     name, gpus = kind
     return f"{name or 'CPU'} x{gpus}" if name or gpus else "CPU"
 
 
-@lru_cache(maxsize=_MOST_JOBS)
+@lru_cache(maxsize=_MAX_JOBS)
 def _shape(spec_json: str) -> JobShape:
     return shape_of(read_job(spec_json))

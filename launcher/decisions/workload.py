@@ -20,9 +20,9 @@ _USUAL_STEPS = 1500
 _LARGEST_GB = 1000
 _OPERATION_S = 6e-6
 """A host needs so long to start one: with small operations a GPU waits for it."""
-_MOST_READ = 20
+_MAX_READ = 20
 """Runs that are looked at: to read a job takes a while."""
-_MOST_COUNTED = 9
+_MAX_COUNTED = 9
 EFFICIENCY = 0.4
 """Of the roofline, what a training usually reaches."""
 
@@ -49,7 +49,7 @@ def query_of(spec: JobSpec, gpu_memory_gb: float | None = None) -> WorkloadQuery
     return WorkloadQuery(train=train, world_size=spec.world_size, gpus=spec.resources.gpus > 0, room=room)
 
 
-def chosen(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> list[Workload]:
+def chosen_workloads(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> list[Workload]:
     """Return the workloads of the strategy that the training would choose, the largest micro-batch first."""
     assert spec.train is not None
     strategy, _ = strategy_for(
@@ -83,18 +83,18 @@ def whole_gb(workloads: Workloads, spec: JobSpec) -> float | None:
     """
     for tenths in range(1, 10 * _LARGEST_GB):
         size_gb = tenths / 10
-        found = chosen(workloads, spec, size_gb)
+        found = chosen_workloads(workloads, spec, size_gb)
         if found and needed_gb(found[0], spec.world_size) <= size_gb:
             return size_gb
     return None
 
 
-def least_gb(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> float | None:
+def min_gb(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> float | None:
     """Return the least memory that a GPU of that size needs for the job, in GB; None: nobody knows.
 
     The trainer makes its micro-batches smaller where memory is short, unless the job forbids it.
     """
-    found = chosen(workloads, spec, gpu_memory_gb)
+    found = chosen_workloads(workloads, spec, gpu_memory_gb)
     if not found or spec.train is None:
         return None
     fixed = spec.train.out_of_memory == "fail" and (
@@ -105,7 +105,7 @@ def least_gb(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> float
 
 def is_too_small(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> bool:
     """Tell whether a GPU of that size cannot hold the job."""
-    needed = least_gb(workloads, spec, gpu_memory_gb) if gpu_memory_gb else None
+    needed = min_gb(workloads, spec, gpu_memory_gb) if gpu_memory_gb else None
     return needed is not None and needed > gpu_memory_gb
 
 
@@ -114,7 +114,7 @@ def largest_that_fits(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float)
 
     Between the two sizes that were foretold the memory grows in proportion, or less.
     """
-    found = chosen(workloads, spec, gpu_memory_gb)
+    found = chosen_workloads(workloads, spec, gpu_memory_gb)
     if not found:
         return None
     most, least = found[0], found[-1]
@@ -138,12 +138,12 @@ def roofline(
     peak, fits = peak_of(gpu_name), largest_that_fits(workloads, spec, gpu_memory_gb)
     if peak is None or fits is None or spec.train is None or spec.resources.gpus == 0:
         return None
-    found = chosen(workloads, spec, gpu_memory_gb)
+    found = chosen_workloads(workloads, spec, gpu_memory_gb)
     work = min(found, key=lambda each: abs(math.log(each.micro_batch / fits)))
     per_s = peak.flops_per_s(spec.train.precision)
     arithmetic_s, memory_s = work.flops / per_s, work.traffic_bytes / peak.bytes_per_s
-    least_s = max(arithmetic_s, memory_s, 1e-6) / efficiency
-    steps_per_s = 1 / max(least_s, work.operations * _OPERATION_S)
+    min_s = max(arithmetic_s, memory_s, 1e-6) / efficiency
+    steps_per_s = 1 / max(min_s, work.operations * _OPERATION_S)
     return Roofline(steps_per_s=steps_per_s, mfu=arithmetic_s * steps_per_s)
 
 
@@ -152,7 +152,7 @@ def efficiency_of(runs: Iterable[MeasuredRun], known: Callable[[JobSpec], Worklo
 
     `known`: what was foretold of a job. Where none was measured, a usual share.
     """
-    shares = list(islice(_shares(islice(_trained(runs), _MOST_READ), known), _MOST_COUNTED))
+    shares = list(islice(_shares(islice(_trained(runs), _MAX_READ), known), _MAX_COUNTED))
     return min(1.0, median(shares)) if shares else EFFICIENCY
 
 

@@ -86,7 +86,7 @@ def _pause_s(timeouts: BootTimeouts, now: float) -> float:
     """Who waits long in a queue is asked for more and more rarely."""
     if timeouts.queued_since is None:
         return _PAUSE_S
-    return policy.queue_look_s(now - timeouts.queued_since)
+    return policy.queue_poll_interval_s(now - timeouts.queued_since)
 
 
 def _cause_of(timeouts: BootTimeouts) -> Cause:
@@ -126,7 +126,7 @@ def check_against_offer(context: RunContext, machine: Instance) -> PhaseResult |
     """Return the end of a run whose machine is worse than was offered, by what the provider lists."""
     if context.services.provider.free or context.run.offer is None:
         return None
-    return _mismatch_result(offer_check.rented_otherwise(machine, context.run.offer, context.spec.resources))
+    return _mismatch_result(offer_check.listing_mismatch(machine, context.run.offer, context.spec.resources))
 
 
 def _accept(context: RunContext) -> PhaseResult:
@@ -151,7 +151,7 @@ def _check_box(context: RunContext) -> PhaseResult | None:
         return None
     requested, remote = context.spec.resources, context.remote()
     box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_OFFER_CHECK_S).stdout)
-    difference = offer_check.shows_otherwise(box, context.run.offer, requested)
+    difference = offer_check.box_mismatch(box, context.run.offer, requested)
     # The other slots of a machine that is held use its GPUs, too; it was checked when it was rented.
     if not difference and requested.gpus and context.services.provider.abilities.by_run is None:
         difference = offer_check.gpus_in_use(box, context.run.offer)

@@ -144,9 +144,9 @@ class BootTimeouts:
             (self.answers_since, policy.LEASE_PROOF_S, f"the lease is not armed but {self.lease}"),
             (self.no_box_since, policy.ONSTART_S, "it answers, but its onstart script did not run"),
             (self.rejected_since, policy.KEY_S, self.rejection),
-            (self.untrusted_since, policy.MISTRUST_S, self.untrusted_reason),
+            (self.untrusted_since, policy.HOST_KEY_WAIT_S, self.untrusted_reason),
             (self.running_since, policy.ANSWER_S, "it runs but does not answer"),
-            (self.progress_at, policy.STILL_S, f"it makes no progress ({self.progress})"),
+            (self.progress_at, policy.NO_PROGRESS_S, f"it makes no progress ({self.progress})"),
             (self.started_at, self._boot_s(now), f"it is not ready ({self.progress})"),
         )
         over = (

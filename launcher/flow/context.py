@@ -13,7 +13,7 @@ from vastrun.launcher.core.errors import GoneError, NoRoomError, ProviderError, 
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.nodes import priced_together, total_usd
+from vastrun.launcher.decisions.nodes import at_total_price, total_usd
 from vastrun.launcher.flow.guarded_remote import GuardedRemote
 from vastrun.launcher.flow.machines import StaleRows, find_machines, is_absent
 from vastrun.launcher.flow.nodes import NodeGroup
@@ -72,8 +72,8 @@ class RunContext:
 
     def start_grace_period(self) -> None:
         """Give a launcher that comes to a run past its limits some time for what is there."""
-        late = policy.over_limit(self.spec, self.run, self.now()) is not None
-        self._limits_count_from = self.now() + (policy.LATE_S if late else 0.0)
+        late = policy.exceeded_limit(self.spec, self.run, self.now()) is not None
+        self._limits_count_from = self.now() + (policy.LATE_GRACE_S if late else 0.0)
 
     def save(self, **changes: Any) -> None:
         """Write the changes to the row. Raises HeldError when another launcher took over."""
@@ -89,7 +89,7 @@ class RunContext:
         would write what it knew into the row of a run that has ended.
         """
         renews, self._held_at = self._held_at > 0, self.now()
-        driver = Driver(who=self.services.who, until=self._held_at + policy.HOLD_S)
+        driver = Driver(who=self.services.who, until=self._held_at + policy.DRIVER_TIMEOUT_S)
         self.services.ledger.hold(self.run.id, driver, renews=renews)
 
     def report(self, text: str) -> None:
@@ -148,12 +148,12 @@ class RunContext:
         """By our own count a limit was passed before this launcher came: it brings home what is there."""
         return self.now() < self._limits_count_from
 
-    def over_limit(self) -> Cause | None:
+    def exceeded_limit(self) -> Cause | None:
         """Return which limit was passed by our own count.
 
         None: neither, or this launcher has only just come.
         """
-        return None if self.is_in_grace_period else policy.over_limit(self.spec, self.run, self.now())
+        return None if self.is_in_grace_period else policy.exceeded_limit(self.spec, self.run, self.now())
 
     def raise_if_stopped(self) -> None:
         """Raise RunStopped when the user wants the machine ended at once, a limit is passed, or another node
@@ -185,7 +185,7 @@ class RunContext:
                     result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed immediately, as requested"
                 )
             )
-        cause = self.over_limit()
+        cause = self.exceeded_limit()
         if cause is not None:
             detail = "past its limit, and its lease did not destroy it"
             raise RunStopped(PhaseResult(result=Result.FAILED, cause=cause, detail=detail))
@@ -202,7 +202,7 @@ class RunContext:
         """
         now = self.now()
         if self._progress.is_due(self.run.phase, progress, now):
-            shown = priced_together(self.run, self.nodes.other_rows())
+            shown = at_total_price(self.run, self.nodes.other_rows())
             self._progress.show(shown, progress, self.spent_usd(now), now)
 
     def spent_usd(self, now: float) -> float:
@@ -221,7 +221,7 @@ class RunContext:
             if self.now() - began < slice_s / 2:  # the clock came back early: the user wants something
                 break
         # Not each time: to hold the run is a write that waits for the disk.
-        if self.now() - self._held_at > policy.HOLD_S / 10:
+        if self.now() - self._held_at > policy.DRIVER_TIMEOUT_S / 10:
             self.hold()
         self.notifications.send_due(self.run, self.spent_usd)
 

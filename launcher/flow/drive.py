@@ -23,7 +23,7 @@ from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.early_stop import pruning_reason
-from vastrun.launcher.decisions.nodes import named
+from vastrun.launcher.decisions.nodes import with_node_name
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import lost_result
 from vastrun.launcher.flow.node_sync import first_cause
@@ -122,7 +122,7 @@ def create_replacement(
         **_row_identity(run, former.node, machines + 1),
     )
     # Who was taken over adds no row: the launcher that drives the run now decides by what it sees.
-    until = row.created_at + policy.HOLD_S
+    until = row.created_at + policy.DRIVER_TIMEOUT_S
     services.ledger.hold(run.id, Driver(who=services.who, until=until), renews=True)
     services.ledger.add(row, services.budgets(row.created_at))
     return row
@@ -240,7 +240,7 @@ def _with_node(context: RunContext, end: PhaseResult) -> PhaseResult:
     if end.noted:
         return end
     node = context.run.node if end.node is None else end.node
-    return replace(end, node=node, detail=named(end.detail, end.cause, node))
+    return replace(end, node=node, detail=with_node_name(end.detail, end.cause, node))
 
 
 def _advance(context: RunContext, end: PhaseResult) -> None:

@@ -19,11 +19,13 @@ def find_machines(run: Run, provider: Provider) -> list[Instance]:
     """
     try:
         by_run = provider.abilities.by_run
-        found = policy.ours(run, provider.instances() if by_run is None else by_run.instances_for(run))
+        found = policy.machines_of_run(
+            run, provider.instances() if by_run is None else by_run.instances_for(run)
+        )
     except ProviderError as error:
         # What can be read of a list is there. What it lacks may be, too: then the machine's own row is enough
         # to go on with, and that there is none says nothing.
-        found = policy.ours(run, error.found if isinstance(error, IncompleteListError) else ())
+        found = policy.machines_of_run(run, error.found if isinstance(error, IncompleteListError) else ())
         if not found and run.instance_id is not None:
             noted = provider.machine(run.instance_id)
             found = [noted] if noted else []

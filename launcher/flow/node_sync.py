@@ -13,7 +13,13 @@ from vastrun.contract import layout
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.errors import AuthError, ProviderError, UnreachableError
 from vastrun.launcher.core.phases import Result
-from vastrun.launcher.decisions.nodes import EXPLAIN_S, have_reached, is_replacement, may_rent, needs_node_0
+from vastrun.launcher.decisions.nodes import (
+    MAX_EXPLAIN_S,
+    have_reached,
+    is_replacement,
+    may_rent,
+    needs_node_0,
+)
 from vastrun.launcher.decisions.policy import DESTROY_TRIES, link_mbps
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.phase_result import PhaseResult
@@ -51,7 +57,7 @@ def with_failed_node(context: RunContext, end: PhaseResult) -> PhaseResult:
     """
     if context.nodes.is_alone or end.cause is None:
         return end
-    until = context.now() + (EXPLAIN_S if end.cause is Cause.COMMUNICATION else 0.0)
+    until = context.now() + (MAX_EXPLAIN_S if end.cause is Cause.COMMUNICATION else 0.0)
     while (other := context.nodes.end(fresh=True)) is None or other.cause is Cause.COMMUNICATION:
         if context.now() >= until:
             return end

@@ -9,7 +9,7 @@ from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import label_of, member_id
 from vastrun.launcher.core.phases import Result
-from vastrun.launcher.decisions.nodes import first_failed, have_reached, is_replacement, needed
+from vastrun.launcher.decisions.nodes import first_failed, have_reached, is_replacement, required_nodes
 from vastrun.launcher.flow.phase_result import PhaseResult, failed_by_node
 from vastrun.launcher.ports import Ledger
 
@@ -64,7 +64,7 @@ class NodeGroup:
         Of a machine in place of one that left also when the others are done before it trains.
         """
         other_rows = [other for other in self.other_rows(fresh=fresh) if other.node != self._run.node]
-        failed = first_failed(needed(other_rows, self._min_nodes))
+        failed = first_failed(required_nodes(other_rows, self._min_nodes))
         if failed is not None:
             return failed_by_node(failed)
         return TOO_LATE if self.replaces and self._is_too_late(other_rows) else None

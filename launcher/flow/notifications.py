@@ -15,7 +15,7 @@ from vastrun.launcher.decisions.notifications import (
     notifications_due,
     sent_kinds,
 )
-from vastrun.launcher.decisions.remaining_lease import LeaseLeft
+from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.ports import Clock, Ledger, Notifier
 
 
@@ -39,7 +39,7 @@ class Notifications:
         for kind in notifications_due(run, limit_usd, usd, sent):
             self._send(Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd))
 
-    def report_left_to_lease(self, run: Run, usd: float, lease: LeaseLeft) -> None:
+    def report_left_to_lease(self, run: Run, usd: float, lease: RemainingLease) -> None:
         """Tell the user that the run's machine is left to its lease."""
         kind = NotificationKind.OUT_OF_REACH
         if (

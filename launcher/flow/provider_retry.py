@@ -15,7 +15,11 @@ from vastrun.launcher.core.errors import (
     StorageError,
 )
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.remaining_lease import LEFT_TO_LEASE, is_left, lease_left
+from vastrun.launcher.decisions.remaining_lease import (
+    LEFT_TO_LEASE,
+    estimate_remaining_lease,
+    is_left_to_lease,
+)
 from vastrun.launcher.flow.context import RunContext
 
 _PAUSE_S = 15.0
@@ -55,12 +59,12 @@ def check_account(context: RunContext) -> None:
 def report_left_to_lease(context: RunContext, error: AccountMismatchError) -> None:
     """Tell the user that the run's machine is left to its lease, which alone can end it now."""
     run, services = context.run, context.services
-    lease = lease_left(run, context.spec, context.now())
+    lease = estimate_remaining_lease(run, context.spec, context.now())
     if lease is None:
         return
     with suppress(StorageError):
         event = context.show_event(f"{error}; machine {run.instance_id} is left to its lease")
-        if not is_left(services.ledger.events(run.id)):
+        if not is_left_to_lease(services.ledger.events(run.id)):
             services.ledger.add_event(replace(event, told=LEFT_TO_LEASE))
     context.notifications.report_left_to_lease(run, context.spent_usd(context.now()), lease)
 
@@ -87,7 +91,7 @@ class RetryTimer:
             self._since = context.now()
             context.report(f"{error}; trying again")
         rejected_s = context.now() - self._since
-        if isinstance(error, AuthError) and rejected_s > policy.REFUSED_S:
+        if isinstance(error, AuthError) and rejected_s > policy.KEY_REJECTED_S:
             raise AccountMismatchError(f"{context.run.id}: {error}", hint=_hint(context)) from error
         # Too many calls pass by themselves, a key does not: hence the two limits.
         if rejected_s > policy.BUSY_S:

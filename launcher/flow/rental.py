@@ -20,11 +20,11 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.deadlines import in_time, must_be_ahead
-from vastrun.launcher.decisions.estimates import enough_for, over_the_price
-from vastrun.launcher.decisions.host_history import HOSTS_CAUSES, avoided
+from vastrun.launcher.decisions.deadlines import check_deadline, require_in_time
+from vastrun.launcher.decisions.estimates import offers_within_limits, price_limit_error
+from vastrun.launcher.decisions.host_history import HOST_CAUSES, avoided
 from vastrun.launcher.decisions.job_shape import shape_of
-from vastrun.launcher.decisions.nodes import instead_of_nodes, network_of, sharing_a_network
+from vastrun.launcher.decisions.nodes import alternative_to_nodes, network_of, offers_on_one_network
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.volumes import (
     cancel_order,
@@ -66,11 +66,11 @@ def choose_offers(
         )
     check_volumes_supported(spec, provider)
     # What the job file alone shows to be wrong is refused before: Vast limits how often a key searches.
-    must_be_ahead(spec, now, least_s=0.0 if provider.free else policy.START_S)
+    check_deadline(spec, now, min_s=0.0 if provider.free else policy.START_S)
     found = provider.search(spec)
     fitting = policy.affordable(spec, found)
     if found and not fitting:
-        raise over_the_price(spec, found)
+        raise price_limit_error(spec, found)
     if not fitting:
         raise NoOfferError(
             f"nothing on {provider.name} fits this job", hint="relax resources: or limits.usd_per_hour"
@@ -82,17 +82,17 @@ def choose_offers(
             hint="see `vastrun hosts` for when they are allowed again, or relax resources:",
         )
     offers = _on_one_network(spec, provider, offers, network)
-    if policy.unlimited(spec, offers[0]):
+    if policy.lacks_money_limit(spec, offers[0]):
         raise UsageError(
             f"set a spending limit first: {provider.name} charges money",
             hint="--set limits.usd=5, or set limits.usd or limits.usd_per_hour in the job file",
         )
-    return in_time(spec, enough_for(spec, offers), now, done)
+    return require_in_time(spec, offers_within_limits(spec, offers), now, done)
 
 
 def _on_one_network(spec: JobSpec, provider: Provider, offers: list[Offer], network: str) -> list[Offer]:
     """Raises NoOfferError when no network of the market has machines enough."""
-    left = sharing_a_network(offers, spec.nodes, network)
+    left = offers_on_one_network(offers, spec.nodes, network)
     if left:
         return left
     where = f"the network of the run's other nodes, {network}, has" if network else "no network of it has"
@@ -100,7 +100,7 @@ def _on_one_network(spec: JobSpec, provider: Provider, offers: list[Offer], netw
     raise NoOfferError(
         f"nodes: {len(offers)} offers of {provider.name} fit, but {where} {requested}: "
         f"{provider.abilities.why_one_node}",
-        hint=instead_of_nodes(spec),
+        hint=alternative_to_nodes(spec),
     )
 
 
@@ -116,7 +116,7 @@ def _too_many_nodes(spec: JobSpec, provider: Provider) -> UsageError:
 def choose_offers_for_run(context: RunContext) -> list[Offer]:
     """Choose offers for the run, on hosts that did not fail us lately."""
     provider, ledger, now = context.services.provider, context.services.ledger, context.now()
-    avoid = avoided(ledger.runs(causes=HOSTS_CAUSES, members=True), provider.name, now)
+    avoid = avoided(ledger.runs(causes=HOST_CAUSES, members=True), provider.name, now)
     done = resumed_step(context.spec, context.run.parent, ledger)
     others = context.nodes.other_rows()
     network = network_of(context.run, others)

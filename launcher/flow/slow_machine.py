@@ -11,7 +11,7 @@ from vastrun.launcher.decisions.slow_machine import (
     MachineChange,
     Slowness,
     change_of,
-    leaves_enough,
+    is_affordable_change,
     slowness_of,
 )
 from vastrun.launcher.decisions.speed_history import SpeedHistory, kind_of, speed_history_of
@@ -52,7 +52,7 @@ def should_change_machine(
     change = change_of(watch.last, context.spec, context.run, watch.known_speeds, step=step, saved=saved)
     if change is None or not change.pays_off:
         return False
-    if not leaves_enough(change, context.spec, context.run, context.now()):
+    if not is_affordable_change(change, context.spec, context.run, context.now()):
         return False
     watch.change = change
     return True
@@ -66,7 +66,7 @@ def _measure(context: RunContext, watch: SpeedWatch, pace: Pace) -> Slowness | N
         return None
     if watch.known_speeds is None:
         runs, provider = context.services.ledger.measured(), context.services.provider.name
-        watch.known_speeds = speed_history_of(runs, provider, context.spec, but_not_on=context.run.host)
+        watch.known_speeds = speed_history_of(runs, provider, context.spec, excluded_host=context.run.host)
         watch.changes_left = context.spec.retry.get("slow", 0) - _count_changes(context)
     return slowness_of(kind_of(offer), steps_per_s, watch.known_speeds)
 

@@ -23,7 +23,7 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import deadline_text
 from vastrun.launcher.decisions.estimates import offer_text
-from vastrun.launcher.decisions.replacement import of_one_machine
+from vastrun.launcher.decisions.replacement import one_machine_job
 from vastrun.launcher.decisions.run_assessment import assess_run
 from vastrun.launcher.flow.boot import boot, check_against_offer
 from vastrun.launcher.flow.context import RunContext
@@ -65,11 +65,11 @@ def plan(context: RunContext) -> PhaseResult:
     bundle = services.packer.pack(context.run, context.spec)
     offer = choose_offers_for_run(context)[0]
     context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
-    job_of_offer = of_one_machine(context.spec) if context.nodes.replaces else context.spec
+    job_of_offer = one_machine_job(context.spec) if context.nodes.replaces else context.spec
     context.report(f"{offer_text(job_of_offer, offer)}; {bundle.size / 1e6:.1f} MB to ship")
     done = resumed_step(context.spec, context.run.parent, services.ledger)
-    if in_time := deadline_text(context.spec, offer, context.now(), done):
-        context.report(in_time)
+    if deadline := deadline_text(context.spec, offer, context.now(), done):
+        context.report(deadline)
     return _OK
 
 
@@ -248,7 +248,7 @@ def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:
     What a box lists must not keep it rented. One that costs nothing is left standing instead.
     """
     collect_s = policy.lease_of(context.spec, context.run.offer).collect_s if context.run.offer else 0.0
-    until = context.run.phase_at + collect_s - policy.ROOM_S * 4
+    until = context.run.phase_at + collect_s - policy.DISK_POLL_S * 4
     while True:
         try:
             return action()
@@ -262,7 +262,7 @@ def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:
                     PhaseResult(result=Result.FAILED, cause=Cause.STORAGE, detail=detail)
                 ) from error
             context.raise_if_stopped()
-            context.wait(policy.ROOM_S)
+            context.wait(policy.DISK_POLL_S)
 
 
 def _retry_unreachable(context: RunContext, action: Callable[[], _T]) -> _T:

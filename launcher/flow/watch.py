@@ -14,7 +14,7 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import STOP_S
 from vastrun.launcher.decisions.pool import TAKES_SLOTS
-from vastrun.launcher.decisions.run_assessment import DIED, assess_run
+from vastrun.launcher.decisions.run_assessment import KILLED, assess_run
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import find_machine_end, gone_result, is_deadline_due, set_deadline
 from vastrun.launcher.flow.lease_rearm import is_disarmed, rearm
@@ -92,13 +92,13 @@ def watch(context: RunContext) -> PhaseResult | None:
                 return end
             if _may_detach(context, state):
                 return None
-            look_s = policy.look_s(context.services.active_runs())
-            _follow_log(context, state, _SLICE_INTERVAL_S if state.downloads.got_slice else look_s)
+            poll_interval_s = policy.poll_interval_s(context.services.active_runs())
+            _follow_log(context, state, _SLICE_INTERVAL_S if state.downloads.got_slice else poll_interval_s)
         except (UnreachableError, GoneError) as error:
             end = _no_answer(context, state, error)
             if end is not None:
                 return end
-            context.wait(policy.LOOK_S)
+            context.wait(policy.POLL_INTERVAL_S)
         end = _past_limit(context, state)
         if end is not None:
             return end
@@ -153,7 +153,7 @@ def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
     the training seems over."""
     until, request = context.now() + seconds, context.user_request()
     # Where many are followed nobody reads along: each look brings its log, and that is enough.
-    pause_s = min(_LOG_INTERVAL_S, seconds) if seconds <= policy.LOOK_S else seconds
+    pause_s = min(_LOG_INTERVAL_S, seconds) if seconds <= policy.POLL_INTERVAL_S else seconds
     while context.now() < until and context.user_request() is request:
         context.wait(pause_s)
         # Until it has begun each look brings its log: one that ran ahead would show steps before the ranks.
@@ -273,7 +273,7 @@ def _is_over_budget(context: RunContext, state: WatchState) -> bool:
     with suppress(ProviderError):
         context.machines()
     lease_ends_at = _lease_end(context, state)
-    return lease_ends_at is not None and policy.is_spent(context.spec, context.run, lease_ends_at - now)
+    return lease_ends_at is not None and policy.is_money_spent(context.spec, context.run, lease_ends_at - now)
 
 
 def _should_change_machine(context: RunContext, state: WatchState, box_status: BoxStatus) -> bool:
@@ -326,7 +326,7 @@ def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: B
 
 def _with_provider_cause(context: RunContext, end: PhaseResult, box_status: BoxStatus) -> PhaseResult:
     """The end of a run whose machine its provider took back, in its words: the box cannot know why."""
-    if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == DIED):
+    if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == KILLED):
         return end
     said = find_machine_end(context, wait_s=_MAX_END_WAIT_S)
     return end if said is None else replace(end, cause=said.cause, detail=said.text, node=said.node)
@@ -349,7 +349,7 @@ def _invalid_status(context: RunContext, state: WatchState, error: BoxError) -> 
     if state.invalid_since is None:
         state.invalid_since = now
         context.report(str(error))
-    if now - state.invalid_since < policy.NONSENSE_S:
+    if now - state.invalid_since < policy.INVALID_STATUS_S:
         return None
     return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
 

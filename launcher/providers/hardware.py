@@ -15,7 +15,7 @@ from vastrun.launcher.core.gpus import has_memory
 from vastrun.launcher.core.job import JobSpec, Resources
 
 _NVIDIA_SMI_S = 20.0
-_LEAST_DISK_GB = 8.0
+_MIN_DISK_GB = 8.0
 """No job asks for less."""
 
 
@@ -118,7 +118,7 @@ def _checks(hardware: Hardware, wanted: Resources) -> Sequence[tuple[bool, str, 
     wants_gpus = f"{wanted.gpus} {noun}{f' of {kind}' if kind else ''}{size} wanted, {gpus or 'none'} here"
     # With hardly any disk left no smaller request helps.
     disk_fix = "free some disk space"
-    if hardware.disk_gb >= _LEAST_DISK_GB:
+    if hardware.disk_gb >= _MIN_DISK_GB:
         disk_fix = f"--set resources.disk_gb={math.floor(hardware.disk_gb)}"
     return (
         (

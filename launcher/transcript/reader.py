@@ -84,7 +84,7 @@ class Called:
     at: EpochSeconds
     verb: Name
     about: Annotated[dict[str, Any], MaxLength(100)] = field(default_factory=dict)
-    took_s: Annotated[float, Range(0, 1e9)] = 0.0
+    run_durations_s: Annotated[float, Range(0, 1e9)] = 0.0
     answer: Any = None
     error: RaisedError | None = None
     alike: Annotated[int, Range(0, 1e12)] = 0

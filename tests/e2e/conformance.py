@@ -35,7 +35,7 @@ SETS = (
 )
 """The job is a program that needs no torch, and content with a box that a busy computer makes slow."""
 USD = 0.25
-SETTLES_S = 10.0
+SETTLEMENT_S = 10.0
 """Later all charges are there."""
 
 
@@ -165,7 +165,7 @@ class Examined(FastLauncher):
         report = self._examination.report(run, now, self._clock.now())
         if not report.record.instance:
             return report
-        self._clock.sleep(SETTLES_S)
+        self._clock.sleep(SETTLEMENT_S)
         return report_of(settled(report.record, self._provider, self._clock.now()))
 
     def _services(self, provider: str, origin: Origin) -> Services:

@@ -14,7 +14,7 @@ from tests.e2e.terminal import Terminal
 from tests.e2e.test_vast_launch import SCRIPT
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
-from vastrun.launcher.decisions.reconciliation import SETTLES_S
+from vastrun.launcher.decisions.reconciliation import SETTLEMENT_S
 
 PASSES = (*SCRIPT, "--set", "command=python script.py passes")
 
@@ -62,8 +62,8 @@ def test_a_bill_is_explained_until_it_is_settled_and_is_the_cost_then_and_anothe
     assert 0 < float(row["idle_usd"]) < run["counted_usd"]
 
     later = WallClock(tmp_path / "wallclock")
-    later.advance(SETTLES_S)
-    vast.advance(SETTLES_S)
+    later.advance(SETTLEMENT_S)
+    vast.advance(SETTLEMENT_S)
     (run,) = reconcile(rented, **later.variables)["runs"]
     assert run["settled"]
     (cost,) = rented.type("cost", "--json").json()["runs"]

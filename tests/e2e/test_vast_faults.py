@@ -308,6 +308,6 @@ def check_ledger(case: Case, runs: Sequence[Run], meters: Sequence[Meter], *, la
 
 
 def test_every_fault_has_its_case() -> None:
-    of_one_machine = {name for name, (where, _) in FAULTS.items() if where not in (NETWORK, VOLUME)}
-    assert {case.name for case in CASES} | {*NEVER_MET, *TOO_SLOW} == of_one_machine
+    one_machine_job = {name for name, (where, _) in FAULTS.items() if where not in (NETWORK, VOLUME)}
+    assert {case.name for case in CASES} | {*NEVER_MET, *TOO_SLOW} == one_machine_job
     assert set(LIKE_OTHERS.values()).isdisjoint(LIKE_OTHERS)

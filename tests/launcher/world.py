@@ -14,7 +14,7 @@ from tests.launcher.faults import Fault, Faulty, FaultyProvider, Plan
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.flow.drive import begin, drive
+from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.transcript.recorded import recorded
@@ -90,7 +90,7 @@ class World:
             return drive(run, self.spec, told)
 
     def _begun(self, services: Services) -> Run:
-        return begin(self.spec, dump_job(self.spec), services, run_id=RUN_ID, out_dir=self.out_dir)
+        return create_run(self.spec, dump_job(self.spec), services, run_id=RUN_ID, out_dir=self.out_dir)
 
     def run(self) -> Run:
         """The row."""

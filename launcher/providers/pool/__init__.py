@@ -25,7 +25,7 @@ from vastrun.launcher.decisions.pool import (
     held_machines,
     is_for,
     slot_offer,
-    unfit,
+    unfit_reason,
     units_of,
 )
 from vastrun.launcher.decisions.speed_history import SpeedHistory
@@ -170,7 +170,7 @@ class PoolProvider:
     def _lack(self, spec: JobSpec, machine: HeldMachine) -> str:
         """Why the machine has no room for the job now; empty: it has."""
         held = machine.held
-        if why := unfit(spec, held, self._clock.now()):
+        if why := unfit_reason(spec, held, self._clock.now()):
             return why
         try:
             answer = machine.slots()

@@ -11,7 +11,7 @@ from vastrun.contract.workload import Workloads
 from vastrun.launcher.core.gpus import has_memory, is_same_name
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.workload import is_too_small, least_gb
+from vastrun.launcher.decisions.workload import is_too_small, min_gb
 from vastrun.launcher.gate import caps
 from vastrun.launcher.image.lock import Lock
 from vastrun.launcher.providers.vast.offers import (
@@ -132,7 +132,7 @@ def _room(spec: JobSpec, workloads: Workloads | None) -> Iterator[HardLimit]:
     """What was foretold to fit no GPU of that size."""
     if workloads is None or spec.resources.gpus == 0:
         return
-    largest = least_gb(workloads, spec, caps.GPU_GB)
+    largest = min_gb(workloads, spec, caps.GPU_GB)
     text = f"needs {largest:.3g} GB a GPU" if largest is not None else ""
     yield HardLimit("memory", text, lambda row: not is_too_small(workloads, spec, row.gpu_memory_gb))
 

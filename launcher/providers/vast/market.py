@@ -10,9 +10,9 @@ from typing import Any
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.estimates import over_the_price
+from vastrun.launcher.decisions.estimates import price_limit_error
 from vastrun.launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation
-from vastrun.launcher.decisions.nodes import instead_of_nodes
+from vastrun.launcher.decisions.nodes import alternative_to_nodes
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.image.lock import Lock
 from vastrun.launcher.providers.vast.api import VastApi
@@ -52,10 +52,11 @@ def fitting(
     unlimited = replace(spec, limits=replace(spec.limits, usd_per_hour=None))
     dearer = ranked(funnel(rows, unlimited, lock, now, known.workloads).left, unlimited, lock, known)
     if dearer and spec.limits.usd_per_hour is not None:
-        raise over_the_price(spec, [one.offer for one in dearer])
+        raise price_limit_error(spec, [one.offer for one in dearer])
     if any(constraint.name == NODES for constraint, _ in seen.removed):
         raise NoOfferError(
-            f"nothing on Vast fits {spec.nodes} nodes: {seen}: {WHY_ONE_NODE}", hint=instead_of_nodes(spec)
+            f"nothing on Vast fits {spec.nodes} nodes: {seen}: {WHY_ONE_NODE}",
+            hint=alternative_to_nodes(spec),
         )
     raise NoOfferError(f"nothing on Vast fits the job: {seen}", hint=_remedy(seen))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from vastrun.launcher.core import Forecast, Offer
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.estimates import again_hours, basis_text, lost_hours
+from vastrun.launcher.decisions.estimates import basis_text, interruption_hours, lost_hours
 from vastrun.launcher.decisions.market_report import Term
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.image.lock import Lock
@@ -152,12 +152,12 @@ def _again_hours(
         return 0.0
     start_hours = fetch_hours + policy.START_S / 3600
     lost = lost_hours(spec, forecast.steps_per_s)
-    return again_hours(forecast.train_s / 3600, known.bids.per_hour, start_hours, lost)
+    return interruption_hours(forecast.train_s / 3600, known.bids.per_hour, start_hours, lost)
 
 
 def _risks(row: OfferRow, fetch_hours: float) -> Mapping[str, float]:
     """Chances that the work has to be paid for once more."""
     return {
         "failure": max(0.0, 1.0 - row.reliability),  # a market that tells it in percent must not pay us
-        "slow start": min(1.0, fetch_hours * 3600 / policy.STILL_S) ** 2 * _SLOW_START_RISK,
+        "slow start": min(1.0, fetch_hours * 3600 / policy.NO_PROGRESS_S) ** 2 * _SLOW_START_RISK,
     }

@@ -11,7 +11,7 @@ from vastrun.launcher.core import Forecast
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import Basis
 from vastrun.launcher.decisions.job_shape import steps_of
-from vastrun.launcher.decisions.speed_history import Kind, Speed, SpeedHistory, kind_text
+from vastrun.launcher.decisions.speed_history import MachineKind, Speed, SpeedHistory, kind_text
 from vastrun.launcher.decisions.workload import roofline
 from vastrun.launcher.providers.vast.rows import OfferRow
 
@@ -32,9 +32,9 @@ class Speeds:
 
     spec: JobSpec
     typical_dlperf: float
-    learned: Mapping[Kind, Speed]
+    learned: Mapping[MachineKind, Speed]
     known: SpeedHistory
-    dlperf: Mapping[Kind, float]
+    dlperf: Mapping[MachineKind, float]
     """Vast's score of each kind of machine that is on offer, where it has one."""
 
     def forecast(self, row: OfferRow, ready_s: float) -> Forecast:
@@ -89,7 +89,7 @@ class Speeds:
         share = f"{found.mfu:.0%}" if found.mfu >= 0.01 else "under 1%"
         return _Pace(found.steps_per_s, "roofline", 0, f"{share} of its peak")
 
-    def _scaled(self, kind: Kind, factor: float) -> _Pace:
+    def _scaled(self, kind: MachineKind, factor: float) -> _Pace:
         speed = self.learned[kind]
         return _Pace(speed.steps_per_s * factor, "scaled", speed.runs, kind_text(kind))
 
@@ -110,7 +110,7 @@ class Speeds:
 
 def speeds_of(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> Speeds:
     """Estimate these offers' speeds: what a score is worth is learned where one was used before."""
-    scores: dict[Kind, list[float]] = {}
+    scores: dict[MachineKind, list[float]] = {}
     for row in rows:
         if row.dlperf > 0:
             scores.setdefault((row.gpu_name, row.gpus), []).append(row.dlperf)

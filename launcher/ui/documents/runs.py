@@ -9,7 +9,7 @@ from vastrun.launcher.commands.queries import Explanation, RunDetail, RunEnding,
 from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Run, StepEnd, UserRequest
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.decisions.advice import advice_for
-from vastrun.launcher.decisions.remaining_lease import LeaseLeft
+from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.ui.documents.document import Document
 
 
@@ -27,7 +27,7 @@ class ShownRun(Document, Run):
     """Who drives it now."""
     download_left_s: float | None
     """Seconds left to download its outputs: its training has ended, and no launcher drives it; else null."""
-    lease: LeaseLeft | None
+    lease: RemainingLease | None
     """Time and cost left to its machines by their leases: the provider refused the last launcher's key."""
     nodes: Sequence[Run]
     """All machines of a run that has several, by node; a node that left may have had several."""

@@ -19,7 +19,10 @@ def call_text(call: Called) -> str:
     else:
         end = "ok" if call.answer is None else _word(call.answer)
     alike = f" ({call.alike} alike before)" if call.alike else ""
-    return short(one_line(f"         {call.verb} {about} [{call.took_s:.2f} s] {end}"), _LONGEST) + alike
+    return (
+        short(one_line(f"         {call.verb} {about} [{call.run_durations_s:.2f} s] {end}"), _LONGEST)
+        + alike
+    )
 
 
 def _word(value: object) -> str:

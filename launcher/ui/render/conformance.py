@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vastrun.launcher.commands.conformance import SETTLES_S, ConformanceReport
+from vastrun.launcher.commands.conformance import SETTLEMENT_S, ConformanceReport
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.providers.vast.conformance.assumption import Comparison, State, Value, When
 from vastrun.launcher.providers.vast.conformance.record import Counted, Record
@@ -105,7 +105,7 @@ def _bill(report: ConformanceReport, path: str) -> str:
     if not record.instance:
         return ""
     if record.billed_usd is None:
-        return f"not settled yet; in {SETTLES_S / 60:.0f} minutes: vastrun doctor --settle {path}"
+        return f"not settled yet; in {SETTLEMENT_S / 60:.0f} minutes: vastrun doctor --settle {path}"
     return f"{usd(record.billed_usd)} for that machine, of which the ledger counts {usd(record.counted_usd)}"
 
 

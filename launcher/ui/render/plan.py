@@ -12,14 +12,14 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import UNMEASURED
 from vastrun.launcher.decisions.estimates import (
     basis_text,
-    ends_too_soon,
     expected_usd,
     finishing_usd,
+    is_cut_short,
     offer_text,
 )
 from vastrun.launcher.decisions.policy import worst_case_usd
 from vastrun.launcher.decisions.speed_history import kind_of, kind_text
-from vastrun.launcher.decisions.workload import chosen, largest_that_fits, needed_gb
+from vastrun.launcher.decisions.workload import chosen_workloads, largest_that_fits, needed_gb
 from vastrun.launcher.image.requirements import ImageRequirements
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.fit import windows_text
@@ -90,7 +90,7 @@ def _needs(plan: LaunchPlan) -> str:
     workloads, spec, offer = plan.foretold.workloads, plan.spec, plan.offers[0]
     if workloads is None:
         return plan.foretold.note
-    found = chosen(workloads, spec, offer.gpu_memory_gb)
+    found = chosen_workloads(workloads, spec, offer.gpu_memory_gb)
     if not found:
         return ""
     most, least = found[0], found[-1]
@@ -205,7 +205,7 @@ def _offers(plan: LaunchPlan, width: int | None) -> str:
     lines += _speeds(shown, plan.spec)
     if any(offer.expected_usd for offer in offers):
         lines.append(_SUMS)
-    if ends_too_soon(plan.spec, plan.offers[0]):
+    if is_cut_short(plan.spec, plan.offers[0]):
         all_usd = usd(finishing_usd(plan.spec, plan.offers[0]))
         lines.append(_TOO_LITTLE_TO_FINISH.format(all=all_usd))
     return "\n".join(lines)

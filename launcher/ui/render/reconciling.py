@@ -12,7 +12,7 @@ from vastrun.launcher.decisions.reconciliation import (
     LAST_GB,
     ROUNDED_SHARE,
     ROUNDED_USD,
-    SETTLES_S,
+    SETTLEMENT_S,
     DifferenceReason,
     ReconciledBill,
     UnmatchedCharge,
@@ -36,7 +36,7 @@ REASONS: Mapping[DifferenceReason, tuple[str, str]] = {
     ),
     DifferenceReason.NOT_SETTLED: (
         "not settled yet",
-        f"it runs, or ended less than {SETTLES_S / 3600:.0f} h ago: the rest is yet to be charged",
+        f"it runs, or ended less than {SETTLEMENT_S / 3600:.0f} h ago: the rest is yet to be charged",
     ),
     DifferenceReason.SEEN_LATE: (
         "seen late",

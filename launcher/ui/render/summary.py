@@ -8,7 +8,7 @@ from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunEnding, RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
 from vastrun.launcher.decisions.advice import advice_for
-from vastrun.launcher.decisions.nodes import machines_now
+from vastrun.launcher.decisions.nodes import current_machines
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd, usd_sum
 from vastrun.launcher.ui.render.table import facts
 
@@ -94,7 +94,7 @@ def proof_lines(proofs: Sequence[Proof]) -> str:
 
 def on_machines(row: RunRow) -> str:
     """Say on how many machines the run is, where dollars are of several; else nothing."""
-    return f" on {len(machines_now(row.machines))} machines" if row.nodes else ""
+    return f" on {len(current_machines(row.machines))} machines" if row.nodes else ""
 
 
 def _cost(ending: RunEnding) -> str:

@@ -27,13 +27,13 @@ def plan(
     job_usd: float | None = None,
     count: int = 8,
     parallel: int = 4,
-    took_s: float | None = None,
+    run_durations_s: float | None = None,
 ) -> BatchPlan:
     """Of points that may take 10 hours each at $0.50 an hour. `took_s`: an earlier run of the job did."""
     folder.mkdir(exist_ok=True)
     world = BatchWorld(folder)
-    if took_s is not None:
-        world.ledger.add(earlier_run(one_gpu().name, world.market.name, took_s))
+    if run_durations_s is not None:
+        world.ledger.add(earlier_run(one_gpu().name, world.market.name, run_durations_s))
     world.market.sizes = {1: 0.5}
     job: JobSpec = replace(one_gpu(), limits=Limits(hours=HOURS, usd=job_usd))
     spec = BatchSpec(name="demo", job="job.yaml", limits=BatchLimits(usd=usd, parallel=parallel))
@@ -41,7 +41,7 @@ def plan(
     return price(spec, points, world.market, world.ledger, world.time.now())
 
 
-def earlier_run(job: str, provider: str, took_s: float) -> Run:
+def earlier_run(job: str, provider: str, run_durations_s: float) -> Run:
     return Run(
         id="calm-heron-3f1a",
         job=job,
@@ -50,7 +50,7 @@ def earlier_run(job: str, provider: str, took_s: float) -> Run:
         phase=Phase.ENDED,
         out_dir="/",
         created_at=1000.0,
-        phase_at=1000.0 + took_s,
+        phase_at=1000.0 + run_durations_s,
     )
 
 
@@ -90,7 +90,7 @@ def test_a_batch_without_a_budget_is_refused_where_machines_cost_money(tmp_path:
 
 
 def test_the_expected_time_goes_by_earlier_runs_of_the_job(tmp_path: Path) -> None:
-    found = plan(tmp_path, usd=40.0, took_s=600.0)
+    found = plan(tmp_path, usd=40.0, run_durations_s=600.0)
     assert (found.wall_s, found.earlier_runs) == (1200.0, 1)
     assert "about 20m with 4 runs at once, by 1 earlier run of this job" in plan_text(found)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock
-from vastrun.launcher.batch.pruner import LEAST_LOOK_S, LOOK_S, Pruner, look_s
+from vastrun.launcher.batch.pruner import LEAST_LOOK_S, LOOK_S, Pruner, poll_interval_s
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import EarlyStop
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -98,12 +98,12 @@ def test_looks_come_as_often_as_the_fastest_run_does_a_quarter_of_the_first_rung
 ) -> None:
     runs = [points[-1] for points in batch.points.values() if points]
     slow = replace(runs[0], step=1, phase_at=0.0)
-    assert look_s(RULE, [*runs, slow], runs[0].phase_at + trained_s) == between_s
+    assert poll_interval_s(RULE, [*runs, slow], runs[0].phase_at + trained_s) == between_s
 
 
 def test_without_a_pace_looks_are_rare(batch: Batch) -> None:
     runs = [replace(points[-1], step=0) for points in batch.points.values() if points]
-    assert look_s(RULE, runs, batch.clock.now() + 1.0) == LOOK_S
+    assert poll_interval_s(RULE, runs, batch.clock.now() + 1.0) == LOOK_S
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from vastrun.launcher.commands.estimate import ForetellingError
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import ExtraRates, Forecast, Offer
 from vastrun.launcher.core.job import JobSpec, Limits
-from vastrun.launcher.decisions.policy import LEAST_S, lease_of, least_usd
+from vastrun.launcher.decisions.policy import MIN_KEPT_S, lease_of, min_usd
 from vastrun.launcher.flow.drive import create_run
 
 
@@ -222,8 +222,8 @@ def test_what_loading_a_machine_costs_counts_too(terminal: Terminal) -> None:
 def test_what_the_lease_keeps_back_of_the_money_counts_too() -> None:
     offer = replace(OFFER, extras=ExtraRates(storage_usd_per_hour=0.6, down_usd_per_gb=0.5))
     for factor, enough in ((0.99, False), (1.01, True)):
-        spec = train_job(limits=Limits(hours=10, usd=least_usd(offer) * factor))
-        assert (lease_of(spec, offer).life_s >= LEAST_S) is enough
+        spec = train_job(limits=Limits(hours=10, usd=min_usd(offer) * factor))
+        assert (lease_of(spec, offer).life_s >= MIN_KEPT_S) is enough
 
 
 def test_offers_that_the_money_does_not_start_are_left_out_and_the_others_taken(terminal: Terminal) -> None:

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from vastrun.launcher.config.search import MOST_DIMENSIONS, sobol, uniform
+from vastrun.launcher.config.search import MAX_DIMENSIONS, sobol, uniform
 
 
 def test_the_first_points_in_three_dimensions_are_the_published_ones() -> None:
@@ -23,8 +23,8 @@ def test_the_first_points_in_three_dimensions_are_the_published_ones() -> None:
 def test_in_every_dimension_the_points_are_those_of_torch() -> None:
     import torch
 
-    ours = torch.tensor(list(islice(sobol(MOST_DIMENSIONS, None), 256)), dtype=torch.float64)
-    theirs = torch.quasirandom.SobolEngine(MOST_DIMENSIONS).draw(256, dtype=torch.float64)
+    ours = torch.tensor(list(islice(sobol(MAX_DIMENSIONS, None), 256)), dtype=torch.float64)
+    theirs = torch.quasirandom.SobolEngine(MAX_DIMENSIONS).draw(256, dtype=torch.float64)
     assert torch.equal(ours, theirs)
 
 

@@ -232,9 +232,9 @@ def test_traffic_beyond_the_usual_shortens_the_training() -> None:
     flooded = replace(run, meter=replace(run.meter, down_gb=16.0))
     left_s = lease.life_s - 12.0 / 0.0011 + lease.grace_s
 
-    assert not policy.is_spent(spec, run, lease.grace_s + 10)
-    assert not policy.is_spent(spec, flooded, left_s + 1)
-    assert policy.is_spent(spec, flooded, left_s - 1)
+    assert not policy.is_money_spent(spec, run, lease.grace_s + 10)
+    assert not policy.is_money_spent(spec, flooded, left_s + 1)
+    assert policy.is_money_spent(spec, flooded, left_s - 1)
 
 
 @pytest.mark.parametrize("factor", [2.0, 0.5])

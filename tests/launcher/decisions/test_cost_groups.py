@@ -14,13 +14,13 @@ from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.decisions.calendar import Calendar
 from vastrun.launcher.decisions.cost_groups import (
     CPU,
-    KEYED,
+    GROUPERS,
     NONE,
     OVER_TIME,
     Group,
     GroupBy,
     group_of,
-    grouped,
+    group_spendings,
 )
 from vastrun.launcher.decisions.spending import spending_of
 
@@ -29,12 +29,12 @@ LONDON = Calendar(zone=UTC)
 
 
 def groups(runs: Sequence[Run], by: GroupBy, scores: dict[str, float] | None = None) -> dict[str, Group]:
-    found = grouped([spending_of(one, BEGAN) for one in runs], by, LONDON, scores)
+    found = group_spendings([spending_of(one, BEGAN) for one in runs], by, LONDON, scores)
     return {group.key: group for group in found}
 
 
 def test_every_way_to_add_up_has_its_key() -> None:
-    assert set(KEYED) == set(GroupBy)
+    assert set(GROUPERS) == set(GroupBy)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_nothing_is_lost_and_nothing_counted_twice_but_under_tags(by: GroupBy, s
         for number in range(12)
     ]
     spendings = [spending_of(one, BEGAN) for one in runs]
-    total, found = group_of("total", spendings), grouped(spendings, by, LONDON)
+    total, found = group_of("total", spendings), group_spendings(spendings, by, LONDON)
     for amount in ("hours", "gpu_hours", "idle_usd", "failed_usd", "training_usd", "steps", "finished"):
         assert sum(getattr(group, amount) for group in found) == pytest.approx(getattr(total, amount)), amount
     for amount in ("gpu_usd", "storage_usd", "traffic_usd", "usd"):

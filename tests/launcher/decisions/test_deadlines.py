@@ -15,11 +15,11 @@ from vastrun.launcher.core.errors import JobValueError, NoOfferError
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import (
+    check_deadline,
     deadline_text,
     expected_end,
-    first_in_time,
-    in_time,
-    must_be_ahead,
+    offers_in_time,
+    require_in_time,
 )
 
 NOW = datetime(2026, 11, 24, 16, 0, tzinfo=UTC).timestamp()
@@ -58,7 +58,7 @@ SCALED = offer(
 
 
 def names(spec: JobSpec, *offers: Offer, done: int = 0) -> list[str]:
-    return [one.id for one in first_in_time(spec, offers, NOW, done)]
+    return [one.id for one in offers_in_time(spec, offers, NOW, done)]
 
 
 def test_what_is_expected_in_time_comes_first_then_what_nobody_knows_and_the_late_are_left_out() -> None:
@@ -79,7 +79,7 @@ def test_a_machine_that_is_not_even_ready_in_time_is_left_out() -> None:
     with pytest.raises(
         NoOfferError, match="no machine trains before 2026-11-24 18:00; the soonest is ready at"
     ):
-        in_time(job(), [late], NOW)
+        require_in_time(job(), [late], NOW)
 
 
 def test_what_was_done_before_need_not_be_done_again() -> None:
@@ -90,11 +90,11 @@ def test_what_was_done_before_need_not_be_done_again() -> None:
 
 def test_where_all_are_late_the_soonest_and_its_cost_are_named() -> None:
     with pytest.raises(NoOfferError) as caught:
-        in_time(job("2026-11-24T17:20:00+01:00"), [SLOW, FAST], NOW)
+        require_in_time(job("2026-11-24T17:20:00+01:00"), [SLOW, FAST], NOW)
     said = str(caught.value)
     assert "no offer is expected to finish by 2026-11-24 17:20" in said
     assert "the soonest, fast (1 x RTX 4090), is expected to finish at 2026-11-24 17:50 for $0.500" in said
-    assert not in_time(job(), [], NOW)
+    assert not require_in_time(job(), [], NOW)
 
 
 def test_the_plan_says_whether_it_is_expected_in_time_in_the_zone_of_the_deadline() -> None:
@@ -133,8 +133,8 @@ def test_a_run_is_past_its_deadline_also_while_its_machine_loads() -> None:
         usd_per_hour=1.0,
     )
     spec = policy.within_deadline(job(), NOW + HOUR_S - 60)
-    assert policy.over_limit(spec, run, NOW + HOUR_S + policy.LIMIT_SLACK_S - 1) is None
-    assert policy.over_limit(spec, run, NOW + HOUR_S + policy.LIMIT_SLACK_S + 1) is Cause.TIME_LIMIT
+    assert policy.exceeded_limit(spec, run, NOW + HOUR_S + policy.LIMIT_SLACK_S - 1) is None
+    assert policy.exceeded_limit(spec, run, NOW + HOUR_S + policy.LIMIT_SLACK_S + 1) is Cause.TIME_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_run_is_past_its_deadline_also_while_its_machine_loads() -> None:
 )
 def test_a_deadline_that_leaves_no_time_to_train_is_refused(now: float, said: str) -> None:
     with pytest.raises(JobValueError, match=re.escape(said)) as caught:
-        must_be_ahead(job(), now, least_s=policy.START_S)
+        check_deadline(job(), now, min_s=policy.START_S)
     assert caught.value.cause is Cause.TIME_LIMIT
-    must_be_ahead(job(), NOW, least_s=policy.START_S)
-    must_be_ahead(job(None), now, least_s=policy.START_S)
+    check_deadline(job(), NOW, min_s=policy.START_S)
+    check_deadline(job(None), now, min_s=policy.START_S)

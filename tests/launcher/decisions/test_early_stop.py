@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vastrun.launcher.core.batch import EarlyStop, Goal
-from vastrun.launcher.decisions.early_stop import Curve, condensed, to_prune
+from vastrun.launcher.decisions.early_stop import Curve, condense, runs_to_prune
 
 ASHA = EarlyStop(rule="asha", min_steps=200, factor=3)
 MEDIAN = EarlyStop(rule="median", min_steps=200)
@@ -27,7 +27,7 @@ def flat(value: float, steps: int = 200, *, every: int = 100) -> Curve:
 def pruned(
     rule: EarlyStop, curves: Curves, *, goal: Goal = "min", running: set[str] | None = None
 ) -> list[str]:
-    found = to_prune(rule, goal, curves, set(curves) if running is None else running)
+    found = runs_to_prune(rule, goal, curves, set(curves) if running is None else running)
     return [pruning.run for pruning in found]
 
 
@@ -56,7 +56,7 @@ RULES = st.builds(
 def test_no_curve_makes_it_fail_and_only_running_runs_are_pruned(curves: Curves, rule: EarlyStop) -> None:
     for goal in GOALS:
         running = set(list(curves)[::2])
-        found = to_prune(rule, goal, curves, running | {"told nothing yet"})
+        found = runs_to_prune(rule, goal, curves, running | {"told nothing yet"})
         assert {pruning.run for pruning in found} <= running
         assert all(pruning.reason for pruning in found)
 
@@ -89,7 +89,9 @@ def test_the_answer_depends_on_the_curves_alone(
     shuffled = list(curves.items())
     dice.shuffle(shuffled)
 
-    assert to_prune(rule, goal, dict(shuffled), list(curves)) == to_prune(rule, goal, curves, set(curves))
+    assert runs_to_prune(rule, goal, dict(shuffled), list(curves)) == runs_to_prune(
+        rule, goal, curves, set(curves)
+    )
 
 
 @given(races(), RULES, st.sampled_from(GOALS), st.data())
@@ -97,14 +99,14 @@ def test_what_is_remembered_of_runs_that_ended_gives_the_same_answer(
     curves: dict[str, list[tuple[float, float]]], rule: EarlyStop, goal: Goal, data: st.DataObject
 ) -> None:
     ended = data.draw(st.sets(st.sampled_from(sorted(curves))))
-    remembered = {run: condensed(rule, curve) if run in ended else curve for run, curve in curves.items()}
+    remembered = {run: condense(rule, curve) if run in ended else curve for run, curve in curves.items()}
     running = set(curves) - ended
 
-    assert to_prune(rule, goal, remembered, running) == to_prune(rule, goal, curves, running)
+    assert runs_to_prune(rule, goal, remembered, running) == runs_to_prune(rule, goal, curves, running)
 
 
 def test_of_a_long_run_that_ended_a_few_points_are_remembered() -> None:
-    assert condensed(ASHA, flat(0.5, 10_000, every=10)) == [
+    assert condense(ASHA, flat(0.5, 10_000, every=10)) == [
         (200, 0.5), (600, 0.5), (1800, 0.5), (5400, 0.5), (10_000, 0.5),
     ]  # fmt: skip
 
@@ -138,7 +140,7 @@ def test_the_reason_says_where_it_stands_and_what_it_missed() -> None:
     curves = {run: flat(value, 600) for run, value in values.items()}
     curves |= {f"other-{n}": flat(0.6, 600) for n in range(3)}
 
-    (pruning,) = to_prune(ASHA, "min", curves, {"third"})
+    (pruning,) = runs_to_prune(ASHA, "min", curves, {"third"})
 
     assert pruning.reason == (
         "at step 600 its loss 0.41 is not among the best third (best 2 of 7; the bar is 0.32)"
@@ -148,7 +150,7 @@ def test_the_reason_says_where_it_stands_and_what_it_missed() -> None:
 def test_values_that_are_nearly_the_same_are_told_apart() -> None:
     curves = {"a": flat(0.32001), "b": flat(0.32002), "c": flat(0.33)}
 
-    found = {pruning.run: pruning.reason for pruning in to_prune(ASHA, "min", curves, set(curves))}
+    found = {pruning.run: pruning.reason for pruning in runs_to_prune(ASHA, "min", curves, set(curves))}
 
     assert "loss 0.32002 is not" in found["b"]
     assert "the bar is 0.32001" in found["b"]
@@ -208,7 +210,7 @@ def test_a_run_that_continues_another_is_not_judged_at_rungs_before_its_beginnin
 def test_what_is_no_number_is_worst_whichever_end_is_best(rule: EarlyStop, goal: Goal, value: float) -> None:
     curves = {f"run-{n}": flat(float(n)) for n in range(3)} | {"diverged": flat(value)}
 
-    found = {pruning.run: pruning.reason for pruning in to_prune(rule, goal, curves, {"diverged"})}
+    found = {pruning.run: pruning.reason for pruning in runs_to_prune(rule, goal, curves, {"diverged"})}
 
     assert "number" in found["diverged"]
 
@@ -222,7 +224,7 @@ def test_runs_that_all_diverged_are_left_to_end_by_themselves() -> None:
 def test_the_median_prunes_a_run_whose_best_is_worse_than_what_the_others_average() -> None:
     curves = {"a": flat(0.2, 400), "b": flat(0.3, 400), "c": flat(0.4, 400), "slow": flat(0.35, 300)}
 
-    (pruning,) = to_prune(MEDIAN, "min", curves, set(curves))
+    (pruning,) = runs_to_prune(MEDIAN, "min", curves, set(curves))
 
     assert pruning.run == "slow"
     assert pruning.reason == (

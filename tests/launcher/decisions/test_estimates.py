@@ -13,21 +13,21 @@ from vastrun.launcher.core import Forecast, Offer
 from vastrun.launcher.core.job import Checkpoints, Limits
 from vastrun.launcher.core.market import Basis
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.estimates import again_hours, ends_too_soon, lost_hours, offer_text
+from vastrun.launcher.decisions.estimates import interruption_hours, is_cut_short, lost_hours, offer_text
 
 
 def test_with_checkpoints_each_interruption_costs_a_start_and_the_work_since_the_last_one() -> None:
-    assert again_hours(10, 0.1, 0.2, 0.1) == pytest.approx(10 * 0.1 * 0.3)
+    assert interruption_hours(10, 0.1, 0.2, 0.1) == pytest.approx(10 * 0.1 * 0.3)
 
 
 def test_without_checkpoints_all_work_is_done_again() -> None:
-    assert again_hours(10, 0.1, 0.0, None) == pytest.approx((math.e - 1) / 0.1 - 10)
-    assert again_hours(1, 0.0, 0.0, None) == 0.0
+    assert interruption_hours(10, 0.1, 0.0, None) == pytest.approx((math.e - 1) / 0.1 - 10)
+    assert interruption_hours(1, 0.0, 0.0, None) == 0.0
 
 
 @pytest.mark.parametrize("rate", [1.0, 1e3, 1e9])
 def test_a_job_that_is_never_finished_costs_a_bounded_sum(rate: float) -> None:
-    assert 0 < again_hours(100, rate, 0.1, None) <= 100 * 100.1
+    assert 0 < interruption_hours(100, rate, 0.1, None) <= 100 * 100.1
 
 
 def test_how_much_is_lost_depends_on_how_often_the_job_saves() -> None:
@@ -64,7 +64,7 @@ def test_limits_end_a_job_too_soon_only_by_a_speed_that_is_known(
     job = replace(train_job(), limits=Limits(usd=2.0, hours=100.0))
     offer = _offer(expected_usd, basis)
     assert policy.worst_case_usd(job, offer) == 2.0
-    assert ends_too_soon(job, offer) is too_soon
+    assert is_cut_short(job, offer) is too_soon
 
 
 def test_an_offer_names_its_expected_cost_and_its_speed_only_where_they_are_known() -> None:

@@ -13,14 +13,14 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.hold_size import (
     HANDOVER_S,
     IDLE_S,
+    choose_hold_size,
     expected_s,
     life_s,
     needed_s,
-    pays,
-    size_of,
+    pays_off,
 )
 from vastrun.launcher.decisions.policy import lease_of, worst_case_usd
-from vastrun.launcher.decisions.pool import LEAST_LEFT_S, hold_spec
+from vastrun.launcher.decisions.pool import MIN_LEFT_S, hold_spec
 
 
 def job(*, hours: float = 1.0, usd: float | None = None) -> JobSpec:
@@ -35,7 +35,7 @@ def test_a_run_may_take_its_hours_or_what_its_money_pays_for_on_its_share() -> N
 
 def test_a_machine_must_last_for_all_that_a_run_may_take() -> None:
     assert needed_s(job(hours=1.0), 1.0) > HOUR
-    assert needed_s(job(hours=0.01), 1.0) == LEAST_LEFT_S
+    assert needed_s(job(hours=0.01), 1.0) == MIN_LEFT_S
 
 
 def test_what_is_expected_is_measured_else_forecast_else_all_of_the_time() -> None:
@@ -49,13 +49,13 @@ def test_what_is_expected_is_measured_else_forecast_else_all_of_the_time() -> No
 
 
 def test_a_machine_is_not_held_for_one_point() -> None:
-    assert not pays(offer(1, 1.0), rounds=1, seconds=60.0)
-    assert pays(offer(1, 1.0), rounds=2, seconds=60.0)
-    assert pays(offer(1, 0.0), rounds=2, seconds=60.0)
+    assert not pays_off(offer(1, 1.0), rounds=1, seconds=60.0)
+    assert pays_off(offer(1, 1.0), rounds=2, seconds=60.0)
+    assert pays_off(offer(1, 0.0), rounds=2, seconds=60.0)
 
 
 def test_the_machine_lasts_for_its_points_and_all_that_the_last_of_them_may_take() -> None:
-    size = size_of(job(), offer(1, 1.0), slots=1, rounds=5, seconds=600.0, most_usd=100.0)
+    size = choose_hold_size(job(), offer(1, 1.0), slots=1, rounds=5, seconds=600.0, most_usd=100.0)
     assert size is not None
     assert size.hours * HOUR >= needed_s(job(), 1.0) + 4 * (600.0 + HANDOVER_S)
     assert size.usd == pytest.approx(size.hours, abs=0.02)
@@ -67,7 +67,7 @@ def test_less_money_holds_it_for_fewer_points_and_never_costs_more_than_there_is
     most_usd: float, slots: int
 ) -> None:
     machine: Offer = offer(slots, 1.0)
-    size = size_of(job(), machine, slots=slots, rounds=20, seconds=600.0, most_usd=most_usd)
+    size = choose_hold_size(job(), machine, slots=slots, rounds=20, seconds=600.0, most_usd=most_usd)
     assert size is not None and size.usd is not None
     assert size.usd <= most_usd
     spec = hold_spec(job(), slots=slots, hours=size.hours, usd=size.usd, idle_s=IDLE_S)
@@ -76,9 +76,9 @@ def test_less_money_holds_it_for_fewer_points_and_never_costs_more_than_there_is
 
 
 def test_money_that_pays_for_no_point_holds_no_machine() -> None:
-    assert size_of(job(), offer(1, 1.0), slots=1, rounds=2, seconds=600.0, most_usd=1.0) is None
+    assert choose_hold_size(job(), offer(1, 1.0), slots=1, rounds=2, seconds=600.0, most_usd=1.0) is None
 
 
 def test_a_machine_that_is_free_has_no_limit_on_money() -> None:
-    size = size_of(job(), offer(1, 0.0), slots=1, rounds=2, seconds=600.0, most_usd=0.0)
+    size = choose_hold_size(job(), offer(1, 0.0), slots=1, rounds=2, seconds=600.0, most_usd=0.0)
     assert size is not None and size.usd is None

@@ -25,7 +25,7 @@ from vastrun.contract.config import (
 )
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core.job import Code, JobSpec, Limits, Resources
-from vastrun.launcher.decisions.job_shape import OF_TRAIN, first_look, shape_of, steps_of
+from vastrun.launcher.decisions.job_shape import AFFECTS_STEP, shape_of, shape_prefilter, steps_of
 
 JOB = train_job()
 PROGRAM = command_job(code=Code(path="/home/me/lab"))
@@ -162,7 +162,7 @@ SAME_WORK: dict[str, Any] = {
 
 def test_every_key_of_a_training_is_in_the_table() -> None:
     names = {field.name for field in fields(TrainConfig)}
-    assert set(OF_TRAIN) == names
+    assert set(AFFECTS_STEP) == names
     assert {**OTHER_WORK, **SAME_WORK}.keys() == names
     assert not OTHER_WORK.keys() & SAME_WORK.keys()
 
@@ -177,7 +177,7 @@ def test_another_value_of_a_key_that_decides_the_work_makes_another_shape(key: s
 @pytest.mark.parametrize("key", SAME_WORK)
 def test_another_value_of_a_key_that_leaves_the_work_leaves_the_shape(key: str) -> None:
     assert shape_of(trains(**{key: SAME_WORK[key]})) == shape_of(JOB)
-    assert first_look(JOB)(dump_job(trains(**{key: SAME_WORK[key]})))
+    assert shape_prefilter(JOB)(dump_job(trains(**{key: SAME_WORK[key]})))
 
 
 def test_the_last_step_is_what_the_job_says() -> None:
@@ -189,17 +189,17 @@ def test_the_last_step_is_what_the_job_says() -> None:
 
 @pytest.mark.parametrize("other", [trains(seed=7), trains(ema=0.99), replace(JOB, name="b"), trains(steps=9)])
 def test_a_first_look_never_turns_a_job_of_the_same_shape_away(other: JobSpec) -> None:
-    assert first_look(trains(ema=0.9))(dump_job(other))
-    assert first_look(JOB)(dump_job(other))
+    assert shape_prefilter(trains(ema=0.9))(dump_job(other))
+    assert shape_prefilter(JOB)(dump_job(other))
 
 
 @pytest.mark.parametrize("other", [trains(batch=16), trains(model=ModelConfig(dim=128)), PROGRAM])
 def test_a_first_look_turns_most_others_away(other: JobSpec) -> None:
-    assert not first_look(JOB)(dump_job(other))
-    assert not first_look(other)(dump_job(JOB))
+    assert not shape_prefilter(JOB)(dump_job(other))
+    assert not shape_prefilter(other)(dump_job(JOB))
 
 
 def test_a_job_of_before_that_lacks_a_key_is_read() -> None:
     stored = json.loads(dump_job(JOB))
     del stored["train"]["compile"], stored["train"]["model"]["dim"]
-    assert first_look(JOB)(json.dumps(stored))
+    assert shape_prefilter(JOB)(json.dumps(stored))

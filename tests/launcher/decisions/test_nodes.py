@@ -12,15 +12,15 @@ from tests.jobs import train_job
 from vastrun.launcher.core import Cause, Event, Phase, Run
 from vastrun.launcher.decisions.host_history import blames_host
 from vastrun.launcher.decisions.nodes import (
+    at_total_price,
+    current_machines,
     first_failed,
     have_reached,
     joint_diary,
-    machines_now,
     may_rent,
     named,
-    needed,
     network_of,
-    priced_together,
+    required_nodes,
 )
 from vastrun.launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
 
@@ -73,14 +73,14 @@ def test_a_node_that_lost_its_peers_knows_less_than_the_one_that_was_lost() -> N
 
 def test_nodes_that_train_apart_need_node_0_and_enough_others() -> None:
     trained = [replace(each, step=5) for each in (node(0), node(1, cause=Cause.LOST), node(2))]
-    assert needed(trained[1:], least=2) == trained[2:]
-    assert needed(trained[1:], least=3) == trained[1:]
+    assert required_nodes(trained[1:], min_nodes=2) == trained[2:]
+    assert required_nodes(trained[1:], min_nodes=3) == trained[1:]
     without_0 = [replace(node(0, cause=Cause.LOST), step=5), trained[2]]
-    assert needed(without_0, least=2) == without_0
+    assert required_nodes(without_0, min_nodes=2) == without_0
     never_trained = [node(1, cause=Cause.DATA), trained[2]]
-    assert needed(never_trained, least=1) == never_trained
+    assert required_nodes(never_trained, min_nodes=1) == never_trained
     stopped = [replace(node(1, cause=Cause.MONEY_LIMIT), step=5), trained[2]]
-    assert needed(stopped, least=1) == stopped
+    assert required_nodes(stopped, min_nodes=1) == stopped
 
 
 def in_place_of(former: Run, **changes: Any) -> Run:
@@ -95,11 +95,11 @@ def test_a_machine_in_place_of_one_that_left_counts_once_it_trains() -> None:
         replace(each, id=f"row-{each.node}", step=5) for each in (node(0), node(1, cause=Cause.LOST), node(2))
     )
     coming = in_place_of(gone)
-    assert needed([gone, third, coming], least=2) == [third]
-    assert needed([gone, replace(third, cause=Cause.LOST), coming], least=2)[0] == gone
+    assert required_nodes([gone, third, coming], min_nodes=2) == [third]
+    assert required_nodes([gone, replace(third, cause=Cause.LOST), coming], min_nodes=2)[0] == gone
     trains = in_place_of(gone, step=7)
-    assert needed([gone, third, trains], least=3) == [trains, third]
-    assert needed([first, gone, trains], least=3) == [first, trains], "as the third sees them"
+    assert required_nodes([gone, third, trains], min_nodes=3) == [trains, third]
+    assert required_nodes([first, gone, trains], min_nodes=3) == [first, trains], "as the third sees them"
 
 
 @pytest.mark.parametrize("cause", [Cause.MONEY_LIMIT, Cause.STOPPED, Cause.DATA, Cause.NO_OFFER])
@@ -107,14 +107,14 @@ def test_a_machine_in_place_of_one_that_left_counts_once_it_trains() -> None:
 def test_whatever_ends_a_machine_in_place_of_another_the_others_go_on(cause: Cause, step: int) -> None:
     gone = replace(node(1, cause=Cause.LOST), id="row-1", step=5)
     third = replace(node(2), step=5)
-    assert needed([gone, third, in_place_of(gone, cause=cause, step=step)], least=2) == [third]
+    assert required_nodes([gone, third, in_place_of(gone, cause=cause, step=step)], min_nodes=2) == [third]
 
 
 def test_the_price_of_a_run_is_that_of_the_machines_in_whose_place_none_came() -> None:
     gone = replace(node(1), id="row-1", usd_per_hour=1.0)
     rows = [gone, in_place_of(gone, usd_per_hour=2.0)]
-    assert priced_together(replace(FIRST, usd_per_hour=4.0), rows).usd_per_hour == 6.0
-    assert machines_now(rows) == rows[1:]
+    assert at_total_price(replace(FIRST, usd_per_hour=4.0), rows).usd_per_hour == 6.0
+    assert current_machines(rows) == rows[1:]
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from vastrun.launcher.core.job import Resources
 from vastrun.launcher.decisions.offer_check import (
     COMMAND,
     BoxHardware,
+    box_mismatch,
     gpus_in_use,
+    listing_mismatch,
     read_box,
-    rented_otherwise,
-    shows_otherwise,
 )
 
 OFFER = Offer(
@@ -54,8 +54,8 @@ cuda 12.8
 
 
 def test_a_machine_as_offered_is_accepted() -> None:
-    assert rented_otherwise(LISTED, OFFER, WANTED) == ""
-    assert shows_otherwise(read_box(SHOWN), OFFER, WANTED) == ""
+    assert listing_mismatch(LISTED, OFFER, WANTED) == ""
+    assert box_mismatch(read_box(SHOWN), OFFER, WANTED) == ""
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_a_machine_as_offered_is_accepted() -> None:
 )
 def test_what_the_provider_lists_must_be_what_it_offered(changes: dict[str, object], said: str) -> None:
     listed = replace(LISTED, **changes)  # type: ignore[arg-type]
-    assert rented_otherwise(listed, OFFER, WANTED) == said
+    assert listing_mismatch(listed, OFFER, WANTED) == said
 
 
 def test_what_the_provider_does_not_say_yet_is_no_fault() -> None:
     fresh = replace(LISTED, gpu_name="", gpus=0, memory_gb=0.0, disk_gb=0.0, cuda=0.0)
-    assert rented_otherwise(fresh, OFFER, WANTED) == ""
+    assert listing_mismatch(fresh, OFFER, WANTED) == ""
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_what_the_provider_does_not_say_yet_is_no_fault() -> None:
 )
 def test_what_the_box_shows_must_be_what_was_offered(old: str, new: str, said: str) -> None:
     assert old in SHOWN
-    assert shows_otherwise(read_box(SHOWN.replace(old, new)), OFFER, WANTED) == said
+    assert box_mismatch(read_box(SHOWN.replace(old, new)), OFFER, WANTED) == said
 
 
 def test_a_job_without_gpus_does_not_ask_for_any() -> None:
-    assert shows_otherwise(BoxHardware(disk_gb=100.0), OFFER, Resources(gpus=0, disk_gb=100.0)) == ""
+    assert box_mismatch(BoxHardware(disk_gb=100.0), OFFER, Resources(gpus=0, disk_gb=100.0)) == ""
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_job_without_gpus_does_not_ask_for_any() -> None:
 def test_a_gpu_is_known_by_the_name_that_its_driver_gives_it(offered: str, shown: str, same: bool) -> None:
     box = BoxHardware(gpus=((shown, 24.6),))
     offer = replace(OFFER, gpu_name=offered, gpus=1, gpu_memory_gb=0.0)
-    assert (shows_otherwise(box, offer, Resources(gpus=1)) == "") is same
+    assert (box_mismatch(box, offer, Resources(gpus=1)) == "") is same
 
 
 @pytest.mark.parametrize("text", ["", "disk_kb\n", "memory_bytes max\n", "gpu , \n\n", "what is this"])

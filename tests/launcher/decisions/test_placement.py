@@ -12,11 +12,11 @@ from vastrun.launcher.core import Offer
 from vastrun.launcher.decisions.placement import (
     IdleMachine,
     WarmSlot,
-    another_usd,
-    fleet_for,
-    is_given_back,
+    cheapest_fleet,
     machine_usd,
-    place,
+    place_point,
+    replacement_cost_usd,
+    should_give_back,
 )
 
 HOUR = 3600.0
@@ -41,7 +41,7 @@ def warm(share: float, whole: float, busy_s: float = 0.0) -> WarmSlot:
 
 
 def test_a_warm_slot_is_taken_when_it_costs_less_than_a_new_machine() -> None:
-    found = place(HOUR, [warm(0.5, 0.5)], [offer(1, 0.5, loading_usd=0.05)], others=False)
+    found = place_point(HOUR, [warm(0.5, 0.5)], [offer(1, 0.5, loading_usd=0.05)], others=False)
     assert found is not None
     assert found.slot is not None
     assert (found.slot_usd, found.machine_usd) == (pytest.approx(0.5), pytest.approx(0.55))
@@ -49,8 +49,8 @@ def test_a_warm_slot_is_taken_when_it_costs_less_than_a_new_machine() -> None:
 
 def test_a_machine_that_would_be_kept_for_one_point_alone_costs_all_of_its_price() -> None:
     slot = warm(0.5, 4.0, busy_s=HOUR / 2)
-    alone = place(HOUR, [slot], [offer(1, 0.6)], others=False)
-    shared = place(HOUR, [slot], [offer(1, 0.6)], others=True)
+    alone = place_point(HOUR, [slot], [offer(1, 0.6)], others=False)
+    shared = place_point(HOUR, [slot], [offer(1, 0.6)], others=True)
     assert alone is not None
     assert shared is not None
     assert alone.slot is None
@@ -59,30 +59,30 @@ def test_a_machine_that_would_be_kept_for_one_point_alone_costs_all_of_its_price
 
 
 def test_of_two_that_cost_the_same_the_slot_is_taken() -> None:
-    found = place(HOUR, [warm(0.0, 0.0)], [offer(1, 0.0)], others=False)
+    found = place_point(HOUR, [warm(0.0, 0.0)], [offer(1, 0.0)], others=False)
     assert found is not None
     assert found.slot is not None
 
 
 def test_the_cheaper_of_several_slots_and_offers_is_taken() -> None:
     slots = [warm(0.5, 0.5), warm(0.3, 0.3)]
-    found = place(HOUR, slots, [offer(1, 0.9), offer(1, 0.8)], others=False)
+    found = place_point(HOUR, slots, [offer(1, 0.9), offer(1, 0.8)], others=False)
     assert found is not None
     assert found.slot is slots[1]
     assert found.machine_usd == pytest.approx(0.8)
 
 
 def test_without_a_slot_there_is_a_machine_and_without_both_nothing() -> None:
-    found = place(HOUR, [], [offer(1, 0.5)], others=False)
+    found = place_point(HOUR, [], [offer(1, 0.5)], others=False)
     assert found is not None
     assert found.slot is None
     assert found.offer is not None
-    assert place(HOUR, [], [], others=True) is None
+    assert place_point(HOUR, [], [], others=True) is None
 
 
 def test_eight_points_take_one_machine_of_eight_gpus_when_that_is_cheaper_per_gpu() -> None:
     singles = [offer(1, 0.40, id=f"single-{n}") for n in range(8)]
-    fleet = fleet_for(8, [*singles, offer(8, 2.40)], gpus=1, seconds=HOUR)
+    fleet = cheapest_fleet(8, [*singles, offer(8, 2.40)], gpus=1, seconds=HOUR)
     assert fleet is not None
     assert [shape.offer.gpus for shape in fleet.machines] == [8]
     assert fleet.packed_usd_per_hour == pytest.approx(0.30)
@@ -91,20 +91,20 @@ def test_eight_points_take_one_machine_of_eight_gpus_when_that_is_cheaper_per_gp
 
 def test_eight_points_take_eight_machines_when_those_are_cheaper() -> None:
     singles = [offer(1, 0.25, id=f"single-{n}") for n in range(8)]
-    fleet = fleet_for(8, [*singles, offer(8, 2.40)], gpus=1, seconds=HOUR)
+    fleet = cheapest_fleet(8, [*singles, offer(8, 2.40)], gpus=1, seconds=HOUR)
     assert fleet is not None
     assert [shape.offer.gpus for shape in fleet.machines] == [1] * 8
 
 
 def test_a_large_machine_for_the_last_few_points_is_not_cheap() -> None:
     singles = [offer(1, 0.40, id=f"single-{n}") for n in range(8)]
-    fleet = fleet_for(10, [*singles, offer(8, 2.4, id="a"), offer(8, 2.4, id="b")], gpus=1, seconds=HOUR)
+    fleet = cheapest_fleet(10, [*singles, offer(8, 2.4, id="a"), offer(8, 2.4, id="b")], gpus=1, seconds=HOUR)
     assert fleet is not None
     assert [(shape.offer.gpus, shape.used) for shape in fleet.machines] == [(8, 8), (1, 1), (1, 1)]
 
 
 def test_points_of_several_gpus_have_fewer_slots_on_a_machine() -> None:
-    fleet = fleet_for(3, [offer(8, 4.0), offer(2, 1.5)], gpus=4, seconds=HOUR)
+    fleet = cheapest_fleet(3, [offer(8, 4.0), offer(2, 1.5)], gpus=4, seconds=HOUR)
     assert fleet is not None
     assert [(shape.slots, shape.used) for shape in fleet.machines] == [(2, 2)]
     assert fleet.single_usd_per_hour is None
@@ -113,7 +113,7 @@ def test_points_of_several_gpus_have_fewer_slots_on_a_machine() -> None:
 def test_what_it_takes_to_load_a_machine_counts_for_short_points() -> None:
     singles = [offer(1, 0.29, loading_usd=0.10, id=f"single-{n}") for n in range(8)]
     large = offer(8, 2.40, loading_usd=0.10)
-    short, long = (fleet_for(8, [*singles, large], gpus=1, seconds=s) for s in (300.0, 100 * HOUR))
+    short, long = (cheapest_fleet(8, [*singles, large], gpus=1, seconds=s) for s in (300.0, 100 * HOUR))
     assert short is not None
     assert long is not None
     assert len(short.machines) == 1
@@ -121,14 +121,14 @@ def test_what_it_takes_to_load_a_machine_counts_for_short_points() -> None:
 
 
 def test_a_job_without_gpus_has_a_machine_of_its_own() -> None:
-    fleet = fleet_for(2, [offer(0, 0.1, id="a"), offer(0, 0.2, id="b")], gpus=0, seconds=HOUR)
+    fleet = cheapest_fleet(2, [offer(0, 0.1, id="a"), offer(0, 0.2, id="b")], gpus=0, seconds=HOUR)
     assert fleet is not None
     assert [shape.slots for shape in fleet.machines] == [1, 1]
 
 
 def test_without_an_offer_there_is_no_fleet() -> None:
-    assert fleet_for(3, [], gpus=1, seconds=HOUR) is None
-    assert fleet_for(3, [offer(1, 1.0)], gpus=2, seconds=HOUR) is None
+    assert cheapest_fleet(3, [], gpus=1, seconds=HOUR) is None
+    assert cheapest_fleet(3, [offer(1, 1.0)], gpus=2, seconds=HOUR) is None
 
 
 @given(
@@ -139,7 +139,7 @@ def test_a_fleet_of_one_machine_is_never_dearer_than_any_other_single_machine_th
     points: int, prices: list[tuple[int, float]]
 ) -> None:
     offers = [offer(gpus, usd, id=str(n)) for n, (gpus, usd) in enumerate(prices)]
-    fleet = fleet_for(points, offers, gpus=1, seconds=HOUR)
+    fleet = cheapest_fleet(points, offers, gpus=1, seconds=HOUR)
     assert fleet is not None
     taken = sum(shape.used for shape in fleet.machines)
     assert taken == min(points, sum(each.gpus for each in offers))
@@ -152,25 +152,25 @@ def test_a_fleet_of_one_machine_is_never_dearer_than_any_other_single_machine_th
 
 
 def idle(seconds: float, another: float = 0.10) -> IdleMachine:
-    return IdleMachine(idle_s=seconds, usd_per_hour=3.6, another_usd=another)
+    return IdleMachine(idle_s=seconds, usd_per_hour=3.6, replacement_cost_usd=another)
 
 
 def test_a_machine_that_a_point_waits_for_is_kept_until_it_cost_as_much_as_another_one() -> None:
-    assert not is_given_back(idle(99), wanted=True, more_may_come=False)
-    assert is_given_back(idle(101), wanted=True, more_may_come=False)
+    assert not should_give_back(idle(99), wanted=True, more_may_come=False)
+    assert should_give_back(idle(101), wanted=True, more_may_come=False)
 
 
 def test_a_machine_that_nothing_waits_for_is_given_back_within_a_minute() -> None:
-    assert not is_given_back(idle(59), wanted=False, more_may_come=True)
-    assert is_given_back(idle(60), wanted=False, more_may_come=True)
-    assert is_given_back(idle(0), wanted=False, more_may_come=False)
+    assert not should_give_back(idle(59), wanted=False, more_may_come=True)
+    assert should_give_back(idle(60), wanted=False, more_may_come=True)
+    assert should_give_back(idle(0), wanted=False, more_may_come=False)
 
 
 def test_a_free_machine_is_kept_while_it_is_wanted() -> None:
-    free = IdleMachine(idle_s=9999, usd_per_hour=0.0, another_usd=0.0)
-    assert not is_given_back(free, wanted=True, more_may_come=False)
+    free = IdleMachine(idle_s=9999, usd_per_hour=0.0, replacement_cost_usd=0.0)
+    assert not should_give_back(free, wanted=True, more_may_come=False)
 
 
 def test_another_machine_costs_its_boot_its_pull_and_its_data() -> None:
-    assert another_usd(offer(1, 3.6, loading_usd=0.02), boot_s=60, data_s=40) == pytest.approx(0.12)
+    assert replacement_cost_usd(offer(1, 3.6, loading_usd=0.02), boot_s=60, data_s=40) == pytest.approx(0.12)
     assert machine_usd(offer(1, 3.6, loading_usd=0.02), 100) == pytest.approx(0.12)

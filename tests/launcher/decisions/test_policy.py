@@ -14,7 +14,7 @@ from vastrun.launcher.decisions.policy import (
     LEASE_DELAY_S,
     LIMIT_SLACK_S,
     link_mbps,
-    ours,
+    machines_of_run,
     released_at,
 )
 
@@ -42,7 +42,7 @@ def test_of_a_run_s_machines_the_one_that_was_noted_comes_first_and_none_is_forg
         machine("3", "vastrun-other"),
         machine("4", RUN.label),
     ]
-    assert [found.id for found in ours(RUN, listed)] == ["2", "1", "4"]
+    assert [found.id for found in machines_of_run(RUN, listed)] == ["2", "1", "4"]
 
 
 BOOTED = Meter(began_at=140.0, armed_at=150.0)

@@ -20,7 +20,7 @@ from vastrun.launcher.decisions.pool import (
     idle_since,
     is_for,
     slot_offer,
-    unfit,
+    unfit_reason,
     units_of,
 )
 
@@ -124,7 +124,7 @@ def test_a_share_of_three_times_a_size_is_that_size() -> None:
     job = train_job(resources=Resources(gpus=0, memory_gb=0.6, disk_gb=8.1))
     machine = held(job, slots=3)
     assert units_of(job.resources, machine) == 1
-    assert unfit(job, machine, NOW) == ""
+    assert unfit_reason(job, machine, NOW) == ""
 
 
 @pytest.mark.parametrize(
@@ -149,31 +149,31 @@ def test_a_share_of_three_times_a_size_is_that_size() -> None:
 )
 def test_a_hard_limit_that_is_not_met_is_named(changes: dict[str, object], why: str) -> None:
     job = replace(JOB, resources=replace(JOB.resources, **changes))  # type: ignore[arg-type]
-    assert unfit(job, held(), NOW) == why
+    assert unfit_reason(job, held(), NOW) == why
 
 
 @pytest.mark.parametrize("names", [(), ("A100",), ("a100 sxm4",), ("H100", "A100")])
 def test_a_job_that_fits_has_no_reason_against_it(names: tuple[str, ...]) -> None:
     job = replace(JOB, resources=replace(JOB.resources, gpu_names=names))
-    assert unfit(job, held(), NOW) == ""
+    assert unfit_reason(job, held(), NOW) == ""
 
 
 def test_a_machine_that_may_be_taken_away_is_for_those_who_said_so() -> None:
     bid = replace(JOB, resources=replace(JOB.resources, interruptible=True))
-    assert unfit(JOB, held(bid), NOW) == "it may be taken away"
-    assert unfit(bid, held(bid), NOW) == ""
+    assert unfit_reason(JOB, held(bid), NOW) == "it may be taken away"
+    assert unfit_reason(bid, held(bid), NOW) == ""
 
 
 def test_a_machine_that_ends_soon_or_is_given_back_takes_nothing() -> None:
-    assert unfit(JOB, held(), NOW + 10 * 3600 - 100) == "its lease ends soon"
-    assert unfit(JOB, held(phase=Phase.COLLECT), NOW) == "it is being given back"
+    assert unfit_reason(JOB, held(), NOW + 10 * 3600 - 100) == "its lease ends soon"
+    assert unfit_reason(JOB, held(phase=Phase.COLLECT), NOW) == "it is being given back"
 
 
 def test_another_image_is_another_machine() -> None:
-    assert unfit(replace(JOB, image="mine@sha256:1"), held(), NOW) == "it runs another image"
+    assert unfit_reason(replace(JOB, image="mine@sha256:1"), held(), NOW) == "it runs another image"
     mine = replace(JOB, image="mine@sha256:1")
-    assert unfit(mine, held(mine), NOW) == ""
-    assert unfit(JOB, held(mine), NOW) == "it runs another image"
+    assert unfit_reason(mine, held(mine), NOW) == ""
+    assert unfit_reason(JOB, held(mine), NOW) == "it runs another image"
 
 
 def test_a_slot_costs_its_share_and_no_boot() -> None:
@@ -187,7 +187,7 @@ def test_a_slot_costs_its_share_and_no_boot() -> None:
 @pytest.mark.parametrize(("gpus", "disk_gb"), [(1, 10.0), (2, 20.0), (3, 30.0), (8, 80.0)])
 def test_a_slot_of_several_parts_has_the_disk_of_each(gpus: int, disk_gb: float) -> None:
     job = replace(JOB, resources=replace(JOB.resources, gpus=gpus, disk_gb=disk_gb))
-    assert unfit(job, held(), NOW) == ""
+    assert unfit_reason(job, held(), NOW) == ""
     assert slot_offer(job, held(), hours=1.0).disk_gb == disk_gb
 
 
@@ -219,7 +219,7 @@ def test_a_slot_without_a_gpu_says_so() -> None:
 @pytest.mark.parametrize(("left_s", "why"), [(300.0, ""), (299.0, "its lease ends soon")])
 def test_a_machine_takes_slots_until_five_minutes_before_its_end(left_s: float, why: str) -> None:
     machine = held()
-    assert unfit(JOB, machine, NOW + machine.left_s(NOW) - left_s) == why
+    assert unfit_reason(JOB, machine, NOW + machine.left_s(NOW) - left_s) == why
 
 
 def test_what_open_runs_have_is_not_free() -> None:

@@ -12,10 +12,10 @@ from tests.launcher.decisions.spent import BEGAN, DOWN_USD_PER_GB, HOUR_S, USD_P
 from vastrun.launcher.core import Cause, Charge, Cost, Event, Meter, Phase, Rental, Run
 from vastrun.launcher.core.bills import WATCHED_S, cost_of, counted_of, held_usd, with_machine
 from vastrun.launcher.decisions.reconciliation import (
-    ASKED_FOR_S,
     BOUNDS,
-    NOBODY,
-    SETTLES_S,
+    MAX_QUERY_AGE_S,
+    NO_RUN,
+    SETTLEMENT_S,
     DifferenceReason,
     ReconciledBill,
     UnmatchedCharge,
@@ -23,9 +23,9 @@ from vastrun.launcher.decisions.reconciliation import (
     charged_cost,
     charges_by_run,
     is_due,
-    reconciled,
+    reconcile,
     settled,
-    stranger_of,
+    unmatched_charge,
 )
 from vastrun.launcher.decisions.spending import spending_of
 
@@ -48,7 +48,7 @@ def found(
     about = about or run()
     usd = cost_of(about, now).usd + difference_usd
     charge = Charge(instance_id="7", label=about.label, usd=usd, traffic_usd=traffic_usd)
-    return reconciled(bill_of(about, [charge], events, now, account))
+    return reconcile(bill_of(about, [charge], events, now, account))
 
 
 def with_meter(**changes: Any) -> Run:
@@ -71,11 +71,11 @@ def test_a_difference_of_half_a_percent_is_rounding(difference: float) -> None:
 
 def test_what_ended_lately_or_goes_on_is_not_settled_yet() -> None:
     end = BEGAN + 10 * HOUR_S
-    for about, now in ((run(), end + SETTLES_S - 1), (run(released_at=None, phase=Phase.TRAIN), end)):
+    for about, now in ((run(), end + SETTLEMENT_S - 1), (run(released_at=None, phase=Phase.TRAIN), end)):
         said = found(-20.0, about, now=now)
         assert (said.reasons, said.unexplained_usd) == ((DifferenceReason.NOT_SETTLED,), 0.0)
         assert not found(20.0, about, now=now).explained
-    assert not found(-20.0, now=end + SETTLES_S + 1).explained
+    assert not found(-20.0, now=end + SETTLEMENT_S + 1).explained
 
 
 def test_what_began_changed_or_ended_between_two_looks_is_counted_until_the_later_one() -> None:
@@ -128,11 +128,11 @@ def test_bytes_after_the_last_look_are_told_from_a_price_that_is_too_high() -> N
 
 def test_a_run_of_another_account_is_on_another_bill() -> None:
     theirs = run(account="41")
-    assert reconciled(bill_of(theirs, [], WATCHED, MUCH_LATER, "42")).reasons == (
+    assert reconcile(bill_of(theirs, [], WATCHED, MUCH_LATER, "42")).reasons == (
         DifferenceReason.OTHER_ACCOUNT,
     )
     for account in ("41", ""):
-        assert not reconciled(bill_of(theirs, [], WATCHED, MUCH_LATER, account)).explained
+        assert not reconcile(bill_of(theirs, [], WATCHED, MUCH_LATER, account)).explained
 
 
 def test_several_reasons_together_explain_what_none_does_alone() -> None:
@@ -147,13 +147,13 @@ def test_several_reasons_together_explain_what_none_does_alone() -> None:
 def test_what_goes_beyond_all_reasons_is_left_as_a_sum() -> None:
     said = found(5.0)
     assert said.unexplained_usd == pytest.approx(5.0 - 0.005 * (cost_of(run(), 0.0).usd + 5.0))
-    nothing = reconciled(bill_of(run(), [], WATCHED, MUCH_LATER, ""))
+    nothing = reconcile(bill_of(run(), [], WATCHED, MUCH_LATER, ""))
     assert nothing.unexplained_usd > 30
 
 
 def test_a_run_without_a_diary_or_a_machine_is_no_trouble() -> None:
     bare = run(rented_at=None, released_at=None, meter=Meter())
-    assert reconciled(bill_of(bare, [], [], MUCH_LATER, "")).explained
+    assert reconcile(bill_of(bare, [], [], MUCH_LATER, "")).explained
     set_back = run(released_at=BEGAN - 5)  # as when the computer's clock was
     assert bill_of(set_back, [], [], MUCH_LATER, "").silence_s == 0.0
 
@@ -178,7 +178,7 @@ def test_a_charge_is_found_by_the_machine_else_by_its_label() -> None:
     assert by_run == {
         "one": [charges[0], charges[1], charges[3]],
         "two": [charges[2]],
-        NOBODY: charges[4:],
+        NO_RUN: charges[4:],
     }
 
 
@@ -193,11 +193,11 @@ def test_a_charge_is_found_by_the_machine_else_by_its_label() -> None:
     ],
 )
 def test_a_charge_of_no_run_says_whose_it_is(label: str, kind: UnmatchedCharge) -> None:
-    assert stranger_of(charge("9", label), "0badcafe") is kind
+    assert unmatched_charge(charge("9", label), "0badcafe") is kind
 
 
 END = BEGAN + 10 * HOUR_S
-LATER = END + SETTLES_S
+LATER = END + SETTLEMENT_S
 COUNTED_USD = counted_of(run(), LATER).usd
 LATE = Rental(instance_id="8", usd_per_hour=1.0, rented_at=BEGAN, released_at=BEGAN + 60)
 
@@ -208,7 +208,7 @@ def charged(usd: float, instance_id: str = "7", **changes: Any) -> Charge:
 
 def cost(*charges: Charge, about: Run | None = None, now: float = LATER) -> Cost | None:
     """What the run costs by these charges; None: what was counted."""
-    return settled(reconciled(bill_of(about or run(), charges, WATCHED, now, "")))
+    return settled(reconcile(bill_of(about or run(), charges, WATCHED, now, "")))
 
 
 @pytest.mark.parametrize("difference", [-3 * WATCHED_S * USD_PER_HOUR / 3600, -0.01, 0.0, 0.01, 20.0])
@@ -289,8 +289,8 @@ def test_what_a_run_trained_for_keeps_its_share_of_the_cost() -> None:
     [
         pytest.param(-1, {}, False, id="not settled yet"),
         pytest.param(0, {}, True, id="from the moment that it is"),
-        pytest.param(ASKED_FOR_S, {}, True, id="for a week"),
-        pytest.param(ASKED_FOR_S + 1, {}, False, id="it will hardly come any more"),
+        pytest.param(MAX_QUERY_AGE_S, {}, True, id="for a week"),
+        pytest.param(MAX_QUERY_AGE_S + 1, {}, False, id="it will hardly come any more"),
         pytest.param(0, {"charged": Cost(gpu_usd=1.0)}, False, id="seen whole already"),
         pytest.param(0, {"phase": Phase.DESTROY}, False, id="a machine may be left"),
         pytest.param(0, {"rented_at": None, "instance_id": None}, False, id="it never had a machine"),

@@ -10,7 +10,11 @@ from tests.jobs import train_job
 from vastrun.launcher.core import Event, Meter, Offer, Phase, Run
 from vastrun.launcher.core.job import Limits
 from vastrun.launcher.decisions.policy import BOOT_S
-from vastrun.launcher.decisions.remaining_lease import LEFT_TO_LEASE, is_left, lease_left
+from vastrun.launcher.decisions.remaining_lease import (
+    LEFT_TO_LEASE,
+    estimate_remaining_lease,
+    is_left_to_lease,
+)
 
 NOW = 1_800_000_000.0
 OFFER = Offer(
@@ -56,26 +60,26 @@ def _event(told: str) -> Event:
     ],
 )
 def test_a_machine_is_left_while_no_later_drive_has_reached_it(told: list[str], left: bool) -> None:
-    assert is_left([_event(one) for one in told]) is left
+    assert is_left_to_lease([_event(one) for one in told]) is left
 
 
 def test_it_costs_its_price_until_its_lease_ends_it() -> None:
-    left = lease_left(RUN, SPEC, NOW + 1860)
+    left = estimate_remaining_lease(RUN, SPEC, NOW + 1860)
     assert left is not None
     assert left.ends_at == NOW + 60 + 3600
     assert left.usd == pytest.approx(1800 / 3600 * 3.6)
 
 
 def test_the_lease_of_one_that_may_still_load_counts_from_the_latest_start() -> None:
-    left = lease_left(replace(RUN, meter=Meter()), SPEC, NOW)
+    left = estimate_remaining_lease(replace(RUN, meter=Meter()), SPEC, NOW)
     assert left is not None and left.ends_at == NOW + BOOT_S + 3600
 
 
 def test_one_whose_lease_has_ended_costs_no_more() -> None:
-    left = lease_left(RUN, SPEC, NOW + 7200)
+    left = estimate_remaining_lease(RUN, SPEC, NOW + 7200)
     assert left is not None and left.usd == 0.0
 
 
 @pytest.mark.parametrize("change", [{"phase": Phase.ENDED}, {"instance_id": None}, {"released_at": NOW + 1}])
 def test_a_run_without_a_machine_leaves_none(change: dict[str, object]) -> None:
-    assert lease_left(replace(RUN, **change), SPEC, NOW) is None
+    assert estimate_remaining_lease(replace(RUN, **change), SPEC, NOW) is None

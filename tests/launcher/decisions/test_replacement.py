@@ -13,7 +13,7 @@ from vastrun.contract.config import DilocoConfig
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.core.labels import leader_id, member_folder, member_id
-from vastrun.launcher.decisions.replacement import CURED, is_due, job_of_replacement
+from vastrun.launcher.decisions.replacement import REPLACEABLE_CAUSES, is_replacement_due, replacement_job
 
 NOW = 2_000.0
 """A thousand seconds after all began."""
@@ -65,8 +65,8 @@ def job(
     free: bool = False,
 ) -> JobSpec | str:
     rows = others or (LEFT, row(2))
-    assert is_due(spec, run, rows, former)
-    return job_of_replacement(spec, run, rows, former, now, free=free)
+    assert is_replacement_due(spec, run, rows, former)
+    return replacement_job(spec, run, rows, former, now, free=free)
 
 
 def test_it_has_what_the_machines_before_it_left_of_the_share_and_of_the_hours() -> None:
@@ -92,16 +92,16 @@ def test_it_has_what_the_machines_before_it_left_of_the_share_and_of_the_hours()
 )
 def test_none_is_due(run: Run, others: tuple[Run, ...]) -> None:
     former = next((one for one in others if one.id == LEFT.id), LEFT)
-    assert not is_due(SPEC, run, others or (LEFT, row(2)), former)
+    assert not is_replacement_due(SPEC, run, others or (LEFT, row(2)), former)
 
 
 def test_none_is_due_where_no_node_may_leave() -> None:
     assert SPEC.train is not None
     together = replace(SPEC, train=replace(SPEC.train, diloco=DilocoConfig()))
-    assert not is_due(together, FIRST, (LEFT, row(2)), LEFT)
+    assert not is_replacement_due(together, FIRST, (LEFT, row(2)), LEFT)
 
 
-@pytest.mark.parametrize("cause", sorted(set(Cause) - CURED - {Cause.STOPPED, Cause.PRUNED}))
+@pytest.mark.parametrize("cause", sorted(set(Cause) - REPLACEABLE_CAUSES - {Cause.STOPPED, Cause.PRUNED}))
 def test_what_another_machine_does_not_cure_brings_none(cause: Cause) -> None:
     former = row(1, 2, parent=LEFT.id, phase=Phase.ENDED, cause=cause)
     assert job(FIRST, LEFT, former, row(2), former=former) == f"another one does not cure {cause}"

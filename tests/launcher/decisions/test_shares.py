@@ -13,7 +13,7 @@ from tests.launcher.decisions.test_pool import NOW, held, on_slot
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.bills import cost_of, cost_usd
-from vastrun.launcher.decisions.cost_groups import GroupBy, grouped
+from vastrun.launcher.decisions.cost_groups import GroupBy, group_spendings
 from vastrun.launcher.decisions.shares import net_of_shares, split, total_usd
 from vastrun.launcher.decisions.spending import spending_of
 from vastrun.launcher.ui.documents.costs import Costs
@@ -96,7 +96,7 @@ def test_shares_and_idle_time_are_the_bill_together() -> None:
     ]
     spendings = net_of_shares([spending_of(run, NOW + HOUR) for run in (holder, *users)])
     assert [one.cost.usd for one in spendings] == pytest.approx([7.0, 0.5, 0.5])
-    (group,) = grouped(spendings, GroupBy.BATCH, LONDON)
+    (group,) = group_spendings(spendings, GroupBy.BATCH, LONDON)
     assert (group.key, group.finished) == ("b", 2)
     assert group.usd == pytest.approx(8.0)
     assert group.idle_usd >= 7.0 and group.failed_usd == 0.0

@@ -16,7 +16,7 @@ from vastrun.launcher.decisions.slow_machine import (
     MachineChange,
     Slowness,
     change_of,
-    leaves_enough,
+    is_affordable_change,
     slowness_of,
 )
 from vastrun.launcher.decisions.speed_history import Speed, SpeedHistory
@@ -143,4 +143,4 @@ def test_a_run_is_not_stopped_for_a_machine_that_its_limits_would_not_let_it_fin
     found = change()
     assert found is not None
     assert found.there_s == pytest.approx(4320)
-    assert leaves_enough(found, replace(JOB, limits=limits), RUN, NOW) is enough
+    assert is_affordable_change(found, replace(JOB, limits=limits), RUN, NOW) is enough

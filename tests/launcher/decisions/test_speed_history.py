@@ -14,7 +14,7 @@ from vastrun.contract.config import OptimConfig, TrainConfig
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.speed_history import MOST_RUNS, Speed, SpeedHistory, speed_history_of
+from vastrun.launcher.decisions.speed_history import MAX_RUNS, Speed, SpeedHistory, speed_history_of
 
 JOB = train_job()
 
@@ -81,14 +81,14 @@ def test_the_points_of_a_sweep_teach_each_other() -> None:
 
 
 def test_only_the_newest_runs_of_a_kind_count() -> None:
-    runs = [*[run(2.0)] * MOST_RUNS, *[run(9.0)] * MOST_RUNS]
+    runs = [*[run(2.0)] * MAX_RUNS, *[run(9.0)] * MAX_RUNS]
     (speed,) = speed_history_of(runs, "vast", JOB).speeds.values()
-    assert speed == Speed(steps_per_s=2.0, runs=MOST_RUNS)
+    assert speed == Speed(steps_per_s=2.0, runs=MAX_RUNS)
 
 
 def test_a_host_s_own_runs_can_be_left_out() -> None:
     runs = [run(1.0, host="slow"), run(2.0), run(2.0)]
-    history = speed_history_of(runs, "vast", JOB, but_not_on="slow")
+    history = speed_history_of(runs, "vast", JOB, excluded_host="slow")
     assert history.speeds["RTX 4090", 2] == Speed(steps_per_s=2.0, runs=2)
 
 
@@ -96,8 +96,8 @@ def test_a_job_that_cannot_count_is_not_even_read() -> None:
     broken = replace(run(None), spec_json="{")
     other = replace(run(2.0), provider="local", spec_json="{")
     late = replace(run(2.0), spec_json="{")
-    runs = [broken, other, *[run(2.0)] * MOST_RUNS, late]
-    assert speed_history_of(runs, "vast", JOB).speeds["RTX 4090", 2].runs == MOST_RUNS
+    runs = [broken, other, *[run(2.0)] * MAX_RUNS, late]
+    assert speed_history_of(runs, "vast", JOB).speeds["RTX 4090", 2].runs == MAX_RUNS
 
 
 def test_a_run_notes_how_fast_it_trained_and_how_long_its_machine_took(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from vastrun.launcher.decisions.workload import (
     efficiency_of,
     is_too_small,
     largest_that_fits,
-    least_gb,
+    min_gb,
     needed_gb,
     query_of,
     roofline,
@@ -32,7 +32,7 @@ def job(**train: Any) -> JobSpec:
 
 def test_a_gpu_is_too_small_when_not_even_one_window_at_once_fits() -> None:
     found = workloads(small_gb=20.0, large_gb=60.0)
-    assert least_gb(found, job(), 80.0) == pytest.approx(20.0 * 1.1 + 0.8)
+    assert min_gb(found, job(), 80.0) == pytest.approx(20.0 * 1.1 + 0.8)
     assert is_too_small(found, job(), 16.0)
     assert not is_too_small(found, job(), 24.0)
 

@@ -156,7 +156,7 @@ def test_a_machine_that_does_not_move_on_is_given_up_and_its_progress_told(tmp_p
     run = world.launch()
     assert (run.cause, run.failed_in) == (Cause.HOST, Phase.BOOT)
     assert run.detail == (
-        f"it makes no progress (loading: layer 0: Pulling fs layer) after {policy.STILL_S:.0f} s"
+        f"it makes no progress (loading: layer 0: Pulling fs layer) after {policy.NO_PROGRESS_S:.0f} s"
     )
     told = [event.text for event in world.screen.events if event.phase is Phase.BOOT]
     assert told[0] == "loading: layer 0: Pulling fs layer"
@@ -198,7 +198,7 @@ def test_a_machine_that_runs_but_never_answers_is_given_up_sooner(tmp_path: Path
 
 def test_a_slow_machine_that_moves_on_gets_more_time(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.market.loading["host-1"] = Loading(seconds=policy.STILL_S * 2, layer_s=100.0)
+    world.market.loading["host-1"] = Loading(seconds=policy.NO_PROGRESS_S * 2, layer_s=100.0)
     run = world.launch()
     assert run.cause is None, run.detail
 
@@ -228,7 +228,7 @@ class CutOffImpostors(Market):
         raise HostKeyError("it has another key")
 
 
-@pytest.mark.parametrize("cut", [(0.0, 20.0), (policy.MISTRUST_S - 10, policy.MISTRUST_S + 20)])
+@pytest.mark.parametrize("cut", [(0.0, 20.0), (policy.HOST_KEY_WAIT_S - 10, policy.HOST_KEY_WAIT_S + 20)])
 def test_an_impostor_beside_a_cut_is_the_machine_s_fault_and_another_is_taken(
     terminal: Terminal, cut: tuple[float, float]
 ) -> None:

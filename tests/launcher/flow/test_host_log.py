@@ -85,7 +85,7 @@ def test_a_boot_that_timed_out_is_explained_too(terminal: Terminal) -> None:
     run, _ = launch(terminal, f"{MANIFEST}\n", unexplained=False)
     assert run.cause is Cause.USER_ERROR
     assert run.detail == (
-        f"it makes no progress (loading: layer 0: Pulling fs layer) after {policy.STILL_S:.0f} s; "
+        f"it makes no progress (loading: layer 0: Pulling fs layer) after {policy.NO_PROGRESS_S:.0f} s; "
         f"its host's log says: {MANIFEST}"
     )
 
@@ -133,7 +133,7 @@ def machine(note: str) -> Instance:
         (lambda now: f"{now:012.0f}: Pull complete", 60.0, policy.MAX_BOOT_S, policy.MAX_BOOT_S + 120.0),
         (
             lambda now: f"0d30c18b26f8: Retrying in {int(now) % 15} seconds",
-            *(1.0, policy.STILL_S, policy.STILL_S + 5.0),
+            *(1.0, policy.NO_PROGRESS_S, policy.NO_PROGRESS_S + 5.0),
         ),
         (lambda now: f"preparing, part {now:.0f}", 60.0, policy.BOOT_S, policy.BOOT_S + 120.0),
     ],

@@ -44,7 +44,7 @@ EMA = {"ema": 0.9, "data": {**SMALL["data"], "test": 7}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored:
+class ScoreSummary:
     """A training that was interrupted by an evaluation."""
 
     losses: list[float]
@@ -54,7 +54,7 @@ class Scored:
     scores: dict[str, float]
 
 
-def scored(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Scored:
+def scored(ranks: Ranks, box: Path, settings: dict[str, Any]) -> ScoreSummary:
     session = sessions.begin(ranks, box, settings)
     points = sessions.learn(session, 0, 10)
     weights = sessions.parameters(session.operator)
@@ -64,7 +64,7 @@ def scored(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Scored:
         scores = evaluate(session.operator, 0, data, task, ranks, lambda: None).numbers()
     after = sessions.parameters(session.operator)
     points += sessions.learn(session, 10, sessions.STEPS)
-    return Scored(
+    return ScoreSummary(
         losses=[loss for loss, _ in points], weights=weights, average=average, after=after, scores=scores
     )
 

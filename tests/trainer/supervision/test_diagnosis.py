@@ -10,7 +10,7 @@ import pytest
 from vastrun.contract.outcome import RankEnd
 from vastrun.trainer.supervision.diagnosis import DatedEnd, first_failure, reason_of_end, signal_name, told
 
-NOBODY: frozenset[int] = frozenset()
+NO_RUN: frozenset[int] = frozenset()
 LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567"
 
 
@@ -19,7 +19,7 @@ def ended(rank: int, exit_code: int | None, at: float = 10.0, **known: Any) -> D
     return DatedEnd(end=end, at=at)
 
 
-def first_of(*ends: DatedEnd, killed: frozenset[int] = NOBODY) -> int | None:
+def first_of(*ends: DatedEnd, killed: frozenset[int] = NO_RUN) -> int | None:
     first = first_failure(ends, killed)
     return first.end.rank if first else None
 
@@ -61,13 +61,13 @@ def test_sigterm_from_outside_to_every_rank_blames_the_earliest() -> None:
 
 def test_those_that_others_brought_down_are_marked() -> None:
     ends = ended(0, -signal.SIGTERM), ended(1, 1), ended(2, 0)
-    assert [end.ended_by_us for end in told(ends, ends[1], NOBODY)] == [True, False, False]
+    assert [end.ended_by_us for end in told(ends, ends[1], NO_RUN)] == [True, False, False]
 
 
 def test_a_rank_that_another_brought_down_before_it_had_begun_is_marked_too() -> None:
     ends = ended(0, None), ended(1, 1)
-    assert [end.ended_by_us for end in told(ends, ends[1], NOBODY)] == [True, False]
-    assert [end.ended_by_us for end in told(ends, None, NOBODY)] == [False, False]
+    assert [end.ended_by_us for end in told(ends, ends[1], NO_RUN)] == [True, False]
+    assert [end.ended_by_us for end in told(ends, None, NO_RUN)] == [False, False]
 
 
 @pytest.mark.parametrize(

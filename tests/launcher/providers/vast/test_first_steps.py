@@ -17,7 +17,7 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.host_history import avoided
-from vastrun.launcher.decisions.policy import STILL_S
+from vastrun.launcher.decisions.policy import NO_PROGRESS_S
 from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.rental import choose_offers
 from vastrun.launcher.flow.services import Services
@@ -98,7 +98,7 @@ def test_a_machine_that_loads_for_ever_is_given_back_and_each_layer_is_told_once
     desk.vast.faults.add("stuck_loading")
     run = desk.launch()
     assert (run.cause, run.phase, run.failed_in) == (Cause.HOST, Phase.ENDED, Phase.BOOT)
-    assert f"Pulling fs layer) after {STILL_S:.0f} s" in run.detail
+    assert f"Pulling fs layer) after {NO_PROGRESS_S:.0f} s" in run.detail
     assert len(desk.vast.instances) == 0
     assert desk.avoided() == {run.host}
     told = [event.text for event in desk.screen.events if event.phase is Phase.BOOT]

@@ -23,7 +23,7 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Driver, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import IncompleteListError, ProviderError
-from vastrun.launcher.decisions.reconciliation import SETTLES_S, DifferenceReason, UnmatchedCharge
+from vastrun.launcher.decisions.reconciliation import SETTLEMENT_S, DifferenceReason, UnmatchedCharge
 from vastrun.launcher.flow.drive import create_run
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -155,10 +155,10 @@ def test_its_bill_is_explained_once_it_is_settled_whatever_the_market_showed(des
     desk.vast.advance(100)
     AFTER[name](desk)
     reap(orphans(desk.ledger, desk.provider, desk.clock.now()), desk.services)
-    assert reconciled(desk).runs[0].reasons in ((DifferenceReason.ROUNDED,), (DifferenceReason.NOT_SETTLED,))
-    desk.vast.advance(SETTLES_S + 60)
+    assert reconcile(desk).runs[0].reasons in ((DifferenceReason.ROUNDED,), (DifferenceReason.NOT_SETTLED,))
+    desk.vast.advance(SETTLEMENT_S + 60)
 
-    found = reconciled(desk)
+    found = reconcile(desk)
     assert found.explained
     (one,) = found.runs
     assert one.bill.charged_usd == pytest.approx(desk.vast.billing.total_usd())
@@ -175,20 +175,20 @@ def test_its_bill_is_explained_once_it_is_settled_whatever_the_market_showed(des
 
 
 def test_a_machine_that_comes_back_after_its_bill_was_settled_is_counted_again(desk: Desk) -> None:
-    desk.vast.faults.add("create_twice", seconds=2 * SETTLES_S)
+    desk.vast.faults.add("create_twice", seconds=2 * SETTLEMENT_S)
     run = desk.rented()
     desk.vast.advance(3600)
     desk.provider.destroy(run.instance_id or "")
     desk.end(run)
-    desk.vast.advance(SETTLES_S + 120)
-    assert settle(reconciled(desk).runs, desk.ledger, "desk:2:0", desk.clock.now()) == {RUN_ID}
-    desk.vast.advance(SETTLES_S)
+    desk.vast.advance(SETTLEMENT_S + 120)
+    assert settle(reconcile(desk).runs, desk.ledger, "desk:2:0", desk.clock.now()) == {RUN_ID}
+    desk.vast.advance(SETTLEMENT_S)
 
     assert reap(orphans(desk.ledger, desk.provider, desk.clock.now()), desk.services)
     assert desk.ledger.get(RUN_ID).charged is None
     assert cost_usd(desk.ledger.get(RUN_ID), desk.clock.now()) >= desk.vast.billing.total_usd()
-    desk.vast.advance(SETTLES_S + 120)
-    assert settle(reconciled(desk).runs, desk.ledger, "desk:2:0", desk.clock.now()) == {RUN_ID}
+    desk.vast.advance(SETTLEMENT_S + 120)
+    assert settle(reconcile(desk).runs, desk.ledger, "desk:2:0", desk.clock.now()) == {RUN_ID}
     bill_usd = desk.vast.billing.total_usd()
     assert cost_usd(desk.ledger.get(RUN_ID), desk.clock.now()) == pytest.approx(bill_usd)
 
@@ -204,7 +204,7 @@ def test_what_others_rented_with_the_same_account_is_no_run_of_this_ledger(desk:
     desk.vast.advance(3600)
     desk.vast.advance(120)  # until that hour is settled
 
-    found = reconciled(desk)
+    found = reconcile(desk)
     assert not found.explained
     assert {one.label: one.kind for one in found.strangers} == {
         "my own box": UnmatchedCharge.NOT_A_RUN,
@@ -222,12 +222,12 @@ def test_a_machine_that_went_on_after_its_run_ended_is_not_explained(desk: Desk)
     desk.vast.advance(10 * 3600)
     desk.vast.advance(120)
 
-    found = reconciled(desk)
+    found = reconcile(desk)
     assert not found.explained
     assert found.runs[0].unexplained_usd > 1
 
 
-def reconciled(desk: Desk) -> Reconciliation:
+def reconcile(desk: Desk) -> Reconciliation:
     return reconciliation(desk.ledger, lambda _: desk.provider, desk.clock.now(), 0.0)
 
 

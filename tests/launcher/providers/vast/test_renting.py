@@ -14,7 +14,7 @@ from tests.launcher.providers.vast.rentals import LABEL, job, open_market, order
 from tests.waiting import eventually
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import NoOfferError, ProviderError, UncertainError, VastrunError
-from vastrun.launcher.decisions.offer_check import rented_otherwise
+from vastrun.launcher.decisions.offer_check import listing_mismatch
 from vastrun.launcher.providers.vast import VastProvider
 
 
@@ -72,8 +72,8 @@ def test_a_machine_that_is_not_what_was_offered_can_be_told_by_what_vast_lists(
     ordered = order(provider, spec, disk_gb=20.0)
     vast.faults.add(fault)
     rented = provider.rent(ordered)
-    assert said in rented_otherwise(rented, ordered.offer, spec.resources)
-    assert rented_otherwise(rented, ordered.offer, spec.resources) == rented_otherwise(
+    assert said in listing_mismatch(rented, ordered.offer, spec.resources)
+    assert listing_mismatch(rented, ordered.offer, spec.resources) == listing_mismatch(
         provider.instances()[0], ordered.offer, spec.resources
     )
 

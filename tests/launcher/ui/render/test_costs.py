@@ -15,7 +15,7 @@ from tests.launcher.decisions.spent import BEGAN, line, run
 from vastrun.launcher.commands.cost import CostReport, Reconciliation, StrangeCharge
 from vastrun.launcher.core import Charge, Cost, Phase
 from vastrun.launcher.decisions.calendar import Calendar
-from vastrun.launcher.decisions.cost_groups import GroupBy, group_of, grouped
+from vastrun.launcher.decisions.cost_groups import GroupBy, group_of, group_spendings
 from vastrun.launcher.decisions.reconciliation import DifferenceReason, UnmatchedCharge, bill_of, reconciled
 from vastrun.launcher.decisions.spending import spending_of
 from vastrun.launcher.ui.render.reconciling import REASONS, STRANGERS, reconciliation_text
@@ -40,7 +40,7 @@ def report(chance: random.Random, by: GroupBy) -> CostReport:
     calendar = Calendar(zone=UTC)
     return CostReport(
         by=by,
-        groups=grouped(spendings, by, calendar),
+        groups=group_spendings(spendings, by, calendar),
         total=group_of("total", spendings),
         since=None,
         until=None,
