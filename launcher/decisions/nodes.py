@@ -88,7 +88,7 @@ def required_nodes(others: Sequence[Run], min_nodes: int) -> list[Run]:
 
 def needs_node_0(run: Run, spec: JobSpec) -> bool:
     """Tell whether the run ended with its node 0, where another node could have left."""
-    left = run.cause is not None and run.cause not in _OF_ALL and run.failed_node == 0 and run.step > 0
+    left = run.cause is not None and run.cause not in _SHARED_CAUSES and run.failed_node == 0 and run.step > 0
     return left and spec.min_nodes < spec.nodes
 
 

@@ -61,7 +61,7 @@ def is_replacement_due(spec: JobSpec, run: Run, others: Sequence[Run], former: R
         return False
     trains = run.phase is Phase.TRAIN and run.cause is None and run.step > 0
     left = former.phase is Phase.ENDED and former.cause is not None
-    return trains and left and first_failed(needed(others, spec.min_nodes)) is None
+    return trains and left and first_failed(required_nodes(others, spec.min_nodes)) is None
 
 
 def _left_s(spec: JobSpec, run: Run, now: float) -> float:

@@ -26,7 +26,7 @@ class NodeGroup:
     def __init__(self, run: Run, spec: JobSpec, ledger: Ledger, now: Callable[[], float]) -> None:
         self._run, self._ledger, self._now = run, ledger, now
         self._nodes, self._min_nodes = spec.nodes, spec.min_nodes
-        self._others: Sequence[Run] = ()
+        self._other_rows: Sequence[Run] = ()
         self._read_at = -math.inf
 
     @property
