@@ -17,7 +17,7 @@ from tests.launcher.ledger.postgres import served
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Offer, Phase, Run
 from vastrun.launcher.environment import wire
-from vastrun.launcher.ledger.schema import COLUMNS, row_of
+from vastrun.launcher.ledger.schema import COLUMNS, run_to_row
 from vastrun.launcher.ledger.sql import SqlLedger
 
 RUNS, OPEN, ROUNDS = 10_000, 20, 5
@@ -84,7 +84,8 @@ def _fill(place: dict[str, str], runs: int) -> None:
     names, values = ", ".join(COLUMNS), ", ".join(f":{name}" for name in COLUMNS)
     with ledger.database.writing(None):
         ledger.database.many(
-            f"INSERT INTO runs ({names}) VALUES ({values})", [row_of(one) | {"held_usd": 0.5} for one in rows]
+            f"INSERT INTO runs ({names}) VALUES ({values})",
+            [run_to_row(one) | {"held_usd": 0.5} for one in rows],
         )
 
 

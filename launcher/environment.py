@@ -14,10 +14,10 @@ from vastrun.launcher.clocks import elapsed, late_clock, steady_clock
 from vastrun.launcher.commands.computer import private_words
 from vastrun.launcher.commands.settings import read_settings
 from vastrun.launcher.core import Origin, Run
-from vastrun.launcher.ledger.joining import TeamLedger, name_of_computer
 from vastrun.launcher.ledger.presence import Presence
 from vastrun.launcher.ledger.run_ids import new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.ledger.team_connection import TeamConnection, computer_name
 from vastrun.launcher.ports import (
     Ledger,
     OutputStore,
@@ -86,7 +86,7 @@ class _Adapters:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
         url = environ.get("VASTRUN_LEDGER", "")
-        self.team = TeamLedger(url, environ.get("VASTRUN_TEAM_KEY", "")) if url else None
+        self.team = TeamConnection(url, environ.get("VASTRUN_TEAM_KEY", "")) if url else None
         """The ledger that this computer shares with others; None: it has its own."""
         self.state = self._folder("XDG_STATE_HOME", ".local/state")
         self.cache = self._folder("XDG_CACHE_HOME", ".cache")
@@ -99,7 +99,7 @@ class _Adapters:
         else:
             # Computers whose clocks differ agree on when a run began, and on how long it may go on.
             self.now = late_clock(self.team.time)
-            self.presence = Presence(self.state / "launchers", partial(name_of_computer, self.state))
+            self.presence = Presence(self.state / "launchers", partial(computer_name, self.state))
         self.interrupts = partial(interrupts_on, self.output, environ, self.now)
         self.ledger = cache(self._ledger)
         self.kept = cache(self._kept)
@@ -140,7 +140,7 @@ class _Adapters:
             runs=lambda: self.ledger().runs(open_only=True),
             provider=self.crowd if crowd else self.provider,
             settings=lambda: read_settings(self.config_file),
-            book=None if team is None else team.book,
+            rate_limits=None if team is None else team.rate_limits,
             secrets=None if team is None else team.secrets(self.ledger().id),
             crowd=crowd,
         )

@@ -13,7 +13,7 @@ from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.report import report_of
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import NoSuchRunError
-from vastrun.launcher.ledger.run_ids import did_you_mean, find_run
+from vastrun.launcher.ledger.run_ids import find_run, suggestion
 from vastrun.launcher.outputs.disk import need_space, stored, storing
 from vastrun.launcher.outputs.store import REPORT
 from vastrun.launcher.ui.documents.document import Document
@@ -69,7 +69,7 @@ def _run_named(wiring: Wiring, name: str) -> Run | None:
     except NoSuchRunError as error:
         if not names:
             raise
-        if near := did_you_mean(name, names):
+        if near := suggestion(name, names):
             raise NoSuchRunError(
                 f"no run or batch is called '{name}'{near}", hint="vastrun batch status"
             ) from error

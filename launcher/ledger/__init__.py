@@ -1,1 +1,1 @@
-"""The ledger: what was rented, by whom and for how much. Which launchers are alive, and the ids of runs."""
+"""The ledger: a database of runs, rentals and costs; also which launchers are alive, and the ids of runs."""

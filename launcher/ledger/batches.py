@@ -1,4 +1,4 @@
-"""Batches in the ledger: their points, what their users ask for, and who drives them."""
+"""Batches in the ledger: their points, their users' requests, and the launchers that drive them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vastrun.contract.records import as_json, read_json
 from vastrun.launcher.core import Driver, Phase, UserRequest
 from vastrun.launcher.core.batch import Batch, BatchPoint, BatchSpec, Budget, Search
 from vastrun.launcher.core.errors import HeldError, UsageError
-from vastrun.launcher.ledger.database import Database, Row, retried
-from vastrun.launcher.ledger.run_ids import did_you_mean
+from vastrun.launcher.ledger.database import Database, Row, with_retries
+from vastrun.launcher.ledger.run_ids import suggestion
 
 
 class SqlBatches:
-    """The Batches port, in one ledger's database. Each call is one transaction."""
+    """The Batches port, in a ledger's database. Each call is one transaction."""
 
     def __init__(
         self,
@@ -25,22 +25,22 @@ class SqlBatches:
         *,
         is_driving: Callable[[Mapping[str, Any]], bool],
         held: Callable[[str, Mapping[str, Any], str], HeldError],
-        arrive: Callable[[str], None],
+        register_launcher: Callable[[str], None],
         now: Callable[[], float],
     ) -> None:
-        """All but `db` are the ledger's, which knows who is alive."""
-        self._db, self._arrive = db, arrive
+        """All arguments but `db` are functions of the ledger, which knows the living launchers."""
+        self._db, self._register = db, register_launcher
         self._is_driving, self._held, self._now = is_driving, held, now
 
-    @retried
+    @with_retries
     def submit(self, batch: Batch, points: Sequence[BatchPoint]) -> int:
-        """Write the batch with these points, and return how many of them are new to it.
+        """Write the batch with these points; return the number of new points.
 
-        Points it had before keep their numbers and runs; those not given are not started any more. A stop
-        that was asked for is over, unless a launcher is at it. Raises UsageError when the name is another
-        provider's batch.
+        Known points keep their numbers and runs; points that are not in `points` are not started any more. An
+        earlier stop request is cleared unless a launcher is carrying it out. Raises UsageError when the name
+        belongs to a batch on another provider.
         """
-        with self._db.writing(_of_batch(batch.name)):
+        with self._db.writing(_batch_lock(batch.name)):
             row = self._row(batch.name)
             if row is not None and row["provider"] != batch.provider:
                 raise UsageError(
@@ -58,26 +58,27 @@ class SqlBatches:
                 "computer": batch.computer,
                 "home": batch.home,
             }
-            names, given = ", ".join(values), ", ".join(f":{name}" for name in values)
+            names, placeholders = ", ".join(values), ", ".join(f":{name}" for name in values)
             self._db.execute(
-                f"INSERT INTO batches ({names}) VALUES ({given})"
+                f"INSERT INTO batches ({names}) VALUES ({placeholders})"
                 " ON CONFLICT (name) DO UPDATE SET spec = :spec, search = :search, home = :home",
                 values,
             )
             self._reopen(batch.name)
-            # What a search asked for before, and was run, is what it learns from.
-            kept = (
+            # A search learns from all points that it ran, so these stay.
+            keeps_runs = (
                 " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.batch = points.batch AND point = points.id)"
             )
             self._db.execute(
-                f"UPDATE points SET wanted = 0 WHERE batch = ?{kept if batch.search else ''}", (batch.name,)
+                f"UPDATE points SET wanted = 0 WHERE batch = ?{keeps_runs if batch.search else ''}",
+                (batch.name,),
             )
             return self._add_points(batch.name, points)
 
-    @retried
+    @with_retries
     def extend(self, name: str, points: Sequence[BatchPoint]) -> int:
-        """Add points to those that the batch has; return how many of them are new to it."""
-        with self._db.writing(_of_batch(name)):
+        """Add points to the batch; return the number of new points."""
+        with self._db.writing(_batch_lock(name)):
             self._db.execute("UPDATE batches SET revision = revision + 1 WHERE name = ?", (name,))
             return self._add_points(name, points)
 
@@ -85,12 +86,12 @@ class SqlBatches:
         rows = self._db.rows("SELECT id, number FROM points WHERE batch = ?", (name,))
         known = {row["id"] for row in rows}
         number = max((row["number"] for row in rows), default=0)
-        self._db.many(
+        self._db.execute_many(
             "UPDATE points SET wanted = 1 WHERE batch = ? AND id = ?",
             [(name, point.id) for point in points if point.id in known],
         )
         new = [point for point in points if point.id not in known]
-        self._db.many(
+        self._db.execute_many(
             "INSERT INTO points (batch, id, number, point_values, spec_json, wanted)"
             " VALUES (?, ?, ?, ?, ?, 1)",
             [
@@ -100,28 +101,28 @@ class SqlBatches:
         )
         return len(new)
 
-    @retried
+    @with_retries
     def get(self, name: str) -> Batch:
-        """Return the batch. Raises UsageError when there is none of that name."""
+        """Return the batch. Raises UsageError when it does not exist."""
         with self._db.reading():
             row = self._row(name)
             names = [] if row else [other["name"] for other in self._db.rows("SELECT name FROM batches")]
         if row is None:
             raise UsageError(
-                f"no batch is called '{name}'{did_you_mean(name, names)}", hint="vastrun batch status"
+                f"no batch is called '{name}'{suggestion(name, names)}", hint="vastrun batch status"
             )
-        return _batch_of(row)
+        return _batch_from_row(row)
 
-    @retried
+    @with_retries
     def all(self) -> Sequence[Batch]:
-        """Return every batch, newest first."""
+        """Return all batches, newest first."""
         with self._db.reading():
             rows = self._db.rows("SELECT * FROM batches ORDER BY created_at DESC")
-        return [_batch_of(row) for row in rows]
+        return [_batch_from_row(row) for row in rows]
 
-    @retried
+    @with_retries
     def points(self, name: str) -> Sequence[BatchPoint]:
-        """Return the points that the newest file of the batch has, and those that have runs, by number."""
+        """Return the points of the newest batch file and those that have runs, by number."""
         with self._db.reading():
             rows = self._db.rows(
                 "SELECT * FROM points WHERE batch = :name AND (wanted <> 0 OR EXISTS"
@@ -140,20 +141,20 @@ class SqlBatches:
             for row in rows
         ]
 
-    @retried
+    @with_retries
     def values_of(self, name: str, point_id: str) -> Mapping[str, Any]:
-        """Return the values of one point; none where the batch has no such point any more."""
+        """Return the values of one point; empty when the batch no longer has the point."""
         query = "SELECT point_values FROM points WHERE batch = ? AND id = ?"
         with self._db.reading():
             row = self._db.row(query, (name, point_id))
         values: Mapping[str, Any] = {} if row is None else json.loads(row["point_values"])
         return values
 
-    @retried
+    @with_retries
     def again(self, name: str, point_ids: Sequence[str]) -> None:
-        """Let each of these points be started once more than it was. A stop is over as by `submit`."""
-        with self._db.writing(_of_batch(name)):
-            self._db.many(
+        """Allow one more start of each of these points. Clears a stop request as `submit` does."""
+        with self._db.writing(_batch_lock(name)):
+            self._db.execute_many(
                 "UPDATE points SET wanted = 1, starts = 1 +"
                 " (SELECT COUNT(*) FROM runs WHERE runs.batch = :name"
                 " AND runs.point = :id AND NOT EXISTS (SELECT 1 FROM runs AS former"
@@ -163,98 +164,98 @@ class SqlBatches:
             )
             self._reopen(name)
 
-    @retried
+    @with_retries
     def reopen(self, name: str) -> None:
-        """Forget why the batch ended, and that a stop was asked for: it goes on.
+        """Clear the batch's end reason and its stop request, so that it continues.
 
-        Raises HeldError while a launcher drives it: who is refused takes nothing back.
+        Raises HeldError, and changes nothing, while a launcher drives it.
         """
-        with self._db.writing(_of_batch(name)):
+        with self._db.writing(_batch_lock(name)):
             holder = self._holder(name)
             if holder is not None and self._is_driving(holder):
-                raise self._held_by(name, holder)
+                raise self._held_by_error(name, holder)
             self._reopen(name)
 
-    @retried
+    @with_retries
     def remove(self, name: str) -> str:
-        """Delete the batch and its points; return the name that its runs go by from now on."""
+        """Delete the batch and its points; return the new batch name of its runs."""
         with self._db.writing(None):
-            taken = {row["batch"] for row in self._db.rows("SELECT DISTINCT batch FROM runs")}
-            former = next(f"{name}~{n}" for n in count(1) if f"{name}~{n}" not in taken)
+            used = {row["batch"] for row in self._db.rows("SELECT DISTINCT batch FROM runs")}
+            former = next(f"{name}~{n}" for n in count(1) if f"{name}~{n}" not in used)
             self._db.execute("UPDATE runs SET batch = ? WHERE batch = ?", (former, name))
             self._db.execute("DELETE FROM points WHERE batch = ?", (name,))
             self._db.execute("DELETE FROM batches WHERE name = ?", (name,))
         return former
 
-    @retried
+    @with_retries
     def ask(self, name: str, request: UserRequest) -> None:
-        """Note the request for whoever drives the batch."""
-        with self._db.writing(_of_batch(name)):
+        """Store the request for the launcher that drives the batch."""
+        with self._db.writing(_batch_lock(name)):
             self._db.execute("UPDATE batches SET request = ? WHERE name = ?", (request, name))
 
-    @retried
+    @with_retries
     def end(self, name: str, reason: str) -> None:
-        """Note why the batch ended before its last point."""
-        with self._db.writing(_of_batch(name)):
+        """Store why the batch ended before its last point."""
+        with self._db.writing(_batch_lock(name)):
             self._db.execute("UPDATE batches SET reason = ? WHERE name = ?", (reason, name))
 
-    @retried
+    @with_retries
     def move(self, name: str, folder: str, computer: str) -> None:
-        """Note where its outputs come to lie from now on, and on which computer."""
-        with self._db.writing(_of_batch(name)):
+        """Set the folder of its outputs, and the computer that has it."""
+        with self._db.writing(_batch_lock(name)):
             values = (folder, computer, name)
             self._db.execute("UPDATE batches SET folder = ?, computer = ? WHERE name = ?", values)
 
-    @retried
+    @with_retries
     def hold(self, name: str, driver: Driver, *, renews: bool = False) -> None:
-        """Let `driver.who` drive the batch until `driver.until`. Raises HeldError while another does.
+        """Let `driver.who` drive the batch until `driver.until`. Raises HeldError while another one does.
 
-        `renews`: or did since.
+        `renews`: extend an earlier call; also raise HeldError when another launcher drove it meanwhile.
         """
-        self._arrive(driver.who)
-        with self._db.writing(_of_batch(name)):
+        self._register(driver.who)
+        with self._db.writing(_batch_lock(name)):
             holder, now = self._holder(name), self._db.now()
-            mine = holder is not None and holder["who"] == driver.who
-            if holder is not None and not mine and self._is_driving(holder):
-                raise self._held_by(name, holder)
-            if renews and not mine:
+            is_own = holder is not None and holder["who"] == driver.who
+            if holder is not None and not is_own and self._is_driving(holder):
+                raise self._held_by_error(name, holder)
+            if renews and not is_own:
                 raise HeldError(f"another launcher drove {name} since", hint=f"vastrun batch resume {name}")
-            since = holder["since"] if holder is not None and mine else now
+            since = holder["since"] if holder is not None and is_own else now
             until = now + (driver.until - self._now())
             self._db.execute(
                 "UPDATE batches SET driver = ?, driven_since = ?, driven_until = ? WHERE name = ?",
                 (driver.who, since, until, name),
             )
 
-    @retried
+    @with_retries
     def release(self, name: str, who: str) -> None:
-        """Note that `who` no longer drives the batch."""
-        with self._db.writing(_of_batch(name)):
+        """End the hold of `who` on the batch."""
+        with self._db.writing(_batch_lock(name)):
             self._db.execute("UPDATE batches SET driver = '' WHERE name = ? AND driver = ?", (name, who))
 
-    @retried
+    @with_retries
     def is_driven(self, name: str) -> bool:
         """Return whether a launcher drives the batch now."""
         with self._db.reading():
             holder = self._holder(name)
             return holder is not None and self._is_driving(holder)
 
-    @retried
+    @with_retries
     def held_by(self, who: str) -> Sequence[str]:
-        """Return the names of the batches that this launcher drives, or drove when it died."""
+        """Return the names of the batches that this launcher drives, or drove at its death."""
         with self._db.reading():
             return [row["name"] for row in self._db.rows("SELECT name FROM batches WHERE driver = ?", (who,))]
 
-    @retried
+    @with_retries
     def held_usd(self, name: str) -> float:
-        """Return the dollars that the batch's runs hold of its budget: reserved while open, then spent."""
+        """Return the USD of the batch's budget that its runs hold: reserved while open, then spent."""
         with self._db.reading():
-            return sum_of(self._db, Budget(name="", usd=0.0, batch=name))
+            return sum_held_usd(self._db, Budget(name="", usd=0.0, batch=name))
 
     def budgets(self, name: str) -> Sequence[Budget]:
-        """Return the budgets of the batch as its newest file has them. Within the caller's transaction."""
+        """Return the budgets in the newest batch file. Runs in the caller's transaction."""
         row = self._row(name) if name else None
-        usd = None if row is None else _batch_of(row).spec.limits.usd
+        usd = None if row is None else _batch_from_row(row).spec.limits.usd
         if usd is None:
             return ()
         hint = "limits: {usd: USD} in the batch file, or --usd USD, and submit it again"
@@ -262,14 +263,15 @@ class SqlBatches:
 
     def _reopen(self, name: str) -> None:
         holder = self._holder(name)
-        stays = holder is not None and self._is_driving(holder)  # a launcher that stops does not turn back
+        # A launcher that is carrying out a stop request does not return to work, so the request stays.
+        is_driven = holder is not None and self._is_driving(holder)
         self._db.execute(
             "UPDATE batches SET request = CASE WHEN ? THEN request ELSE 'none' END, reason = '',"
             " revision = revision + 1, opened_at = ? WHERE name = ?",
-            (stays, self._now(), name),
+            (is_driven, self._now(), name),
         )
 
-    def _held_by(self, name: str, holder: Mapping[str, Any]) -> HeldError:
+    def _held_by_error(self, name: str, holder: Mapping[str, Any]) -> HeldError:
         return self._held(f"batch {name}", holder, f"vastrun batch watch {name}")
 
     def _holder(self, name: str) -> Mapping[str, Any] | None:
@@ -282,13 +284,13 @@ class SqlBatches:
         return self._db.row("SELECT * FROM batches WHERE name = ?", (name,))
 
 
-def _of_batch(name: str) -> str:
-    """Names the lock of what is written of one batch."""
+def _batch_lock(name: str) -> str:
+    """Return the name of the lock for writes of one batch."""
     return f"batch {name}"
 
 
-def sum_of(db: Database, budget: Budget, *, ended_only: bool = False) -> float:
-    """Return the dollars that the budget's runs hold, as their rows say."""
+def sum_held_usd(db: Database, budget: Budget, *, ended_only: bool = False) -> float:
+    """Return the USD that the budget's runs hold, by their rows."""
     query = f"""
         SELECT COALESCE(SUM(held_usd), 0) AS held FROM runs
         WHERE (:batch = '' OR batch = :batch)
@@ -300,17 +302,17 @@ def sum_of(db: Database, budget: Budget, *, ended_only: bool = False) -> float:
     return 0.0 if row is None else float(row["held"])
 
 
-def _batch_of(row: Row) -> Batch:
+def _batch_from_row(row: Row) -> Batch:
     return Batch(
         name=row["name"],
-        spec=_spec_of(row["spec"]),
+        spec=_parse_spec(row["spec"]),
         provider=row["provider"],
         folder=row["folder"],
         created_at=row["created_at"],
         opened_at=row["opened_at"],
         request=UserRequest(row["request"]),
         reason=row["reason"],
-        search=None if row["search"] is None else _search_of(row["search"]),
+        search=None if row["search"] is None else _parse_search(row["search"]),
         revision=row["revision"],
         computer=row["computer"],
         home=row["home"],
@@ -318,15 +320,15 @@ def _batch_of(row: Row) -> Batch:
 
 
 @lru_cache(maxsize=64)
-def _spec_of(text: str) -> BatchSpec:
-    """A launcher looks at its batch again and again: it is read once."""
+def _parse_spec(text: str) -> BatchSpec:
+    """Parse a batch's spec; cached, since a launcher polls its batch all the time."""
     spec = read_json(BatchSpec, text)
     assert isinstance(spec, BatchSpec)
     return spec
 
 
 @lru_cache(maxsize=64)
-def _search_of(text: str) -> Search:
+def _parse_search(text: str) -> Search:
     search = read_json(Search, text)
     assert isinstance(search, Search)
     return search

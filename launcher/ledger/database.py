@@ -1,4 +1,4 @@
-"""What a ledger needs of its database: one SQL for SQLite and PostgreSQL, and a transaction for each call."""
+"""Database interface of the ledger: one SQL for SQLite and PostgreSQL, and a transaction for each call."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _P = ParamSpec("_P")
 
 
 class Database(Protocol):
-    """One connection or several to one database, for all threads of a process.
+    """Connections of one process, shared by its threads, to one database.
 
-    Statements are SQL that SQLite and PostgreSQL both understand, with `?` or `:name` for values; types and
-    what else differs stands in the table of `postgres.py`.
+    Statements are SQLite's SQL, with `?` or `:name` for values; a table in `postgres.py` translates types and
+    other differences.
     """
 
     new_ledger_hint: str
-    """How to begin a new ledger where this one cannot be used."""
+    """Command that starts a new ledger when this one cannot be used."""
 
     def now(self) -> float:
-        """Return epoch seconds by the one clock that tells all launchers when a lock ends."""
+        """Return epoch seconds by the clock that decides for all launchers when a lock expires."""
         ...
 
     def reading(self) -> AbstractContextManager[None]:
-        """Let this thread read within."""
+        """Open a context in which this thread may read."""
         ...
 
     def writing(self, lock: str | None) -> AbstractContextManager[None]:
-        """Make what is done within one transaction.
+        """Open a context that is one transaction.
 
-        Of those with the same `lock` one goes on at a time; one with None keeps all others from writing runs.
+        Transactions with the same `lock` run one after the other; None excludes all other writers of runs.
         """
         ...
 
@@ -43,47 +43,47 @@ class Database(Protocol):
         """Run one statement."""
         ...
 
-    def many(self, sql: str, values: Sequence[Values], /) -> None:
-        """Run one statement for each of the values."""
+    def execute_many(self, sql: str, values: Sequence[Values], /) -> None:
+        """Run the statement once for each item of `values`."""
         ...
 
     def rows(self, sql: str, values: Values = (), /) -> Sequence[Row]:
-        """Return what a query finds."""
+        """Return the rows of a query."""
         ...
 
     def row(self, sql: str, values: Values = (), /) -> Row | None:
-        """Return the first row that a query finds."""
+        """Return the first row of a query; None when there is none."""
         ...
 
-    def retried(self, work: Callable[[], _T], /) -> _T:
-        """Do the work, again where the connection was lost before it was done. Raises StorageError."""
+    def with_retries(self, work: Callable[[], _T], /) -> _T:
+        """Do the work; repeat it when the connection was lost before it was complete. Raises StorageError."""
         ...
 
-    def schema(self) -> int:
-        """Return the version of its tables; 0: it has none."""
+    def schema_version(self) -> int:
+        """Return the version of the tables; 0 when there are none."""
         ...
 
-    def set_schema(self, number: int) -> None:
-        """Note the version of its tables."""
+    def set_schema_version(self, number: int) -> None:
+        """Store the version of the tables."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connections."""
         ...
 
 
-class _Uses(Protocol):
+class _HasDatabase(Protocol):
     _db: Database
 
 
-_S = TypeVar("_S", bound=_Uses)
+_S = TypeVar("_S", bound=_HasDatabase)
 
 
-def retried(method: Callable[Concatenate[_S, _P], _T]) -> Callable[Concatenate[_S, _P], _T]:
-    """Make a method one piece of work that its database may do again after it lost the connection."""
+def with_retries(method: Callable[Concatenate[_S, _P], _T]) -> Callable[Concatenate[_S, _P], _T]:
+    """Decorate a method that its database may repeat after a lost connection."""
 
     def call(self: _S, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
-        return self._db.retried(lambda: method(self, *arguments, **named))
+        return self._db.with_retries(lambda: method(self, *arguments, **named))
 
     update_wrapper(call, method)
     return call

@@ -1,4 +1,4 @@
-"""The ledger of a team: a PostgreSQL database that all of its computers reach."""
+"""PostgreSQL database of a team's ledger."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ from vastrun.launcher.gate.budget import ExchangeBudget
 from vastrun.launcher.gate.caps import Allowance
 from vastrun.launcher.ledger.database import Row, Values
 
-RETRY_S = 60.0
-"""So long a database may be away, as while it restarts, before what was asked of it fails."""
-_PAUSE_S = 0.5
+RETRY_TIMEOUT_S = 60.0
+"""Seconds for which work is retried while the database is away, such as during its restart."""
+_RETRY_INTERVAL_S = 0.5
 _CELL_BYTES = 64
-_MOST_CONNECTIONS = 4
-"""Of one process. What its threads ask beyond that waits for a moment."""
-_CROWDED_S = 30.0
-_JOBS_S = 30 * 86_400.0
-"""So long code and secrets are kept for the retries of a run."""
-_KEPT_S = 3600.0
-"""So long a finished transaction is remembered: its launcher asks for it at once or never."""
+_MAX_CONNECTIONS = 4
+"""Connections of one process; further threads wait."""
+_POOL_TIMEOUT_S = 30.0
+_SECRET_RETENTION_S = 30 * 86_400.0
+"""Seconds for which code and secrets are kept for the retries of a run."""
+_RETENTION_S = 3600.0
+"""Seconds for which a finished transaction is remembered: its launcher asks for it at once or never."""
 
-_USUAL = {
+_DEFAULT_OPTIONS = {
     "connect_timeout": 10,
     "keepalives_idle": 30,
     "tcp_user_timeout": 30_000,
     "fallback_application_name": "vastrun",
 }
-"""Where the URL does not say otherwise. Seconds; milliseconds only `tcp_user_timeout`."""
+"""Defaults for options that the URL does not set; in seconds, `tcp_user_timeout` in milliseconds."""
 _SESSION = (
     "SET statement_timeout = '30s'; SET lock_timeout = '30s';"
     # A launcher that is suspended within a transaction must not keep the others from writing.
     " SET idle_in_transaction_session_timeout = '10s'"
 )
 
-_WORDS: Sequence[tuple[str, str]] = (
-    (r"\bREAL\b", "DOUBLE PRECISION"),  # six digits are what PostgreSQL calls REAL: no time fits
+_TRANSLATIONS: Sequence[tuple[str, str]] = (
+    (r"\bREAL\b", "DOUBLE PRECISION"),  # PostgreSQL's REAL has six digits, too few for epoch seconds
     (r"\bnumber INTEGER PRIMARY KEY\b", "number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     (r"\bINTEGER\b", "BIGINT"),
-    # SQLite counts rows by itself. It is the order in which they were written.
+    # SQLite adds rowid to each table: the order in which rows were written.
     (r"\bCREATE TABLE runs \(", "CREATE TABLE runs (rowid BIGINT GENERATED ALWAYS AS IDENTITY,"),
     (r"%", "%%"),
     (r"(?<![:\w]):([a-z_]+)", r"%(\1)s"),
     (r"\?", "%s"),
 )
-"""What is SQLite's own in our SQL, and what it is in PostgreSQL, in this order."""
+"""Patterns of SQLite's dialect and their PostgreSQL replacements, applied in this order."""
 
-_OWN_TABLES = (
+_EXTRA_TABLES = (
     "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS transactions (token TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL)",
     "CREATE TABLE IF NOT EXISTS launchers (who TEXT PRIMARY KEY, until DOUBLE PRECISION NOT NULL)",
@@ -68,7 +68,7 @@ _OWN_TABLES = (
     "CREATE TABLE IF NOT EXISTS team_secrets (name TEXT PRIMARY KEY, sealed BYTEA NOT NULL,"
     " at DOUBLE PRECISION NOT NULL)",
 )
-"""What a ledger of one computer has in files, or needs not."""
+"""Tables for data that a ledger of one computer stores in files or does not need."""
 _NOW = "SELECT EXTRACT(EPOCH FROM clock_timestamp())::DOUBLE PRECISION AS now"
 
 _T = TypeVar("_T")
@@ -76,10 +76,10 @@ Connection = psycopg.Connection[DictRow]
 
 
 class PostgresDatabase:
-    """One database. `Database` says what each verb promises.
+    """The Database interface for PostgreSQL.
 
-    Transactions are READ COMMITTED and begin with their lock: each statement after it sees all that was
-    committed before. What is locked as a whole is the table `runs`, against writers only.
+    Transactions are READ COMMITTED and begin with their lock: each later statement sees everything that was
+    committed before. A lock of None locks the table `runs` against writers, not readers.
     """
 
     new_ledger_hint = "VASTRUN_LEDGER=postgresql://me@db.lab/another_database vastrun …"
@@ -90,11 +90,11 @@ class PostgresDatabase:
         *,
         sleep: Callable[[float], None] = time.sleep,
         elapsed: Callable[[], float] = time.monotonic,
-        retry_s: float = RETRY_S,
+        retry_timeout_s: float = RETRY_TIMEOUT_S,
         allowance: Allowance = caps.EXCHANGES["ledger"],
     ) -> None:
-        """`allowance`: of each answer. Raises UsageError when `url` is none, StorageError when there is no
-        such database.
+        """`allowance`: limits of each response. Raises UsageError for an invalid `url`, StorageError when the
+        database cannot be reached.
         """
         self._url, self._sleep, self._elapsed = url, sleep, elapsed
         self._allowance = allowance
@@ -102,14 +102,14 @@ class PostgresDatabase:
         self.where = (
             f"the database {self._options.get('dbname', '')} on {self._options.get('host', 'this computer')}"
         )
-        """Without user and password."""
-        self._free: queue.LifoQueue[Connection | None] = queue.LifoQueue()
-        for _ in range(_MOST_CONNECTIONS):
-            self._free.put(None)
-        self._used = threading.local()
-        self._retry_s = 0.0
-        self.retried(self._make_own_tables)  # one that cannot be reached at all is said at once
-        self._retry_s = retry_s
+        """Name of the database for messages, without user and password."""
+        self._pool: queue.LifoQueue[Connection | None] = queue.LifoQueue()
+        for _ in range(_MAX_CONNECTIONS):
+            self._pool.put(None)
+        self._local = threading.local()
+        self._retry_timeout_s = 0.0
+        self.with_retries(self._create_extra_tables)  # no retries here: report a wrong URL at once
+        self._retry_timeout_s = retry_timeout_s
 
     def now(self) -> float:
         row = self.row(_NOW)
@@ -117,13 +117,16 @@ class PostgresDatabase:
         return float(row["now"])
 
     def time(self) -> float:
-        """Return the same, outside of reading() and writing(), too. Raises StorageError."""
+        """Return the database's clock in epoch seconds, also outside of reading() and writing().
 
-        def look() -> float:
+        Raises StorageError.
+        """
+
+        def read_clock() -> float:
             with self.reading():
                 return self.now()
 
-        return self.retried(look)
+        return self.with_retries(read_clock)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -135,127 +138,129 @@ class PostgresDatabase:
         token = secrets.token_hex(16)
         with self._connection() as connection:
             try:
-                connection.execute(*_beginning(lock))
+                connection.execute(*_begin_statement(lock))
                 yield
                 self._commit(connection, token)
             finally:
                 _roll_back(connection)
 
     def _commit(self, connection: Connection, token: str) -> None:
-        """Without an answer to COMMIT nobody knows what came of it: the token that went with it tells."""
+        """Commit. If the connection breaks before the response, the stored token shows the outcome."""
         try:
             connection.execute(_COMMIT, {"token": token})
         except psycopg.OperationalError as error:
             connection.close()
-            said_no = error.sqlstate is not None and not error.sqlstate.startswith(("08", "57P"))
-            if said_no or not self._again(lambda: self._is_done(token)):
+            is_rejected = error.sqlstate is not None and not error.sqlstate.startswith(("08", "57P"))
+            if is_rejected or not self._retry(lambda: self._is_committed(token)):
                 raise
 
-    def _is_done(self, token: str) -> bool:
-        """Whether the transaction of that token took effect. Waits while that is not decided; then it is."""
+    def _is_committed(self, token: str) -> bool:
+        """Return whether the transaction with that token was committed; waits until that is decided."""
         with self._connect() as fresh:
-            return fresh.execute(_IS_FREE, {"token": token}).fetchone() is None
+            return fresh.execute(_CLAIM_TOKEN, {"token": token}).fetchone() is None
 
     def execute(self, sql: str, values: Values = ()) -> object:
-        return self._connected().execute(_translated(sql), _bound(values))
+        return self._current().execute(_translate(sql), _bind(values))
 
-    def many(self, sql: str, values: Sequence[Values]) -> None:
-        with self._connected().cursor() as cursor:
-            cursor.executemany(_translated(sql), [_bound(one) for one in values])
+    def execute_many(self, sql: str, values: Sequence[Values]) -> None:
+        with self._current().cursor() as cursor:
+            cursor.executemany(_translate(sql), [_bind(one) for one in values])
 
     def rows(self, sql: str, values: Values = ()) -> Sequence[Row]:
         budget = ExchangeBudget(self._allowance, now=self._elapsed, sender=self.where, error=StorageError)
         rows: list[Row] = []
-        with self._connected().cursor() as cursor:
-            for row in cursor.stream(_translated(sql), _bound(values)):
-                budget.spend(items=1, memory=sum(map(_memory_of, row.values())))
+        with self._current().cursor() as cursor:
+            for row in cursor.stream(_translate(sql), _bind(values)):
+                budget.spend(items=1, memory=sum(map(_memory_bytes, row.values())))
                 rows.append(row)
         return rows
 
     def row(self, sql: str, values: Values = ()) -> Row | None:
         return next(iter(self.rows(sql, values)), None)
 
-    def retried(self, work: Callable[[], _T]) -> _T:
-        if self._in_use() is not None:
+    def with_retries(self, work: Callable[[], _T]) -> _T:
+        if self._current_or_none() is not None:
             return work()  # within another method, which is done again as a whole
         try:
-            return self._again(work)
+            return self._retry(work)
         except psycopg.Error as error:
             raise self._storage_error(error) from error
 
-    def _again(self, work: Callable[[], _T]) -> _T:
-        until = self._elapsed() + self._retry_s
+    def _retry(self, work: Callable[[], _T]) -> _T:
+        until = self._elapsed() + self._retry_timeout_s
         while True:
             try:
                 return work()
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                if not _may_pass(error) or self._elapsed() >= until:
+                if not _is_transient(error) or self._elapsed() >= until:
                     raise
-            self._sleep(_PAUSE_S)
+            self._sleep(_RETRY_INTERVAL_S)
 
-    def schema(self) -> int:
+    def schema_version(self) -> int:
         row = self.row("SELECT version FROM schema_version")
         return 0 if row is None else int(row["version"])
 
-    def set_schema(self, number: int) -> None:
+    def set_schema_version(self, number: int) -> None:
         self.execute("DELETE FROM schema_version")
         self.execute("INSERT INTO schema_version (version) VALUES (?)", (number,))
 
     def close(self) -> None:
         with suppress(queue.Empty):
             while True:
-                connection = self._free.get_nowait()
+                connection = self._pool.get_nowait()
                 if connection is not None:
                     connection.close()
 
-    def tidy(self) -> None:
-        """Forget what nobody asks for any more."""
+    def delete_expired(self) -> None:
+        """Delete expired transactions, launchers and secrets."""
         with self.reading():
             now = self.now()
-            self.execute("DELETE FROM transactions WHERE at < ?", (now - _KEPT_S,))
-            self.execute("DELETE FROM launchers WHERE until < ?", (now - _KEPT_S,))
-            self.execute("DELETE FROM team_secrets WHERE name LIKE 'job of %' AND at < ?", (now - _JOBS_S,))
+            self.execute("DELETE FROM transactions WHERE at < ?", (now - _RETENTION_S,))
+            self.execute("DELETE FROM launchers WHERE until < ?", (now - _RETENTION_S,))
+            self.execute(
+                "DELETE FROM team_secrets WHERE name LIKE 'job of %' AND at < ?", (now - _SECRET_RETENTION_S,)
+            )
 
-    def _make_own_tables(self) -> None:
+    def _create_extra_tables(self) -> None:
         with self._connection() as connection:
             known = connection.execute("SELECT to_regclass('team_secrets') AS known").fetchone()
             if known is None or known["known"] is None:
                 with connection.transaction():
                     connection.execute(_LOCK, ("schema",))
-                    for statement in _OWN_TABLES:
+                    for statement in _EXTRA_TABLES:
                         connection.execute(statement)
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
-        """The connection that this thread uses, or one that is free."""
-        used = self._in_use()
+        """Yield the connection of this thread, or a free one of the pool."""
+        used = self._current_or_none()
         if used is not None:
             yield used
             return
         connection = None
-        with suppress(queue.Empty):  # as when Ctrl-C in a notebook left one where nobody finds it
-            connection = self._free.get(timeout=_CROWDED_S)
+        with suppress(queue.Empty):  # Ctrl-C in a notebook can leak a connection: open a new one then
+            connection = self._pool.get(timeout=_POOL_TIMEOUT_S)
         try:
             if connection is None or connection.closed:
                 connection = self._connect()
-            self._used.connection = connection
+            self._local.connection = connection
             yield connection
         finally:
-            self._used.connection = None
-            self._free.put(connection)
+            self._local.connection = None
+            self._pool.put(connection)
 
-    def _in_use(self) -> Connection | None:
-        connection: Connection | None = getattr(self._used, "connection", None)
+    def _current_or_none(self) -> Connection | None:
+        connection: Connection | None = getattr(self._local, "connection", None)
         return connection
 
-    def _connected(self) -> Connection:
-        connection = self._in_use()
+    def _current(self) -> Connection:
+        connection = self._current_or_none()
         assert connection is not None, "outside of reading() and writing()"
         return connection
 
     def _connect(self) -> Connection:
-        # Values are bound here (ClientCursor): what a `?` is need not be told to the server, nor is a
-        # statement kept there, which poolers between us and it do not like.
+        # ClientCursor binds values on the client: the server then needs no types of parameters, and holds no
+        # prepared statements, which break behind connection poolers such as PgBouncer.
         connection = psycopg.connect(
             **self._options, autocommit=True, row_factory=dict_row, cursor_factory=psycopg.ClientCursor
         )
@@ -266,8 +271,8 @@ class PostgresDatabase:
         text = " ".join(str(error).split())
         if error.sqlstate == "53100":
             return StorageError(f"no space left for {self.where}: {text}")
-        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and _may_pass(error):
-            waited = f" for {self._retry_s:.0f} s" if self._retry_s else ""
+        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and _is_transient(error):
+            waited = f" for {self._retry_timeout_s:.0f} s" if self._retry_timeout_s else ""
             hint = "is it running, and does VASTRUN_LEDGER name it?"
             return StorageError(f"{self.where} cannot be reached{waited}: {text}", hint=hint)
         return StorageError(f"{self.where}: {text}")
@@ -276,19 +281,21 @@ class PostgresDatabase:
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 20))"
 _LOCK_ALL = "LOCK TABLE runs IN SHARE ROW EXCLUSIVE MODE"
-_TOKEN = "INSERT INTO transactions (token, at) VALUES (%(token)s, EXTRACT(EPOCH FROM clock_timestamp()))"
-_COMMIT = f"{_TOKEN}; COMMIT"
-_IS_FREE = f"{_TOKEN} ON CONFLICT DO NOTHING RETURNING token"
-"""Another transaction that has the token, and has not ended, is waited for. One that never had it, or was
-rolled back, cannot take it any more."""
+_INSERT_TOKEN = (
+    "INSERT INTO transactions (token, at) VALUES (%(token)s, EXTRACT(EPOCH FROM clock_timestamp()))"
+)
+_COMMIT = f"{_INSERT_TOKEN}; COMMIT"
+_CLAIM_TOKEN = f"{_INSERT_TOKEN} ON CONFLICT DO NOTHING RETURNING token"
+"""Waits for an unfinished transaction with the token. One that never stored it, or was rolled back, can no
+longer store it afterwards."""
 
 
-def _beginning(lock: str | None) -> tuple[Any, ...]:
+def _begin_statement(lock: str | None) -> tuple[Any, ...]:
     return (f"{_BEGIN} {_LOCK_ALL}",) if lock is None else (f"{_BEGIN} {_LOCK}", (lock,))
 
 
 def _roll_back(connection: Connection) -> None:
-    """What is not idle by now was not committed. A connection that cannot say so is thrown away."""
+    """Roll back a transaction that was not committed; close the connection if that fails."""
     if connection.closed or connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE:
         return
     try:
@@ -297,45 +304,46 @@ def _roll_back(connection: Connection) -> None:
         connection.close()
 
 
-def _may_pass(error: psycopg.Error) -> bool:
-    """Whether the same may do later: the connection was lost, or the database is not ready."""
+def _is_transient(error: psycopg.Error) -> bool:
+    """Return whether a retry may succeed: the connection was lost, or the database is not ready."""
     if isinstance(error, psycopg.InterfaceError):
         return True
     state = error.sqlstate or "08000"
-    # Connections, a lost race, too many clients, shutdowns and starts, locks, a standby that is to take over.
+    # SQLSTATE classes: 08 connection, 40 serialization, 57 shutdown or start, 55 locks; 53300 too many
+    # connections, 25006 a standby before its failover.
     return state.startswith(("08", "40", "57", "55")) or state in ("53300", "25006")
 
 
 def _options(url: str) -> dict[str, Any]:
     try:
-        given = conninfo_to_dict(url)
+        options = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         text = " ".join(str(error).split())
         raise UsageError(
             f"VASTRUN_LEDGER: expected postgresql://user@host/database: {text}",
             hint="VASTRUN_LEDGER=postgresql://me@db.lab/vastrun vastrun status",
         ) from error
-    return {**_USUAL, **{key: value for key, value in given.items() if value}}
+    return {**_DEFAULT_OPTIONS, **{key: value for key, value in options.items() if value}}
 
 
 @cache
-def _translated(sql: str) -> Any:
-    for ours, theirs in _WORDS:
-        sql = re.sub(ours, theirs, sql)
+def _translate(sql: str) -> Any:
+    for sqlite_pattern, postgres_text in _TRANSLATIONS:
+        sql = re.sub(sqlite_pattern, postgres_text, sql)
     return sql
 
 
-def _bound(values: Values) -> Any:
-    """PostgreSQL keeps no NUL in a text, and a box may send one."""
+def _bind(values: Values) -> Any:
+    """Replace NULs in values: PostgreSQL cannot store them in text, and a box may send them."""
     if isinstance(values, dict):
-        return {name: _storable(value) for name, value in values.items()}
-    return [_storable(value) for value in values]
+        return {name: _replace_nul(value) for name, value in values.items()}
+    return [_replace_nul(value) for value in values]
 
 
-def _memory_of(value: Any) -> int:
-    """Bytes that a value of a row takes, about."""
+def _memory_bytes(value: Any) -> int:
+    """Return the approximate size of a value in memory, in bytes."""
     return _CELL_BYTES + (len(value) if isinstance(value, str | bytes) else 0)
 
 
-def _storable(value: Any) -> Any:
+def _replace_nul(value: Any) -> Any:
     return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Presence: which launchers live, by files that their processes lock, and which died for lack of memory."""
+"""Presence of launchers: which are alive, by locked files, and which the kernel killed (out of memory)."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _KILLED = re.compile(rf"{_NAME.pattern}{re.escape(_SUFFIX)}", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class KillCount:
-    """The number of processes that the kernel killed for lack of memory, since a boot."""
+    """Number of processes that the kernel's OOM killer ended since a boot."""
 
     boot: str
     computer: int
-    """On the whole computer."""
+    """Count of the whole computer."""
     cgroup: str
-    """Control group of the process, below their root; empty: that is not known."""
+    """Path of the process's control group below the root; empty when unknown."""
     in_cgroup: int
-    """The same count of that group."""
+    """Count of that control group; -1 when unknown."""
 
 
-def kill_count(proc: Path = PROC, cgroups: Path = CGROUPS) -> KillCount | None:
-    """Return the count for this process; None where the system does not say."""
+def read_kill_count(proc: Path = PROC, cgroups: Path = CGROUPS) -> KillCount | None:
+    """Return the count for this process; None when the system does not provide it."""
     cgroup = _match(r"^0::/(.+)$", _text(proc / "self/cgroup"))
-    return _count(proc, cgroups, cgroup)
+    return _read_count(proc, cgroups, cgroup)
 
 
 def killed_since(before: KillCount, proc: Path = PROC, cgroups: Path = CGROUPS) -> bool:
-    """Return whether a process was killed since, in the same control group where that is known."""
-    now = _count(proc, cgroups, before.cgroup)
+    """Return whether a process was killed since: in the same control group if known, else on the computer."""
+    now = _read_count(proc, cgroups, before.cgroup)
     if now is None or now.boot != before.boot:
         return False
     if before.cgroup and now.in_cgroup >= before.in_cgroup >= 0:
@@ -55,12 +55,12 @@ def killed_since(before: KillCount, proc: Path = PROC, cgroups: Path = CGROUPS) 
 
 
 def to_text(count: KillCount | None) -> str:
-    """Return the count as a line of a file."""
+    """Serialize the count to one line."""
     return "" if count is None else json.dumps(asdict(count))
 
 
 def from_text(text: str) -> KillCount | None:
-    """Return the count that a file holds; None where it holds none."""
+    """Parse a count; None when the text is invalid."""
     with suppress(ValueError, TypeError, RecursionError):
         count = KillCount(**json.loads(text))
         if isinstance(count.cgroup, str) and all(
@@ -70,7 +70,7 @@ def from_text(text: str) -> KillCount | None:
     return None
 
 
-def _count(proc: Path, cgroups: Path, cgroup: str) -> KillCount | None:
+def _read_count(proc: Path, cgroups: Path, cgroup: str) -> KillCount | None:
     boot = _text(proc / "sys/kernel/random/boot_id").strip()
     computer = _match(r"^oom_kill (\d+)$", _text(proc / "vmstat"))
     if not boot or not computer:
@@ -94,38 +94,38 @@ def _text(path: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class KilledLauncher:
-    """A launcher that died while the kernel killed processes for lack of memory."""
+    """A launcher that died while the kernel's OOM killer was active."""
 
     who: str
     pid: int
 
 
 class Presence:
-    """Tells this launcher from all others, and the living from the dead. They share `folder`."""
+    """Registry of the launchers on this computer: a locked file in `folder` for each."""
 
     def __init__(
         self,
         folder: Path,
         name: Callable[[], str] = socket.gethostname,
         *,
-        count: Callable[[], KillCount | None] = kill_count,
+        count: Callable[[], KillCount | None] = read_kill_count,
         killed_since: Callable[[KillCount], bool] = killed_since,
     ) -> None:
-        """`name`: of this computer, and of no other one that launchers share a ledger with. `count`,
-        `killed_since`: whether the kernel kills processes for lack of memory.
+        """`name`: returns this computer's name, unique among the computers that share the ledger. `count`,
+        `killed_since`: read the OOM killer's counters.
         """
         self._folder, self._name = folder, name
-        self._count, self._killed_since = count, killed_since
+        self._read_count, self._killed_since = count, killed_since
         self._lock: IO[bytes] | None = None
 
     @cached_property
     def computer(self) -> str:
-        """The name of this computer."""
+        """Name of this computer."""
         return self._name()
 
     @cached_property
     def who(self) -> str:
-        """The name of this process: computer, number and a word that no other process ever had.
+        """Unique name of this process: computer, pid and a random word, since pids are reused.
 
         Raises StorageError.
         """
@@ -135,7 +135,7 @@ class Presence:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = path.open("xb")
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-            self._lock.write(to_text(self._count()).encode())
+            self._lock.write(to_text(self._read_count()).encode())
             self._lock.flush()
         except OSError as error:
             hint = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
@@ -144,11 +144,11 @@ class Presence:
         return f"{self.computer}:{number}:{word}"
 
     def is_alive(self, who: str) -> bool:
-        """Return False only when that process ran on this computer and is dead."""
+        """Return whether that process may be alive: False only when it ran on this computer and is dead."""
         return self.is_alive_here(who) is not False
 
     def is_alive_here(self, who: str) -> bool | None:
-        """Return whether that process lives; None when it is another computer's."""
+        """Return whether that process is alive; None when it is another computer's."""
         computer, number, word = who.rsplit(":", 2)
         path = self._path(number, word)
         if computer != self.computer:
@@ -159,7 +159,7 @@ class Presence:
         return False
 
     def killed_for_memory(self) -> Sequence[KilledLauncher]:
-        """List the launchers that died here while the kernel killed processes for lack of memory."""
+        """List the launchers that died on this computer while its OOM killer was active."""
         for path in self._folder.glob("*-*"):
             with suppress(OSError):
                 if _NAME.fullmatch(path.name) and not is_locked(path):
@@ -170,13 +170,13 @@ class Presence:
         ]
 
     def forget(self, killed: KilledLauncher) -> None:
-        """Remove what is known of that launcher: it was reported."""
+        """Delete the record of a killed launcher after its report."""
         _, number, word = killed.who.rsplit(":", 2)
         path = self._path(number, word)
         path.with_name(f"{path.name}{_SUFFIX}").unlink(missing_ok=True)
 
     def _clean_up(self, path: Path) -> None:
-        """Remove the file of a dead process; that of one killed for lack of memory is kept for the report."""
+        """Delete the file of a dead process; keep it under another name if the OOM killer was active."""
         with suppress(OSError):
             before = from_text(path.read_text(encoding="utf-8", errors="replace"))
             if before is not None and self._killed_since(before):
@@ -189,7 +189,7 @@ class Presence:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the file's lock. False where there is no such file. Raises OSError."""
+    """Return whether a process holds the file's lock; False for a missing file. Raises OSError."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Run ids: readable names such as `calm-heron-3f1a`, and how a user's shorter name finds one."""
+"""Run ids: readable names such as `calm-heron-3f1a`, and the search for a run by a shorter name."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ _NOUNS = """
 """
 
 
-def new_id(chance: random.Random) -> str:
-    """Draw a fresh id, out of some hundred million."""
-    adjective, noun = chance.choice(_ADJECTIVES.split()), chance.choice(_NOUNS.split())
-    return f"{adjective}-{noun}-{chance.randrange(1 << 16):04x}"
+def new_id(rng: random.Random) -> str:
+    """Draw a random id, one of some hundred million."""
+    adjective, noun = rng.choice(_ADJECTIVES.split()), rng.choice(_NOUNS.split())
+    return f"{adjective}-{noun}-{rng.randrange(1 << 16):04x}"
 
 
 def find_run(ledger: Ledger, name: str) -> Run:
-    """Find the run that `name` means. Raises NoSuchRunError.
+    """Find the run for `name`. Raises NoSuchRunError.
 
-    It is an id, the start of only one id, `last`, or a job's name: its only open run, else its newest one.
+    `name` is an id, the prefix of exactly one id, `last`, or a job's name: its only open run, else its
+    newest.
     """
     runs = ledger.runs()
     if not runs:
@@ -50,10 +51,10 @@ def find_run(ledger: Ledger, name: str) -> Run:
         matches = [run for run in of_job if run.phase is not Phase.ENDED] or of_job[:1]
     if len(matches) == 1:
         return matches[0]
-    raise _not_one(name, matches, runs, [batch.name for batch in ledger.batches.all()])
+    raise _no_match_error(name, matches, runs, [batch.name for batch in ledger.batches.all()])
 
 
-def _not_one(
+def _no_match_error(
     name: str, matches: Sequence[Run], runs: Sequence[Run], batches: Sequence[str]
 ) -> NoSuchRunError:
     if name in batches:
@@ -61,11 +62,11 @@ def _not_one(
     if matches:
         several = ", ".join(run.id for run in matches[:5])
         return NoSuchRunError(f"'{name}' could be any of: {several}", hint="use more letters of the id")
-    meant = did_you_mean(name, [run.id for run in runs])
-    return NoSuchRunError(f"no run is called '{name}'{meant}", hint="vastrun status")
+    suggested = suggestion(name, [run.id for run in runs])
+    return NoSuchRunError(f"no run is called '{name}'{suggested}", hint="vastrun status")
 
 
-def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """Return the end of an error that names what was meant; empty where nothing begins so or is like it."""
-    near = [one for one in names if one.startswith(name)] or difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+def suggestion(name: str, names: Sequence[str]) -> str:
+    """Return "; did you mean NAME?" for the most similar name; empty when there is none."""
+    matches = [one for one in names if one.startswith(name)] or difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""

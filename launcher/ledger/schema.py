@@ -1,6 +1,6 @@
-"""The ledger's tables, their version, and their rows of runs.
+"""Tables of the ledger, their version, and the conversion of runs to rows.
 
-The statements are SQLite's SQL. `postgres.py` has a table of what its types are called there.
+The statements are SQLite's SQL; a table in `postgres.py` translates the types.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.ledger.database import Database, Row
 
 VERSION = 15
-"""Raise it with each change of the tables: a ledger of another version is refused, not converted."""
+"""Increase it with each change of the tables: a ledger of another version is rejected, not migrated."""
 
 _TABLES = (
     """
@@ -79,11 +79,11 @@ _TABLES = (
     )
     """,
     "CREATE INDEX runs_by_age ON runs (created_at)",
-    # Runs are found in the order in which they are listed: by the leader alone, all were read and sorted.
+    # With created_at, the index returns runs in the order of the list; by leader alone, all rows were sorted.
     "CREATE INDEX runs_by_leader ON runs (leader, created_at)",
     "CREATE INDEX runs_by_batch ON runs (batch, point)",
     "CREATE INDEX runs_by_parent ON runs (parent)",
-    # Open runs are queried all the time, and are few among thousands that have ended.
+    # Partial index: open runs are queried all the time, and are few among thousands of ended ones.
     "CREATE INDEX open_runs ON runs (created_at) WHERE phase <> 'ended'",
     "CREATE INDEX open_runs_by_leader ON runs (leader, created_at) WHERE phase <> 'ended'",
     """
@@ -160,23 +160,23 @@ _TABLES = (
 
 
 def create_tables(db: Database) -> None:
-    """Create the tables of an empty database, within the caller's transaction, and give the ledger an id."""
+    """Create the tables of an empty database, and the ledger's id, in the caller's transaction."""
     for statement in _TABLES:
         db.execute(statement)
     db.execute("INSERT INTO identity (ledger) VALUES (?)", (secrets.token_hex(4),))
-    db.set_schema(VERSION)
+    db.set_schema_version(VERSION)
 
 
 _FIELDS = tuple(field.name for field in fields(Run))
 COLUMNS = (*_FIELDS, "held_usd")
-"""Of the table `runs`: each field of Run is one. `held_usd`: as `bills.held_usd` when it was
+"""Columns of the table `runs`: the fields of Run, and `held_usd`, the value of `bills.held_usd` when it was
 written, for the sums of budgets."""
 
 
-def row_of(run: Run) -> dict[str, Any]:
-    """Return the run's columns, but for what it holds of budgets."""
+def run_to_row(run: Run) -> dict[str, Any]:
+    """Return the run's columns without `held_usd`."""
     row = dict(vars(run))
-    row["detail"] = storable(run.detail)
+    row["detail"] = truncate_detail(run.detail)
     row["offer"] = None if run.offer is None else as_json(run.offer)
     row["proofs"] = as_json(run.proofs)
     row["meter"] = as_json(run.meter)
@@ -185,27 +185,27 @@ def row_of(run: Run) -> dict[str, Any]:
     return row
 
 
-def storable(text: str) -> str:
-    """Make of any text one that can be written: why a run failed must be, whatever is in the reason."""
+def truncate_detail(text: str) -> str:
+    """Truncate a text and replace invalid Unicode: the reason of a failure must be storable in any case."""
     return replace_surrogates(text[: caps.DETAIL_CHARACTERS])
 
 
-def run_of(row: Row) -> Run:
-    """Read a run from its row."""
+def run_from_row(row: Row) -> Run:
+    """Return the run of a row."""
     values = {name: row[name] for name in _FIELDS}
     values["phase"] = Phase(row["phase"])
     values["cause"] = None if row["cause"] is None else Cause(row["cause"])
     values["failed_in"] = None if row["failed_in"] is None else Phase(row["failed_in"])
-    values["offer"] = None if row["offer"] is None else _offer_of(json.loads(row["offer"]))
+    values["offer"] = None if row["offer"] is None else _parse_offer(json.loads(row["offer"]))
     values["meter"] = Meter(**_with_extras(json.loads(row["meter"])))
     values["charged"] = None if row["charged"] is None else Cost(**json.loads(row["charged"]))
-    values["rentals"] = tuple(map(_rental_of, json.loads(row["rentals"])))
+    values["rentals"] = tuple(map(_parse_rental, json.loads(row["rentals"])))
     values["proofs"] = tuple(Proof(**proof) for proof in json.loads(row["proofs"]))
     return Run(**values)
 
 
-def measured_of(row: Row) -> MeasuredRun:
-    """Read what a run has shown of its machine from these columns of its row."""
+def measured_from_row(row: Row) -> MeasuredRun:
+    """Return the measurements of a run's machine from these columns of its row."""
     offer = json.loads(row["offer"])
     return MeasuredRun(
         provider=row["provider"],
@@ -222,17 +222,17 @@ def measured_of(row: Row) -> MeasuredRun:
 
 
 def _hours(row: Row) -> float:
-    """Return the hours for which the run's machine was rented; 0 while it is."""
+    """Return the hours of the run's rental; 0 until its end."""
     rented_at, released_at = row["rented_at"], row["released_at"]
     return max(0.0, released_at - rented_at) / 3600 if rented_at and released_at else 0.0
 
 
-def _offer_of(values: dict[str, Any]) -> Offer:
+def _parse_offer(values: dict[str, Any]) -> Offer:
     forecast = values["forecast"]
     return Offer(**{**_with_extras(values), "forecast": forecast and Forecast(**forecast)})
 
 
-def _rental_of(values: dict[str, Any]) -> Rental:
+def _parse_rental(values: dict[str, Any]) -> Rental:
     return Rental(**{**values, "meter": Meter(**_with_extras(values["meter"]))})
 
 

@@ -1,4 +1,4 @@
-"""The ledger in SQL: runs, events, drivers and what users ask for, in SQLite or PostgreSQL."""
+"""The ledger in SQL, for SQLite or PostgreSQL: runs, events, drivers and users' requests."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from vastrun.launcher.core.batch import Budget, BudgetUse
 from vastrun.launcher.core.bills import cost_usd, held_usd
 from vastrun.launcher.core.errors import HeldError, NoSuchRunError, StorageError
 from vastrun.launcher.decisions.budgets import budget_error
-from vastrun.launcher.ledger.batches import SqlBatches, sum_of
-from vastrun.launcher.ledger.database import Database, retried
+from vastrun.launcher.ledger.batches import SqlBatches, sum_held_usd
+from vastrun.launcher.ledger.database import Database, with_retries
 from vastrun.launcher.ledger.schema import (
     COLUMNS,
     VERSION,
     create_tables,
-    measured_of,
-    row_of,
-    run_of,
-    storable,
+    measured_from_row,
+    run_from_row,
+    run_to_row,
+    truncate_detail,
 )
 from vastrun.launcher.ledger.volumes import SqlVolumes
 
-_INSERT = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"
-_UPDATE = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in COLUMNS)} WHERE id = :id"
-_MEASURED = (
+_INSERT_RUN = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"
+_UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in COLUMNS)} WHERE id = :id"
+_SELECT_MEASURED = (
     "SELECT provider, host, offer, spec_json, steps_per_s, boot_s, cause, rented_at, released_at FROM runs"
     " WHERE leader = '' AND offer IS NOT NULL AND (steps_per_s IS NOT NULL OR boot_s IS NOT NULL)"
     " ORDER BY created_at DESC, rowid DESC"
 )
-_EVENT = "run_id, at, phase, text, usd, told"
-_TELL = f"INSERT INTO events ({_EVENT}) VALUES (:run_id, :at, :phase, :text, :usd, :told)"
-_ASK = (
+_EVENT_COLUMNS = "run_id, at, phase, text, usd, told"
+_INSERT_EVENT = f"INSERT INTO events ({_EVENT_COLUMNS}) VALUES (:run_id, :at, :phase, :text, :usd, :told)"
+_UPSERT_REQUEST = (
     "INSERT INTO requests (run_id, request) VALUES (:run_id, :request)"
     " ON CONFLICT (run_id) DO UPDATE SET request = :request"
 )
 _IS_OPEN = f"run_id IN (SELECT id FROM runs WHERE phase <> '{Phase.ENDED}')"
-_HOLD = (
+_UPSERT_DRIVER = (
     "INSERT INTO drivers (run_id, who, since, until) VALUES (:run_id, :who, :since, :until)"
     " ON CONFLICT (run_id) DO UPDATE SET who = :who, since = :since, until = :until"
 )
@@ -46,12 +46,12 @@ _HOLD = (
 Alive = Callable[[str], bool]
 
 
-def _unseen(_: str) -> None:
-    """Launchers of one computer see each other's locks."""
+def _skip_registration(_: str) -> None:
+    """Skip the registration: launchers of one computer see each other's locks."""
 
 
 class SqlLedger:
-    """The Ledger port. Several processes and threads may use one database; each call is one transaction."""
+    """The Ledger port. Processes and threads may share a database; each call is one transaction."""
 
     def __init__(
         self,
@@ -60,22 +60,24 @@ class SqlLedger:
         where: str,
         now: Callable[[], float],
         alive: Alive,
-        arrive: Callable[[str], None] = _unseen,
+        register_launcher: Callable[[str], None] = _skip_registration,
     ) -> None:
-        """`where`: names the database to the user. `now`: the launcher's clock, by which runs have times.
-        `alive(who)` is False only when that driver's process is known to be dead. `arrive(who)` is called
-        before `who` drives anything.
+        """`where`: name of the database in messages. `now`: the launcher's clock, for the times of runs.
+        `alive(who)` is False only when that driver's process is known to be dead. `register_launcher(who)` is
+        called before `who` drives a run or a batch.
         """
         self._db, self._where, self._now, self._alive = db, where, now, alive
-        self._arrive = arrive
+        self._register = register_launcher
         self._prepare()
         self.id = self._identity()
-        self._batches = SqlBatches(db, is_driving=self._is_driving, held=_held, arrive=arrive, now=now)
+        self._batches = SqlBatches(
+            db, is_driving=self._is_driving, held=_held, register_launcher=register_launcher, now=now
+        )
         self._volumes = SqlVolumes(db, self.use_of)
 
     @property
     def database(self) -> Database:
-        """What it is kept in."""
+        """Database that stores the ledger."""
         return self._db
 
     @property
@@ -90,7 +92,7 @@ class SqlLedger:
         """Close the database."""
         self._db.close()
 
-    @retried
+    @with_retries
     def add(self, run: Run, budgets: Sequence[Budget] = (), members: Sequence[Run] = ()) -> None:
         # The sums and the rows are one transaction: two launchers never reserve the same dollar.
         rows = (run, *members)
@@ -98,14 +100,14 @@ class SqlLedger:
             for budget in (*budgets, *self._batches.budgets(run.batch)):
                 if error := budget_error(self.use_of(budget), sum(row.reserved_usd for row in rows)):
                     raise error
-            self._db.many(_INSERT, [self._row_of(row) for row in rows])
+            self._db.execute_many(_INSERT_RUN, [self._row_of(row) for row in rows])
 
-    @retried
+    @with_retries
     def use_of(self, budget: Budget) -> BudgetUse:
         # A run that ends between the two reads is counted twice rather than not at all; `add` excludes it.
         with self._db.reading():
             open_runs = self.runs(open_only=True, batch=budget.batch or None, members=True)
-            ended_usd = sum_of(self._db, budget, ended_only=True)
+            ended_usd = sum_held_usd(self._db, budget, ended_only=True)
             volumes = () if budget.batch else self._volumes.all()
         now = self._now()
         spent_usd = sum((cost_usd(run, now) for run in open_runs), 0.0)
@@ -113,22 +115,22 @@ class SqlLedger:
         held = sum((held_usd(run, now) for run in open_runs), 0.0)
         return BudgetUse(budget=budget, spent_usd=ended_usd + spent_usd, reserved_usd=held - spent_usd)
 
-    @retried
+    @with_retries
     def save(self, run: Run, *, who: str) -> None:
         # The check and the write are one transaction: a launcher that was taken over cannot overwrite.
-        with self._db.writing(_of_run(run.id)):
-            self._must_drive(run.id, who)
-            self._db.execute(_UPDATE, self._row_of(run))
+        with self._db.writing(_run_lock(run.id)):
+            self._check_driver(run.id, who)
+            self._db.execute(_UPDATE_RUN, self._row_of(run))
 
-    @retried
+    @with_retries
     def get(self, run_id: str) -> Run:
         with self._db.reading():
             row = self._db.row("SELECT * FROM runs WHERE id = ?", (run_id,))
         if row is None:
             raise NoSuchRunError(f"no run is called '{run_id}'", hint="vastrun status")
-        return run_of(row)
+        return run_from_row(row)
 
-    @retried
+    @with_retries
     def runs(
         self,
         *,
@@ -146,78 +148,78 @@ class SqlLedger:
             return []
         conditions = {
             "leader = ''": None if members or leaders is not None else (),
-            f"leader IN ({_marks(leaders or ())})": None if leaders is None else tuple(leaders),
+            f"leader IN ({_placeholders(leaders or ())})": None if leaders is None else tuple(leaders),
             f"phase <> '{Phase.ENDED}'": () if open_only else None,
             "batch = ?": None if batch is None else (batch,),
             "point = ?": None if point is None else (point,),
             "parent = ?": None if parent is None else (parent,),
-            f"cause IN ({_marks(causes)})": tuple(causes) or None,
+            f"cause IN ({_placeholders(causes)})": tuple(causes) or None,
         }
-        asked = {text: values for text, values in conditions.items() if values is not None}
-        where = f"WHERE {' AND '.join(asked)}" if asked else ""
-        most = "" if newest is None else f"LIMIT {newest:d}"
+        active = {text: values for text, values in conditions.items() if values is not None}
+        where = f"WHERE {' AND '.join(active)}" if active else ""
+        limit = "" if newest is None else f"LIMIT {newest:d}"
         order = "created_at DESC, rowid DESC" if leaders is None else "node, created_at, rowid"
-        query = f"SELECT * FROM runs {where} ORDER BY {order} {most}"
+        query = f"SELECT * FROM runs {where} ORDER BY {order} {limit}"
         with self._db.reading():
-            rows = self._db.rows(query, [one for values in asked.values() for one in values])
-        return [run_of(row) for row in rows]
+            rows = self._db.rows(query, [one for values in active.values() for one in values])
+        return [run_from_row(row) for row in rows]
 
-    @retried
+    @with_retries
     def measured(self) -> Sequence[MeasuredRun]:
         with self._db.reading():
-            return [measured_of(row) for row in self._db.rows(_MEASURED)]
+            return [measured_from_row(row) for row in self._db.rows(_SELECT_MEASURED)]
 
-    @retried
+    @with_retries
     def count(self) -> int:
         with self._db.reading():
             row = self._db.row("SELECT COUNT(*) AS runs FROM runs WHERE leader = ''")
         return 0 if row is None else int(row["runs"])
 
-    @retried
+    @with_retries
     def add_event(self, event: Event) -> None:
-        with self._db.writing(_of_run(event.run_id)):
-            self._db.execute(_TELL, {**vars(event), "text": storable(event.text)})
+        with self._db.writing(_run_lock(event.run_id)):
+            self._db.execute(_INSERT_EVENT, {**vars(event), "text": truncate_detail(event.text)})
 
-    @retried
+    @with_retries
     def events(self, run_id: str) -> Sequence[Event]:
-        query = f"SELECT {_EVENT} FROM events WHERE run_id = ? ORDER BY number"
+        query = f"SELECT {_EVENT_COLUMNS} FROM events WHERE run_id = ? ORDER BY number"
         with self._db.reading():
             rows = self._db.rows(query, (run_id,))
         return [Event(**{**row, "phase": Phase(row["phase"])}) for row in map(dict, rows)]
 
-    @retried
+    @with_retries
     def ask(self, run_id: str, request: UserRequest) -> None:
-        with self._db.writing(_of_run(run_id)):
+        with self._db.writing(_run_lock(run_id)):
             if request.strength > self._request(run_id).strength:
-                self._db.execute(_ASK, {"run_id": run_id, "request": request})
+                self._db.execute(_UPSERT_REQUEST, {"run_id": run_id, "request": request})
 
-    @retried
+    @with_retries
     def user_request(self, run_id: str) -> UserRequest:
         with self._db.reading():
             return self._request(run_id)
 
-    @retried
+    @with_retries
     def hold(self, run_id: str, driver: Driver, *, renews: bool = False) -> None:
-        self._arrive(driver.who)
-        with self._db.writing(_of_run(run_id)):
+        self._register(driver.who)
+        with self._db.writing(_run_lock(run_id)):
             if renews:
-                self._must_drive(run_id, driver.who)
+                self._check_driver(run_id, driver.who)
             holder, now = self._holder(run_id), self._db.now()
-            mine = holder is not None and holder["who"] == driver.who
-            if holder is not None and not mine and self._is_driving(holder):
+            is_own = holder is not None and holder["who"] == driver.who
+            if holder is not None and not is_own and self._is_driving(holder):
                 raise _held(run_id, holder, f"vastrun logs -f {run_id}")
-            # For so long, by the clock of all launchers: this one's own may be wrong.
+            # The same duration by the clock of all launchers: this computer's clock may be wrong.
             until = now + (driver.until - self._now())
-            since = holder["since"] if holder is not None and mine else now
+            since = holder["since"] if holder is not None and is_own else now
             values = {"run_id": run_id, "who": driver.who, "since": since, "until": until}
-            self._db.execute(_HOLD, values)
+            self._db.execute(_UPSERT_DRIVER, values)
 
-    @retried
+    @with_retries
     def release(self, run_id: str, who: str) -> None:
-        with self._db.writing(_of_run(run_id)):
+        with self._db.writing(_run_lock(run_id)):
             self._db.execute("DELETE FROM drivers WHERE run_id = ? AND who = ?", (run_id, who))
 
-    @retried
+    @with_retries
     def driver(self, run_id: str) -> Driver | None:
         with self._db.reading():
             holder = self._holder(run_id)
@@ -225,7 +227,7 @@ class SqlLedger:
                 return None
         return Driver(who=holder["who"], until=holder["until"])
 
-    @retried
+    @with_retries
     def drivers(self) -> Mapping[str, Driver]:
         with self._db.reading():
             rows = self._db.rows(f"SELECT run_id, who, since, until FROM drivers WHERE {_IS_OPEN}")
@@ -236,19 +238,19 @@ class SqlLedger:
             row["run_id"]: Driver(who=row["who"], until=row["until"]) for row in held if alive[row["who"]]
         }
 
-    @retried
+    @with_retries
     def held_by(self, who: str) -> Sequence[str]:
         with self._db.reading():
             rows = self._db.rows(f"SELECT run_id FROM drivers WHERE who = ? AND {_IS_OPEN}", (who,))
         return [row["run_id"] for row in rows]
 
-    @retried
+    @with_retries
     def user_requests(self) -> Mapping[str, UserRequest]:
         with self._db.reading():
             rows = self._db.rows(f"SELECT run_id, request FROM requests WHERE {_IS_OPEN}")
         return {row["run_id"]: UserRequest(row["request"]) for row in rows}
 
-    def _must_drive(self, run_id: str, who: str) -> None:
+    def _check_driver(self, run_id: str, who: str) -> None:
         holder = self._holder(run_id)
         if holder is None:
             raise HeldError(f"{run_id}: another launcher drives the run now", hint=f"vastrun status {run_id}")
@@ -265,24 +267,24 @@ class SqlLedger:
         row = self._db.row("SELECT request FROM requests WHERE run_id = ?", (run_id,))
         return UserRequest.NONE if row is None else UserRequest(row["request"])
 
-    @retried
+    @with_retries
     def _prepare(self) -> None:
-        if self._schema() == 0:
+        if self._schema_version() == 0:
             with self._db.writing("schema"):
-                if self._db.schema() == 0:  # else another launcher was quicker
+                if self._db.schema_version() == 0:  # else another launcher was quicker
                     create_tables(self._db)
-        if (found := self._schema()) != VERSION:
+        if (found := self._schema_version()) != VERSION:
             raise StorageError(
-                f"{self._where} is a ledger of another version of vastrun (schema {found}, this one has"
-                f" {VERSION}): end its open runs with that version, then begin a new ledger",
+                f"{self._where} was written by another version of vastrun (schema {found}; this version"
+                f" needs {VERSION}): end its open runs with that version, then start a new ledger",
                 hint=self._db.new_ledger_hint,
             )
 
-    def _schema(self) -> int:
+    def _schema_version(self) -> int:
         with self._db.reading():
-            return self._db.schema()
+            return self._db.schema_version()
 
-    @retried
+    @with_retries
     def _identity(self) -> str:
         with self._db.reading():
             row = self._db.row("SELECT ledger FROM identity")
@@ -291,16 +293,16 @@ class SqlLedger:
         return str(row["ledger"])
 
     def _row_of(self, run: Run) -> dict[str, Any]:
-        return row_of(run) | {"held_usd": held_usd(run, self._now())}
+        return run_to_row(run) | {"held_usd": held_usd(run, self._now())}
 
 
-def _marks(values: Collection[object]) -> str:
-    """One question mark for each value."""
+def _placeholders(values: Collection[object]) -> str:
+    """Return a question mark for each value."""
     return ", ".join("?" * len(values))
 
 
-def _of_run(run_id: str) -> str:
-    """Names the lock of what is written of one run."""
+def _run_lock(run_id: str) -> str:
+    """Return the name of the lock for writes of one run."""
     return f"run {run_id}"
 
 

@@ -1,4 +1,4 @@
-"""The ledger of one computer: a SQLite file."""
+"""SQLite database of a ledger on one computer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.ledger.database import Row, Values
 from vastrun.launcher.ledger.sql import Alive, SqlLedger
 
-BUSY_S = 10.0
-MOVE_HINT = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
+BUSY_TIMEOUT_S = 10.0
+STATE_HOME_HINT = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
 
 _T = TypeVar("_T")
 
 
 class SqliteLedger(SqlLedger):
-    """The Ledger port, in one file."""
+    """The Ledger port in a SQLite file."""
 
     def __init__(self, path: Path, *, now: Callable[[], float], alive: Alive) -> None:
         """`alive(who)` is False only when that driver's process is known to be dead."""
@@ -29,22 +29,23 @@ class SqliteLedger(SqlLedger):
 
 
 class SqliteDatabase:
-    """One file. `Database` says what each verb promises."""
+    """The Database interface for a SQLite file."""
 
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
-        """`now`: this computer's clock, which all of the file's launchers share."""
+        """`now`: this computer's clock, which all launchers of the file share."""
         self._path, self.now = path, now
         self.new_ledger_hint = f"mv {path} {path}.old"
         self._lock = threading.RLock()
-        """SQLite's connection is one for all threads."""
+        """Serializes the threads, which share one connection."""
         with self.reading():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._db = _connect(path)
 
     @contextmanager
     def writing(self, _: str | None) -> Iterator[None]:
-        # In a notebook Ctrl-C is an exception between any two lines, also on the way out. What stayed open
-        # then would keep all other launchers from writing for as long as the notebook lives.
+        # In a notebook, Ctrl-C is an exception between any two lines, also during clean-up. A transaction
+        # left open would block all other launchers' writes until the notebook ends; hence the second
+        # roll-back.
         with self.reading():
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -62,12 +63,14 @@ class SqliteDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Storage troubles come out as one StorageError that says what to do."""
+        """Map storage errors to StorageError with a hint."""
         try:
             with self._lock:
                 yield
         except OSError as error:
-            raise StorageError(f"cannot write {self._path}: {error.strerror}", hint=MOVE_HINT) from error
+            raise StorageError(
+                f"cannot write {self._path}: {error.strerror}", hint=STATE_HOME_HINT
+            ) from error
         except sqlite3.IntegrityError as error:
             raise StorageError(f"{self._path}: {error}") from error
         except sqlite3.Error as error:
@@ -76,7 +79,7 @@ class SqliteDatabase:
     def execute(self, sql: str, values: Values = ()) -> object:
         return self._db.execute(sql, values)
 
-    def many(self, sql: str, values: Sequence[Values]) -> None:
+    def execute_many(self, sql: str, values: Sequence[Values]) -> None:
         self._db.executemany(sql, values)
 
     def rows(self, sql: str, values: Values = ()) -> Sequence[Row]:
@@ -86,14 +89,14 @@ class SqliteDatabase:
         row: Row | None = self._db.execute(sql, values).fetchone()
         return row
 
-    def retried(self, work: Callable[[], _T]) -> _T:
+    def with_retries(self, work: Callable[[], _T]) -> _T:
         return work()  # a file has no connection that could be lost
 
-    def schema(self) -> int:
+    def schema_version(self) -> int:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         return int(version)
 
-    def set_schema(self, number: int) -> None:
+    def set_schema_version(self, number: int) -> None:
         self._db.execute(f"PRAGMA user_version = {number:d}")
 
     def close(self) -> None:
@@ -101,8 +104,8 @@ class SqliteDatabase:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # Transactions are opened by hand (isolation_level None), so that reading and writing are one step.
-    db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    # isolation_level=None: transactions are opened explicitly, so that a read and its write are one of them.
+    db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     db.row_factory = sqlite3.Row
     _use_wal(db)
     db.execute("PRAGMA synchronous = FULL")
@@ -111,8 +114,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
-    """Readers never wait for a writer. SQLite does not wait for the switch itself, so we do."""
-    deadline = time.monotonic() + BUSY_S
+    """Switch to WAL, so that readers never wait for writers. SQLite's timeout does not cover the switch."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
@@ -126,9 +129,11 @@ def _use_wal(db: sqlite3.Connection) -> None:
 def _storage_error(path: Path, error: sqlite3.Error) -> StorageError:
     text = str(error)
     if "locked" in text:
-        return StorageError(f"{path} is in use by another program for over {BUSY_S:.0f} s", hint="try again")
+        return StorageError(
+            f"{path} has been locked by another program for over {BUSY_TIMEOUT_S:.0f} s", hint="try again"
+        )
     if "full" in text:
-        return StorageError(f"no space left for {path}", hint=MOVE_HINT)
+        return StorageError(f"no space left for {path}", hint=STATE_HOME_HINT)
     if "not a database" in text or "malformed" in text:
         return StorageError(f"{path} is damaged ({text})", hint=f"mv {path} {path}.damaged")
-    return StorageError(f"cannot write {path}: {text}", hint=MOVE_HINT)
+    return StorageError(f"cannot write {path}: {text}", hint=STATE_HOME_HINT)

@@ -1,4 +1,4 @@
-"""What a team's ledger has besides runs: who is alive, who calls a provider when, and the sealed secrets."""
+"""Ledger of a team in PostgreSQL: heartbeats of launchers, shared rate limits, and encrypted secrets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.ledger.postgres import PostgresDatabase
 from vastrun.launcher.ledger.sql import SqlLedger
 
-BEAT_S = 15.0
-LEASE_S = 60.0
-"""A launcher of another computer that was not heard of for so long is dead, or as good as that."""
+HEARTBEAT_INTERVAL_S = 15.0
+HEARTBEAT_TIMEOUT_S = 60.0
+"""Seconds without a heartbeat after which a launcher on another computer counts as dead."""
 
 _T = TypeVar("_T")
 
-_BEAT = (
+_UPSERT_LAUNCHER = (
     "INSERT INTO launchers (who, until) VALUES (:who, :until) ON CONFLICT (who) DO UPDATE SET until = :until"
 )
 
@@ -35,155 +35,157 @@ class PostgresLedger(SqlLedger):
         *,
         now: Callable[[], float],
         alive_here: Callable[[str], bool | None],
-        lease_s: float = LEASE_S,
+        heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
     ) -> None:
-        """`alive_here(who)`: whether that process lives; None: it is another computer's."""
-        self._alive_here, self._leases = alive_here, Leases(db, lease_s)
-        super().__init__(db, where=db.where, now=now, alive=self._lives, arrive=self._leases.keep)
+        """`alive_here(who)`: whether that process is alive; None when it is another computer's."""
+        self._alive_here, self._heartbeats = alive_here, Heartbeats(db, heartbeat_timeout_s)
+        super().__init__(
+            db, where=db.where, now=now, alive=self._is_alive, register_launcher=self._heartbeats.keep
+        )
 
     def close(self) -> None:
-        """Close the database. The launchers that drove by this ledger have ended."""
-        self._leases.end()
+        """End the heartbeats and close the database."""
+        self._heartbeats.end()
         super().close()
 
-    def _lives(self, who: str) -> bool:
+    def _is_alive(self, who: str) -> bool:
         here = self._alive_here(who)
-        return self._leases.is_alive(who) if here is None else here
+        return self._heartbeats.is_alive(who) if here is None else here
 
 
-class Leases:
-    """The launchers of this process, each in a row that says until when it is alive."""
+class Heartbeats:
+    """Heartbeats of this process's launchers: a row for each, with the time at which it expires."""
 
-    def __init__(self, db: PostgresDatabase, lease_s: float = LEASE_S) -> None:
-        self._db, self._lease_s = db, lease_s
-        self._kept: set[str] = set()
-        self._over = threading.Event()
+    def __init__(self, db: PostgresDatabase, heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S) -> None:
+        self._db, self._timeout_s = db, heartbeat_timeout_s
+        self._launchers: set[str] = set()
+        self._ended = threading.Event()
 
     def keep(self, who: str) -> None:
-        """Let all computers see that `who` is alive, from now on and until this process ends."""
-        if who in self._kept:
+        """Send heartbeats for `who` until this process ends."""
+        if who in self._launchers:
             return
-        if not self._kept:
-            threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+        if not self._launchers:
+            threading.Thread(target=self._renew_forever, name="heartbeat", daemon=True).start()
             atexit.register(self.end)
         self._write(who)
-        self._kept.add(who)
+        self._launchers.add(who)
 
     def is_alive(self, who: str) -> bool:
-        """Return whether it was heard of lately. Within the caller's reading or writing."""
+        """Return whether its heartbeat is current. Runs in the caller's reading() or writing()."""
         row = self._db.row("SELECT until FROM launchers WHERE who = ?", (who,))
         return row is not None and bool(row["until"] >= self._db.now())
 
     def end(self) -> None:
-        """Say that they have ended. Nobody has to hear it: their leases run out by themselves."""
-        if self._over.is_set():
+        """Delete the rows of these launchers; if that fails, they expire."""
+        if self._ended.is_set():
             return
-        self._over.set()
+        self._ended.set()
         with suppress(StorageError):
-            for who in self._kept:
-                self._db.retried(lambda who=who: self._delete(who))  # type: ignore[misc]
+            for who in self._launchers:
+                self._db.with_retries(lambda who=who: self._delete(who))  # type: ignore[misc]
 
-    def _beat(self) -> None:
-        while not self._over.wait(BEAT_S):
-            with suppress(StorageError):  # it was asked for long enough; the next beat asks again
-                for who in list(self._kept):
+    def _renew_forever(self) -> None:
+        while not self._ended.wait(HEARTBEAT_INTERVAL_S):
+            with suppress(StorageError):  # was retried for long enough; the next heartbeat tries again
+                for who in list(self._launchers):
                     self._write(who)
-                self._db.retried(self._db.tidy)
+                self._db.with_retries(self._db.delete_expired)
 
     def _write(self, who: str) -> None:
         def write() -> None:
-            with self._db.reading():  # one statement: a transaction of its own, and it may be done twice
-                self._db.execute(_BEAT, {"who": who, "until": self._db.now() + self._lease_s})
+            with self._db.reading():  # autocommit of one idempotent statement, which may be repeated
+                self._db.execute(_UPSERT_LAUNCHER, {"who": who, "until": self._db.now() + self._timeout_s})
 
-        self._db.retried(write)
+        self._db.with_retries(write)
 
     def _delete(self, who: str) -> None:
         with self._db.reading():
             self._db.execute("DELETE FROM launchers WHERE who = ?", (who,))
 
 
-class TeamBook:
-    """The CallBook port of one key, wherever it is used: a row an endpoint, the time the database's."""
+class PostgresRateLimitStore:
+    """The RateLimitStore port for one API key on all computers: a row an endpoint, the database's clock."""
 
     def __init__(self, db: PostgresDatabase, key: str) -> None:
-        """`key`: what the calls are made with. No more than a hash of it is kept."""
+        """`key`: API key of the calls; only a hash of it is stored."""
         self._db, self._key = db, hashlib.sha256(key.encode()).hexdigest()[:16]
 
     def change(self, endpoint: str, work: Callable[[str, float], tuple[str, _T]]) -> _T:
-        return self._db.retried(lambda: self._changed(endpoint, work))
+        return self._db.with_retries(lambda: self._change_once(endpoint, work))
 
-    def _changed(self, endpoint: str, work: Callable[[str, float], tuple[str, _T]]) -> _T:
+    def _change_once(self, endpoint: str, work: Callable[[str, float], tuple[str, _T]]) -> _T:
         values = {"key": self._key, "endpoint": endpoint}
         with self._db.writing(f"calls {self._key} {endpoint}"):
-            row = self._db.row(_QUEUED, values)
+            row = self._db.row(_SELECT_QUEUE, values)
             queue, done = work("" if row is None else row["queue"], self._db.now())
-            self._db.execute(_QUEUE, {**values, "queue": queue})
+            self._db.execute(_UPSERT_QUEUE, {**values, "queue": queue})
         return done
 
 
-_QUEUED = "SELECT queue FROM call_queues WHERE key = :key AND endpoint = :endpoint"
-_QUEUE = (
+_SELECT_QUEUE = "SELECT queue FROM call_queues WHERE key = :key AND endpoint = :endpoint"
+_UPSERT_QUEUE = (
     "INSERT INTO call_queues (key, endpoint, queue) VALUES (:key, :endpoint, :queue)"
     " ON CONFLICT (key, endpoint) DO UPDATE SET queue = :queue"
 )
 
 
-LEAST_CHARACTERS = 32
-MAKES_KEY = "openssl rand -base64 32"
+MIN_KEY_CHARACTERS = 32
+KEY_COMMAND = "openssl rand -base64 32"
 _NONCE_BYTES = 12
 
 
-class Vault:
-    """The SecretStore port: AES-256-GCM, the name sealed with its secret."""
+class PostgresSecretStore:
+    """The SecretStore port in the team's database: AES-256-GCM; the name is authenticated with its secret."""
 
     def __init__(self, db: PostgresDatabase, key: str, ledger: str) -> None:
-        """`key`: random text that the team keeps; `ledger`: the id of theirs. Raises UsageError."""
-        if len(key) < LEAST_CHARACTERS:
+        """`key`: random text that the team shares; `ledger`: the ledger's id. Raises UsageError."""
+        if len(key) < MIN_KEY_CHARACTERS:
             raise UsageError(
-                f"VASTRUN_TEAM_KEY: expected {LEAST_CHARACTERS} characters or more, got {len(key)}",
-                hint=f"export VASTRUN_TEAM_KEY=$({MAKES_KEY})   (once; the same on all computers)",
+                f"VASTRUN_TEAM_KEY: expected {MIN_KEY_CHARACTERS} characters or more, got {len(key)}",
+                hint=f"export VASTRUN_TEAM_KEY=$({KEY_COMMAND})   (once; the same on all computers)",
             )
-        self._db, self._key = db, _derived(key, ledger)
+        self._db, self._key = db, _key_derivation(key, ledger)
 
     def put(self, name: str, secret: bytes) -> bytes:
         def write() -> bytes:
-            with self._db.reading():  # each statement is a transaction of its own, and may be done twice
-                values = {"name": name, "sealed": self._seal(name, secret)}
-                self._db.execute(_PUT, values)
-                row = self._db.row(_GET, (name,))
-            return secret if row is None else self._opened(name, bytes(row["sealed"]))
+            with self._db.reading():  # autocommit of idempotent statements, which may be repeated
+                values = {"name": name, "sealed": self._encrypt(name, secret)}
+                self._db.execute(_INSERT_SECRET, values)
+                row = self._db.row(_SELECT_SECRET, (name,))
+            return secret if row is None else self._decrypt(name, bytes(row["sealed"]))
 
-        return self._db.retried(write)
+        return self._db.with_retries(write)
 
     def replace(self, name: str, secret: bytes) -> None:
         def write() -> None:
             with self._db.reading():
-                self._db.execute(_REPLACE, {"name": name, "sealed": self._seal(name, secret)})
+                self._db.execute(_UPSERT_SECRET, {"name": name, "sealed": self._encrypt(name, secret)})
 
-        self._db.retried(write)
+        self._db.with_retries(write)
 
     def get(self, name: str) -> bytes | None:
         def read() -> bytes | None:
             with self._db.reading():
-                row = self._db.row(_GET, (name,))
-            return None if row is None else self._opened(name, bytes(row["sealed"]))
+                row = self._db.row(_SELECT_SECRET, (name,))
+            return None if row is None else self._decrypt(name, bytes(row["sealed"]))
 
-        return self._db.retried(read)
+        return self._db.with_retries(read)
 
     def remove(self, name: str) -> None:
         def delete() -> None:
             with self._db.reading():
                 self._db.execute("DELETE FROM team_secrets WHERE name = ?", (name,))
 
-        self._db.retried(delete)
+        self._db.with_retries(delete)
 
-    def _seal(self, name: str, secret: bytes) -> bytes:
+    def _encrypt(self, name: str, secret: bytes) -> bytes:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return nonce + AESGCM(self._key()).encrypt(nonce, secret, name.encode())
 
-    def _opened(self, name: str, sealed: bytes) -> bytes:
+    def _decrypt(self, name: str, sealed: bytes) -> bytes:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -192,21 +194,23 @@ class Vault:
             return AESGCM(self._key()).decrypt(nonce, rest, name.encode())
         except InvalidTag as error:
             raise UsageError(
-                f"{name}: it was sealed with another key than this computer's VASTRUN_TEAM_KEY",
+                f"{name} was encrypted with another key than this computer's VASTRUN_TEAM_KEY",
                 hint="export VASTRUN_TEAM_KEY=…   (as on the computer that launched the run)",
             ) from error
 
 
-_PUT = (
+_INSERT_SECRET = (
     "INSERT INTO team_secrets (name, sealed, at)"
     " VALUES (:name, :sealed, EXTRACT(EPOCH FROM clock_timestamp())) ON CONFLICT (name) DO NOTHING"
 )
-_REPLACE = _PUT.replace("DO NOTHING", "DO UPDATE SET sealed = excluded.sealed, at = excluded.at")
-_GET = "SELECT sealed FROM team_secrets WHERE name = ?"
+_UPSERT_SECRET = _INSERT_SECRET.replace(
+    "DO NOTHING", "DO UPDATE SET sealed = excluded.sealed, at = excluded.at"
+)
+_SELECT_SECRET = "SELECT sealed FROM team_secrets WHERE name = ?"
 
 
-def _derived(key: str, ledger: str) -> Callable[[], bytes]:
-    """The cipher's key, made when it is first needed: its library is slow to import."""
+def _key_derivation(key: str, ledger: str) -> Callable[[], bytes]:
+    """Return a function that derives the cipher's key at the first call: its library is slow to import."""
 
     @cache
     def derive() -> bytes:

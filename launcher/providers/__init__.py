@@ -52,7 +52,7 @@ class ProviderContext:
     """Another provider, by its name."""
     settings: Callable[[], LoadedSettings] = LoadedSettings
     """The user's."""
-    book: Callable[[str], RateLimitStore] | None = None
+    rate_limits: Callable[[str], RateLimitStore] | None = None
     """Who calls when, of a team, by the key that they call with; None: this computer has its own."""
     secrets: SecretStore | None = None
     """Where the team's computers find the SSH keys of each other's runs; None: each has its own."""

@@ -24,7 +24,7 @@ from vastrun.launcher.image.stream import follow
 from vastrun.launcher.providers.slurm.login_node import LoginNode
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.credentials import VastAccount
-from vastrun.launcher.providers.vast.limits import FileBook, Limiter
+from vastrun.launcher.providers.vast.limits import FileRateLimitStore, Limiter
 
 _MB = 1 << 20
 
@@ -88,7 +88,7 @@ def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[VastApi]:
     server, clock = ThreadingHTTPServer(("127.0.0.1", 0), handler), FakeClock()
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}"
-    limiter = Limiter(FileBook(tmp_path / "calls.json", clock.now), clock.sleep)
+    limiter = Limiter(FileRateLimitStore(tmp_path / "calls.json", clock.now), clock.sleep)
     yield VastApi(VastAccount(key="key", server=url), limiter, clock)
     server.shutdown()
     server.server_close()

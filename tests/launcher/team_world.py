@@ -44,5 +44,5 @@ class TeamWorld(NodeWorld):
         def lives(who: str) -> bool | None:
             return who not in self.dead if who.startswith(f"{computer}:") else None
 
-        lease = {"lease_s": self._lease_s} if computer == DESK else {}
+        lease = {"heartbeat_timeout_s": self._lease_s} if computer == DESK else {}
         return PostgresLedger(PostgresDatabase(self._url), now=self.time.now, alive_here=lives, **lease)

@@ -47,7 +47,7 @@ from vastrun.launcher.providers.vast.credentials import SERVER, VastAccount
 from vastrun.launcher.providers.vast.instance_row import InstanceRow, has_our_label, id_of
 from vastrun.launcher.providers.vast.key_access import VARIABLE, KeyAccess
 from vastrun.launcher.providers.vast.latest import Latest
-from vastrun.launcher.providers.vast.limits import LIMITS, FileBook, Limiter
+from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
 from vastrun.launcher.providers.vast.search_check import search_findings
 from vastrun.launcher.providers.vast.volumes import Volumes
@@ -82,7 +82,7 @@ class VastProvider:
         *,
         clock: Clock,
         crowd: bool = False,
-        book: RateLimitStore | None = None,
+        rate_limits: RateLimitStore | None = None,
         secrets: SecretStore | None = None,
     ) -> None:
         """`state`: a folder that all launchers of this user share. `recall`: what earlier runs have shown.
@@ -93,8 +93,8 @@ class VastProvider:
         self._recall = recall
         self._lock = lock
         self._clock = clock
-        book = book or FileBook(state / "vast-calls.json", elapsed or clock.now)
-        self._api = VastApi(account, Limiter(book, clock.sleep), clock)
+        rate_limits = rate_limits or FileRateLimitStore(state / "vast-calls.json", elapsed or clock.now)
+        self._api = VastApi(account, Limiter(rate_limits, clock.sleep), clock)
         self._overlays = Overlays(self._api, clock)
         self._volumes = Volumes(self._api)
         self._keys = KeyRing(state / "keys", secrets)
@@ -185,7 +185,7 @@ class VastProvider:
             context.uptime,
             clock=context.clock,
             crowd=context.crowd,
-            book=context.book(account.key) if context.book is not None else None,
+            rate_limits=context.rate_limits(account.key) if context.rate_limits is not None else None,
             secrets=context.secrets,
         )
 

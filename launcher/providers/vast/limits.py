@@ -163,8 +163,8 @@ class Limiter:
         return self._book.change(endpoint, change)
 
 
-class FileBook:
-    """The CallBook port for one computer, or one user of it: a file."""
+class FileRateLimitStore:
+    """The RateLimitStore port for one user of one computer: a file."""
 
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
         """`now`: a clock that all processes of this computer share, and that nobody sets."""

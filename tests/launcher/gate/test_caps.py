@@ -27,7 +27,7 @@ _CAP = re.compile(r"_?(MAX|MOST|LONGEST|LARGEST)(_|$)")
 BESIDE: Mapping[str, str] = {
     "gate/rendezvous.py: _MAX_PORT": "a property of TCP",
     "ledger/presence.py: _MAX_CHARACTERS": "of files of this computer's kernel",
-    "ledger/postgres.py: _MOST_CONNECTIONS": "ours",
+    "ledger/postgres.py: _MAX_CONNECTIONS": "ours",
     "outputs/store.py: _MAX_NUMBER": "of names that are given here",
     "providers/docker/boxes.py: _MOST_PROCESSES": "of a container, for its kernel",
     "providers/vast/key_access.py: _MAX_RETRY_S": "of our own retries",

@@ -13,8 +13,8 @@ from vastrun.launcher.ledger.presence import (
     KilledLauncher,
     Presence,
     from_text,
-    kill_count,
     killed_since,
+    read_kill_count,
     to_text,
 )
 
@@ -53,7 +53,7 @@ class Kernel:
             events.write_text(f"low 0\nhigh 0\nmax 4\noom 1\noom_kill {kills}\noom_group_kill 0\n")
 
     def count(self) -> KillCount:
-        count = kill_count(self.proc, self.cgroups)
+        count = read_kill_count(self.proc, self.cgroups)
         assert count is not None
         return count
 
@@ -92,7 +92,7 @@ def test_after_a_restart_of_the_computer_nothing_is_known(kernel: Kernel) -> Non
 
 
 def test_a_system_that_does_not_say_has_no_count(tmp_path: Path) -> None:
-    assert kill_count(tmp_path, tmp_path) is None
+    assert read_kill_count(tmp_path, tmp_path) is None
     assert not killed_since(KillCount(boot="b", computer=0, cgroup="", in_cgroup=-1), tmp_path, tmp_path)
 
 

@@ -51,9 +51,9 @@ def test_an_answer_of_the_database_that_has_no_end_is_refused_and_the_next_is_he
 
 
 def vault(db: Any, key: str = KEY) -> Any:
-    from vastrun.launcher.ledger.team import Vault
+    from vastrun.launcher.ledger.team import PostgresSecretStore
 
-    return Vault(db, key, "9c41e02b")
+    return PostgresSecretStore(db, key, "9c41e02b")
 
 
 def test_two_computers_have_the_same_key_for_a_run_and_forget_it_together(db: Any, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_key_that_is_easily_guessed_is_refused(db: Any) -> None:
 def test_computers_with_one_key_wait_for_each_other_by_the_database_s_clock(
     db: Any, url: str, postgres: PostgresServer
 ) -> None:
-    from vastrun.launcher.ledger.team import TeamBook
+    from vastrun.launcher.ledger.team import PostgresRateLimitStore
 
     waits: list[float] = []
 
@@ -109,7 +109,8 @@ def test_computers_with_one_key_wait_for_each_other_by_the_database_s_clock(
         raise WaitedError
 
     desk, laptop, stranger = (
-        Limiter(TeamBook(db, key), sleep) for key in ("the-api-key", "the-api-key", "another-key")
+        Limiter(PostgresRateLimitStore(db, key), sleep)
+        for key in ("the-api-key", "the-api-key", "another-key")
     )
     with desk.turn("create"):
         pass

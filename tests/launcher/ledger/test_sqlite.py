@@ -34,7 +34,7 @@ def test_a_ledger_of_another_version_is_left_alone_and_the_user_told_what_to_do(
     opened(path).close()
     with sqlite3.connect(path) as db:
         db.execute(f"PRAGMA user_version = {version}")
-    told = rf"another version of vastrun \(schema {version}, .*open runs"
+    told = rf"another version of vastrun \(schema {version}; .*open runs"
     with pytest.raises(StorageError, match=told) as caught:
         opened(path)
     assert caught.value.hint == f"mv {path} {path}.old"

@@ -16,8 +16,8 @@ from tests.launcher.ledger.test_ledgers import RUN
 from vastrun.launcher.core import Driver, Event, Phase
 from vastrun.launcher.core.errors import HeldError, StorageError, UsageError
 from vastrun.launcher.environment import wire
-from vastrun.launcher.ledger.joining import TeamLedger
 from vastrun.launcher.ledger.sql import SqlLedger
+from vastrun.launcher.ledger.team_connection import TeamConnection
 
 DESK, LAPTOP = "desk~1:11:aa", "laptop~2:22:bb"
 
@@ -27,16 +27,18 @@ def opened(
     url: str,
     *,
     now: Callable[[], float] = lambda: NOW,
-    lease_s: float = 60.0,
-    retry_s: float = 60.0,
+    heartbeat_timeout_s: float = 60.0,
+    retry_timeout_s: float = 60.0,
     sleep: Callable[[float], None] = lambda _: None,
 ) -> Iterator[SqlLedger]:
     """The ledger, as another computer than any other launcher's has it."""
     from vastrun.launcher.ledger.postgres import PostgresDatabase
     from vastrun.launcher.ledger.team import PostgresLedger
 
-    db = PostgresDatabase(url, sleep=sleep, retry_s=retry_s)
-    with closing(PostgresLedger(db, now=now, alive_here=lambda _: None, lease_s=lease_s)) as ledger:
+    db = PostgresDatabase(url, sleep=sleep, retry_timeout_s=retry_timeout_s)
+    with closing(
+        PostgresLedger(db, now=now, alive_here=lambda _: None, heartbeat_timeout_s=heartbeat_timeout_s)
+    ) as ledger:
         yield ledger
 
 
@@ -64,7 +66,7 @@ def test_a_launcher_tells_the_time_by_the_database_whatever_its_own_clock_says(
 
 def test_a_computer_that_is_not_heard_of_any_more_is_dead(postgres: PostgresServer) -> None:
     url = postgres.database()
-    with opened(url, lease_s=-1.0) as shut, opened(url) as other:
+    with opened(url, heartbeat_timeout_s=-1.0) as shut, opened(url) as other:
         shut.add(RUN)
         shut.hold(RUN.id, Driver(who=DESK, until=NOW + 600))
         assert other.driver(RUN.id) is None
@@ -97,7 +99,7 @@ def test_a_database_that_is_restarted_is_waited_for_and_loses_nothing() -> None:
 
 def test_a_database_that_stays_away_is_a_disk_that_takes_no_writes() -> None:
     parts.require("postgresql")
-    with served() as server, opened(server.database(), retry_s=0.0) as ledger:
+    with served() as server, opened(server.database(), retry_timeout_s=0.0) as ledger:
         ledger.add(RUN)
         server.stop()
         with pytest.raises(StorageError, match="cannot be reached") as caught:
@@ -142,13 +144,13 @@ def test_a_ledger_of_another_version_is_left_alone(postgres: PostgresServer) -> 
 def test_what_names_no_database_is_refused(url: str) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(UsageError, match="VASTRUN_LEDGER: expected postgresql://"):
-        TeamLedger(url).time()
+        TeamConnection(url).time()
 
 
 def test_a_database_that_nobody_serves_is_said_at_once() -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(StorageError, match=r"the database ledger on 127\.0\.0\.1 cannot be reached: "):
-        TeamLedger("postgresql://team:s3cret@127.0.0.1:1/ledger").time()
+        TeamConnection("postgresql://team:s3cret@127.0.0.1:1/ledger").time()
 
 
 DAY_S = 86_400.0
@@ -173,7 +175,7 @@ def test_tidying_forgets_only_what_is_old_and_never_a_key_of_the_team(postgres: 
             for values, age_s in rows.items():
                 when = f"EXTRACT(EPOCH FROM clock_timestamp()) - {age_s}"
                 postgres.ask(f"INSERT INTO {table} VALUES ({values}, {when})", url)
-        db.tidy()
+        db.delete_expired()
     secrets = postgres.ask("SELECT name FROM team_secrets ORDER BY name", url)
     assert [name for (name,) in secrets] == ["job of new-owl", "job of today", "key of old-owl"]
     told = {("new",), ("today",)}

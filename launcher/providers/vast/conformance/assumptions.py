@@ -72,7 +72,7 @@ ASSUMPTIONS: Mapping[str, Assumption] = {
     "limit.bad_key": Assumption("the same list with an unknown key, right after it",
         Words("404 auth_error", "401 auth_error", "403 auth_error"),
         "once: a 429 means that this address is limited, whatever its key",
-        "limits.FileBook: one queue for all keys of this computer holds either way"),
+        "limits.FileRateLimitStore: one queue for all keys of this computer holds either way"),
     "limit.window": Assumption("seconds from that refusal until a list is answered",
         Within(0, 3, "s", usual=1), "asked after the documented distance, then after twice that, and so on",
         "limits.LIMITS, api._BACK_OFF_S: how long a launcher waits then"),

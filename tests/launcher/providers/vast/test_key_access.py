@@ -16,7 +16,7 @@ from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.credentials import VastAccount
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
 from vastrun.launcher.providers.vast.key_access import VARIABLE, KeyAccess
-from vastrun.launcher.providers.vast.limits import FileBook, Limiter
+from vastrun.launcher.providers.vast.limits import FileRateLimitStore, Limiter
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOur calm-heron"
 
@@ -28,8 +28,8 @@ class Desk:
         self.vast, self.clock = vast, FakeClock(time.time())
         self.id = rent(open_market(vast, folder)).id
         account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-        book = FileBook(folder / "calls.json", self.clock.now)
-        api = VastApi(account, Limiter(book, self.clock.sleep), self.clock)
+        store = FileRateLimitStore(folder / "calls.json", self.clock.now)
+        api = VastApi(account, Limiter(store, self.clock.sleep), self.clock)
         self.access = KeyAccess(api, self.clock)
         self.row = replace(InstanceRow.of(api.instance(self.id) or {}), actual_status="running")
 

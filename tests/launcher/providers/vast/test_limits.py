@@ -21,7 +21,7 @@ from vastrun.launcher.core.errors import NoOfferError, StorageError
 from vastrun.launcher.decisions.policy import RENT_TRIES
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.credentials import VastAccount
-from vastrun.launcher.providers.vast.limits import LIMITS, FileBook, Limiter
+from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
 
 MANY = 20
 
@@ -37,7 +37,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def limiter_of(file: Path, clock: FakeClock, sleep: Callable[[float], None] | None = None) -> Limiter:
-    return Limiter(FileBook(file, clock.now), sleep or clock.sleep)
+    return Limiter(FileRateLimitStore(file, clock.now), sleep or clock.sleep)
 
 
 def call(limiter: Limiter, endpoint: str) -> None:

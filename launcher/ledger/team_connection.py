@@ -1,4 +1,4 @@
-"""Joins the ledger of a team: connects when it is first asked for something, and has its time."""
+"""Connection to a team's ledger, opened at the first use; the name of this computer in the team."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 SCHEMES = ("postgresql://", "postgres://")
 
 
-class TeamLedger:
-    """The database that all computers of a team share."""
+class TeamConnection:
+    """The database that all computers of a team share; connects lazily."""
 
     def __init__(self, url: str, key: str = "") -> None:
-        """`key`: what the team's secrets are sealed with. Raises UsageError when `url` is no database's."""
+        """`key`: encrypts the team's secrets. Raises UsageError when `url` is not a PostgreSQL URL."""
         if not url.startswith(SCHEMES):
             raise UsageError(
                 "VASTRUN_LEDGER: expected postgresql://user@host/database",
@@ -34,12 +34,12 @@ class TeamLedger:
 
     @cached_property
     def database(self) -> PostgresDatabase:
-        """The connection. Raises UsageError where psycopg is missing, StorageError where nobody answers."""
+        """The connection. Raises UsageError without psycopg, StorageError without a response."""
         try:
             from vastrun.launcher.ledger.postgres import PostgresDatabase  # slow to import: psycopg
         except ImportError as error:
             raise UsageError(
-                f"VASTRUN_LEDGER names a database, and psycopg cannot be imported: {error}",
+                f"VASTRUN_LEDGER is set, but psycopg cannot be imported: {error}",
                 hint=install_command("team"),
             ) from error
         return PostgresDatabase(self._url)
@@ -49,33 +49,33 @@ class TeamLedger:
         return self.database.time()
 
     def open(self, *, now: Callable[[], float], alive_here: Callable[[str], bool | None]) -> PostgresLedger:
-        """Return the ledger; what is given is as `PostgresLedger` says."""
+        """Return the ledger; the arguments are those of `PostgresLedger`."""
         database = self.database
         from vastrun.launcher.ledger.team import PostgresLedger
 
         return PostgresLedger(database, now=now, alive_here=alive_here)
 
-    def book(self, key: str) -> RateLimitStore:
-        """Return who calls when with that key."""
+    def rate_limits(self, key: str) -> RateLimitStore:
+        """Return the store of rate limits for calls with this API key."""
         database = self.database
-        from vastrun.launcher.ledger.team import TeamBook
+        from vastrun.launcher.ledger.team import PostgresRateLimitStore
 
-        return TeamBook(database, key)
+        return PostgresRateLimitStore(database, key)
 
     def secrets(self, ledger: str) -> SecretStore | None:
-        """Return the secrets of the ledger with that id; None: this computer has no key to them."""
+        """Return the secret store of the ledger with this id; None when this computer has no key."""
         if not self._key:
             return None
         database = self.database
-        from vastrun.launcher.ledger.team import Vault
+        from vastrun.launcher.ledger.team import PostgresSecretStore
 
-        return Vault(database, self._key, ledger)
+        return PostgresSecretStore(database, self._key, ledger)
 
 
-def name_of_computer(state: Path) -> str:
-    """Return this computer's name for a team: that of its network, and a word that is kept in `state`.
+def computer_name(state: Path) -> str:
+    """Return this computer's name in a team: its host name and a random word stored in `state`.
 
-    Two laptops may both be called `localhost`. Raises StorageError.
+    The word is needed because two laptops may both be called `localhost`. Raises StorageError.
     """
     file = state / "computer"
     try:
@@ -84,7 +84,7 @@ def name_of_computer(state: Path) -> str:
             part = file.with_name(f".computer.{secrets.token_hex(4)}")
             part.write_text(secrets.token_hex(4))
             try:
-                file.hardlink_to(part)  # of several launchers the first one's stays
+                file.hardlink_to(part)  # the file of the first of several launchers stays
             except FileExistsError:
                 pass
             finally:
