@@ -17,8 +17,8 @@ from vastrun.launcher.api.jobs import (
     Overrides,
     about,
     as_yaml,
+    check_upload,
     load,
-    must_ship,
     source_of,
     text_in,
 )
@@ -212,7 +212,7 @@ class Client:
         """Check that the job can be shipped and rented."""
         wiring = self._session.wiring
         with about(source):
-            must_ship(wiring.packer(NOTHING), spec, source.folder, lambda: None)
+            check_upload(wiring.packer(NOTHING), spec, source.folder)
             ledger = self._session.ledger
             now = wiring.now()
             plan = plan_of(spec, wiring.provider(provider), ledger, now, wiring.budgets(now), parent)
@@ -233,7 +233,7 @@ class Client:
         with about(source):
             points = first_points(spec, loaded.points, loaded.search)
             job = read_job(points[0].spec_json)
-            must_ship(wiring.packer(NOTHING), job, source.folder, lambda: None)
+            check_upload(wiring.packer(NOTHING), job, source.folder)
             must_use(job, loaded.unmentioned)
             now = wiring.now()
             market, budgets = wiring.market_of_many(provider), wiring.budgets(now)

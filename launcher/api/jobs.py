@@ -51,7 +51,7 @@ def source_of(job: JobSource, what: str = "job") -> JobText:
         return JobText(text=as_yaml(job, what), name=what, folder=Path.cwd())
     if isinstance(job, str) and ("\n" in job or job.lstrip().startswith("{")):
         return JobText(text=job, name=what, folder=Path.cwd())
-    path = example_or(Path(job), lambda _: None)
+    path = file_or_example(Path(job))
     return JobText(text=text_in(path), name=str(path), folder=path.resolve().parent, file=path)
 
 
@@ -117,32 +117,33 @@ def text_in(path: Path, named_in: str = "") -> str:
         raise UsageError(f"{place}cannot read {path}: {reason}", hint=hint) from error
 
 
-def example_or(path: Path, note: Callable[[str], None]) -> Path:
-    """Return the path, or that of the example of that name where there is no such file, with a note."""
+def file_or_example(path: Path, note: Callable[[str], None] = lambda _: None) -> Path:
+    """Return the path; if there is no such file but an example of that name, return its path, with a note."""
     example = configs_dir() / path
     if path.exists() or not example.is_file():
         return path
-    note(f"{path} was not found; using the example that comes with vastrun")
+    note(f"{path} was not found; using vastrun's example")
     return example
 
 
-def must_ship(packer: Packer, spec: JobSpec, folder: Path | None, note: Callable[[], None]) -> None:
-    """Check what the job ships from this computer, before anything is asked for. Raises UsageError.
+def check_upload(
+    packer: Packer, spec: JobSpec, folder: Path | None, note: Callable[[str], None] = lambda _: None
+) -> None:
+    """Check the files that the job uploads, before anything is rented. Raises UsageError.
 
-    `folder`: where the job lies; None: it is one of a former run, and lies nowhere. `note` is called where
-    nothing is shipped besides the command.
+    `folder`: the folder of the job file; None for the job of an earlier run.
     """
     packer.check(spec)
     if spec.command is None or spec.code is not None:
         return
-    note()
+    note("the job has no code: nothing is uploaded besides the command")
     if folder is None:
         return
     words = (script_of(spec.command) or " ".join(spec.command)).split()
-    beside = next((word for word in words if _is_in(folder, word)), None)
-    if beside is not None:
+    script = next((word for word in words if _is_in(folder, word)), None)
+    if script is not None:
         raise JobValueError(
-            f"command: {beside} is beside the job file, but nothing is shipped without code:",
+            f"command: {script} is next to the job file, but without code: nothing is uploaded",
             hint="add to the job file: code: {path: .}",
         )
 

@@ -1,4 +1,4 @@
-"""The command line: commands are imported when they are used, and failures explained."""
+"""The command line: imports commands when they are used, and explains failures."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from vastrun.launcher.cli.standard_streams import open_closed_streams
 from vastrun.launcher.cli.tables import COMMANDS, EXAMPLES, EXIT_CODES, REPLACES_DRIVERS
 
 _GARBAGE_AFTER = 50_000
-"""New objects after which garbage is looked for; Python's 700 cost a short command a tenth of its time."""
+"""New objects until a garbage collection; Python's default, 700, slows a short command by a tenth."""
 _INVALID = re.compile(r"^Invalid value(?: for '?(.+?)'?)?: ")
-_CLICKS_WORDS = ("Missing ", "No such ", "Option ", "Got unexpected ", "Unexpected ")
+_CLICK_PREFIXES = ("Missing ", "No such ", "Option ", "Got unexpected ", "Unexpected ")
 
 
-class MisuseError(click.UsageError):
-    """What click says of a wrong command line, in the form of all our errors."""
+class CommandLineError(click.UsageError):
+    """A usage error of click, printed in the form of vastrun's errors."""
 
     def __init__(self, error: click.UsageError, command: str) -> None:
         super().__init__(error.format_message(), error.ctx)
@@ -34,28 +34,28 @@ class MisuseError(click.UsageError):
     def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
         from vastrun.launcher.cli.output import say
 
-        said = _INVALID.sub(lambda match: f"{match[1]}: " if match[1] else "", self.message).rstrip(".")
-        said = said[:1].lower() + said[1:] if said.startswith(_CLICKS_WORDS) else said
-        say(f"error: {said}\ntry:   {self._command} --help", err=True)
+        text = _INVALID.sub(lambda match: f"{match[1]}: " if match[1] else "", self.message).rstrip(".")
+        text = text[:1].lower() + text[1:] if text.startswith(_CLICK_PREFIXES) else text
+        say(f"error: {text}\ntry:   {self._command} --help", err=True)
 
 
 @contextmanager
-def _misuse(group: click.Context | None = None) -> Iterator[None]:
-    """Errors of click's become ours, of the command that was called where it does not say of which."""
+def _map_usage_errors(group: click.Context | None = None) -> Iterator[None]:
+    """Map click's usage errors to CommandLineError, naming the called command if click does not."""
     try:
         yield
-    except (MisuseError, click.exceptions.NoArgsIsHelpError):
+    except (CommandLineError, click.exceptions.NoArgsIsHelpError):
         raise
     except click.UsageError as error:
         called = f"{group.command_path} {group.invoked_subcommand}" if group else "vastrun"
-        raise MisuseError(error, error.ctx.command_path if error.ctx else called) from error
+        raise CommandLineError(error, error.ctx.command_path if error.ctx else called) from error
 
 
-class Commands(click.Group):
-    """Lists commands from the table; imports the one that is called."""
+class LazyCommands(click.Group):
+    """A group that lists commands from a table and imports only the called one."""
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        with _misuse():
+        with _map_usage_errors():
             return super().make_context(*arguments, **options)
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
@@ -87,23 +87,23 @@ class Commands(click.Group):
             formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        from vastrun.launcher.cli.failures import explained
+        from vastrun.launcher.cli.failures import report_errors
 
-        with explained(ctx), _misuse(ctx):
+        with report_errors(ctx), _map_usage_errors(ctx):
             return super().invoke(ctx)
 
 
 @click.group(
-    cls=Commands,
+    cls=LazyCommands,
     help=f"Rent GPUs, train, prove what happened, destroy the machine.\n\n{EXAMPLES}",
     context_settings={"auto_envvar_prefix": "VASTRUN", "help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="vastrun")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
-@click.option("--no-input", is_flag=True, help="Never ask; refuse whatever needs an answer.")
+@click.option("--no-input", is_flag=True, help="Never ask; fail where an answer is needed.")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG001 - read from the context
-    """Read the options that come before a command, and make what the command reaches the world through."""
+    """Read the global options, choose the adapters, and replace dead background drivers."""
     if debug:
         sys.excepthook = sys.__excepthook__
     if ctx.obj is None:
@@ -123,21 +123,21 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
 
 
 def _has_drivers(folder: Path | None) -> bool:
-    """Return whether a background driver has a record there: most commands need not import more."""
+    """Return whether a background driver has a record there; checked first, because imports are slow."""
     return folder is not None and any(folder.glob("*.json"))
 
 
 def main() -> None:
     """Run the program `vastrun`."""
     open_closed_streams()
-    # Most of what a command makes is what it imports, which is no garbage.
+    # Most objects of a short command come from imports and are never garbage.
     gc.set_threshold(_GARBAGE_AFTER)
-    sys.excepthook = _crashed
+    sys.excepthook = _report_crash
     cli(prog_name="vastrun")
 
 
-def _crashed(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
-    """A fault of ours: one line, no traceback."""
+def _report_crash(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
+    """Print one line instead of the traceback of an unexpected exception."""
     from vastrun.launcher.cli.output import say
 
-    say(f"error: {kind.__name__}: {error}\ntry:   vastrun --debug ... shows where", err=True)
+    say(f"error: {kind.__name__}: {error}\ntry:   vastrun --debug ... shows the traceback", err=True)

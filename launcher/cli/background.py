@@ -1,4 +1,4 @@
-"""Background drivers for commands: a run is left to one, and one that died is replaced."""
+"""Background drivers for commands: hand a run over to one, and replace those that died."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from vastrun.launcher.ui.render.background import DetachedWork, detached_text
 from vastrun.launcher.wiring import Wiring
 
 _SERVER_WAIT_S = 15.0
-"""Longest wait for a server of the team: it looks every 5 s, and takes what it saw twice."""
+"""Longest wait for a server of the team: it polls every 5 s, and claims what it saw twice."""
 _POLL_S = 0.5
 
 
-def leave_run(wiring: Wiring, run: Run) -> str:
-    """Have a run driven in the background; return the notice for its user, empty where others drive it.
+def hand_over_run(wiring: Wiring, run: Run) -> str:
+    """Start a background driver for a run; return a notice for its user, empty if it is driven already.
 
-    Raises VastrunError when no driver could be started: then only the lease limits the run.
+    Raises VastrunError if no driver could be started: then only the lease limits the run.
     """
     target = Target("run", run.id)
     ledger = wiring.ledger()
@@ -41,7 +41,7 @@ def leave_run(wiring: Wiring, run: Run) -> str:
 
 
 def check_unused(wiring: Wiring, run: Run) -> None:
-    """Raise HeldError where another launcher drives the run."""
+    """Raise HeldError if another launcher drives the run."""
     driver = wiring.ledger().driver(run.id)
     if driver is not None:
         raise HeldError(
@@ -49,8 +49,8 @@ def check_unused(wiring: Wiring, run: Run) -> None:
         )
 
 
-def leave_batch(wiring: Wiring, name: str) -> str:
-    """Have a batch driven in the background, as `leave_run`."""
+def hand_over_batch(wiring: Wiring, name: str) -> str:
+    """Start a background driver for a batch; return as `hand_over_run`."""
     target = Target("batch", name)
     if wiring.drivers is None or is_driven(wiring.ledger(), target):
         return ""
@@ -63,7 +63,7 @@ def leave_batch(wiring: Wiring, name: str) -> str:
 
 
 def start_driver(wiring: Wiring, path: Path, target: Target) -> str:
-    """Start a background driver; return its process and log in words. Raises VastrunError."""
+    """Start a background driver; return its process and log as text. Raises VastrunError."""
     folder = DriverFolder(path)
     ledger = wiring.ledger()
     pid = folder.start(target, holds=lambda: is_driven(ledger, target), wait=wiring.clock().sleep)
@@ -71,7 +71,7 @@ def start_driver(wiring: Wiring, path: Path, target: Target) -> str:
 
 
 def replace_dead_drivers(wiring: Wiring) -> None:
-    """Start a driver in place of each that died before its work was done, and say so."""
+    """Replace each background driver that died before its work was done, with a message."""
     if wiring.drivers is None:
         return
     folder = DriverFolder(wiring.drivers)
@@ -91,7 +91,7 @@ def replace_dead_drivers(wiring: Wiring) -> None:
 
 
 def continue_killed(wiring: Wiring, presence: Presence, killed: Sequence[KilledLauncher]) -> None:
-    """Report launchers that were killed for lack of memory; a background driver continues what each drove."""
+    """Report launchers that were killed for lack of memory; continue their work with background drivers."""
     ledger = wiring.ledger()
     for launcher in killed:
         runs = [ledger.get(run_id) for run_id in ledger.held_by(launcher.who)]
@@ -116,22 +116,22 @@ def _continue(wiring: Wiring, target: Target) -> None:
         say(f"try:   {target.resume_command}", err=True)
         return
     try:
-        say(f"it is driven in the background now: {start_driver(wiring, wiring.drivers, target)}", err=True)
-    except VastrunError as error:  # what the user asked for comes first
-        say(f"no background driver can be started: {error}\ntry:   {target.resume_command}", err=True)
+        say(f"a background driver continues it: {start_driver(wiring, wiring.drivers, target)}", err=True)
+    except VastrunError as error:  # the user's own command must still run
+        say(f"cannot start a background driver: {error}\ntry:   {target.resume_command}", err=True)
 
 
 def _replace(wiring: Wiring, target: Target, pid: int) -> None:
     assert wiring.drivers is not None
     gone = f"the background driver of {target.name} (process {pid}) is gone"
     try:
-        say(f"{gone}; another one drives it now: {start_driver(wiring, wiring.drivers, target)}", err=True)
-    except VastrunError as error:  # what the user asked for comes first
-        say(f"{gone}, and another one cannot be started: {error}", err=True)
+        say(f"{gone}; another one replaces it: {start_driver(wiring, wiring.drivers, target)}", err=True)
+    except VastrunError as error:  # the user's own command must still run
+        say(f"{gone}, and cannot be replaced: {error}", err=True)
 
 
 def _is_served(wiring: Wiring, target: Target) -> bool:
-    """Return whether a server of the team takes the run within some seconds."""
+    """Return whether a server of the team claims the run within `_SERVER_WAIT_S`."""
     ledger, clock = wiring.ledger(), wiring.clock()
     until = clock.now() + _SERVER_WAIT_S
     while clock.now() < until:

@@ -1,4 +1,4 @@
-"""`vastrun batch`: one job at many points, under one budget."""
+"""`vastrun batch`: run one job at many points, under one budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vastrun.launcher.cli.batching import (
     show_results,
     submit,
 )
-from vastrun.launcher.cli.failures import reads
+from vastrun.launcher.cli.failures import set_error_job_file
 from vastrun.launcher.cli.options import confirm, json_option, plain_option, provider_option, yes_option
 from vastrun.launcher.cli.output import say, show, width
 from vastrun.launcher.config import load_batch
@@ -39,7 +39,7 @@ from vastrun.launcher.wiring import Wiring
 
 
 def _newest_for_last(ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:
-    """Return the name of the newest batch for `last`, unless a batch is called so."""
+    """Resolve `last` to the name of the newest batch, unless a batch has that name."""
     if name != LAST or ctx.resilient_parsing:
         return name
     wiring: Wiring = ctx.find_root().obj
@@ -51,27 +51,27 @@ def _newest_for_last(ctx: click.Context, _: click.Parameter, name: str | None) -
 
 name_argument = click.argument("name", metavar="BATCH", callback=_newest_for_last)
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show the points and what they may cost. Costs nothing."
+    "--dry-run", is_flag=True, help="Show the points and their costs; rent nothing."
 )
 
 
 detach_option = click.option(
-    "-d", "--detach", is_flag=True, help="Leave it to a driver in the background at once."
+    "-d", "--detach", is_flag=True, help="Detach at once; a background driver continues."
 )
-early_stop_option = click.option("--no-early-stop", is_flag=True, help="Let every point run to its end.")
+early_stop_option = click.option("--no-early-stop", is_flag=True, help="Run every point to its end.")
 
 
-class _InOrder(click.Group):
-    """Lists its commands in the order in which a batch meets them."""
+class _DefinitionOrder(click.Group):
+    """A group that lists its commands in the order of their definition."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(self.commands)
 
 
-@click.group("batch", cls=_InOrder)
+@click.group("batch", cls=_DefinitionOrder)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Run one job at many points, under one budget.
+    """Run one job at many points under one budget.
 
     The batch file names the job, the points (grid, list, csv or search) and the limits: docs/batch.md.
     """
@@ -83,7 +83,7 @@ def command(ctx: click.Context) -> None:
 @click.argument("batch_file", metavar="BATCH.yaml", type=click.Path(path_type=Path))
 @provider_option
 @click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [batches/BATCH]."
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [batches/BATCH]."
 )
 @early_stop_option
 @detach_option
@@ -103,13 +103,13 @@ def submit_command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Run the points of a batch file that are new.
+    """Run the new points of a batch file, and follow them to their end.
 
-    Follows them to their end. Points that ran before are not run again. Ctrl-C asks what to do; without a
+    Points that ran before are not run again. Ctrl-C asks whether to stop, detach or continue; without a
     terminal it stops the batch.
     """
     say(f"reading {batch_file}", err=True)
-    reads(batch_file)
+    set_error_job_file(batch_file)
     folder = batch_file.resolve().parent
     loaded = load_batch(
         jobs.text_in(batch_file),
@@ -131,7 +131,7 @@ def submit_command(
 @json_option
 @click.pass_obj
 def status_command(wiring: Wiring, name: str | None, as_json: bool) -> None:
-    """List the batches, or show one from near."""
+    """List the batches, or show one in detail."""
     ledger, now = wiring.ledger(), wiring.now()
     if name is None:
         rows = [row_in(ledger, batch.name, now) for batch in ledger.batches.all()]
@@ -158,7 +158,7 @@ def status_command(wiring: Wiring, name: str | None, as_json: bool) -> None:
 def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
     """Follow a batch that another launcher drives.
 
-    Ctrl-C ends the watch, and nothing else.
+    Ctrl-C detaches; the batch continues.
     """
     wiring: Wiring = ctx.obj
     interrupts = wiring.interrupts(views=True)
@@ -202,21 +202,21 @@ def resume_command(ctx: click.Context, name: str, no_early_stop: bool, detach: b
 @name_argument
 @click.pass_context
 def stop_command(ctx: click.Context, name: str) -> None:
-    """Stop a batch: start nothing more, stop what runs.
+    """Stop a batch: start no further points, and stop its runs.
 
-    Each run saves a checkpoint and downloads its outputs; its machine is destroyed. Tells the launcher that
-    drives the batch; where none does, drives its runs to their end.
+    Each run saves a checkpoint, its outputs are downloaded and its machine is destroyed. The launcher of
+    the batch does so; without one, this command does.
     """
     wiring: Wiring = ctx.obj
     ledger = wiring.ledger()
     asked = ask_to_stop(ledger, name)
     say(f"asked {asked} runs of {name} to stop", err=True)
     if asked and not ledger.batches.is_driven(name):
-        say("no launcher drives the batch; ending its machines", err=True)
+        say("no launcher drives the batch; stopping its runs from here", err=True)
         try:
             code = drive(wiring, name, as_json=False)
-        except HeldError as held:  # another launcher has come since, and does what was asked
-            say(f"{held}; it ends them", err=True)
+        except HeldError as held:  # another launcher has started since, and obeys the request
+            say(f"{held}; it stops the runs", err=True)
         else:
             ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
 
@@ -224,10 +224,10 @@ def stop_command(ctx: click.Context, name: str) -> None:
 @command.command("results")
 @name_argument
 @json_option
-@click.option("--csv", "as_csv", is_flag=True, help="Print lines of comma-separated values.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
 @click.pass_obj
 def results_command(wiring: Wiring, name: str, as_json: bool, as_csv: bool) -> None:
-    """Show what each point came to, the best first."""
+    """Show the result of each point, the best first."""
     batch = wiring.ledger().batches.get(name)
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
@@ -242,18 +242,20 @@ def results_command(wiring: Wiring, name: str, as_json: bool, as_csv: bool) -> N
 @command.command("retry")
 @name_argument
 @click.option(
-    "--cause", type=click.Choice([str(cause) for cause in Cause]), help="Only those that failed with it."
+    "--cause",
+    type=click.Choice([str(cause) for cause in Cause]),
+    help="Retry only points that failed with this cause.",
 )
 @json_option
 @click.pass_context
 def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: bool) -> None:
-    """Run the points that failed once more.
+    """Retry the failed points, and follow the batch to its end.
 
-    Each of them gets a new folder; the batch is followed to its end.
+    Each retry gets a new folder for its outputs.
     """
     wiring: Wiring = ctx.obj
     count = run_again(wiring.ledger(), name, cause)
-    say(f"{count} points of {name} are run again", err=True)
+    say(f"retrying {count} points of {name}", err=True)
     ctx.exit(drive(wiring, name, as_json=as_json))
 
 
@@ -262,12 +264,12 @@ def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: boo
 @yes_option
 @click.pass_obj
 def rm_command(wiring: Wiring, name: str, yes: bool) -> None:
-    """Forget a batch that has ended; its runs stay."""
+    """Remove an ended batch from the ledger; its runs stay."""
     ledger = wiring.ledger()
     batch = ledger.batches.get(name)
     is_open = any(state.is_open for state in states_in(wiring.ledger(), name)) or holds_machines(ledger, name)
     if ledger.batches.is_driven(name) or is_open:
         raise UsageError(f"batch {name} has runs that have not ended", hint=f"vastrun batch stop {name}")
-    confirm(f"forget batch {name}", yes=yes)
+    confirm(f"remove batch {name} from the ledger", yes=yes)
     former = ledger.batches.remove(name)
-    say(f"forgot {name}; its runs are of {former} now, their outputs are in {batch.folder}", err=True)
+    say(f"removed {name}; its runs now belong to {former}, their outputs are in {batch.folder}", err=True)

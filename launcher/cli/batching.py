@@ -1,4 +1,4 @@
-"""What `batch` and `sweep` share: the plan shown and confirmed, the batch driven to its end, its table."""
+"""Batches for `batch` and `sweep`: submit one after confirmation, drive it to its end, show its results."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.api import batches
+from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.api.sweep_values import must_use
 from vastrun.launcher.batch.plan import BatchPlan, price
 from vastrun.launcher.batch.results import metric_of, results_of, states_in
 from vastrun.launcher.batch.search import first_points
-from vastrun.launcher.cli.background import leave_batch
-from vastrun.launcher.cli.job_files import must_ship
+from vastrun.launcher.cli.background import hand_over_batch
 from vastrun.launcher.cli.options import confirm
-from vastrun.launcher.cli.output import say, show, width
+from vastrun.launcher.cli.output import note, say, show, width
 from vastrun.launcher.commands.queries import counted
 from vastrun.launcher.config import read_job
-from vastrun.launcher.core import UserRequest, Verdict
+from vastrun.launcher.core import NOTHING, UserRequest, Verdict
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.errors import HeldError, VastrunError
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
@@ -45,7 +45,7 @@ _GOOD = (Verdict.SUCCEEDED, Verdict.PRUNED)
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """What a command line asks for besides the batch itself."""
+    """Options of a command line that submits a batch."""
 
     provider: str
     out: Path | None
@@ -53,13 +53,13 @@ class Submission:
     yes: bool
     as_json: bool
     detach: bool
-    """Its points are started by a driver in the background."""
+    """Let a background driver start the points."""
     sweeps: bool = False
-    """It is `vastrun sweep`, which has no batch file."""
+    """True for `vastrun sweep`, which has no batch file."""
 
 
 def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submission) -> int:
-    """Price the batch, ask, write it into the ledger and drive it; return the exit code."""
+    """Price the batch, ask for confirmation, write it into the ledger and drive it; return the exit code."""
     try:
         name = _submit(wiring, loaded, file, submission)
     except VastrunError as error:
@@ -71,14 +71,14 @@ def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submissi
 
 
 def _submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submission) -> str | None:
-    """Return the name of the batch in the ledger; None: it was only to be shown."""
+    """Return the name of the batch in the ledger; None after a dry run."""
     market, ledger = wiring.market_of_many(submission.provider), wiring.ledger()
     asked, loaded = loaded.spec.name, batches.named_for_its_job(ledger, loaded)
     spec, points = loaded.spec, first_points(loaded.spec, loaded.points, loaded.search)
     if spec.name != asked:
-        say(f"the batch {asked} is of another job, so this is a new batch: {spec.name}", err=True)
+        say(f"the batch {asked} has another job; creating a new batch: {spec.name}", err=True)
     job = read_job(points[0].spec_json)
-    must_ship(wiring, job, file)
+    check_upload(wiring.packer(NOTHING), job, file.resolve().parent, note)
     must_use(job, loaded.unmentioned)
     now = wiring.now()
     plan = price(spec, points, market, ledger, now, loaded.search, wiring.budgets(now))
@@ -98,10 +98,10 @@ def _submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submiss
 def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True, detach: bool = False) -> int:
     """Drive the batch to its end and print its results; return the exit code.
 
-    `detach`: a driver in the background does so.
+    `detach`: start a background driver instead.
     """
     if detach:
-        if notice := leave_batch(wiring, name):
+        if notice := hand_over_batch(wiring, name):
             say(notice, err=True)
             show_results(
                 wiring, wiring.ledger().batches.get(name), states_in(wiring.ledger(), name), as_json=as_json
@@ -119,7 +119,7 @@ def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True, deta
     ledger = wiring.ledger()
     batch, is_held = ledger.batches.get(name), batches.holds_machines(ledger, name)
     show_results(wiring, batch, states, as_json=as_json)
-    if interrupts.current() is UserRequest.DETACH and (notice := leave_batch(wiring, name)):
+    if interrupts.current() is UserRequest.DETACH and (notice := hand_over_batch(wiring, name)):
         say(notice, err=True)
     elif rest := _what_is_left(batch, states, interrupts.current(), is_held=is_held):
         say(f"{rest}\ntry:   vastrun batch resume {name}", err=True)
@@ -127,13 +127,13 @@ def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True, deta
 
 
 def _what_is_left(batch: Batch, states: Sequence[PointState], request: UserRequest, *, is_held: bool) -> str:
-    """Say what was not started, or goes on without this launcher; empty where nothing is left to do."""
+    """Say what was not started, or continues without this launcher; empty if nothing is left to do."""
     if request is UserRequest.DETACH:
         return "the runs continue without this launcher; their leases limit how long"
     if still := sum(state.is_open for state in states):
-        return f"{still} of {len(states)} points have runs that did not end: a machine may still be rented"
+        return f"{still} of {len(states)} points have open runs: a machine may still be rented"
     if is_held:
-        return "a machine that was held for the batch did not end: it may still be rented"
+        return "a machine held for the batch is not destroyed: it may still be rented"
     waiting = sum(state.is_waiting for state in states)
     if not waiting:
         return ""
@@ -141,7 +141,7 @@ def _what_is_left(batch: Batch, states: Sequence[PointState], request: UserReque
 
 
 def show_results(wiring: Wiring, batch: Batch, states: Sequence[PointState], *, as_json: bool) -> None:
-    """Print what each point came to, the best first."""
+    """Print the result of each point, the best first."""
     rows = results_of(states, batch.spec.objective, wiring.now())
     show(Results.of(rows, batch), results_text(rows, batch.spec, width()), as_json=as_json)
 
@@ -149,17 +149,17 @@ def show_results(wiring: Wiring, batch: Batch, states: Sequence[PointState], *, 
 def exit_code(
     batch: Batch, states: Sequence[PointState], request: UserRequest, *, is_held: bool = False
 ) -> int:
-    """Return 0 when every point succeeded or was pruned; else 3 stopped, 9 at a limit, 5 a point failed.
+    """Return 0 if every point succeeded or was pruned; else 3 (stopped), 9 (a limit) or 5 (a point failed).
 
-    11, whatever became of the points, when a machine may still be rented that was to be given back:
-    `is_held`, one that was held for them.
+    11, whatever the points' results, if a machine that should be destroyed may still be rented; `is_held`:
+    a machine held for them.
     """
-    wanted = [state for state in states if state.point.wanted]
+    requested = [state for state in states if state.point.wanted]
     if request is UserRequest.DETACH:
         return 0
     if is_held or any(state.is_open for state in states):
         return EXIT_TEARDOWN_NOT_CONFIRMED
-    if all(state.verdict in _GOOD for state in wanted):
+    if all(state.verdict in _GOOD for state in requested):
         return 0
     if UserRequest.STOP.strength <= max(request.strength, batch.request.strength):
         return EXIT_CODE_OF[Verdict.STOPPED]
@@ -167,7 +167,7 @@ def exit_code(
 
 
 def open_runs_of(wiring: Wiring, name: str) -> Sequence[str]:
-    """Return a line for each run of the batch that goes on, under a header; none where none does."""
+    """Return a header and a line for each open run of the batch; empty if there is none."""
     ledger, now = wiring.ledger(), wiring.now()
     runs = [run for run in ledger.runs(open_only=True, batch=name) if run.point]
     values = {run.point: ledger.batches.values_of(name, run.point) for run in runs}
@@ -175,19 +175,19 @@ def open_runs_of(wiring: Wiring, name: str) -> Sequence[str]:
 
 
 class BatchLines:
-    """The screen of a batch: a line for each point that ended, and one that is overwritten."""
+    """The screen of a batch: a line for each ended point, and a progress line that is overwritten."""
 
     def __init__(self, screen: StreamScreen) -> None:
         self._screen = screen
 
     def ended(self, state: PointState, batch: Batch) -> None:
-        """Print how a point ended."""
+        """Print the end of a point."""
         metric = batch.spec.objective.metric
         value = None if state.last is None else metric_of(state.last, metric)
         self._screen.step("point", ended_text(state, metric, value))
 
     def progress(self, progress: BatchProgress, batch: Batch) -> None:
-        """Print how the batch stands."""
+        """Print the progress of the batch."""
         self._screen.gauge(progress_line(progress, batch.spec.limits.usd))
 
     def note(self, text: str) -> None:
@@ -205,13 +205,13 @@ _USD = re.compile(r"limits: \{usd: ([\w.]+)\}( or more)? in the batch file, or -
 
 
 def hint_for_batch(hint: str) -> str:
-    """Return the hint for `batch submit`, which has neither --set nor --usd: what to write in which file."""
+    """Rewrite a hint for `batch submit`, which has neither --set nor --usd: name the file to change."""
     in_file = _USD.sub(r"limits: {usd: \1}\2 in the batch file", hint)
     return _SET.sub(r"\1: \2 in the job file", in_file)
 
 
 def hint_for_sweep(hint: str) -> str:
-    """Return the hint for `sweep`, which has --set, --usd and --name, and no batch file."""
+    """Rewrite a hint for `sweep`, which has --set, --usd and --name, and no batch file."""
     as_option = _USD.sub(r"--usd \1\2", hint)
     return as_option.replace("another name: in the batch file", "another --name").replace(
         "another name:", "another --name"

@@ -1,4 +1,4 @@
-"""`vastrun bugreport`: one file for whoever looks for a fault."""
+"""`vastrun bugreport`: write one file about a run for a bug report."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class BugReport(Document):
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to write it [bugreport-RUN.tar.gz].",
+    help="File to write [bugreport-RUN.tar.gz].",
 )
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, run_name: str, output: Path | None, as_json: bool) -> None:
-    """Write one archive about RUN, and print what is in it.
+    """Write an archive about RUN, and list its contents.
 
-    Its transcript, events, job, verdict and last log lines, what the doctor says, and versions. Secrets are
-    masked, as are your name, that of this computer and your folders. Look at it before you send it: a log
-    holds whatever your program printed.
+    It has the transcript, events, job, verdict, last log lines, the findings of vastrun doctor, and versions.
+    Secrets, your name, your computer's name and your folders are masked. Look at it before you send it: a
+    log contains whatever your program printed.
     """
     run = the_run(wiring, run_name)
     file = output or Path(f"bugreport-{run.id}.tar.gz")

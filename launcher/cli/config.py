@@ -1,4 +1,4 @@
-"""`vastrun config`: the user's settings, where each comes from, and what is left of their budgets."""
+"""`vastrun config`: the user's settings with their origins, and the state of their budgets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from vastrun.launcher.wiring import DEFAULT_PROVIDER, Wiring
 @json_option
 @click.pass_context
 def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
-    """Show your settings, where each comes from, and what is spent of your budgets.
+    """Show your settings with their origins, and the spending from your budgets.
 
     \b
-    provider          what --provider is where it is not given
-    budget.month_usd  what all runs begun in a calendar month may cost
-    budget.usd        what all runs there ever were may cost
+    provider          default of --provider
+    budget.month_usd  budget of all runs started in a calendar month
+    budget.usd        budget of all runs ever
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -57,24 +57,24 @@ def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
 @click.argument("value")
 @click.pass_obj
 def set_command(wiring: Wiring, key: str, value: str) -> None:
-    """Write one setting into your config file; its comments stay."""
+    """Write a setting to your config file; comments are kept."""
     set_value(_file(wiring), key, value)
-    _tell(wiring, f"{key} is {value}")
+    _report_change(wiring, f"{key} is {value}")
 
 
 @command.command("unset")
 @click.argument("key")
 @click.pass_obj
 def unset_command(wiring: Wiring, key: str) -> None:
-    """Take one setting out of your config file; its comments stay."""
+    """Remove a setting from your config file; comments are kept."""
     unset_value(_file(wiring), key)
-    _tell(wiring, f"{key} is not set any more")
+    _report_change(wiring, f"{key} is no longer set")
 
 
 @command.command("path")
 @click.pass_obj
 def path_command(wiring: Wiring) -> None:
-    """Print where your config file is, whether there is one or not."""
+    """Print the path of your config file, whether it exists or not."""
     say(str(_file(wiring)))
 
 
@@ -83,7 +83,7 @@ def _file(wiring: Wiring) -> Path:
     return wiring.config_file
 
 
-def _tell(wiring: Wiring, what: str) -> None:
-    say(f"{what} in {_file(wiring)}", err=True)
+def _report_change(wiring: Wiring, change: str) -> None:
+    say(f"{change} in {_file(wiring)}", err=True)
     for fault in wiring.settings().faults:
         say(f"note: {fault}", err=True)

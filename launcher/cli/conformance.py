@@ -1,4 +1,4 @@
-"""`vastrun doctor --rent` and `--settle`: what the command does besides its options."""
+"""`vastrun doctor --rent` and `--settle`: compare the live service with the assumptions about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vastrun.launcher.api.runs import begin
-from vastrun.launcher.cli.failures import concerns
+from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.options import confirm
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.conformance import MAX_S, ConformanceRun, conformance_job, report_of, settled
@@ -29,7 +29,7 @@ _PROVIDER = "vast"
 
 @dataclass(frozen=True, kw_only=True)
 class ConformanceRequest:
-    """What the user asks of a conformance run."""
+    """Options of a conformance run."""
 
     usd: float
     gpus: int
@@ -42,7 +42,7 @@ class ConformanceRequest:
 
 
 def rent(wiring: Wiring, request: ConformanceRequest) -> int:
-    """Rent a machine, run the job there, show what was seen; return the exit code."""
+    """Rent a machine, run the job there, show the comparison; return the exit code."""
     began = wiring.now()
     spec = conformance_job(request.usd, request.gpus, request.sets, began)
     interrupts = wiring.interrupts()
@@ -56,8 +56,8 @@ def rent(wiring: Wiring, request: ConformanceRequest) -> int:
     error: VastrunError | None = None
     try:
         _agree(wiring, spec, began, yes=request.yes)
-    except NoOfferError as nothing:  # the reason may be in what was searched
-        error = nothing
+    except NoOfferError as no_offer:  # the report still shows the search
+        error = no_offer
     with interrupts.listening():
         if error is None:
             run, error = _drive(wiring, interrupts, spec, began)
@@ -73,35 +73,35 @@ def rent(wiring: Wiring, request: ConformanceRequest) -> int:
 
 
 def settle(wiring: Wiring, path: Path, *, as_json: bool) -> int:
-    """Add what was charged to a record, show all of it; return the exit code."""
+    """Add the charges to a record, and show it; return the exit code."""
     record = settled(read_record(path), wiring.provider(_PROVIDER), wiring.now())
     if record.billed_usd is not None:
         write_record(path, record)
     report = report_of(record)
     show(Conformance.of(report, str(path)), conformance_text(report, str(path)), as_json=as_json)
     if record.billed_usd is None:
-        say("nothing is charged for that machine yet: try again in some minutes", err=True)
+        say("there is no charge for this machine yet; try again in a few minutes", err=True)
     return report.exit_code
 
 
 def _agree(wiring: Wiring, spec: JobSpec, now: float, *, yes: bool) -> None:
-    """Return when the budgets have room and the user agrees. Costs nothing."""
+    """Check the budgets and ask the user to agree. Costs nothing."""
     plan = plan_of(spec, wiring.provider(_PROVIDER), wiring.ledger(), now, wiring.budgets(now))
     if plan.refusals:
         raise plan.refusals[0]
     offer = offer_text(plan.spec, plan.offers[0])
     limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_S)}"
-    confirm(f"rent {offer}, after two short trials, to compare Vast with what is assumed. {limits}", yes=yes)
+    confirm(f"rent {offer}, after two short trials, to check the assumptions about Vast. {limits}", yes=yes)
 
 
 def _drive(
     wiring: Wiring, interrupts: Interrupts, spec: JobSpec, began: float
 ) -> tuple[Run, VastrunError | None]:
-    """Drive the run as far as it goes; what ended that early is raised after the report."""
+    """Drive the run to its end; return it with the error that ended it early, raised after the report."""
     run_id = wiring.new_id()
     with wiring.attempts(interrupts, began=began) as attempts:
         run = begin(attempts, spec, provider=_PROVIDER, run_id=run_id, out=None, parent=None)
-        concerns(run)
+        set_error_run(run)
         say(f"run {run.id}, outputs in {run.out_dir}", err=True)
         try:
             return attempts.attend(run), None

@@ -1,4 +1,4 @@
-"""`vastrun cost`: what runs cost, together and one by one; `cost reconcile`: beside what was charged."""
+"""`vastrun cost`: the costs of runs; `vastrun cost reconcile`: compare them with the bill."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vastrun.launcher.wiring import Wiring
 
 
 class CostCommandGroup(click.Group):
-    """Has commands besides the one that is meant where none is named."""
+    """A group that runs `cost_command` if no subcommand is named."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -33,7 +33,7 @@ class CostCommandGroup(click.Group):
 
 
 class CostCommand(click.Command):
-    """Its help names those commands."""
+    """A command whose help lists the subcommands of its group."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -43,13 +43,17 @@ class CostCommand(click.Command):
 
 @click.command("cost", cls=CostCommand)
 @maybe_run_argument
-@click.option("--by", "by_name", type=click.Choice([by.value for by in GroupBy]), help="Add up by this.")
-@click.option("--since", metavar="TIME", help="2026-11-01, 2026-11, today, or how long ago: 7d, 24h.")
-@click.option("--until", metavar="TIME", help="The same; that day or month is part of it.")
-@click.option("--metric", metavar="NAME", help="Show what the runs that are done scored by it, too.")
-@click.option("--billed", is_flag=True, help="Ask the provider what it charged (a few minutes late).")
+@click.option(
+    "--by", "by_name", type=click.Choice([by.value for by in GroupBy]), help="Group the costs by this."
+)
+@click.option("--since", metavar="TIME", help="Start: 2026-11-01, 2026-11, today, or 7d or 24h ago.")
+@click.option("--until", metavar="TIME", help="End, in the same forms; includes that day or month.")
+@click.option("--metric", metavar="NAME", help="Also show this score of finished runs.")
+@click.option(
+    "--billed", is_flag=True, help="Ask the provider for its charges, which are a few minutes late."
+)
 @json_option
-@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated lines, with unrounded numbers.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values, with unrounded numbers.")
 @click.pass_obj
 def cost_command(
     wiring: Wiring,
@@ -62,10 +66,10 @@ def cost_command(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """Show what the runs, or one RUN, cost: hours and dollars, so far or in total.
+    """Show the cost of all runs, or of one RUN: hours and dollars, so far or in total.
 
-    With --by, or any of --since, --until, --metric and --csv: what they cost together, what it went to
-    (training, idle time, failed runs), and what a finished run and a thousand steps cost.
+    With --by, --since, --until, --metric or --csv, show sums instead: the share of training, idle time and
+    failed runs, and the cost per finished run and per thousand steps.
     """
     if not as_csv and all(value is None for value in (by_name, since, until, metric)):
         _list(wiring, run_name, billed=billed, as_json=as_json)
@@ -89,7 +93,7 @@ def cost_command(
 
 
 def _list(wiring: Wiring, run_name: str | None, *, billed: bool, as_json: bool) -> None:
-    """Each run on its own, the newest first."""
+    """Show a line for each run, the newest first."""
     now, ledger = wiring.now(), wiring.ledger()
     rows = [row_of(ledger, the_run(wiring, run_name), now)] if run_name else all_rows(ledger, now)
     if billed:
@@ -117,15 +121,15 @@ def _moment(
 
 
 @click.command("reconcile")
-@click.option("--since", metavar="TIME", default="30d", show_default=True, help="As of vastrun cost.")
+@click.option("--since", metavar="TIME", default="30d", show_default=True, help="Start, as for vastrun cost.")
 @json_option
 @click.pass_context
 def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
     """Compare the ledger with the bill, and explain each difference.
 
-    For the runs that rented their machine since then: what the ledger counts, what the provider charged by
-    now, and why they differ. An hour after its end, a run costs what was charged, for all commands, unless
-    that is less than can be explained. Exit code 1 when something is left unexplained.
+    For each run that rented a machine since --since: the cost by the ledger, the charges of the provider so
+    far, and the reasons for the difference. An hour after a run's end, its charges replace the cost by the
+    ledger in all commands, unless they are inexplicably low. Exit code 1 if a difference is unexplained.
     """
     wiring: Wiring = ctx.obj
     now, ledger = wiring.now(), wiring.ledger()

@@ -1,4 +1,4 @@
-"""`vastrun diff`: in what two runs differ."""
+"""`vastrun diff`: compare two runs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from vastrun.launcher.wiring import Wiring
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, one_name: str, other_name: str, as_json: bool) -> None:
-    """Show in what OTHER differs from RUN: job, image, host, end and metrics.
+    """Compare RUN with OTHER: job, image, host, end and metrics.
 
-    Of metrics: the scores, and the last value of each name in metrics.jsonl.
+    The metrics are the scores, and the last value of each name in metrics.jsonl.
     """
     runs = [the_run(wiring, name) for name in (one_name, other_name)]
     one, other = (compared_of(wiring.ledger(), run, wiring.now()) for run in runs)

@@ -1,4 +1,4 @@
-"""`vastrun doctor`: is everything ready for a launch, and is the live service as we assume?"""
+"""`vastrun doctor`: check that launches will work, and that the live service behaves as assumed."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from pathlib import Path
 
 import click
 
-from vastrun.launcher.cli.options import json_option, provider_anyway_option, set_option, yes_option
+from vastrun.launcher.cli.options import json_option, lenient_provider_option, set_option, yes_option
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.wiring import Wiring
 
 
 @click.command("doctor")
-@provider_anyway_option
+@lenient_provider_option
 @click.option(
-    "--rent", "rents", is_flag=True, help="Rent a machine on Vast, and compare it with what is assumed."
+    "--rent", "rents", is_flag=True, help="Rent a machine on Vast, and check the assumptions about it."
 )
-@click.option("--usd", type=click.FloatRange(0.01, 100), default=0.25, help="--rent: at most so much [0.25].")
-@click.option("--gpus", type=click.IntRange(1, 8), default=1, help="--rent: with so many GPUs [1].")
+@click.option(
+    "--usd", type=click.FloatRange(0.01, 100), default=0.25, help="--rent: spend at most this amount [0.25]."
+)
+@click.option("--gpus", type=click.IntRange(1, 8), default=1, help="--rent: number of GPUs [1].")
 @set_option
 @click.option(
     "--file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="--rent: for what was seen [conformance-RUN.json].",
+    help="--rent: write the observations to this file [conformance-RUN.json].",
 )
 @click.option(
     "--watch",
@@ -31,15 +33,15 @@ from vastrun.launcher.wiring import Wiring
     metavar="S",
     type=click.FloatRange(0, 600),
     default=60.0,
-    help="--rent: watch an ended machine so long [60].",
+    help="--rent: seconds to watch a destroyed machine [60].",
 )
-@click.option("--down-url", metavar="URL", help="--rent: what the machine downloads [a file of PyPI's].")
+@click.option("--down-url", metavar="URL", help="--rent: URL that the machine downloads [a file on PyPI].")
 @click.option(
     "--settle",
     "settle_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Add to FILE what was charged, 15 min later.",
+    help="Add the charges to FILE; available after 15 minutes.",
 )
 @yes_option
 @json_option
@@ -58,15 +60,15 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Examine this computer and every provider: ok, warn or fail, and what to do. Changes nothing.
+    """Check this computer and every provider: ok, warn or fail, with advice. Changes nothing.
 
-    A provider that is not set up, and is not the chosen one, is a warning. Exit code 0 when nothing fails.
+    A provider that is not set up is a warning, unless it is the chosen one. Exit code 0 if nothing fails.
     With a key for Vast, its search is checked too, free of charge.
 
-    With --rent, an image by its digest and a bid are ordered and ended within a minute each. Then a machine
-    of Vast's is rented for at most ten minutes, a job of 20 steps takes the whole road, and what Vast does is
-    compared with what vastrun assumes. Exit code 0 when all agrees, 12 when a row deviates. --settle adds
-    the bill.
+    With --rent, two short trials come first: one machine with an image by digest and one by a bid, each
+    destroyed within a minute. Then a machine on Vast is rented for at most ten minutes and runs a job of 20
+    steps, and each assumption about Vast is compared with the observation. Exit code 0 if all agree, 12 if
+    one deviates. --settle adds the bill.
 
     \b
       vastrun doctor --rent
@@ -97,13 +99,13 @@ def command(
 
 
 def _examine(wiring: Wiring, provider: str, *, as_json: bool) -> int:
-    """Show the findings; return 1 where one fails."""
+    """Show the findings; return 1 if one fails, else 0."""
     from vastrun.launcher.commands.doctor import CheckedSetup, Health, examine
     from vastrun.launcher.providers import provider_class
     from vastrun.launcher.ui.documents.document import to_text
     from vastrun.launcher.ui.render.doctor import Findings, finding_text
 
-    provider_class(provider)  # an unknown one is a mistake in typing, not a finding
+    provider_class(provider)  # an unknown name is a usage error, not a finding
     setup = CheckedSetup(
         state=wiring.state,
         python=wiring.python,

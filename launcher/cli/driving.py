@@ -1,11 +1,11 @@
-"""What driving commands share: signals become requests, the end is shown, its exit code follows."""
+"""Driving a run from a command: turn signals into requests, show the end, return its exit code."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from vastrun.launcher.cli.background import leave_run
-from vastrun.launcher.cli.failures import concerns
+from vastrun.launcher.cli.background import hand_over_run
+from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import chain_of
@@ -29,22 +29,22 @@ def drive_to_end(
     until: float | None = None,
     views: bool = False,
 ) -> int:
-    """Do `work` while signals are requests, show how the run ended, and return the exit code that says so.
+    """Do `work` while signals become requests, show how the run ended, and return its exit code.
 
-    Earlier runs are settled on the way: their provider has just been talked to. A run that its user detached
+    Earlier runs are settled too, because their provider has just been reached. A run that its user detached
     continues in the background.
 
-    `first` is what the first Ctrl-C means (NONE: ask), `request` holds from the start, `until` ends the wait.
-    `views`: no signal stops the run.
+    `first`: meaning of the first Ctrl-C (NONE: ask); `request`: holds from the start; `until`: epoch seconds
+    at which the wait ends; `views`: no signal stops the run.
     """
     interrupts = wiring.interrupts(first, request, until, views)
     with interrupts.listening(), wiring.attempts(interrupts, began=began) as attempts:
         run = work(attempts)
         if run.phase is Phase.ENDED:
             wiring.settle(run.provider)
-    concerns(run)
+    set_error_run(run)
     is_detached = interrupts.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
-    notice = leave_run(wiring, run) if run.phase is not Phase.ENDED and is_detached else ""
+    notice = hand_over_run(wiring, run) if run.phase is not Phase.ENDED and is_detached else ""
     show_end(wiring, run, as_json=as_json)
     if notice:
         say(f"\n{notice}", err=True)
@@ -52,7 +52,7 @@ def drive_to_end(
 
 
 def show_end(wiring: Wiring, run: Run, *, as_json: bool) -> None:
-    """Print the summary of a run that has ended, or where it stands when it goes on without us."""
+    """Print the summary of an ended run, or the state of a run that continues without this launcher."""
     now, ledger = wiring.now(), wiring.ledger()
     ending = ending_of(ledger, run, chain_of(ledger, run), now)
     show(Ending.of(ending), summary(ending, now), as_json=as_json)

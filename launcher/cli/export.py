@@ -1,4 +1,4 @@
-"""`vastrun export`: the weights of a checkpoint in one file."""
+"""`vastrun export`: write the weights of a checkpoint to one file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def _which(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.command("export")
 @run_argument
 @click.option(
-    "--to", metavar="FILE", required=True, type=click.Path(path_type=Path), help="A .pt or .safetensors file."
+    "--to",
+    metavar="FILE",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File to write: .pt or .safetensors.",
 )
 @click.option(
     "--checkpoint",
@@ -37,10 +41,10 @@ def _which(_: click.Context, __: click.Parameter, value: str) -> str:
     default="latest",
     show_default=True,
     callback=_which,
-    help="latest, best, or a step.",
+    help="latest, best, or a step number.",
 )
 @click.option(
-    "--all", "everything", is_flag=True, help="The optimiser's state and both sets of weights, too."
+    "--all", "everything", is_flag=True, help="Also write the optimiser's state and both sets of weights."
 )
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @json_option
@@ -50,8 +54,8 @@ def command(
 ) -> None:
     """Write the weights of RUN's checkpoint to one file, for torch.load or safetensors.
 
-    The weights have the model's own names; where the training kept an average of them, it is the average.
-    Nothing of the checkpoint is run: it comes from a stranger's machine.
+    The weights have the model's own names; if the training kept an average of them, the average is written.
+    No code in the checkpoint is executed, because it comes from a stranger's machine.
     """
     run = the_run(wiring, run_name)
     written = wiring.exporter().export(run, to, which=checkpoint, everything=everything, force=force)

@@ -1,4 +1,4 @@
-"""Failures as the user reads them: what, the evidence, what to try, what it has cost, where the log is."""
+"""Error messages: the failure, its cause, what to try, the cost so far, the path of the log."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _RUN = "launcher.run"
 _JOB_FILE = "launcher.job_file"
 
 
-def concerns(run: Run) -> None:
-    """Note that what fails from here on is about this run."""
+def set_error_run(run: Run) -> None:
+    """Add the cost and log of this run to later error messages of the command."""
     click.get_current_context().meta[_RUN] = run
 
 
-def reads(job_file: Path) -> None:
-    """Note that a value that does not work from here on is of this job file."""
+def set_error_job_file(job_file: Path) -> None:
+    """Name this job file in later error messages about a value of the job."""
     click.get_current_context().meta[_JOB_FILE] = job_file
 
 
 @contextmanager
-def explained(ctx: click.Context) -> Iterator[None]:
-    """End the command with message and exit code for whatever vastrun can explain."""
+def report_errors(ctx: click.Context) -> Iterator[None]:
+    """Turn vastrun's errors and interrupts into a message and an exit code."""
     try:
         yield
     except VastrunError as error:
@@ -59,7 +59,7 @@ def _lines(ctx: click.Context, error: VastrunError) -> list[str]:
         return [f"error: {fault}" for fault in error.faults]
     job_file = ctx.meta.get(_JOB_FILE) if isinstance(error, JobValueError) else None
     lines = [f"error: {job_file}: {error}" if job_file else f"error: {error}"]
-    if error.__cause__ is not None and _says_more(error.__cause__, str(error)):
+    if error.__cause__ is not None and _adds_information(error.__cause__, str(error)):
         lines.append(f"cause: {type(error.__cause__).__name__}: {error.__cause__}")
     if error.hint:
         lines.append(f"try:   {error.hint}")
@@ -69,14 +69,14 @@ def _lines(ctx: click.Context, error: VastrunError) -> list[str]:
     return lines + _about(ctx, run, error)
 
 
-def _says_more(cause: BaseException, told: str) -> bool:
-    """Return whether a cause says what was not told: of a file, the path and the reason are told."""
-    said = (cause.strerror if isinstance(cause, OSError) else None) or str(cause)
-    return said not in told
+def _adds_information(cause: BaseException, message: str) -> bool:
+    """Return whether the cause's text is not part of the message; for an OSError, its reason alone counts."""
+    reason = (cause.strerror if isinstance(cause, OSError) else None) or str(cause)
+    return reason not in message
 
 
 def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
-    """What the run has cost by now and where its log lies."""
+    """Return lines with the run's cost so far, its log and its lease."""
     from vastrun.launcher.commands.cost import with_nodes  # when a command fails
 
     machines = [run]

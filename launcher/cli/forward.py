@@ -1,4 +1,4 @@
-"""`vastrun forward`: a port of a run's machine on this computer."""
+"""`vastrun forward`: forward a port from a run's machine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _PORT = click.IntRange(1, 65535)
 @click.command("forward")
 @run_argument
 @click.argument("port", metavar="PORT", type=_PORT)
-@click.option("--local-port", metavar="PORT", type=_PORT, help="The port here; the same when not given.")
+@click.option("--local-port", metavar="PORT", type=_PORT, help="Port on this computer [PORT].")
 @click.pass_context
 def command(ctx: click.Context, run_name: str, port: int, local_port: int | None) -> None:
-    """Make PORT of RUN's machine a port of this computer, until Ctrl-C: for TensorBoard, or a notebook.
+    """Forward PORT from RUN's machine to this computer until Ctrl-C, as for TensorBoard or a notebook.
 
-    Nobody else reaches it: it listens on 127.0.0.1 alone, and the program on the machine may do so, too.
+    Only this computer can connect: the local port is on 127.0.0.1. The program on the machine may listen on
+    127.0.0.1, too.
 
     \b
       vastrun ssh last 'tensorboard --logdir run --port 6006 >/dev/null 2>&1 &'
@@ -31,7 +32,7 @@ def command(ctx: click.Context, run_name: str, port: int, local_port: int | None
     here = local_port or port
     program = tunnel_to(run, wiring.provider(run.provider), port, here)
     if program is None:
-        say(f"http://127.0.0.1:{port} is on this computer already: {run.id} runs here", err=True)
+        say(f"http://127.0.0.1:{port} is already on this computer: {run.id} runs here", err=True)
         return
-    say(f"http://127.0.0.1:{here} leads to port {port} of {run.id}; Ctrl-C ends it", err=True)
+    say(f"http://127.0.0.1:{here} forwards to port {port} of {run.id}; Ctrl-C ends it", err=True)
     ctx.exit(run_here(program))

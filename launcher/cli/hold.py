@@ -1,4 +1,4 @@
-"""`vastrun hold`: keep a machine, for runs that then start there without a boot."""
+"""`vastrun hold`: keep a machine on which further runs start without booting."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.cli.driving import drive_to_end
-from vastrun.launcher.cli.failures import concerns
-from vastrun.launcher.cli.job_files import must_ship, read_job_file, without_auto
+from vastrun.launcher.cli.failures import set_error_run
+from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
 from vastrun.launcher.cli.options import (
     confirm,
     job_argument,
@@ -18,11 +19,11 @@ from vastrun.launcher.cli.options import (
     set_option,
     yes_option,
 )
-from vastrun.launcher.cli.output import say
+from vastrun.launcher.cli.output import note, say
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.hold import HoldRequest, begin_holding
 from vastrun.launcher.commands.plan import plan_of
-from vastrun.launcher.core import Run, UserRequest
+from vastrun.launcher.core import NOTHING, Run, UserRequest
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.decisions.advice import resources_of_slots
 from vastrun.launcher.decisions.estimates import offer_text
@@ -33,18 +34,19 @@ from vastrun.launcher.wiring import Wiring
 @job_argument
 @set_option
 @provider_option
-@click.option("--slots", type=click.IntRange(1, 64), default=1, show_default=True, help="Such runs at once.")
+@click.option(
+    "--slots", type=click.IntRange(1, 64), default=1, show_default=True, help="Number of concurrent runs."
+)
 @click.option(
     "--idle",
     type=seconds,
     default="10m",
+    show_default=True,
     metavar="TIME",
-    help="It ends when nobody was there for so long.",
+    help="Release the machine after this idle time.",
 )
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For its log [runs/RUN].")
-@click.option(
-    "-d", "--detach", is_flag=True, help="Return once it is held; a driver in the background continues."
-)
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for its log [runs/RUN].")
+@click.option("-d", "--detach", is_flag=True, help="Detach once the machine is held.")
 @yes_option
 @json_option
 @click.pass_context
@@ -60,16 +62,17 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Hold a machine on which runs of this job start without a boot: vastrun launch JOB.yaml --provider pool.
+    """Keep a machine on which runs of this job start without booting.
 
-    It is held for the job's limits.hours and limits.usd, until it is idle for --idle, or until vastrun stop.
+    Start them with: vastrun launch JOB.yaml --provider pool. The machine is released when the job's
+    limits.hours or limits.usd is reached, when it has been idle for --idle, or by vastrun stop.
     """
     wiring: Wiring = ctx.obj
     began = wiring.now()
     say(f"reading {job_file}", err=True)
     job = read_job_file(job_file, sets)
-    must_ship(wiring, job, job_file)
-    job = without_auto(wiring, job, wiring.provider(provider))
+    check_upload(wiring.packer(NOTHING), job, job_file.resolve().parent, note)
+    job = resolve_auto(wiring, job, wiring.provider(provider))
     request = HoldRequest(
         job=job,
         provider=provider,
@@ -84,24 +87,29 @@ def command(
 
     def work(attempts: Attempts) -> Run:
         run = begin_holding(attempts, request, run_id=run_id, out_dir=folder)
-        concerns(run)
-        times = "" if slots == 1 else f", up to {slots} at once"
-        say(f"run {run.id} holds a machine; then: vastrun launch {job_file} --provider pool{times}", err=True)
+        set_error_run(run)
+        concurrency = "" if slots == 1 else f", up to {slots} at once"
+        say(
+            f"run {run.id} holds a machine; then: vastrun launch {job_file} --provider pool{concurrency}",
+            err=True,
+        )
         return attempts.attend(run)
 
-    leaves = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
-    ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=leaves))
+    user_request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
+    ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=user_request))
 
 
 def _agree(wiring: Wiring, request: HoldRequest, began: float, *, yes: bool) -> None:
-    """Ask before money is spent. Raises what the plan refuses, Abort."""
+    """Ask before money is spent. Raises the first refusal of the plan, or Abort."""
     market = wiring.provider(request.provider)
     try:
         plan = plan_of(request.spec, market, wiring.ledger(), began, wiring.budgets(began))
     except NoOfferError as error:
         if request.slots > 1:
             needs = resources_of_slots(request.spec)
-            error.hint = f"one machine must have what {request.slots} slots ask for, {needs}: fewer --slots"
+            error.hint = (
+                f"one machine must have the resources of {request.slots} slots, {needs}: fewer --slots"
+            )
         raise
     if plan.refusals:
         raise plan.refusals[0]

@@ -1,4 +1,4 @@
-"""`vastrun hosts`: which machines failed, and which are avoided for now."""
+"""`vastrun hosts`: list the machines that were rented, and which are avoided."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vastrun.launcher.wiring import Wiring
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, as_json: bool) -> None:
-    """List the machines that were rented, worst first, and show which are avoided for now.
+    """List the machines that were rented, the worst first, and show which are avoided for now.
 
     One failure excludes a machine for a day, several for longer; their weight halves every week.
     """

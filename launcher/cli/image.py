@@ -1,4 +1,4 @@
-"""`vastrun image`: the images that boxes train in, built, pushed, locked by digest, verified, listed."""
+"""`vastrun image`: build, push, lock, verify and list the container images."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from vastrun.launcher.wiring import Wiring
 def command() -> None:
     """Build, push, lock, verify and list the container images.
 
-    A run names its image by digest: the lock says which one fits a machine.
+    A run uses an image by its digest; the lock file lists the images by the machines that they fit.
     """
 
 
 @command.command("build")
 @click.option("--variant", type=click.Choice(VARIANTS), default="cu130", show_default=True)
-@click.option("--repository", default="vastrun", show_default=True, help="What it is called, without a tag.")
+@click.option("--repository", default="vastrun", show_default=True, help="Name of the image, without a tag.")
 @click.option("--base", metavar="IMAGE", help="Build on this image instead of the Dockerfile's.")
 @click.pass_obj
 def build_command(wiring: Wiring, variant: str, repository: str, base: str | None) -> None:
     """Build an image from this checkout and print its name.
 
-    The tag is the hash of all that goes in: the same files make the same tag.
+    The tag is the hash of the inputs: the same files give the same tag.
     """
     pins = pins_of(variant)
     commit, dirty = commit_of(CHECKOUT)
@@ -60,9 +60,9 @@ def build_command(wiring: Wiring, variant: str, repository: str, base: str | Non
 @click.argument("repository", required=False)
 @click.pass_obj
 def push_command(wiring: Wiring, image: str, repository: str | None) -> None:
-    """Push IMAGE to its registry and print its name with its digest.
+    """Push IMAGE to its registry, or to REPOSITORY, and print its name with its digest.
 
-    With REPOSITORY it goes there. Logs in as `docker login` did.
+    Uses the credentials of `docker login`.
     """
     reference = reference_of(image)
     to = reference_of(repository).name if repository else reference.name
@@ -73,31 +73,31 @@ def push_command(wiring: Wiring, image: str, repository: str | None) -> None:
 @click.argument("images", nargs=-1, metavar="[[VARIANT=]IMAGE]...")
 @click.pass_obj
 def lock_command(wiring: Wiring, images: tuple[str, ...]) -> None:
-    """Write the digest that a registry has for IMAGE into the lock.
+    """Write the digest of IMAGE in its registry to the lock file.
 
-    Without IMAGE: check the images in the lock again, and refuse one whose tag now names another image. An
-    image that is not ours needs its VARIANT.
+    Without IMAGE, check the locked images again, and fail if a tag now names another image. An image that
+    vastrun did not build needs its VARIANT.
     """
     old, registry = read_lock(wiring.image_lock), Registry(login_of)
     new = lock_anew(old, images, registry) if images else relock(old, registry)
     write_lock(wiring.image_lock, new)
-    say(f"{wiring.image_lock} is written", err=True)
+    say(f"wrote {wiring.image_lock}", err=True)
     say(images_text(new, (), ""))
 
 
 @command.command("verify")
 @click.argument("image")
-@click.option("--cuda-max", type=float, help="The newest CUDA of a host's driver, as an offer states it.")
-@click.option("--compute-cap", type=int, help="Of its GPUs, as an offer states it: 890 is 8.9.")
+@click.option("--cuda-max", type=float, help="Newest CUDA version of a host's driver, as in an offer.")
+@click.option("--compute-cap", type=int, help="Compute capability of its GPUs, as in an offer: 890 is 8.9.")
 @json_option
 @click.pass_context
 def verify_command(
     ctx: click.Context, image: str, cuda_max: float | None, compute_cap: int | None, as_json: bool
 ) -> None:
-    """Run IMAGE and compare what it has with its pins.
+    """Run IMAGE and compare its contents with the pinned versions.
 
-    IMAGE is a variant of the lock or any name. One whose tag names another image than was locked is refused.
-    Exit code 1 when a check fails.
+    IMAGE is a variant of the lock file or any image name. Fails if its tag names another image than the
+    locked one. Exit code 1 if a check fails.
     """
     wiring: Wiring = ctx.obj
     subject = subject_of(image, read_lock(wiring.image_lock))
@@ -120,7 +120,7 @@ def verify_command(
 @json_option
 @click.pass_obj
 def ls_command(wiring: Wiring, as_json: bool) -> None:
-    """List the images of the lock, and those that Docker has here."""
+    """List the locked images, and the images in the local Docker."""
     lock = read_lock(wiring.image_lock)
     try:
         here, note = images_here(connect()), ""

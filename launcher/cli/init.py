@@ -1,4 +1,4 @@
-"""`vastrun init`: a first job file."""
+"""`vastrun init`: write a first job file."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from vastrun.launcher.commands.init_job import WrittenJobFile, start_job
     default="job.yaml",
     show_default=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The job file to write.",
+    help="Job file to write.",
 )
-@click.option("--name", help="The job's name; else the folder's or the script's.")
+@click.option("--name", help="Name of the job [the folder's or the script's].")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 def command(script: str | None, output: Path, name: str | None, force: bool) -> None:
-    """Write a commented job file for a program of your own, in the folder of its code.
+    """Write a commented job file for your own program, in the folder of its code.
 
-    Programs for torchrun, Lightning, accelerate, Hugging Face's Trainer and DeepSpeed are recognised by what
-    they import, and checkpoints, outputs and how to continue by what they call; nothing of them is run.
-    Read the file before you launch it. Without SCRIPT: for train.py, main.py, run.py or finetune.py if there
-    is one, else for the onboard trainer.
+    Programs for torchrun, Lightning, accelerate, Hugging Face's Trainer and DeepSpeed are recognised by their
+    imports, and their checkpoints, outputs and resume options by their calls; no code is executed. Read the
+    file before you launch it. Without SCRIPT, it is for train.py, main.py, run.py or finetune.py if one
+    exists, else for the onboard trainer.
     """
     started = start_job(output.parent, script, output, name=name, force=force)
-    say(_told(started), err=True)
+    say(_next_steps(started), err=True)
     say(str(output))
 
 
-def _told(started: WrittenJobFile) -> str:
+def _next_steps(started: WrittenJobFile) -> str:
     program, job = started.program, started.job_file
     if program is None:
-        what = "the onboard trainer: name a script to run your own program"
+        what = "the onboard trainer; name a script to run your own program"
     elif program.framework is None:
         what = f"{program.path}, as one process"
     else:
-        what = f"{program.path}, once a rank: it uses {program.framework.name}"
+        what = f"{program.path}, one process per rank, with {program.framework.name}"
     return (
         f"wrote {job}: {what}\n"
         f"read it, then try it on this computer: vastrun rehearse {job}\n"
-        f"the same where there is no GPU:        vastrun rehearse {job} --set resources.gpus=0\n"
-        f"offers and what it may cost:           vastrun plan {job} --provider vast"
+        f"the same without a GPU:                vastrun rehearse {job} --set resources.gpus=0\n"
+        f"show offers and costs:                 vastrun plan {job} --provider vast"
     )

@@ -38,16 +38,16 @@ from vastrun.launcher.wiring import Wiring
 @run_argument
 @click.option("-f", "--follow", is_flag=True, help="Follow until the run ends.")
 @click.option("--rank", type=click.IntRange(min=0), help="Show one rank only.")
-@click.option("--node", type=click.IntRange(min=0), help="Show one machine only, of a run on several.")
+@click.option("--node", type=click.IntRange(min=0), help="Show one machine only of a run on several nodes.")
 @click.option("--tail", type=click.IntRange(min=0), help="Show the last N lines only.")
-@click.option("--since", metavar="TIME", help="Show lines since 10m ago, or since a date and time.")
+@click.option("--since", metavar="TIME", help="Show lines since a time: 10m ago, or a date and time.")
 @click.option(
     "--first-error",
     "errors",
     is_flag=True,
-    help="Show the first error, of a step that failed its own; else that step's last lines.",
+    help="Show the first error of the failed step or rank; without one, its last lines.",
 )
-@click.option("--timestamps", is_flag=True, help="Show when each line was written.")
+@click.option("--timestamps", is_flag=True, help="Show the time of each line.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @click.pass_obj
 def command(
@@ -62,7 +62,7 @@ def command(
     timestamps: bool,
     as_json: bool,
 ) -> None:
-    """Print the log of RUN: of the onstart steps, the supervisor and all ranks, in order."""
+    """Print the log of RUN: onstart steps, supervisor and all ranks, in order."""
     run = the_run(wiring, run_name)
     ranks = read_job(run.spec_json).world_size
     if rank is not None and rank >= ranks:
@@ -86,7 +86,7 @@ def command(
 
 
 def _moment(value: str, now: float) -> float:
-    """A span before now, or a date and time, as epoch seconds."""
+    """Parse a duration before now, or a date and time, as epoch seconds."""
     try:
         return datetime.fromisoformat(value).timestamp()
     except ValueError:
@@ -101,7 +101,7 @@ def _span(value: str) -> float:
 
 
 def _first_error(lines: Iterable[LogLine], run: Run, only: str) -> tuple[Iterator[LogLine], str]:
-    """The first error, or, of a run that failed without one, the last lines of what failed and a note."""
+    """Return the first error; without one, the last lines of the failed step or rank, with a note."""
     step, rank = ("", "") if only else _failed(run)
     if found := _last_traceback(run, only or rank):
         return iter(found), ""
@@ -111,12 +111,12 @@ def _first_error(lines: Iterable[LogLine], run: Run, only: str) -> tuple[Iterato
         return iter(found), "" if found else "no line looks like an error"
     source = (step or rank) if last[step or rank] else ""
     whose = f"{source}, which failed" if source else only or "the log"
-    note = f"no line looks like an error; these are the last lines of {whose}"
+    note = f"no line looks like an error; showing the last lines of {whose}"
     return iter(last[source]), note if last[source] else "the log is empty"
 
 
 def _last_traceback(run: Run, source: str) -> list[LogLine]:
-    """The last traceback of a rank, in a large log of one machine; reading all of that takes a minute."""
+    """Return the last traceback of a rank in a large log, of which reading everything takes a minute."""
     log = Outputs(run).log
     if not source or run.phase is not Phase.ENDED or run.leader or not is_large(log):
         return []
@@ -126,7 +126,7 @@ def _last_traceback(run: Run, source: str) -> list[LogLine]:
 
 
 def _failed(run: Run) -> tuple[str, str]:
-    """The onstart step that failed before the training left its evidence; else the rank that failed first."""
+    """Return the onstart step that failed before the training left evidence, and the first failed rank."""
     outputs = Outputs(run)
     outcome = outputs.outcome()
     if outcome is None:

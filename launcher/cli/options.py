@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options shared by several commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from vastrun.launcher.cli.failures import concerns
+from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.settings import sound
 from vastrun.launcher.config.tags import tag_fault
@@ -23,7 +23,7 @@ from vastrun.launcher.wiring import DEFAULT_PROVIDER, Wiring
 
 
 def _complete_run(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Ids from the ledger alone: no network while one types."""
+    """Complete run ids from the ledger, without network access."""
     try:
         runs = (ctx.find_root().obj or wire(os.environ)).ledger().runs()
     except VastrunError:
@@ -45,10 +45,10 @@ maybe_job_argument = click.argument(
     "job_file", metavar="[JOB.yaml]", required=False, type=click.Path(path_type=Path)
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-def _plainly(ctx: click.Context, _: click.Parameter, plain: bool) -> None:
+def _use_plain_screens(ctx: click.Context, _: click.Parameter, plain: bool) -> None:
     if plain and not ctx.resilient_parsing:
         root = ctx.find_root()
         root.obj = root.obj.plainly()
@@ -60,33 +60,33 @@ plain_option = click.option(
     is_flag=True,
     expose_value=False,
     is_eager=True,
-    callback=_plainly,
-    help="Plain lines instead of a live view, as with NO_COLOR or CI set, or without a terminal.",
+    callback=_use_plain_screens,
+    help="Print plain lines instead of a live view, as with NO_COLOR or CI set, or without a terminal.",
 )
 set_option = click.option(
-    "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job."
+    "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Override a value of the job."
 )
 by_option = click.option(
-    "--by", metavar="TIME", help="Finish by then: 18:00, or '2030-11-25 08:00'; as limits.deadline."
+    "--by", metavar="TIME", help="Deadline (18:00 or '2030-11-25 08:00'); overrides limits.deadline."
 )
 tag_option = click.option(
-    "--tag", "tags", metavar="TAG", multiple=True, callback=_tags, help="One more tag: see cost --by tag."
+    "--tag", "tags", metavar="TAG", multiple=True, callback=_tags, help="Add a tag (see cost --by tag)."
 )
 
 
-def _chosen_provider(ctx: click.Context, _: click.Parameter, given: str | None) -> str:
-    """What was given, else what the config file says. Raises ConfigFileError."""
-    return DEFAULT_PROVIDER if ctx.resilient_parsing else _provider(given, sound(_settings(ctx)))
+def _provider_or_error(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
+    """Return the option's value, else the config file's. Raises ConfigFileError."""
+    return DEFAULT_PROVIDER if ctx.resilient_parsing else _provider(value, sound(_settings(ctx)))
 
 
-def _provider_anyway(ctx: click.Context, _: click.Parameter, given: str | None) -> str:
-    """The same; the faults of the config file are told, and what is sound in it holds."""
+def _provider_or_note(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
+    """Return the same; print the faults of the config file as notes, and use its valid settings."""
     if ctx.resilient_parsing:
         return DEFAULT_PROVIDER
     loaded = _settings(ctx)
     if loaded.faults:
         say("\n".join(f"note: {fault}" for fault in loaded.faults), err=True)
-    return _provider(given, loaded.settings)
+    return _provider(value, loaded.settings)
 
 
 def _settings(ctx: click.Context) -> LoadedSettings:
@@ -94,36 +94,36 @@ def _settings(ctx: click.Context) -> LoadedSettings:
     return wiring.settings()
 
 
-def _provider(given: str | None, settings: Settings) -> str:
-    return given or settings.provider or DEFAULT_PROVIDER
+def _provider(value: str | None, settings: Settings) -> str:
+    return value or settings.provider or DEFAULT_PROVIDER
 
 
-_PROVIDER_HELP = """Where to rent: local is this computer, docker a container on it, vast is Vast.ai,
-slurm a job of a cluster, pool a machine that is held [`vastrun config`, else local]."""
+_PROVIDER_HELP = """Provider of machines: local (this computer), docker (a container on it), vast (Vast.ai),
+slurm (a cluster job), pool (a held machine) [from `vastrun config`, else local]."""
 provider_option = click.option(
-    "--provider", envvar="VASTRUN_PROVIDER", callback=_chosen_provider, help=_PROVIDER_HELP
+    "--provider", envvar="VASTRUN_PROVIDER", callback=_provider_or_error, help=_PROVIDER_HELP
 )
-"""Of commands that may spend money: a broken config file ends them."""
-provider_anyway_option = click.option(
-    "--provider", envvar="VASTRUN_PROVIDER", callback=_provider_anyway, help=_PROVIDER_HELP
+"""Option of commands that may spend money: a faulty config file is an error."""
+lenient_provider_option = click.option(
+    "--provider", envvar="VASTRUN_PROVIDER", callback=_provider_or_note, help=_PROVIDER_HELP
 )
-"""Of all others."""
+"""Option of all other commands: a faulty config file is a note."""
 
 
 def the_run(wiring: Wiring, name: str) -> Run:
-    """Return the run that the user means."""
+    """Find the run by its id, the first letters of one, or `last`; errors from here on are about it."""
     run = find_run(wiring.ledger(), name)
-    concerns(run)
+    set_error_run(run)
     return run
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask, and return when the user agrees. Without a terminal, or with --no-input, only --yes does."""
+    """Ask, and return if the user agrees. Without a terminal, or with --no-input, --yes is required."""
     if yes:
         return
     ctx = click.get_current_context()
     if ctx.find_root().params["no_input"] or not sys.stdin.isatty():
-        raise UsageError(f"{question}: needs confirmation, but there is no terminal to ask at", hint="add -y")
+        raise UsageError(f"{question}: this needs confirmation, but there is no terminal", hint="add -y")
     click.echo(f"{question} [y/N] ", err=True, nl=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         say("nothing was done", err=True)
@@ -134,8 +134,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds(value: str) -> float:
-    """Read a span of time as seconds: `90`, `90s`, `10m`, `2h`, `1d`."""
+    """Parse a duration as seconds: `90`, `90s`, `10m`, `2h`, `1d`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
     if match is None:
-        raise click.BadParameter(f"expected a time such as 90s, 10m or 2h, got {value!r}")
+        raise click.BadParameter(f"expected a duration like 90s, 10m or 2h, got {value!r}")
     return float(match[1]) * _SECONDS[match[2] or "s"]

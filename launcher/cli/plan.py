@@ -1,4 +1,4 @@
-"""`vastrun plan`: what a job could run on, and what it may cost."""
+"""`vastrun plan`: show the offers for a job with their costs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from pathlib import Path
 
 import click
 
-from vastrun.launcher.cli.job_files import must_ship, read_job_file, warn, without_auto
+from vastrun.launcher.api.jobs import check_upload
+from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
 from vastrun.launcher.cli.options import (
     by_option,
     job_argument,
     json_option,
-    provider_anyway_option,
+    lenient_provider_option,
     set_option,
 )
-from vastrun.launcher.cli.output import show, width
+from vastrun.launcher.cli.output import note, show, width
 from vastrun.launcher.commands.plan import Foretold, market_report_of, plan_of
 from vastrun.launcher.commands.rehearse import left_out_of_rehearsal
 from vastrun.launcher.commands.settings import budgets_of
+from vastrun.launcher.core import NOTHING
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import within_deadline
@@ -33,8 +35,10 @@ from vastrun.launcher.wiring import Wiring
 @job_argument
 @set_option
 @by_option
-@provider_anyway_option
-@click.option("--explain", is_flag=True, help="Show what each limit removes, and the ranking with its terms.")
+@lenient_provider_option
+@click.option(
+    "--explain", is_flag=True, help="Show how many offers each limit removes, and the terms of the ranking."
+)
 @json_option
 @click.pass_context
 def command(
@@ -46,16 +50,16 @@ def command(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Show the offers for a job, what it is expected to cost there, and at most. Costs nothing.
+    """Show the offers for a job with their expected and maximum costs. Costs nothing.
 
-    For the onboard trainer it also tells what a step needs of a GPU, found here without one; that takes
-    seconds the first time, and torch. Offers that have no room for it are left out.
+    For the onboard trainer, also estimate the GPU memory and time of a step, without a GPU; this takes a few
+    seconds the first time, and needs torch. Offers without enough GPU memory are left out.
     """
     wiring: Wiring = ctx.obj
     spec = read_job_file(job_file, sets, by)
-    must_ship(wiring, spec, job_file)
+    check_upload(wiring.packer(NOTHING), spec, job_file.resolve().parent, note)
     market, ledger, now = wiring.provider(provider), wiring.ledger(), wiring.now()
-    spec = without_auto(wiring, spec, market)
+    spec = resolve_auto(wiring, spec, market)
     foretold = _foretold(wiring, spec, market)
     if explain:
         spec = within_deadline(spec, now)
@@ -66,12 +70,12 @@ def command(
     budgets = budgets_of(wiring.settings().settings.budget, now)
     left_out = left_out_of_rehearsal(wiring.cache, spec)
     plan = replace(plan_of(spec, market, ledger, now, budgets), foretold=foretold, left_out=left_out)
-    warn(spec, market, plan.offers)
+    print_warnings(spec, market, plan.offers)
     show(ShownPlan.of(plan), plan_text(plan, width()), as_json=as_json)
 
 
 def _foretold(wiring: Wiring, spec: JobSpec, market: Provider) -> Foretold:
-    """Find out what a step takes, for a market to choose from; its search reads what was found."""
+    """Estimate the needs of a step, before the provider's search, which reads the estimate from the cache."""
     from vastrun.launcher.commands.estimate import ForetellingError
 
     if market.free or not spec.resources.gpus:

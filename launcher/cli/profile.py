@@ -1,4 +1,4 @@
-"""`vastrun profile`: a trace of a running training."""
+"""`vastrun profile`: record a trace of a running training."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Profiled(Document):
     default="10m",
     show_default=True,
     metavar="TIME",
-    help="Give up after 90s, 10m, 2h.",
+    help="Give up after this time (90s, 10m, 2h).",
 )
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, run_name: str, steps: int, timeout: float, as_json: bool) -> None:
-    """Record the next steps of RUN with torch.profiler, and download the trace. The training continues."""
+    """Record the next steps of RUN with torch.profiler, and download the trace; the training continues."""
     run = the_run(wiring, run_name)
     if run.leader:  # rank 0 trains on node 0
         run = wiring.ledger().get(run.leader)

@@ -1,4 +1,4 @@
-"""`vastrun pull`: download a run's outputs again, or a single file or folder of its program."""
+"""`vastrun pull`: download a run's outputs, or a single file or folder of its program."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Pulled(Document):
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, run_name: str, path: str | None, out: Path | None, as_json: bool) -> None:
-    """Download what RUN has written so far from its running machine; files already here are kept.
+    """Download the outputs of RUN so far from its machine; files already here are kept.
 
-    With PATH, only that file or folder: relative to the code folder or to $VASTRUN_OUTPUTS, as `vastrun why`
-    names it. It works while the program runs, and for files that `outputs` does not name.
+    With PATH, download only that file or folder. It is relative to the code folder or to $VASTRUN_OUTPUTS,
+    as in `vastrun why`. This works while the program runs, also for files that `outputs` does not list.
     """
     run = the_run(wiring, run_name)
     folder = run.out_dir if out is None else str(out.resolve())
@@ -54,7 +54,9 @@ def command(wiring: Wiring, run_name: str, path: str | None, out: Path | None, a
         not_intact, renamed, left_out = got.damaged, dict(got.renamed), got.left_out
     damaged = f"not intact: {', '.join(not_intact)}" if not_intact else ""
     lines = [f"{got.files} files, {got.bytes / 1e6:.1f} MB in {folder}", damaged, left_out_lines(left_out)]
-    lines += [f"{place} was saved as {name}: another file has its name" for place, name in renamed.items()]
+    lines += [
+        f"{place} was saved as {name}, because another file has its name" for place, name in renamed.items()
+    ]
     document = Pulled.fill(
         got, run=run.id, folder=folder, damaged=not_intact, renamed=renamed, left_out=left_out
     )

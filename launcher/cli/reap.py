@@ -1,4 +1,4 @@
-"""`vastrun reap`: end machines that no open run claims."""
+"""`vastrun reap`: destroy machines that no open run claims."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from vastrun.launcher.cli.options import confirm, json_option, provider_anyway_option, yes_option
+from vastrun.launcher.cli.options import confirm, json_option, lenient_provider_option, yes_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.orphans import leftover_networks, of_ledger, orphans
 from vastrun.launcher.commands.queries import RunRow, rows_of
@@ -27,20 +27,20 @@ from vastrun.launcher.wiring import Wiring
 
 
 @click.command("reap")
-@provider_anyway_option
+@lenient_provider_option
 @yes_option
-@click.option("--dry-run", is_flag=True, help="Only list them.")
+@click.option("--dry-run", is_flag=True, help="List them and destroy nothing.")
 @click.option(
     "--from-ledger",
     metavar="ID",
-    help="End the machines of that ledger, another computer's, instead; `unknown`: those of no known ledger.",
+    help="Instead destroy machines of this other ledger, or `unknown` for those of no known ledger.",
 )
 @click.option(
     "--volume",
     "volumes",
     metavar="NAME",
     multiple=True,
-    help="Delete this data volume and all data on it, instead; may be given several times.",
+    help="Instead delete this data volume and all its data; may be repeated.",
 )
 @json_option
 @click.pass_context
@@ -53,11 +53,11 @@ def command(
     volumes: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """List the machines of ours that no open run claims, and end them once confirmed.
+    """List the machines that vastrun rented and no open run claims, and destroy them after confirmation.
 
-    Those of another computer with the same account are listed, and are ended only with --from-ledger. A
-    network that was made for a run of several nodes is removed with its machines. Then earlier runs are
-    settled, as by `vastrun cost reconcile`. Data volumes are listed, and are deleted only with --volume.
+    Machines of another computer with the same account are listed, and destroyed only with --from-ledger. A
+    network that was made for a run on several nodes is removed with its machines. Then the costs of earlier
+    runs are settled, as by `vastrun cost reconcile`. Data volumes are listed, and deleted only with --volume.
     """
     wiring: Wiring = ctx.obj
     if volumes:
@@ -75,7 +75,7 @@ def _warn(text: str) -> None:
 def _reap(
     wiring: Wiring, provider: str, *, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
 ) -> int:
-    """End them, and return the exit code."""
+    """Destroy the machines of one ledger after confirmation; return the exit code."""
     market = wiring.provider(provider)
     leases = _left_to_leases(wiring, market.name)
     try:
@@ -107,7 +107,8 @@ def _reap(
         say(warning_text(chosen), err=True)
     ids = [orphan.instance.id for orphan in chosen]
     confirm(
-        f"end {_all_of('machine', ids)}{' and ' if ids and names else ''}{_all_of('network', names)}", yes=yes
+        f"destroy {_all_of('machine', ids)}{' and ' if ids and names else ''}{_all_of('network', names)}",
+        yes=yes,
     )
     gone = [*reap(chosen, services), *remove_networks(networks, services)]
     left = [one for one in (*ids, *names) if one not in gone]
@@ -115,20 +116,20 @@ def _reap(
     show(replace(document, destroyed=gone), lines, as_json=as_json)
     if left:
         again = "vastrun reap" if from_ledger is None else f"vastrun reap --from-ledger {from_ledger}"
-        say(f"error: still there: {', '.join(left)}\ntry:   {again}", err=True)
-    # A network costs nothing: that one is left is no machine that may be paid for.
+        say(f"error: not destroyed: {', '.join(left)}\ntry:   {again}", err=True)
+    # A network costs nothing: one that is left does not count as an unconfirmed destruction.
     return EXIT_TEARDOWN_NOT_CONFIRMED if set(left) & set(ids) else 0
 
 
 def _left_to_leases(wiring: Wiring, provider: str) -> list[RunRow]:
-    """Open runs there whose machines are left to their leases."""
+    """Return the provider's open runs whose machines are left to their leases."""
     ledger = wiring.ledger()
     runs = [run for run in ledger.runs(open_only=True, members=True) if run.provider == provider]
     return [row for row in rows_of(ledger, runs, wiring.now()) if row.lease is not None]
 
 
 def _networks(wiring: Wiring, market: Provider) -> list[RunNetwork]:
-    """Those that are left over; a key that may not list them ends machines all the same."""
+    """Return left-over networks; none, after a note, if the key may not list them: machines matter more."""
     try:
         return leftover_networks(wiring.ledger(), market)
     except (AuthError, ProviderError) as error:
@@ -137,7 +138,7 @@ def _networks(wiring: Wiring, market: Provider) -> list[RunNetwork]:
 
 
 def _volumes(wiring: Wiring, services: Services) -> list[VolumeState]:
-    """Return the volumes of this ledger; none, after a note, for a key that may not list them."""
+    """Return the volumes of this ledger; none, after a note, if the key may not list them."""
     try:
         return volume_states(wiring.ledger(), services.provider, services.clock)
     except (AuthError, ProviderError) as error:
@@ -148,7 +149,7 @@ def _volumes(wiring: Wiring, services: Services) -> list[VolumeState]:
 def _delete_volumes(
     wiring: Wiring, provider: str, names: Sequence[str], *, yes: bool, dry_run: bool, as_json: bool
 ) -> int:
-    """Delete those volumes once confirmed, and return the exit code."""
+    """Delete the named volumes after confirmation; return the exit code."""
     services, ledger = wiring.services_for(provider, wiring.now()), wiring.ledger()
     chosen = named_volumes(volume_states(ledger, services.provider, services.clock), names, provider)
     now = wiring.now()

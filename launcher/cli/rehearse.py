@@ -1,4 +1,4 @@
-"""`vastrun rehearse`: the steps of a job, one by one, here, before anything is rented."""
+"""`vastrun rehearse`: run a job's steps one by one on this computer, before anything is rented."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from vastrun.contract.gpus import PEAKS
-from vastrun.launcher.cli.job_files import read_job_file, without_auto
+from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
 from vastrun.launcher.cli.options import job_argument, json_option, set_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.rehearse import (
@@ -40,9 +40,14 @@ _ON_THE_CPU = "--set 'resources={gpus: 0}' --set ranks=1"
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
 @set_option
 @click.option(
-    "--box", metavar="DIR", type=click.Path(path_type=Path), help="Where; it stays [the cache folder]."
+    "--box",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Folder to run in; it is kept [in the cache folder].",
 )
-@click.option("--gpu", "gpus", metavar="NAME", multiple=True, help="fit: this GPU only, such as 'RTX 4090'.")
+@click.option(
+    "--gpu", "gpus", metavar="NAME", multiple=True, help="fit: only this GPU, for example 'RTX 4090'."
+)
 @json_option
 @click.pass_context
 def command(
@@ -54,41 +59,41 @@ def command(
     gpus: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run the steps of a job one by one on this computer, or only those named. Costs nothing.
+    """Run the steps of a job one by one on this computer, or only the named ones. Costs nothing.
 
-    The first is config: the job file is checked, always. Then those of a box: check-gpu, check-comm,
-    check-nodes (of several machines: nothing here), packages, unpack, data, check-data, fetch, train. Then
-    evaluate, which scores the newest checkpoint alone, and report, which says what is proven. The first that
-    fails is the last, but for the report on the training. The folder stays, so that a step finds what the
-    ones before it left.
+    First comes config, which checks the job file. Then the steps of a machine: check-gpu, check-comm,
+    check-nodes (does nothing here), packages, unpack, data, check-data, fetch, train. Then evaluate, which
+    scores the newest checkpoint, and report, which shows the verdict and its proofs. The first step that
+    fails is the last, except that report follows a failed train. The folder is kept, so that a step finds
+    the files of the steps before it.
 
-    The step fit is done where it is named: it foretells, without a GPU, what a step of the onboard trainer
-    takes of each rank, and says which GPUs hold that, and how long a step should take there. It needs torch.
+    The step fit runs only when named. Without a GPU, it estimates the memory and time that a training step
+    of the onboard trainer needs on each rank, and shows which GPUs have room. It needs torch.
 
     \b
       vastrun rehearse job.yaml --set train.steps=20
       vastrun rehearse job.yaml data check-data
       vastrun rehearse job.yaml fit --gpu 'RTX 4090' --set resources.gpus=8
 
-    A job for GPUs, on a computer without:
+    A GPU job on a computer without GPUs:
 
     \b
       vastrun rehearse job.yaml --set 'resources={gpus: 0}' --set ranks=1
     """
     wiring: Wiring = ctx.obj
     began = wiring.now()
-    wanted = chosen(steps)
+    requested = chosen(steps)
     spec = read_job_file(job_file, sets)
-    here = [step for step in wanted if step not in (CONFIG, FIT, REPORT)]
+    here = [step for step in requested if step not in (CONFIG, FIT, REPORT)]
     if spec.nodes > 1 and here:
-        raise UsageError(f"the job asks for {spec.nodes} machines, this is one", hint="--set nodes=1")
+        raise UsageError(f"the job needs {spec.nodes} machines; this is one", hint="--set nodes=1")
     folder = (box or rehearsal_folder(wiring.cache, spec)).resolve()
     rehearsal = wiring.rehearsal(folder)
     performed = [StepEnd(step=CONFIG, exit_code=0, seconds=wiring.now() - began)]
-    if here or FIT in wanted:
-        spec = without_auto(wiring, spec, wiring.provider(_HERE))
+    if here or FIT in requested:
+        spec = resolve_auto(wiring, spec, wiring.provider(_HERE))
     fit = None
-    if FIT in wanted:
+    if FIT in requested:
         began = wiring.now()
         fit = _fit(wiring, spec, gpus)
         code = 0 if fit.holds else NoOfferError.exit_code
@@ -96,7 +101,7 @@ def command(
     if performed[-1].exit_code == 0:
         performed += _perform(wiring, rehearsal, spec, here)
     assessment = None
-    if REPORT in wanted and (performed[-1].exit_code == 0 or performed[-1].step == TRAIN):
+    if REPORT in requested and (performed[-1].exit_code == 0 or performed[-1].step == TRAIN):
         assessment = rehearsal.assessment(spec)
         code = EXIT_CODE_OF[VERDICT_OF[assessment.cause]]
         performed.append(StepEnd(step=REPORT, exit_code=code, seconds=0.0))
@@ -119,24 +124,24 @@ def command(
 
 
 def _fit(wiring: Wiring, spec: JobSpec, gpus: Sequence[str]) -> Fit:
-    """Foretell what a step takes. Raises UsageError, ForetellingError."""
+    """Estimate the needs of a step on each GPU. Raises UsageError, EstimateError."""
     if spec.resources.gpus == 0:
-        raise UsageError("fit: the job asks for no GPU", hint="--set resources.gpus=1")
+        raise UsageError("fit: the job uses no GPU", hint="--set resources.gpus=1")
     foreteller = wiring.foreteller()
     workloads = foreteller.workloads(spec)
     if workloads is None:
-        raise UsageError("fit is foretold of the onboard trainer only, and the job has a command of its own")
+        raise UsageError("fit works for the onboard trainer only; this job has its own command")
     try:
         return fit_of(workloads, spec, gpus, efficiency_of(wiring.ledger().measured(), foreteller.known))
     except KeyError as error:
         raise UsageError(
-            f"--gpu: nobody knows how fast {error.args[0]!r} is, and how much it holds",
+            f"--gpu: unknown GPU {error.args[0]!r}: its speed and memory are not in the table",
             hint=f"one of {', '.join(PEAKS)}",
         ) from error
 
 
 def _perform(wiring: Wiring, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]) -> list[StepEnd]:
-    """Up to the first that fails."""
+    """Run the steps until one fails; return how each ended."""
     if not steps:
         return []
     screen, packer = wiring.plain_screen(), wiring.packer(NOTHING)
@@ -157,7 +162,7 @@ def _perform(wiring: Wiring, rehearsal: Rehearsal, spec: JobSpec, steps: Sequenc
 
 
 def _run(wiring: Wiring, spec: JobSpec) -> Run:
-    """As a box is told of it."""
+    """Return the run as its machine will see it."""
     now = wiring.now()
     return Run(
         id=wiring.new_id(),
@@ -172,7 +177,7 @@ def _run(wiring: Wiring, spec: JobSpec) -> Run:
 
 
 def _exit_code(last: StepEnd) -> int:
-    """That of the verdict, or of the fit; without one, whether the last step failed."""
+    """Return the exit code of the verdict or of fit; without these, that of a failed run if a step failed."""
     if last.step in (FIT, REPORT):
         return last.exit_code
     return EXIT_CODE_OF[Verdict.FAILED] if last.exit_code else 0

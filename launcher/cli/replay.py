@@ -1,4 +1,4 @@
-"""`vastrun replay`: a transcript, shown again."""
+"""`vastrun replay`: play back a transcript."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vastrun.launcher.transcript.reader import Entry, entries_of
 from vastrun.launcher.ui.render.calls import call_text
 from vastrun.launcher.wiring import Wiring
 
-_LONGEST = 1 << 22
+_MAX_LINE_BYTES = 1 << 22
 
 
 @click.command("replay")
@@ -31,17 +31,17 @@ _LONGEST = 1 << 22
     "--speed",
     type=click.FloatRange(0),
     metavar="N",
-    help="So many times as fast; 0: without waiting [1 at a terminal, else 0].",
+    help="Playback speed multiplier; 0 does not wait [1 at a terminal, else 0].",
 )
-@click.option("--calls", is_flag=True, help="Show each call to the provider and the box, too.")
+@click.option("--calls", is_flag=True, help="Also show each call to the provider and the machine.")
 @plain_option
 @click.pass_context
 def command(ctx: click.Context, name: str, speed: float | None, calls: bool) -> None:
-    """Show again what the launchers of RUN did and showed: as it was then, with its timing.
+    """Play back what the launchers of RUN did and showed, with the original timing.
 
-    Each run writes transcript.jsonl beside its outputs. FILE is one, or a bug report that has one.
-    Of a run that was tried again, each attempt is replayed by its own name: the end says which come before
-    and after.
+    Each run writes transcript.jsonl next to its outputs. FILE is a transcript, or a bug report with one.
+    Each attempt of a retried run is replayed by its own id; the last line names the previous and the next
+    attempt.
 
     \b
       vastrun replay last --speed 60
@@ -54,12 +54,12 @@ def command(ctx: click.Context, name: str, speed: float | None, calls: bool) -> 
     clock = ReplayClock(began_at(entries), speed, wiring.clock().sleep)
     with closing(wiring.screens.of_replay(began_at(entries), clock.now)) as screen:
         replay(entries, screen, clock, (lambda call: screen.note(call_text(call))) if calls else None)
-    if run is not None and (others := _other_attempts(wiring.ledger(), run)):
-        say(others, err=True)
+    if run is not None and (text := _other_attempts(wiring.ledger(), run)):
+        say(text, err=True)
 
 
 def _entries(name: str, run: Run | None) -> Sequence[Entry]:
-    """What the file holds, or of the run. Raises UsageError."""
+    """Return the entries of the file, or of the run's transcript. Raises UsageError."""
     file = Path(name) if run is None else Outputs(run).transcript
     try:
         content = member_of(file, TRANSCRIPT_NAME)
@@ -67,24 +67,26 @@ def _entries(name: str, run: Run | None) -> Sequence[Entry]:
             entries = entries_of(content.splitlines())
         else:
             with file.open("rb") as opened:
-                entries = entries_of(iter(lambda: opened.readline(_LONGEST), b""), run.id if run else "")
+                entries = entries_of(
+                    iter(lambda: opened.readline(_MAX_LINE_BYTES), b""), run.id if run else ""
+                )
     except FileNotFoundError:
         raise UsageError(
             f"{name} has no transcript: there is no {file}",
-            hint="vastrun replay FILE, where its outputs lie by now",
+            hint="vastrun replay FILE, with the path to which its outputs were moved",
         ) from None
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror or error}") from error
     if not entries:
-        raise UsageError(f"{file} holds no line of a transcript")
+        raise UsageError(f"{file} contains no transcript")
     return entries
 
 
 def _other_attempts(ledger: Ledger, run: Run) -> str:
-    """Which attempt this was, and what shows those before and after it; empty: it was the only one."""
+    """Say which attempt this was, and how to replay the previous and next; empty if it was the only one."""
     before, after = chain_of(ledger, run)[:-1], attempt_after(ledger, run)
     if not before and after is None:
         return ""
-    former = f"; the one before: vastrun replay {before[-1].id}" if before else ""
-    following = "" if after is None else f"; the next: vastrun replay {after.id}"
-    return f"this was attempt {len(before) + 1}{former}{following}"
+    previous = f"; the previous one: vastrun replay {before[-1].id}" if before else ""
+    following = "" if after is None else f"; the next one: vastrun replay {after.id}"
+    return f"this was attempt {len(before) + 1}{previous}{following}"

@@ -1,4 +1,4 @@
-"""`vastrun report`: one HTML page of a run or a batch."""
+"""`vastrun report`: write one HTML page about a run or a batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.batch.report import batch_report_of
-from vastrun.launcher.cli.failures import concerns
+from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.report import report_of
@@ -31,21 +31,21 @@ class WrittenReport(Document):
 
 @click.command("report")
 @click.argument("name", metavar="RUN|BATCH")
-@click.option("--open", "opens", is_flag=True, help="Show it in the browser.")
+@click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
 @click.option(
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help=f"Where to write it [{REPORT} in its outputs].",
+    help=f"File to write [{REPORT} in the outputs].",
 )
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, name: str, opens: bool, output: Path | None, as_json: bool) -> None:
-    """Write one HTML page of RUN or BATCH, and print where it is.
+    """Write one HTML page about RUN or BATCH, and print its path.
 
-    The page opens from the disk and asks no network. Of a run: the verdict with its proofs, time and dollars
-    by phase, curves, pictures, the error in its context, machine and job. Of a batch: the table of results,
-    metric against dollars, parameters, all curves. Each run writes its own at its end.
+    The page needs no network. For a run, it has the verdict with its proofs, time and cost by phase, curves,
+    pictures, the error in context, machine and job. For a batch, it has the results, metric against cost,
+    parameters and all curves. Each run writes its report when it ends.
     """
     run = _run_named(wiring, name)
     file, text = _of_batch(wiring, name, output) if run is None else _of_run(wiring, run, output)
@@ -55,11 +55,11 @@ def command(wiring: Wiring, name: str, opens: bool, output: Path | None, as_json
         stored(file, content)
     show(WrittenReport(file=str(file), bytes=len(content)), str(file), as_json=as_json)
     if opens and not wiring.browse(file.resolve().as_uri()):
-        say(f"no browser was found; open {file} in one", err=True)
+        say(f"cannot find a browser; open {file} in one", err=True)
 
 
 def _run_named(wiring: Wiring, name: str) -> Run | None:
-    """The run of that name; None when it is a batch's. Raises NoSuchRunError when it is neither's."""
+    """Find the run of that name; None if it is a batch. Raises NoSuchRunError if it is neither."""
     ledger = wiring.ledger()
     names = [batch.name for batch in ledger.batches.all()]
     if name in names:
@@ -73,8 +73,8 @@ def _run_named(wiring: Wiring, name: str) -> Run | None:
             raise NoSuchRunError(
                 f"no run or batch is called '{name}'{near}", hint="vastrun batch status"
             ) from error
-        raise NoSuchRunError(f"{error}; nor is there such a batch", hint="vastrun batch status") from error
-    concerns(run)
+        raise NoSuchRunError(f"{error}, and no batch either", hint="vastrun batch status") from error
+    set_error_run(run)
     return run
 
 
@@ -89,7 +89,7 @@ def _of_batch(wiring: Wiring, name: str, output: Path | None) -> tuple[Path, str
 
 
 def _place(folder: str, name: str, output: Path | None) -> Path:
-    """Where the page is to lie: beside the outputs, or here where nothing came home."""
+    """Return the path of the page: next to the outputs, or in this folder if there are none."""
     if output is not None:
         return output
     return Path(folder) / REPORT if Path(folder).is_dir() else Path(f"{name}.html")

@@ -1,4 +1,4 @@
-"""`vastrun resume`: go on with a run whose launcher was killed."""
+"""`vastrun resume`: continue a run whose launcher was killed or detached."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from vastrun.launcher.cli.background import check_unused, leave_run
+from vastrun.launcher.cli.background import check_unused, hand_over_run
 from vastrun.launcher.cli.driving import drive_to_end, show_end
 from vastrun.launcher.cli.options import json_option, plain_option, run_argument, the_run
 from vastrun.launcher.cli.output import say
@@ -20,14 +20,14 @@ from vastrun.launcher.wiring import Wiring
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="Download its outputs into another folder."
 )
-@click.option("-d", "--detach", is_flag=True, help="Leave it to a driver in the background at once.")
+@click.option("-d", "--detach", is_flag=True, help="Detach at once; a background driver continues.")
 @plain_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, run_name: str, out: Path | None, detach: bool, as_json: bool) -> None:
-    """Continue driving RUN after its launcher was killed or detached, also between two attempts.
+    """Continue RUN after its launcher was killed or detached, also between two attempts.
 
-    Refused while another launcher drives it.
+    Fails while another launcher drives it.
     """
     wiring: Wiring = ctx.obj
     run = the_run(wiring, run_name)
@@ -35,7 +35,7 @@ def command(ctx: click.Context, run_name: str, out: Path | None, detach: bool, a
         if out is not None:
             raise click.UsageError("--out and --detach exclude each other")
         check_unused(wiring, run)
-        if notice := leave_run(wiring, run):
+        if notice := hand_over_run(wiring, run):
             show_end(wiring, run, as_json=as_json)
             say(f"\n{notice}", err=True)
             return

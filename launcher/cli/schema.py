@@ -1,4 +1,4 @@
-"""`vastrun schema`: by what an editor checks job and batch files, and a program what is printed."""
+"""`vastrun schema`: print the JSON Schema of job files, batch files and --json documents."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from vastrun.launcher.shipped import schemas
 @click.command("schema")
 @click.argument("words", metavar="[job|batch|COMMAND]", nargs=-1)
 def command(words: tuple[str, ...]) -> None:
-    """Print the JSON Schema (draft-07) of job files, of batch files, or of what a command prints with --json.
+    """Print the JSON Schema (draft-07) of job files, batch files or the --json output of a command.
 
-    Without a name it lists them all. An editor with a YAML language server completes and checks a file whose
-    first line names its schema:
+    Without an argument, list all schemas. An editor with a YAML language server completes and checks a file
+    whose first line names its schema:
 
     \b
       vastrun schema job > job.schema.json
       # yaml-language-server: $schema=job.schema.json
 
-    Of a command's documents:
+    For the output of a command:
 
     \b
       vastrun schema status
       vastrun schema batch results
 
-    `result` is that of result.json, which lies beside a run's outputs.
+    `result` is the schema of result.json, which is next to a run's outputs.
     """
     files = schemas()
     if not words:
@@ -35,5 +35,5 @@ def command(words: tuple[str, ...]) -> None:
         return
     name = "-".join(words)
     if name not in files:
-        raise UsageError(f"there is no schema of {' '.join(words)}", hint="vastrun schema lists them")
+        raise UsageError(f"there is no schema for {' '.join(words)}", hint="vastrun schema lists them")
     say(files[name].read_text(encoding="utf-8").rstrip("\n"))

@@ -1,4 +1,4 @@
-"""`vastrun ssh`: a shell on a run's machine."""
+"""`vastrun ssh`: open a shell on a run's machine."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from vastrun.launcher.wiring import Wiring
 @click.argument("words", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> None:
-    """Open a shell on RUN's machine, in the folder of its box, or run COMMAND there.
+    """Open a shell on RUN's machine, in its box folder, or run COMMAND there.
 
-    By the run's own key, and only to the machine whose host key the launcher has checked; nothing of your SSH
-    settings, agent or screen reaches it. The exit code is that of the shell or the command.
+    Uses the run's own key and the host key that the launcher has checked. Your SSH settings, agent and
+    display are not used. The exit code is that of the shell or the command.
 
     \b
       vastrun ssh last

@@ -1,4 +1,4 @@
-"""Standard streams: what cron or `nohup vastrun ... <&- 2>&-` closed is opened again, on /dev/null."""
+"""Standard streams: reopen on /dev/null those that cron or `nohup vastrun ... <&- 2>&-` closed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _NAMES = ("stdin", "stdout", "stderr")
 
 
 def open_closed_streams() -> None:
-    """Open each standard stream that is closed, before any other file takes its descriptor.
+    """Open each closed standard stream on /dev/null, before another file takes its descriptor.
 
-    A ledger with descriptor 2 would otherwise receive what is written to stderr.
+    Otherwise a ledger opened as descriptor 2 would receive the messages to stderr.
     """
     for descriptor, name in enumerate(_NAMES):
         try:

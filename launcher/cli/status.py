@@ -1,4 +1,4 @@
-"""`vastrun status`: the runs, or one from near."""
+"""`vastrun status`: list the runs, or show one in detail."""
 
 from __future__ import annotations
 
@@ -23,36 +23,37 @@ from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.render.runs import run_text, runs_table
 from vastrun.launcher.wiring import Wiring
 
-_ENDED = 20
+_MAX_ENDED = 20
+"""Ended runs that are listed without --all."""
 _MAX_VALUES = 200
 """Runs of batches whose values are looked up for a list."""
-_MAX_LOOKS, _LOOK_TIMEOUT_S = 16, 5.0
-"""Runs without a launcher whose machines the list looks at, and the seconds that it waits for them."""
-_WATCH_LIST_S, _WATCH_RUN_S = 2.0, 5.0
-"""Between two looks: the ledger is on this computer, a run's box is not."""
+_MAX_QUERIES, _QUERY_TIMEOUT_S = 16, 5.0
+"""Machines of detached runs that a list queries, and the seconds that it waits for them."""
+_LIST_INTERVAL_S, _RUN_INTERVAL_S = 2.0, 5.0
+"""Seconds between two refreshes: the ledger is on this computer, a run's machine is not."""
 
 
 @click.command("status")
 @maybe_run_argument
-@click.option("-a", "--all", "every", is_flag=True, help="All runs, and who started each.")
-@click.option("-w", "--watch", is_flag=True, help="Show it anew every few seconds, until Ctrl-C.")
+@click.option("-a", "--all", "every", is_flag=True, help="List all runs, with the user who started each.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh every few seconds, until Ctrl-C.")
 @json_option
 @click.pass_obj
 def command(wiring: Wiring, run_name: str | None, every: bool, watch: bool, as_json: bool) -> None:
-    """List the runs, open ones first; or show one RUN with its ranks and its events.
+    """List the runs, open ones first; or show one RUN with its ranks and events.
 
-    Of those that have ended, the newest 20 are listed; --all lists every one.
+    Only the newest 20 ended runs are listed; --all lists every one.
 
-    RUN is a run's id, the first letters of one, or `last`. This looks at its box; a lease that was killed
-    there is armed again.
+    RUN is a run's id, the first letters of one, or `last`. Showing one RUN queries its machine; a lease
+    that was killed there is armed again.
     """
     if every and run_name is not None:
         raise click.UsageError("--all and RUN exclude each other")
     if watch:
         if as_json:
             raise click.UsageError("--watch and --json exclude each other")
-        pause_s = _WATCH_LIST_S if run_name is None else _WATCH_RUN_S
-        _show_again(wiring, lambda: _text(wiring, run_name, every=every), pause_s)
+        interval_s = _LIST_INTERVAL_S if run_name is None else _RUN_INTERVAL_S
+        _watch(wiring, lambda: _text(wiring, run_name, every=every), interval_s)
         return
     now = wiring.now()
     if run_name is None:
@@ -66,30 +67,30 @@ def command(wiring: Wiring, run_name: str | None, every: bool, watch: bool, as_j
     show(RunInDetail.of(detail), run_text(detail, now, width()), as_json=as_json)
 
 
-def _show_again(wiring: Wiring, text: Callable[[], str], pause_s: float) -> None:
-    """Show the text anew every `pause_s` seconds. Raises click's own error without a terminal."""
+def _watch(wiring: Wiring, text: Callable[[], str], interval_s: float) -> None:
+    """Repaint the text every `interval_s` seconds. Raises click.UsageError without a terminal."""
     if not sys.stdout.isatty():
-        raise click.UsageError("--watch needs a terminal; programs read --json")
+        raise click.UsageError("--watch needs a terminal; for programs, use --json")
     painter, clock = Painter(HeldStream(lambda: sys.stdout)), wiring.clock()
     with suppress(KeyboardInterrupt):
         while True:
             newest = printable(text()).expandtabs().splitlines()
             painter.paint([((line, ""),) for line in newest])
-            clock.sleep(pause_s)
+            clock.sleep(interval_s)
     click.echo()
 
 
 def _rows(wiring: Wiring, now: float, *, every: bool) -> tuple[list[RunRow], int]:
-    """What is listed, and how many runs are not."""
+    """Return the rows to list, and the number of runs left out."""
     ledger = wiring.ledger()
     if every:
         return all_rows(ledger, now), 0
-    rows = newest_rows(ledger, now, _ENDED)
+    rows = newest_rows(ledger, now, _MAX_ENDED)
     return rows, max(0, ledger.count() - len(rows))
 
 
 def _points(wiring: Wiring, rows: Sequence[RunRow]) -> dict[str, dict[str, Mapping[str, Any]]]:
-    """Return the values of the points that listed runs are of, by batch."""
+    """Return the values of the listed runs' points, by batch and point."""
     batches = wiring.ledger().batches
     points: dict[str, dict[str, Mapping[str, Any]]] = {}
     for run in [row.run for row in rows if row.run.batch and row.run.point][:_MAX_VALUES]:
@@ -98,19 +99,19 @@ def _points(wiring: Wiring, rows: Sequence[RunRow]) -> dict[str, dict[str, Mappi
 
 
 def _with_downloads(wiring: Wiring, rows: Sequence[RunRow], now: float) -> list[RunRow]:
-    """Return the rows; those that train without a launcher are looked at, as far as they answer in time."""
+    """Query the machines of detached runs in parallel; return the rows, updated if one answered in time."""
     found: dict[str, RunRow] = {}
 
-    def look(row: RunRow) -> None:
+    def query(row: RunRow) -> None:
         with suppress(VastrunError):
             services = wiring.services_for(row.run.provider, row.run.created_at)
             found[row.run.id] = with_download(row, look_at(services, row.run), now)
 
     left = [row for row in rows if row.run.phase is Phase.TRAIN and row.driver is None]
-    threads = [threading.Thread(target=look, args=(row,), daemon=True) for row in left[:_MAX_LOOKS]]
+    threads = [threading.Thread(target=query, args=(row,), daemon=True) for row in left[:_MAX_QUERIES]]
     for thread in threads:
         thread.start()
-    until = time.monotonic() + _LOOK_TIMEOUT_S
+    until = time.monotonic() + _QUERY_TIMEOUT_S
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
     return [found.get(row.run.id, row) for row in rows]

@@ -1,4 +1,4 @@
-"""`vastrun stop`: end a run before its time."""
+"""`vastrun stop`: stop a run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from vastrun.launcher.wiring import Wiring
 
 @click.command("stop")
 @run_argument
-@click.option("--now", "at_once", is_flag=True, help="Destroy its machine now, without its outputs.")
-@click.option("--reason", default="", help="Recorded in the run's events.")
+@click.option(
+    "--now", "at_once", is_flag=True, help="Destroy its machine now, without downloading the outputs."
+)
+@click.option("--reason", default="", help="Reason to record in the run's events.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, run_name: str, at_once: bool, reason: str, as_json: bool) -> None:
     """Stop RUN: save a checkpoint, download the outputs, destroy the machine.
 
-    Tells the launcher that drives the run, and waits; drives the run to its end when none does.
+    Asks the launcher of the run to do so, and waits; without one, this command does so.
     """
     wiring: Wiring = ctx.obj
     run = the_run(wiring, run_name)

@@ -1,4 +1,4 @@
-"""`vastrun sweep`: a batch in one line."""
+"""`vastrun sweep`: a batch from the command line."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import click
 from vastrun.launcher.api import jobs
 from vastrun.launcher.cli.batch import detach_option, dry_run_option
 from vastrun.launcher.cli.batching import Submission, submit
-from vastrun.launcher.cli.failures import reads
-from vastrun.launcher.cli.job_files import example_or
+from vastrun.launcher.cli.failures import set_error_job_file
 from vastrun.launcher.cli.options import json_option, plain_option, provider_option, set_option, yes_option
-from vastrun.launcher.cli.output import say
+from vastrun.launcher.cli.output import note, say
 from vastrun.launcher.config import load_sweep, read_job
 from vastrun.launcher.core.batch import (
     MAX_PARALLEL,
@@ -36,7 +35,7 @@ reuse_option = click.option(
     type=click.Choice(("auto", "never")),
     default="never",
     show_default=True,
-    help="Machines take points in turn.",
+    help="Run several points on one machine, one after the other.",
 )
 
 
@@ -44,22 +43,38 @@ reuse_option = click.option(
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 @click.argument("axes", metavar="KEY=A,B|KEY=LOW..HIGH...", nargs=-1, required=True)
 @provider_option
-@click.option("--usd", type=click.FloatRange(0, min_open=True), help="What all runs together may cost.")
+@click.option("--usd", type=click.FloatRange(0, min_open=True), help="Budget of all runs together.")
 @click.option(
-    "--parallel", type=click.IntRange(1, MAX_PARALLEL), default=4, show_default=True, help="Runs at once."
+    "--parallel",
+    type=click.IntRange(1, MAX_PARALLEL),
+    default=4,
+    show_default=True,
+    help="Number of concurrent runs.",
 )
 @click.option(
-    "--samples", type=click.IntRange(1, MAX_POINTS), default=8, show_default=True, help="Of LOW..HIGH."
+    "--samples",
+    type=click.IntRange(1, MAX_POINTS),
+    default=8,
+    show_default=True,
+    help="Number of values between LOW and HIGH.",
 )
-@click.option("--metric", default="loss", show_default=True, help="What the runs are compared by.")
-@click.option("--goal", type=click.Choice(("min", "max")), default="min", show_default=True)
+@click.option("--metric", default="loss", show_default=True, help="Metric to compare the runs by.")
 @click.option(
-    "--early-stop", metavar="STEPS", type=click.IntRange(min=1), help="Prune what is behind from there on."
+    "--goal",
+    type=click.Choice(("min", "max")),
+    default="min",
+    show_default=True,
+    help="Minimize or maximize the metric.",
+)
+@click.option(
+    "--early-stop", metavar="STEPS", type=click.IntRange(min=1), help="Prune lagging runs after this step."
 )
 @set_option
 @reuse_option
-@click.option("--name", help="The batch's name [that of the job, with -sweep].")
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="For the outputs [batches/NAME].")
+@click.option("--name", help="Name of the batch [JOB-sweep].")
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [batches/NAME]."
+)
 @detach_option
 @dry_run_option
 @yes_option
@@ -86,14 +101,14 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Run a job with each combination of values, and show which did best.
+    """Run a job with each combination of values, and show which is best.
 
-    train.optim.lr=1e-3,3e-3 takes each value; train.optim.lr=1e-4..1e-2 takes samples between, evenly
-    spread. The same line again runs only what is new. For more, write a file: vastrun batch.
+    train.optim.lr=1e-3,3e-3 tries each value; train.optim.lr=1e-4..1e-2 tries evenly spread samples.
+    Repeating the command runs only new points. For more options, write a batch file: vastrun batch.
     """
     say(f"reading {job_file}", err=True)
-    job_file = example_or(job_file)
-    reads(job_file)
+    job_file = jobs.file_or_example(job_file, note)
+    set_error_job_file(job_file)
     spec = BatchSpec(
         name=name or _UNNAMED,
         job=str(job_file),
@@ -113,6 +128,6 @@ def command(
 
 
 def _named_after_its_job(loaded: LoadedBatch) -> LoadedBatch:
-    """Not after its file: that of most programs is job.yaml, and their points would come into one batch."""
+    """Name the batch after its job, not its file: most are called job.yaml, and would share one batch."""
     name = sweep_name(read_job(loaded.points[0].spec_json).name)
     return replace(loaded, spec=replace(loaded.spec, name=name))

@@ -1,4 +1,4 @@
-"""`vastrun wait`: a run's verdict as an exit code."""
+"""`vastrun wait`: wait until a run ends; the exit code is its verdict."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from vastrun.launcher.wiring import Wiring
 
 @click.command("wait")
 @run_argument
-@click.option("--timeout", type=seconds, metavar="TIME", help="Give up after 90s, 10m, 2h: exit 124.")
+@click.option(
+    "--timeout",
+    type=seconds,
+    metavar="TIME",
+    help="Give up after this time (90s, 10m, 2h), with exit code 124.",
+)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, run_name: str, timeout: float | None, as_json: bool) -> None:
-    """Wait for RUN's end, and drive it if no launcher does; its verdict is the exit code. Ctrl-C detaches."""
+    """Wait until RUN ends; its verdict is the exit code. Drives it if no launcher does. Ctrl-C detaches."""
     wiring: Wiring = ctx.obj
     run = the_run(wiring, run_name)
     until = None if timeout is None else wiring.now() + timeout

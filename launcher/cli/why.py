@@ -1,4 +1,4 @@
-"""`vastrun why`: how a run or a batch ended, and the proofs."""
+"""`vastrun why`: explain how a run or a batch ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vastrun.launcher.wiring import Wiring
 def command(wiring: Wiring, run_name: str, as_json: bool) -> None:
     """Explain why RUN ended: cause, proofs, first failing rank, stacks of a hang, what to try next.
 
-    RUN may be a batch: then the causes of its failed points are shown, with a run of each.
+    For the name of a batch, show the causes of its failed points, with a run for each.
     """
     ledger = wiring.ledger()
     try:

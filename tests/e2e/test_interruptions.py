@@ -76,7 +76,7 @@ def test_its_user_looks_around_on_the_machine_of_a_run_that_trains(terminal: Ter
     assert seen.exit_code == 3, seen.err
     assert seen.out.startswith(terminal.type("status", "--json").out.split('"id": "')[1].split('"')[0])
     assert (port.exit_code, port.out) == (0, "")
-    assert "http://127.0.0.1:6006 is on this computer already" in port.err
+    assert "http://127.0.0.1:6006 is already on this computer" in port.err
     assert launch.process.poll() is None
 
 

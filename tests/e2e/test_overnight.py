@@ -112,7 +112,7 @@ def test_a_driver_that_was_killed_is_replaced_by_the_next_command(terminal: Term
         killed.kill()
         eventually(lambda: not killed.is_running() or left.is_over(), what="its end")
         status = terminal.type("status")
-        assert f"(process {killed.pid}) is gone; another one drives it now: process" in status.err
+        assert f"(process {killed.pid}) is gone; another one replaces it: process" in status.err
         assert left.driver().pid != killed.pid
         assert terminal.type("status").err == ""
         left.finish()
@@ -135,7 +135,7 @@ def test_a_launcher_that_the_kernel_killed_for_memory_is_followed_by_a_driver(
         file.write_text(to_text(replace(count, computer=count.computer - 1, cgroup="", in_cgroup=-1)))
         said = terminal.type("status").err
         assert f"(process {launch.process.pid}) was killed, most likely by the kernel" in said
-        assert "it is driven in the background now: process" in said
+        assert "a background driver continues it: process" in said
         assert terminal.type("status").err == ""
         assert left.driver()
         left.finish()
@@ -155,7 +155,7 @@ def test_a_driver_that_is_told_to_end_leaves_its_run_to_the_next_one(
         left.driver().send_signal(signal.SIGTERM)
         eventually(left.is_over, what="its end")
         left.finish()
-        assert "is gone; another one drives it now" in terminal.type("wait", "last").err
+        assert "is gone; another one replaces it" in terminal.type("wait", "last").err
         left.ends_well()
 
 
@@ -204,7 +204,7 @@ def test_a_sweep_that_was_left_runs_all_of_its_points(terminal: Terminal, tmp_pa
         left.driver().kill()
         eventually(left.is_over, what="the end of the killed driver")
         left.finish()
-        assert "another one drives it now" in terminal.type("batch", "status", "last").err
+        assert "another one replaces it" in terminal.type("batch", "status", "last").err
         eventually(left.is_over, what="the end of the driver")
         runs = terminal.type("status", "--json").json()["runs"]
         assert [run["verdict"] for run in runs] == ["SUCCEEDED", "SUCCEEDED"]
@@ -234,7 +234,7 @@ def test_a_night_on_vast_with_a_killed_driver_and_a_computer_that_sleeps_around_
         type_in_shell(rented, *left.launch, "-d")
         left.driver().kill()
         eventually(left.is_over, what="the end of the killed driver")
-        assert "another one drives it now" in rented.type("status", "last").err
+        assert "another one replaces it" in rented.type("status", "last").err
 
         driver = left.driver()
         driver.suspend()

@@ -115,7 +115,7 @@ def test_a_command_whose_program_would_not_be_shipped_is_refused(notebook: Noteb
     (notebook.folder / "train.py").write_text("")
     job = {"name": "own", "command": "python train.py", "success": {"exit_code": 0}, "ranks": 1}
     with pytest.raises(
-        JobValueError, match=r"job: command: train\.py is beside the job file, but nothing is"
+        JobValueError, match=r"job: command: train\.py is next to the job file, but without code: nothing is"
     ):
         notebook.client.launch(job)
 

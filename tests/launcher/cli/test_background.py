@@ -12,7 +12,7 @@ from tests.fakebox import Training
 from tests.launcher.terminal import Terminal
 from vastrun.launcher.api.background import DriverFolder
 from vastrun.launcher.api.drivers import Target
-from vastrun.launcher.cli.background import continue_killed, leave_run, replace_dead_drivers
+from vastrun.launcher.cli.background import continue_killed, hand_over_run, replace_dead_drivers
 from vastrun.launcher.commands.queries import row_of, with_download
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import BoxStatus, Driver, Run
@@ -57,20 +57,20 @@ def dead_driver(terminal: Terminal, error: Exception | None = None) -> DriverFol
 def test_a_server_of_the_team_that_takes_the_run_is_named(left: Terminal) -> None:
     left.at(6.0, lambda: hold(left))
     wiring = replace(wiring_of(left), computer=lambda: "desk")
-    notice = leave_run(wiring, run_of(left))
+    notice = hand_over_run(wiring, run_of(left))
     assert "in the background: vastrun serve --driver, on a computer of the team" in notice
     assert not (left.folder / "drivers").exists()
 
 
 def test_a_run_that_another_launcher_drives_is_left_to_it(left: Terminal) -> None:
     hold(left)
-    assert leave_run(wiring_of(left), run_of(left)) == ""
+    assert hand_over_run(wiring_of(left), run_of(left)) == ""
 
 
 def test_where_no_driver_can_be_started_it_is_said_what_to_type(left: Terminal) -> None:
     (left.folder / "drivers").write_text("")
     with pytest.raises(StorageError) as caught:
-        leave_run(wiring_of(left), run_of(left))
+        hand_over_run(wiring_of(left), run_of(left))
     assert caught.value.hint == f"vastrun resume {run_of(left).id}"
 
 
@@ -144,7 +144,7 @@ def test_where_no_driver_can_be_started_for_it_that_is_said(
     (left.folder / "drivers").write_text("")
     continue_killed(wiring_of(left), presence_of(left, killed), [killed])
     said = capsys.readouterr().err
-    assert "no background driver can be started" in said
+    assert "cannot start a background driver" in said
     assert f"try:   vastrun resume {run_of(left).id}" in said
 
 

@@ -98,7 +98,7 @@ def test_all_faults_of_a_batch_file_are_told_before_anything_is_rented(desk: Des
 def test_without_a_terminal_a_batch_that_costs_money_wants_a_yes(desk: Desk) -> None:
     result = desk.type("batch", "submit", str(desk.file))
     assert result.exit_code == 2
-    assert "run 6 points on fake for at most $20.00: needs confirmation" in result.stderr
+    assert "run 6 points on fake for at most $20.00: this needs confirmation" in result.stderr
 
 
 def test_the_same_file_again_runs_nothing_twice(desk: Desk) -> None:
@@ -114,7 +114,7 @@ def test_a_point_that_failed_makes_the_exit_code_5_and_is_run_again_by_retry(tmp
     status = desk.type("batch", "status", "widths").stdout
     assert "FAILED (signal)" in status and "6/6 ended, 1 failed" in status
     again = desk.type("batch", "retry", "widths", "--cause", "signal")
-    assert again.exit_code == 0 and "1 points of widths are run again" in again.stderr
+    assert again.exit_code == 0 and "retrying 1 points of widths" in again.stderr
     assert desk.type("batch", "retry", "widths").exit_code == 2
 
 
@@ -165,7 +165,7 @@ def test_a_machine_that_could_not_be_given_back_is_told_and_makes_the_exit_code_
     desk.market.deaf = True
     code, _, err = desk.submit()
     assert code == 11 and desk.machines() > 0
-    assert "runs that did not end: a machine may still be rented" in err
+    assert "open runs: a machine may still be rented" in err
     assert "vastrun batch resume widths" in err
     desk.market.deaf = False
     assert desk.type("batch", "resume", "widths").exit_code == 0
@@ -204,7 +204,7 @@ def test_a_folder_with_other_files_is_refused(desk: Desk) -> None:
 def test_a_batch_is_forgotten_only_when_it_has_ended(desk: Desk) -> None:
     desk.submit()
     gone = desk.type("batch", "rm", "widths", "-y")
-    assert gone.exit_code == 0 and "its runs are of widths~1 now" in gone.stderr
+    assert gone.exit_code == 0 and "its runs now belong to widths~1" in gone.stderr
     assert desk.type("batch", "status").stdout == "no batches yet\n"
 
 

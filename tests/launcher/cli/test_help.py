@@ -122,7 +122,7 @@ def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
             "quickstart.yaml",
         ),
         (["batch", "submit", "quikstart.yaml"], "cannot read quikstart.yaml: No such", "quickstart.yaml"),
-        (["wait", "last", "--timeout", "soon"], "--timeout: expected a time", "vastrun wait --help"),
+        (["wait", "last", "--timeout", "soon"], "--timeout: expected a duration", "vastrun wait --help"),
         (["logs", "last", "--tail", "x"], "--tail: 'x' is not a valid integer", "vastrun logs --help"),
         (["logs", "last", "--rank"], "option '--rank' requires an argument", "vastrun logs --help"),
         (["image", "build", "--bogus"], "no such option", "vastrun image build --help"),

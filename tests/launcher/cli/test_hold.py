@@ -24,7 +24,7 @@ class FullMarket(Market):
     ("slots", "hint"),
     [
         ("1", "--set resources.disk_gb=74"),
-        ("3", "one machine must have what 3 slots ask for, "),
+        ("3", "one machine must have the resources of 3 slots, "),
     ],
 )
 def test_a_machine_too_small_for_its_slots_is_refused_with_what_they_need(

@@ -247,7 +247,7 @@ def test_a_program_is_read_by_its_bom_or_its_coding_line(folder: Path, program: 
     (folder / "train.py").write_bytes(program)
     end = init("train.py")
     assert end.exit_code == 0, end.output
-    assert "it uses Lightning" in end.stderr
+    assert "one process per rank, with Lightning" in end.stderr
     assert "LOCAL_WORLD_SIZE" in (folder / "job.yaml").read_text()
 
 

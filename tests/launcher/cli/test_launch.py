@@ -313,7 +313,7 @@ def test_a_run_continues_with_its_own_job_where_none_is_named(terminal: Terminal
     end = terminal.type("launch", "--from", "last", "-y", "--set", "limits.hours=2", "--set", "name=longer")
     assert end.exit_code == 0, end.output
     second, first = terminal.ledger.runs()
-    assert f"the job of {first.id} again: {first.job}" in end.stderr
+    assert f"using the job of {first.id}: {first.job}" in end.stderr
     assert (second.parent, second.job) == (first.id, "longer")
     job, former = read_job(second.spec_json), read_job(first.spec_json)
     assert replace(job, name=former.name, limits=former.limits) == former
@@ -340,7 +340,7 @@ def test_what_lies_where_it_is_typed_has_nothing_to_do_with_the_job_of_a_run(
     monkeypatch.chdir(elsewhere)
     end = terminal.type("launch", "--from", "last", "-y")
     assert len(terminal.ledger.runs()) == 2, end.output
-    assert "has no code: nothing is shipped besides the command" in end.stderr
+    assert "has no code: nothing is uploaded besides the command" in end.stderr
 
 
 def test_a_fault_in_what_is_changed_of_a_run_s_job_names_the_run(terminal: Terminal) -> None:
@@ -389,4 +389,4 @@ def test_an_example_that_comes_with_vastrun_needs_no_file_here(
     end = Terminal(tmp_path).type("plan", "quickstart.yaml", "--set", "limits.usd=1")
     assert end.exit_code == 0, end.output
     assert "quickstart" in end.stdout
-    assert "comes with vastrun" in end.stderr
+    assert "using vastrun's example" in end.stderr

@@ -51,9 +51,9 @@ def test_without_torch_one_line_says_what_brings_it(desk: Terminal) -> None:
 
 def test_what_has_no_fit_is_told_with_what_to_type(desk: Terminal) -> None:
     end = desk.type("rehearse", str(desk.job), "fit", "--gpu", "GT 1030")
-    assert (end.exit_code, "nobody knows how fast 'GT 1030' is" in end.stderr) == (2, True)
+    assert (end.exit_code, "unknown GPU 'GT 1030'" in end.stderr) == (2, True)
     end = desk.type("rehearse", str(desk.job), "fit", "--set", "resources={gpus: 0}")
     assert (end.exit_code, "--set resources.gpus=1" in end.stderr) == (2, True)
     desk.foreteller.answer = None
     end = desk.type("rehearse", str(desk.job), "fit")
-    assert (end.exit_code, "of the onboard trainer only" in end.stderr) == (2, True)
+    assert (end.exit_code, "for the onboard trainer only" in end.stderr) == (2, True)

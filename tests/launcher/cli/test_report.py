@@ -47,7 +47,7 @@ def test_without_a_browser_it_is_said_where_the_page_is(terminal: Terminal) -> N
     terminal.has_browser = False
     result = terminal.type("report", "last", "--open")
     assert result.exit_code == 0
-    assert "no browser was found; open" in result.stderr
+    assert "cannot find a browser; open" in result.stderr
 
 
 def test_a_run_whose_outputs_are_gone_has_its_page_here(
@@ -81,7 +81,7 @@ def test_what_is_neither_a_run_nor_a_batch_is_told(tmp_path: Path) -> None:
     desk.submit()
     result = desk.type("report", "nothing")
     assert result.exit_code == 2
-    assert "nor is there such a batch" in result.stderr
+    assert "and no batch either" in result.stderr
 
 
 def test_a_page_that_cannot_be_written_is_an_error_of_this_computer(terminal: Terminal) -> None:

@@ -51,9 +51,9 @@ def test_a_replay_says_what_shows_the_attempts_before_and_after(tmp_path: Path) 
     third, second, first = (run.id for run in terminal.ledger.runs())
     told = [terminal.type("replay", name).stderr.strip() for name in (first, second, third)]
     assert told == [
-        f"this was attempt 1; the next: vastrun replay {second}",
-        f"this was attempt 2; the one before: vastrun replay {first}; the next: vastrun replay {third}",
-        f"this was attempt 3; the one before: vastrun replay {second}",
+        f"this was attempt 1; the next one: vastrun replay {second}",
+        f"this was attempt 2; the previous one: vastrun replay {first}; the next one: vastrun replay {third}",
+        f"this was attempt 3; the previous one: vastrun replay {second}",
     ]
 
 
@@ -104,7 +104,7 @@ def test_a_run_without_a_transcript_and_a_file_that_is_none_are_named(terminal: 
     assert missing.exit_code == 2 and "has no transcript" in missing.stderr
     (terminal.folder / "other").write_bytes(b"\xff\x00 no line of JSON\n" * 100)
     other = terminal.type("replay", str(terminal.folder / "other"))
-    assert other.exit_code == 2 and "no line of a transcript" in other.stderr
+    assert other.exit_code == 2 and "contains no transcript" in other.stderr
     (terminal.folder / "half.tar.gz").write_bytes(b"\x1f\x8b\x08\x00 not whole")
     half = terminal.type("replay", str(terminal.folder / "half.tar.gz"))
     assert half.exit_code == 2 and "not a whole archive" in half.stderr

@@ -158,4 +158,4 @@ def test_a_schema_is_printed_by_the_words_of_its_command(desk: Desk) -> None:
     assert desk.type("schema").stdout.split("\n")[:3] == ["job", "batch", "attach"]
     unknown = desk.type("schema", "nothing")
     assert unknown.exit_code == 2
-    assert "there is no schema of nothing" in unknown.stderr
+    assert "there is no schema for nothing" in unknown.stderr

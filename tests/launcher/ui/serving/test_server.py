@@ -290,6 +290,6 @@ def test_the_command_says_where_it_is_and_that_it_ended(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=LONGEST_S)
     assert (process.returncode, out) == (0, "")
-    assert err == "Ctrl-C ends it\nended: nothing listens any more\n"
+    assert err == "Ctrl-C stops the server\nserver stopped\n"
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((LOOPBACK, address.port), timeout=LONGEST_S)

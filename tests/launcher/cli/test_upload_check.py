@@ -52,12 +52,12 @@ def desk(tmp_path: Path) -> Desk:
         ),
         (
             "command: python code/train.py\n",
-            "command: code/train.py is beside",
+            "command: code/train.py is next to",
             "code: {path: .}",
         ),
         (
             "command: cd code && python code/train.py\n",
-            "job.yaml: command: code/train.py is beside",
+            "job.yaml: command: code/train.py is next to",
             "code: {path: .}",
         ),
     ],
@@ -109,7 +109,7 @@ def test_a_command_without_code_says_that_nothing_is_shipped(desk: Desk) -> None
     desk.job.write_text(HEAD + "command: nvidia-smi\n")
     end = desk.type("plan", str(desk.job))
     assert end.exit_code == 0, end.output
-    assert "has no code: nothing is shipped besides the command" in end.stderr
+    assert "has no code: nothing is uploaded besides the command" in end.stderr
     assert "code      none is shipped" in end.stdout
 
 
