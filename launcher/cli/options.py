@@ -99,7 +99,7 @@ def _provider(value: str | None, settings: Settings) -> str:
 
 
 _PROVIDER_HELP = """Provider of machines: local (this computer), docker (a container on it), vast (Vast.ai),
-slurm (a cluster job), pool (a held machine) [from `vastrun config`, else local]."""
+slurm (a cluster job), pool (a held machine), or a plug-in's name [from `vastrun config`, else local]."""
 provider_option = click.option(
     "--provider", envvar="VASTRUN_PROVIDER", callback=_provider_or_error, help=_PROVIDER_HELP
 )

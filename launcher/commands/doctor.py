@@ -13,7 +13,7 @@ from vastrun.launcher.commands.orphans import Owner, by_owner, leftover_networks
 from vastrun.launcher.core import AccountStatus
 from vastrun.launcher.core.errors import AuthError, VastrunError
 from vastrun.launcher.ports import Ledger, Provider
-from vastrun.launcher.providers import PROVIDERS
+from vastrun.launcher.providers import PROVIDERS, plugin_names
 from vastrun.launcher.providers.local import needs
 from vastrun.launcher.shipped import install_command
 
@@ -73,7 +73,7 @@ def examine(setup: CheckedSetup) -> Iterator[Finding]:
     yield _services(setup)
     if not needs.other_system():
         yield _python(setup)
-    for name in PROVIDERS:
+    for name in (*PROVIDERS, *plugin_names()):
         yield from _provider(setup, name, ledger)
     yield Finding(
         name="high ports",

@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import BudgetError, ConfigFileError, StorageEr
 from vastrun.launcher.core.settings import BudgetSettings, LoadedSettings, Settings
 from vastrun.launcher.decisions.budgets import budget_error
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.providers import PROVIDERS
+from vastrun.launcher.providers import PROVIDERS, plugin_names
 
 _MODE = 0o644
 MONTH, EVER = "budget.month_usd", "budget.usd"
@@ -34,7 +34,7 @@ def read_settings(file: Path | None) -> LoadedSettings:
         return LoadedSettings()
     from vastrun.launcher.config.settings_file import load_settings  # slow to import: pydantic, yaml
 
-    return load_settings(text, str(file), tuple(PROVIDERS))
+    return load_settings(text, str(file), tuple(PROVIDERS), plugin_names)
 
 
 def sound(loaded: LoadedSettings) -> Settings:
@@ -76,7 +76,7 @@ def set_value(file: Path, key: str, value: str) -> None:
     value_of(Settings(), key)
     try:
         alone = with_value("", key, key, value)
-        if faults := load_settings(alone, key, tuple(PROVIDERS)).faults:
+        if faults := load_settings(alone, key, tuple(PROVIDERS), plugin_names).faults:
             raise UsageError(faults[0].partition(": ")[2])
         edited = with_value(_text(file), str(file), key, value)
     except SyntaxFault as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -21,14 +21,21 @@ KEYS = tuple(option.key for option in options(Settings) if not is_dataclass(bare
 """Dotted, as `vastrun config set` takes them."""
 
 
-def load_settings(text: str, name: str, providers: Sequence[str]) -> LoadedSettings:
-    """Return what the file's text says. `providers`: the names that there are."""
+def load_settings(
+    text: str, name: str, providers: Sequence[str], plugins: Callable[[], Sequence[str]] = tuple
+) -> LoadedSettings:
+    """Return what the file's text says.
+
+    `providers`: names of the built-in ones; `plugins`: lists those of packages, and is slow.
+    """
     try:
         root = parse(text, name)
     except SyntaxFault as error:
         return LoadedSettings(faults=(str(error.fault),))
     reading = YamlReader(root, Settings)
     settings = checked(reading, Settings) or Settings()
+    if settings.provider is not None and settings.provider not in providers:
+        providers = (*providers, *plugins())
     if settings.provider is not None and settings.provider not in providers:
         near = get_close_matches(settings.provider, providers, n=1)
         meant = f"; did you mean {near[0]}?" if near else ""

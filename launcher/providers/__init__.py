@@ -1,4 +1,8 @@
-"""The registry of providers: each is imported on first use, and makes itself from what the launcher has."""
+"""The registry of providers: each is imported on first use, and makes itself from what the launcher has.
+
+A name that is not built in is looked for among the plug-ins: installed packages with an entry point of the
+group `vastrun.providers`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from vastrun.launcher.core import Run
-from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.settings import LoadedSettings
 from vastrun.launcher.ports import Clock, Provider, RateLimitStore, SecretStore
 
@@ -25,8 +28,8 @@ PROVIDERS: Mapping[str, str] = {
     "slurm": "vastrun.launcher.providers.slurm:SlurmProvider",
     "pool": "vastrun.launcher.providers.pool:PoolProvider",
 }
-"""By name, where its class is. To add a provider: a folder here, a line in this table, and one in
-`tests/contract/markets.py`."""
+"""By name, where its class is. To add a built-in provider: a folder here, a line in this table, and one in
+`tests/contract/markets.py`. A plug-in cannot replace one of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +72,22 @@ class ProviderClass(Protocol):
 
 
 def provider_class(name: str, registry: Mapping[str, str] = PROVIDERS) -> ProviderClass:
-    """Import the provider of that name. Raises UsageError, which lists the known ones."""
+    """Import the provider of that name: a built-in one, else a plug-in.
+
+    Raises UsageError, which lists the installed ones or says what is wrong with the plug-in.
+    """
     if name not in registry:
-        raise UsageError(f"no provider is called {name!r}", hint=f"known providers: {', '.join(registry)}")
+        from vastrun.launcher.providers import plugins  # reads the metadata of every installed package
+
+        return plugins.find_plugin(name, registry, plugins.installed_plugins()).load()
     module, _, attribute = registry[name].partition(":")
     found: ProviderClass = getattr(import_module(module), attribute)
     return found
+
+
+def plugin_names() -> Sequence[str]:
+    """List the names of providers that installed packages add; imports none of them."""
+    from vastrun.launcher.providers.plugins import installed_plugins
+
+    names = dict.fromkeys(plugin.name for plugin in installed_plugins())
+    return tuple(name for name in names if name not in PROVIDERS)
