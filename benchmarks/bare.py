@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
 from benchmarks.workload import Workload
-from vastrun.trainer.strategies.ddp import unsent_buffers
+from vastrun.trainer.strategies.ddp import without_buffer_sync
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def _replicated(workload: Workload) -> nn.Module:
         workload.objective,
         device_ids=[workload.device.index] if workload.device.type == "cuda" else None,
         gradient_as_bucket_view=True,
-        **unsent_buffers(DistributedDataParallel),  # they are constants
+        **without_buffer_sync(DistributedDataParallel),  # they are constants
     )
 
 

@@ -23,7 +23,7 @@ from vastrun.contract.config import DataConfig, ModelConfig, OptimConfig
 from vastrun.trainer import data, models
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.trajectories import Trajectories
-from vastrun.trainer.engine.optimiser import Schedule, make_optimizer, set_learning_rate
+from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer, set_learning_rate
 from vastrun.trainer.engine.session import domain_of, space_of
 from vastrun.trainer.models.operator import NetworkOperator
 from vastrun.trainer.sampling.windows import draw_indices
@@ -105,7 +105,7 @@ class Contestant:
         self._space = space_of(task.train, UNROLL)
         self._objective = UnrollLoss(operator)
         self._optimizer = make_optimizer(operator, optim)
-        self._schedule = Schedule(optim, TICKS)
+        self._schedule = LearningRateSchedule(optim, TICKS)
 
     def turn(self, seconds: float) -> None:
         """Take the steps of a turn, at the rate that is due after the share of the time that is spent."""

@@ -119,9 +119,9 @@ def _rank_within(folder: str, config: TrainConfig, limit_bytes: int) -> bool:
 
     from vastrun.trainer.engine.session import set_up
     from vastrun.trainer.engine.step import train_step
-    from vastrun.trainer.workload.tensors import TensorCount
+    from vastrun.trainer.workload.tensors import TensorCounter
 
-    class Limit(TensorCount):
+    class Limit(TensorCounter):
         """A memory of that size, full of tensors."""
 
         def _present(self) -> Any:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from benchmarks.workload import Workload
 from vastrun.trainer.data.trajectories import Windows
-from vastrun.trainer.strategies.ddp import unsent_buffers
+from vastrun.trainer.strategies.ddp import without_buffer_sync
 
 
 class Stream(IterableDataset[Windows]):
@@ -55,7 +55,7 @@ def main() -> None:
     trainer = lightning.Trainer(
         accelerator="gpu" if workload.device.type == "cuda" else "cpu",
         devices=workload.world_size,
-        strategy=DDPStrategy(gradient_as_bucket_view=True, **unsent_buffers(DistributedDataParallel)),
+        strategy=DDPStrategy(gradient_as_bucket_view=True, **without_buffer_sync(DistributedDataParallel)),
         max_steps=workload.config.steps,
         gradient_clip_val=workload.config.optim.clip,
         use_distributed_sampler=False,

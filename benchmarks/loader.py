@@ -23,7 +23,7 @@ from vastrun.contract.config import Keep, LoaderConfig
 from vastrun.trainer import data
 from vastrun.trainer.data import Task, advection
 from vastrun.trainer.engine.session import space_of
-from vastrun.trainer.loading import make_loader_of
+from vastrun.trainer.loading import make_task_loader
 from vastrun.trainer.sampling.windows import SamplePlan
 
 ROUNDS = 15
@@ -67,7 +67,7 @@ def _run_mapped(folder: Path) -> bool:
 
 def _beside(task: Task, sample_plan: SamplePlan, others: list[Take]) -> list[Pair]:
     """The loader beside each of the others, all in turns."""
-    loader = make_loader_of(task, sample_plan, LoaderConfig(), ROUNDS * STEPS, CPU)
+    loader = make_task_loader(task, sample_plan, LoaderConfig(), ROUNDS * STEPS, CPU)
     steps = itertools.count()
     ways: list[Take] = [lambda _: loader.read(next(steps), 0).fields.nbytes, *others]
     ours, *theirs = zip(*rounds_of([partial(_gb_per_s, way) for way in ways], ROUNDS), strict=True)

@@ -17,7 +17,7 @@ from vastrun.trainer import models
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.engine.optimiser import adamw
 from vastrun.trainer.models.operator import Domain, NetworkOperator
-from vastrun.trainer.models.weights import size_of
+from vastrun.trainer.models.weights import count_parameters
 from vastrun.trainer.stages.objective import UnrollLoss
 
 ROUNDS = 7
@@ -76,7 +76,8 @@ def run() -> bool:
         domain = Domain(grid=case.grid, conditions=2)
         latent = models.make(replace(SIZES[device], patch=case.patch), [domain])
         fno = as_large(latent, domain, case.modes)
-        print(f"{case.name}: {size_of(latent):,} parameters, fno {size_of(fno):,}, on {device}", flush=True)
+        sizes = f"{count_parameters(latent):,} parameters, fno {count_parameters(fno):,}"
+        print(f"{case.name}: {sizes}, on {device}", flush=True)
         ours, theirs = latent.to(device), fno.to(device)
         windows = _windows(case, device, FASTER[device])
         training, rollout = ([way(each, windows) for each in (ours, theirs)] for way in (_training, _rollout))
@@ -92,7 +93,7 @@ def run() -> bool:
 
 def as_large(latent: NetworkOperator, domain: Domain, modes: int) -> NetworkOperator:
     """The Fourier neural operator whose number of parameters is the nearest."""
-    return _made(width_as_large(size_of(latent), domain, modes), domain, modes)
+    return _made(width_as_large(count_parameters(latent), domain, modes), domain, modes)
 
 
 def width_as_large(size: int, domain: Domain, modes: int) -> int:
@@ -100,7 +101,7 @@ def width_as_large(size: int, domain: Domain, modes: int) -> int:
 
     def size_at(dim: int) -> int:
         with torch.device("meta"):
-            return size_of(_made(dim, domain, modes))
+            return count_parameters(_made(dim, domain, modes))
 
     # It grows with the channels.
     above = WIDTHS[bisect_left(WIDTHS, size, 1, len(WIDTHS) - 1, key=size_at)]

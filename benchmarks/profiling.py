@@ -22,7 +22,7 @@ from vastrun.contract.config import OptimConfig, ProfileConfig, TrainConfig
 from vastrun.trainer.distributed.group import join
 from vastrun.trainer.distributed.rank import Rank, read_job
 from vastrun.trainer.distributed.signals import StopSignal
-from vastrun.trainer.engine.resume import resumed
+from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session, set_up
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.heartbeat import Heartbeat
@@ -57,7 +57,7 @@ def main() -> None:
     rank = Rank.of_environment()
     job = read_job(rank.box)
     assert job.train is not None
-    session, heart = resumed(set_up(join(rank, job), job, job.train)), Heartbeat.of_this_rank()
+    session, heart = resume_session(set_up(join(rank, job), job, job.train)), Heartbeat.of_this_rank()
     stop = StopSignal(lambda: None, least_s=1, grace_s=1, saving_grace_s=1)
     _usual(session, heart, 0)
     for number in range(ROUNDS):

@@ -22,7 +22,7 @@ from vastrun.contract.config import WandbConfig
 from vastrun.trainer.distributed.clock import StepClock, StepTimes
 from vastrun.trainer.distributed.group import join
 from vastrun.trainer.distributed.rank import Rank, read_job
-from vastrun.trainer.engine.resume import resumed
+from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session, set_up
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.heartbeat import Heartbeat
@@ -70,7 +70,7 @@ def main() -> None:
     rank = Rank.of_environment()
     job = read_job(rank.box)
     assert job.train is not None
-    session = resumed(set_up(join(rank, job), job, job.train))
+    session = resume_session(set_up(join(rank, job), job, job.train))
     bare = replace(session, clock=NoClock(session.ranks.device))
     with Metrics(rank.box, job, job.train) as metrics:
         metrics.begin_at(0, session.wandb_id)

@@ -1,4 +1,4 @@
-"""The loop: set up in the one right order, train step by step, save, evaluate, leave."""
+"""Training loop: set up, train step by step, save, validate, evaluate."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from vastrun.trainer.distributed.group import StopVote, join
 from vastrun.trainer.distributed.rank import Rank, TrainJob
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.engine.diloco_sync import DilocoSync
-from vastrun.trainer.engine.memory.probe import fitted
+from vastrun.trainer.engine.memory.probe import probe_micro_batch
 from vastrun.trainer.engine.memory.retry import train_step_with_oom_retry
-from vastrun.trainer.engine.resume import resumed
+from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session, set_up
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.evaluation import report
@@ -35,33 +35,33 @@ from vastrun.trainer.telemetry.reports import Readings, Reports
 
 
 def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop: StopSignal) -> Reason:
-    """Train this rank's part, from its set-up to its end. Only rank 0 writes."""
+    """Train this rank from set-up to final evaluation. Only rank 0 writes files."""
     with Profiler(rank, config, heart, stop) as profiler:
         if not rank.is_first:
-            return _train(*_begin(rank, job, config, heart), heart, stop, profiler, None)
+            return _train(*_set_up(rank, job, config, heart), heart, stop, profiler, None)
         with Metrics(rank.box, job, config) as metrics:
-            return _train(*_begin(rank, job, config, heart), heart, stop, profiler, metrics)
+            return _train(*_set_up(rank, job, config, heart), heart, stop, profiler, metrics)
 
 
-def _begin(
+def _set_up(
     rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat
 ) -> tuple[Session, DilocoSync | None]:
-    """Make all that the steps need, and check that the ranks agree on it."""
+    """Build the session, resume it, and check that all ranks agree on it."""
     if config.strategy == "diloco":
         rank = rank.by_node()
-    session = with_latents(resumed(set_up(join(rank, job), job, config)), heart)
-    meetings = DilocoSync(session, session.outer) if session.outer else None
-    if meetings:
-        session = meetings.begin()
+    session = with_latents(resume_session(set_up(join(rank, job), job, config)), heart)
+    diloco = DilocoSync(session, session.outer) if session.outer else None
+    if diloco:
+        session = diloco.start()
     check_start(session)
-    session = fitted(session, heart)
-    session.introduce()
-    return session, meetings
+    session = probe_micro_batch(session, heart)
+    session.log_start()
+    return session, diloco
 
 
 def _train(
     session: Session,
-    meetings: DilocoSync | None,
+    diloco: DilocoSync | None,
     heart: Heartbeat,
     stop: StopSignal,
     profiler: Profiler,
@@ -74,26 +74,26 @@ def _train(
         metrics.begin_at(step, session.wandb_id)
     profiler.begin_at(step)
     validation = Validation(session) if config.evaluate_every else None
-    take = train_step_with_oom_retry if config.out_of_memory == "retry" else train_step
+    step_function = train_step_with_oom_retry if config.out_of_memory == "retry" else train_step
     nrmse, last = None, step >= config.steps
     while not last:
-        began = time.monotonic()
+        started_at = time.monotonic()
         with profiler.step(step) as labelled:
             session.clock.begin()
-            session, losses = take(session, step, labelled)
+            session, losses = step_function(session, step, labelled)
             session.clock.end()
         step += 1
-        cut_short = meetings is not None and meetings.after(step, lambda: stop.asked)
+        stopped_early = diloco is not None and diloco.after_step(step, lambda: stop.asked)
         if step == session.start + 1:
-            session.checkpoints.prepare(session.tensors())  # the optimiser has its state from now on
+            session.checkpoints.prepare(session.tensors())  # the optimiser's state exists from now on
         collect_by_the_step(step, session.start)
         session.checkpoints.poll()
-        last = step == config.steps or cut_short or vote.passes(step, stop.asked)
+        last = step == config.steps or stopped_early or vote.passes(step, stop.asked)
         if last or step == session.start + 1 or step % config.log_every == 0:
             reports.report(step, losses)
         check_step(session, step, reports.loss)
         # A compiled model may compile again in any step.
-        stop.step_s = time.monotonic() - began if config.compile == "off" else None
+        stop.step_s = time.monotonic() - started_at if config.compile == "off" else None
         nrmse = None
         if validation and (step == config.steps or (not last and step % validation.every == 0)):
             nrmse = _validate(validation, session, step, heart, stop, metrics)
@@ -117,7 +117,7 @@ def _validate(
     stop: StopSignal,
     metrics: Metrics | None,
 ) -> float | None:
-    """Return the error on what is kept back. None: a rollout ran away, or somebody wants to stop."""
+    """Return the validation nRMSE; None when a rollout diverged or a stop was requested."""
     try:
         found = validation.look(session, partial(heart.beat, step, "eval"), lambda: stop.asked)
     except Abandoned:
@@ -137,8 +137,8 @@ def _save(
     *,
     durable: bool,
 ) -> None:
-    """Save a checkpoint beside the training; when `durable`, it is on the disk."""
-    # A loss that is not finite must be known before its weights replace good ones.
+    """Save a checkpoint while training continues; when `durable`, return once it is on the disk."""
+    # A non-finite loss must be detected before its weights replace good ones.
     reports.settle()
     heart.beat(step, "checkpoint")
     with stop.saving():
@@ -153,9 +153,9 @@ def _evaluate(
     stop: StopSignal,
     metrics: Metrics | None,
 ) -> bool:
-    """Write scores, report and final record when all ranks are done. Returns False when one is to stop."""
+    """Write scores, report and final record. Returns False when a rank was asked to stop first."""
     session.loader.close()
-    # A rollout is no step: a stop may take longer from here on than two steps of the training.
+    # From here on a stop may take longer than two training steps: a rollout is not interrupted.
     stop.step_s = None
     beat = partial(heart.beat, step, "eval")
     plots = session.config.plots
@@ -168,10 +168,10 @@ def _evaluate(
     if metrics:
         conclusion.tell()
     box, title = session.ranks.rank.box, f"{session.job.name}, step {step}"
-    began = time.monotonic()
+    started_at = time.monotonic()
     pictures = conclusion.write(box / layout.EVALUATION, title, session.ranks, plots=plots, beat=beat)
     if metrics:
-        print(f"report.md and {len(pictures)} pictures: {time.monotonic() - began:.1f} s", flush=True)
+        print(f"report.md and {len(pictures)} pictures: {time.monotonic() - started_at:.1f} s", flush=True)
         metrics.show(step, pictures)
         scores = conclusion.scores
         wandb = asdict(metrics.finish(exit_code_of("finished"), scores))

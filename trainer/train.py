@@ -1,6 +1,6 @@
 """Train this rank: `python -u -m vastrun.trainer.train`, started with torchrun's variables and VASTRUN_BOX.
 
-What must come before torch is imported stands here; the set-up and the loop are in `trainer/loop.py`.
+Everything that must happen before torch is imported is here; set-up and loop are in `trainer/loop.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vastrun.trainer.heartbeat import Heartbeat
 
 
 def main() -> None:
-    """Run a rank. Never returns: the ending leaves the process."""
+    """Run a rank. Never returns: RankExit ends the process."""
     rank = Rank.of_environment()
     heart = Heartbeat.of_this_rank()
     heart.beat(0, "start")
@@ -29,7 +29,7 @@ def main() -> None:
         rank_exit.asked = lambda: stop.asked
         job = read_job(rank.box)
 
-        # What is imported stays: to look through it for garbage takes half a second each time.
+        # Imported modules stay alive: scanning them for garbage takes half a second each time.
         gc.disable()
         from vastrun.trainer.loop import train
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def dump_stacks_on_request(path: Path) -> None:
-    """Have SIGUSR1 write the stacks of all threads to `path`, also while the main thread waits in C++."""
+    """Let SIGUSR1 write the stacks of all threads to `path`, even while the main thread waits in C++."""
     path.parent.mkdir(parents=True, exist_ok=True)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, file=path.open("w"), all_threads=True)

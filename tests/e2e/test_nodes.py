@@ -168,7 +168,7 @@ def test_another_machine_comes_for_a_node_whose_rank_was_killed_and_trains_to_th
     )
     launch.shows("[n1] training: ")
     os.kill(step_of(terminal, node=1)["pid"], signal.SIGKILL)
-    launch.shows("this node waits for the nodes that train")
+    launch.shows("this node joins a running training")
     gate.touch()
     done = launch.end()
 
@@ -181,7 +181,7 @@ def test_another_machine_comes_for_a_node_whose_rank_was_killed_and_trains_to_th
     assert "node 1 left (signal); a machine is rented in its place (1 of 2)" in done.err
     assert "4 of 4 ranks" in done.err or "all 4 ranks exited 0" in done.err
     later = (terminal.folder / "apart" / "node-1-2" / "log.txt").read_text()
-    assert "this node waits for the nodes that train" in later
+    assert "this node joins a running training" in later
     assert f"checkpoint step-{steps:06d} saved" in later
     nodes = terminal.type("status", "last", "--json").json()["run"]["nodes"]
     assert [(node["node"], node["phase"], node["cause"]) for node in nodes] == [
@@ -190,5 +190,5 @@ def test_another_machine_comes_for_a_node_whose_rank_was_killed_and_trains_to_th
         (1, "ended", None),
     ]
     lines = terminal.type("logs", "last", "--node", "1").out
-    assert "was killed by SIGKILL" in lines and "this node waits for the nodes that train" in lines
+    assert "was killed by SIGKILL" in lines and "this node joins a running training" in lines
     assert terminal.leftovers() == []

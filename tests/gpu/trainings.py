@@ -73,11 +73,11 @@ def box_of(folder: Path, place: Place, settings: Settings, *, ranks: int = 1, **
 
 def begin(ranks: Ranks, box: Path, settings: Settings) -> Session:
     """Return a session as the loop gets it, after its newest checkpoint where there is one."""
-    from vastrun.trainer.engine.resume import resumed
+    from vastrun.trainer.engine.resume import resume_session
     from vastrun.trainer.engine.session import set_up
 
     here = replace(ranks, rank=replace(ranks.rank, box=box))
-    return resumed(set_up(here, read_job(box), config_of(settings)))
+    return resume_session(set_up(here, read_job(box), config_of(settings)))
 
 
 def heart_of(session: Session) -> Heartbeat:

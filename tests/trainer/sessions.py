@@ -18,7 +18,7 @@ from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import read_job
 from vastrun.trainer.engine.memory.retry import train_step_with_oom_retry
-from vastrun.trainer.engine.resume import resumed
+from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session, set_up
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.heartbeat import Heartbeat
@@ -54,7 +54,7 @@ def config(**settings: Any) -> TrainConfig:
 
 def begin(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Session:
     """A session as the loop gets it."""
-    return resumed(
+    return resume_session(
         set_up(replace(ranks, rank=replace(ranks.rank, box=box)), read_job(box), config(**settings))
     )
 

@@ -19,7 +19,7 @@ from vastrun.contract.config import Keep
 from vastrun.trainer.data.pdebench import Fields
 from vastrun.trainer.data.samples import Samples
 from vastrun.trainer.data.trajectories import MOMENTS_CHUNK, Trajectories, Windows, moments_of
-from vastrun.trainer.sampling.windows import BatchIndices, sources
+from vastrun.trainer.sampling.windows import BatchIndices, image_points
 
 
 class StoredTrajectories:
@@ -81,7 +81,7 @@ def _put_shifted(block: Fields, image: int, grid: tuple[int, ...], window: Field
 
 
 def _put_turned(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:
-    np.take(block, sources("square", grid, np.array([image]))[0], axis=-1, out=window)
+    np.take(block, image_points("square", grid, np.array([image]))[0], axis=-1, out=window)
 
 
 _PUTS: dict[str, _Put] = {"none": _put_as_it_is, "shift": _put_shifted, "square": _put_turned}

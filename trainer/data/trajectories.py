@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vastrun.contract.config import Keep
 from vastrun.trainer.data.samples import Samples
-from vastrun.trainer.sampling.windows import BatchIndices, Symmetry, sources
+from vastrun.trainer.sampling.windows import BatchIndices, Symmetry, image_points
 
 MOMENTS_CHUNK = 256
 
@@ -116,7 +116,7 @@ class TrajectoryTask:
         # trajectory is copied.
         fields = train.fields.flatten(3)[trajectory[:, None], on(device, indices.frames)]
         if train.symmetry != "none":
-            points = on(device, sources(train.symmetry, train.grid, indices.image))
+            points = on(device, image_points(train.symmetry, train.grid, indices.image))
             fields = fields.gather(3, points[:, None, None].expand(-1, *fields.shape[1:3], -1))
         return Windows(
             fields=fields.unflatten(3, train.grid),

@@ -1,1 +1,1 @@
-"""What a rank trains with: the session, one optimiser step, and what each step is made of."""
+"""Engine: the training session of a rank, one optimiser step, and the parts of a step."""

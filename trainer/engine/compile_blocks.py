@@ -1,4 +1,4 @@
-"""What is done to a model block by block before it is spread: activation checkpointing, then compilation."""
+"""Activation checkpointing and torch.compile, applied block by block before the model is wrapped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vastrun.contract.config import TrainConfig
 from vastrun.trainer.stages.objective import Objective
 
 _aten = torch.ops.aten
-_SAVED = [
+_SAVED_OPERATIONS = [
     _aten.mm.default,
     _aten.addmm.default,
     _aten.bmm.default,
@@ -23,35 +23,35 @@ _SAVED = [
     _aten._scaled_dot_product_cudnn_attention.default,
     _aten._scaled_dot_product_flash_attention_for_cpu.default,
 ]
-"""Operations whose outputs `selective` saves. Fourier transforms are not among them: their outputs are as
-large as their inputs, and saving them takes more memory than no checkpointing at all."""
-_save_products = partial(create_selective_checkpoint_contexts, _SAVED)
+"""Operations whose outputs `selective` keeps. Fourier transforms are left out: their outputs are as large as
+their inputs, and keeping them takes more memory than no checkpointing at all."""
+_save_matmuls = partial(create_selective_checkpoint_contexts, _SAVED_OPERATIONS)
 
 
-def prepare(objective: Objective, config: TrainConfig) -> None:
-    """Change the model in place. A compiled part compiles when it is first used."""
+def checkpoint_and_compile(objective: Objective, config: TrainConfig) -> None:
+    """Wrap and compile the blocks in place. A compiled part compiles at its first use."""
     networks = objective.networks
     if config.activation_checkpointing != "off":
         # Not torch's own `noop_context_fn` with full: Dynamo cannot trace it.
-        selective = {"context_fn": _save_products} if config.activation_checkpointing == "selective" else {}
+        selective = {"context_fn": _save_matmuls} if config.activation_checkpointing == "selective" else {}
         blocks = objective.learner.blocks
         for number, block in enumerate(blocks):
             # Nothing in a block is random, so its second pass needs no state of the generator.
             blocks[number] = checkpoint_wrapper(block, preserve_rng_state=False, **selective)
-    blocks_of_all = [block for network in networks for block in network.blocks]
+    all_blocks = [block for network in networks for block in network.blocks]
     parts: dict[str, list[nn.Module]] = {
         "off": [],
-        "blocks": blocks_of_all,
+        "blocks": all_blocks,
         "whole": [*networks],
-        "max-autotune": blocks_of_all,
+        "max-autotune": all_blocks,
     }
     for part in parts[config.compile]:
         # Not `part.compile()`: that would compile the wrappers' hooks with it.
-        part.forward = torch.compile(part.forward, mode=_mode(config))
+        part.forward = torch.compile(part.forward, mode=_inductor_mode(config))
 
 
-def _mode(config: TrainConfig) -> str | None:
-    """Return Inductor's name for what the job asks for."""
+def _inductor_mode(config: TrainConfig) -> str | None:
+    """Return Inductor's name of the mode that the job asks for."""
     if config.compile == "max-autotune":
         return "max-autotune" if config.cuda_graphs else "max-autotune-no-cudagraphs"
     return "reduce-overhead" if config.cuda_graphs else None

@@ -1,6 +1,6 @@
-"""Determinism: kernels that return the same bits each time, and what else must not change for the same bits.
+"""Determinism (`train.deterministic`): kernels that return the same bits each time, and what must not change.
 
-`train.deterministic`. The variables that cuBLAS and NCCL read are in `supervision/environment.py`.
+The variables that cuBLAS and NCCL read are in `supervision/environment.py`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import torch
 
 from vastrun.trainer.engine.plan import Plan
 
-_SHAPES = 64
+_MAX_SHAPES = 64
 """Maximum number of input shapes that a compiled function is compiled for. Torch's own limit, 8, is less than
 several tasks and their evaluations have; beyond it torch runs the function without compiling it."""
 
-_PLANNED = ("strategy", "world_size", "micro_batch", "precision")
-"""Fields of the plan that decide in which order numbers are added."""
+_PLAN_FIELDS = ("strategy", "world_size", "micro_batch", "precision")
+"""Fields of the plan that decide the order in which numbers are added."""
 
 
 def use_deterministic_kernels() -> None:
-    """Let torch use only deterministic kernels in this process, and raise RuntimeError where it has none.
+    """Restrict torch to deterministic kernels in this process; it raises RuntimeError where it has none.
 
     For `scaled_dot_product_attention` this excludes cuDNN, and makes the backward passes of flash and
-    memory-efficient attention deterministic (aten/src/ATen/native/transformers/cuda), with a learned bias,
-    too: its gradient is written once for each sample, and summed afterwards. `warn_only` would not do that.
+    memory-efficient attention deterministic (aten/src/ATen/native/transformers/cuda), also with a learned
+    bias: its gradient is written once for each sample, and summed afterwards. `warn_only` would not do that.
     """
     import torch._dynamo.config as dynamo
     import torch._inductor.config as inductor
@@ -39,26 +39,26 @@ def use_deterministic_kernels() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False
     if compiles_deterministically():
         inductor.deterministic = True  # no kernel is chosen by timing
-        # Else kernels that are compiled after a second shape are those of any shape: which ones a shape gets
-        # would depend on the shapes before it, and a resumed run begins with others.
+        # A kernel that is compiled after a second shape would serve any shape: which kernel a shape gets
+        # would depend on the shapes before it, and a resumed run starts with different ones.
         dynamo.automatic_dynamic_shapes = False
-        dynamo.recompile_limit = max(dynamo.recompile_limit, _SHAPES)
+        dynamo.recompile_limit = max(dynamo.recompile_limit, _MAX_SHAPES)
 
 
 def compiles_deterministically() -> bool:
-    """Tell whether torch.compile can choose kernels without timing them: torch 2.10 and later."""
+    """Return True when torch.compile can choose kernels without timing them: torch 2.10 and later."""
     import torch._inductor.config as inductor
 
     return hasattr(inductor, "deterministic")
 
 
-def name_of_device(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     """Return the name of a GPU, or `cpu`."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def promise(device: torch.device) -> str:
-    """Return the line of the log that says what the option means."""
+def describe_guarantee(device: torch.device) -> str:
+    """Return the log line that says what the option guarantees."""
     kind = "GPU" if device.type == "cuda" else "CPU"
     return (
         "deterministic: a resumed run repeats an uninterrupted one bit for bit, on the same number of ranks, "
@@ -66,24 +66,25 @@ def promise(device: torch.device) -> str:
     )
 
 
-def differences(saved_by: Mapping[str, Any], plan: Plan, device: str) -> list[str]:
-    """Return what has changed since a checkpoint was saved that changes the last bits of what follows.
+def changes_since(saved_by: Mapping[str, Any], plan: Plan, device: str) -> list[str]:
+    """List the changes since a checkpoint was saved that alter the last bits of the training.
 
-    `saved_by` is what a checkpoint says of its run; an older checkpoint says less, and counts as changed.
+    `saved_by` is the checkpoint's record of its run; an older checkpoint records less, and counts as changed.
     """
-    before, now = _facts(saved_by), _facts(described(plan, device))
+    before, now = _compared_values(saved_by), _compared_values(describe_run(plan, device))
     return [f"{name} was {before[name]}, and is {now[name]}" for name in now if before[name] != now[name]]
 
 
-def described(plan: Plan, device: str) -> dict[str, Any]:
-    """Return what a checkpoint says of the run that saved it, as far as its bits depend on it."""
+def describe_run(plan: Plan, device: str) -> dict[str, Any]:
+    """Return a checkpoint's record of its run: everything that the last bits depend on."""
     return {"torch": str(torch.__version__), "device": device, "plan": asdict(plan)}
 
 
-def _facts(described: Mapping[str, Any]) -> dict[str, str]:
-    plan = described.get("plan")
+def _compared_values(record: Mapping[str, Any]) -> dict[str, str]:
+    plan = record.get("plan")
     planned = plan if isinstance(plan, Mapping) else {}
-    named = {"torch": described.get("torch"), "the device": described.get("device")}
+    named = {"torch": record.get("torch"), "the device": record.get("device")}
     return {
-        name: str(value) for name, value in {**named, **{key: planned.get(key) for key in _PLANNED}}.items()
+        name: str(value)
+        for name, value in {**named, **{key: planned.get(key) for key in _PLAN_FIELDS}}.items()
     }

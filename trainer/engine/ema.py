@@ -12,7 +12,7 @@ from vastrun.trainer.distributed.shards import local, reshard
 
 
 class Ema:
-    """The average of a model's parameters, on each rank of the part that lies there."""
+    """Moving average of a model's parameters; each rank averages its own shards."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         named = model.state_dict(keep_vars=True)
@@ -30,8 +30,8 @@ class Ema:
         torch._foreach_lerp_(local(self._average.values()), local(self._weights.values()), 1 - self._decay)
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Let the model compute with the average within."""
+    def average_parameters(self) -> Iterator[None]:
+        """Use the average in place of the weights inside the block."""
         self._swap()
         try:
             yield
@@ -50,6 +50,6 @@ class Ema:
     def _swap(self) -> None:
         reshard(self._model)
         for weight, average in zip(local(self._weights.values()), local(self._average.values()), strict=True):
-            kept = weight.clone()
+            saved = weight.clone()
             weight.copy_(average)
-            average.copy_(kept)
+            average.copy_(saved)

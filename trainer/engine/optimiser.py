@@ -1,4 +1,4 @@
-"""Optimisers: AdamW, and Muon for the matrices within the blocks, with the learning rate of each step.
+"""Optimisers and learning rate: AdamW, and Muon for the matrices inside the blocks.
 
 Muon (Jordan et al. 2024) steps along the nearest orthogonal matrix to the averaged gradient.
 """
@@ -19,44 +19,46 @@ from vastrun.trainer.distributed.shards import local
 from vastrun.trainer.models.operator import Network
 
 _MOMENTUM = 0.95
-_ROUNDS = 5
+_ITERATIONS = 5
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
-_LAST_SHARE = 0.01
+_FINAL_FACTOR = 0.01
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for some groups, AdamW for the others, at the same rate and decay.
+    """Muon for the hidden matrices, AdamW for all else, with the same learning rate and weight decay.
 
-    A sharded matrix is put together for its step, since a part of it has another orthogonal neighbour: each
-    on one of the ranks, as many at once as there are ranks.
+    A sharded matrix is gathered for its step, because a shard alone has a different nearest orthogonal
+    matrix: each matrix on one of the ranks, as many at once as there are ranks.
     """
 
     _step_supports_amp_scaling = True
-    """For torch's GradScaler: a step is left out on the device, so that the host need not wait to know it."""
+    """Read by torch's GradScaler: steps are skipped on the device, so that the host need not wait to know."""
 
     def __init__(
-        self, matrices: list[dict[str, Any]], others: list[dict[str, Any]], *, lr: float, **adamw: Any
+        self, matrices: list[dict[str, Any]], vectors: list[dict[str, Any]], *, lr: float, **adamw: Any
     ) -> None:
-        self._adamw = torch.optim.AdamW(others, lr=lr, **adamw)
+        self._adamw = torch.optim.AdamW(vectors, lr=lr, **adamw)
         groups = [*({**group, "orthogonal": True} for group in matrices), *self._adamw.param_groups]
         super().__init__(groups, {"lr": lr, "weight_decay": 0.0, "orthogonal": False})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # noqa: ARG002 - of the base class
-        # The scaler sets both for the time of the call: above 0, an fp16 gradient has overflowed.
+        # The scaler sets both for the duration of the call: above 0, an fp16 gradient has overflowed.
         overflowed: Tensor | None = getattr(self, "found_inf", None)
         assert getattr(self, "grad_scale", None) is None, "the gradients are still scaled"
         for group in self.param_groups:
-            for matrices in _batches(group["params"] if group["orthogonal"] else ()):
-                self._turn(matrices, group["lr"], group["weight_decay"], overflowed)
-        # A state that was loaded is made of new objects.
+            for matrices in _step_groups(group["params"] if group["orthogonal"] else ()):
+                self._orthogonal_step(matrices, group["lr"], group["weight_decay"], overflowed)
+        # Loading a state replaces these objects.
         self._adamw.state = self.state
         self._adamw.param_groups = [group for group in self.param_groups if not group["orthogonal"]]
         self._adamw.found_inf = overflowed
         self._adamw.step()
 
-    def _turn(self, matrices: Sequence[Tensor], rate: float, decay: float, overflowed: Tensor | None) -> None:
+    def _orthogonal_step(
+        self, matrices: Sequence[Tensor], rate: float, decay: float, overflowed: Tensor | None
+    ) -> None:
         changed = local([*matrices, *(self._momentum(matrix) for matrix in matrices)])
         before = [] if overflowed is None else [tensor.clone() for tensor in changed]
         parts, momenta = changed[: len(matrices)], changed[len(matrices) :]
@@ -65,7 +67,7 @@ class Muon(torch.optim.Optimizer):
             momentum.lerp_(gradient, 1 - _MOMENTUM)
             updates.append(gradient.lerp(momentum, _MOMENTUM))
         for matrix, part, direction in zip(matrices, parts, _orthogonal(matrices, updates), strict=True):
-            # Of the size that AdamW's updates have, so that one learning rate serves both (Liu et al. 2025).
+            # Scaled like AdamW's updates, so that one learning rate serves both (Liu et al. 2025).
             size = 0.2 * max(matrix.shape) ** 0.5
             part.mul_(1 - rate * decay).add_(direction, alpha=-rate * size)
         if overflowed is not None:
@@ -79,95 +81,95 @@ class Muon(torch.optim.Optimizer):
         return state["momentum"]
 
 
-def _batches(parameters: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield those that take their step at once: as many sharded ones as there are ranks, or a whole one."""
-    moved = [parameter for parameter in parameters if parameter.grad is not None]
+def _step_groups(parameters: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield the matrices of one step: as many sharded ones as there are ranks, or one whole matrix."""
+    trained = [parameter for parameter in parameters if parameter.grad is not None]
     count = 1
-    if moved and isinstance(moved[0], DTensor):
-        count = moved[0].device_mesh.size()
-        # Of one size at once, as far as may be: a rank with a small matrix waits for those with large ones.
-        moved.sort(key=Tensor.numel)
-    for first in range(0, len(moved), count):
-        yield moved[first : first + count]
+    if trained and isinstance(trained[0], DTensor):
+        count = trained[0].device_mesh.size()
+        # Similar sizes together: a rank with a small matrix waits for those with large ones.
+        trained.sort(key=Tensor.numel)
+    for first in range(0, len(trained), count):
+        yield trained[first : first + count]
 
 
 def _orthogonal(matrices: Sequence[Tensor], updates: list[Tensor]) -> list[Tensor]:
-    """Return the orthogonal matrix closest to each update; of both, this rank's parts."""
+    """Return the orthogonal matrix nearest to each update; inputs and outputs are this rank's shards."""
     first = matrices[0]
     if not isinstance(first, DTensor):
         return [_newton_schulz(update) for update in updates]
     group, ranks = first.device_mesh.get_group(), first.device_mesh.size()
     device, here = torch.device(first.device_mesh.device_type), first.device_mesh.get_local_rank()
-    mine = matrices[here].shape if here < len(matrices) else None
-    sizes = [rows * mine[1] for rows in shard_rows(mine[0], ranks)] if mine else [0] * ranks
+    own_shape = matrices[here].shape if here < len(matrices) else None
+    sizes = [rows * own_shape[1] for rows in shard_rows(own_shape[0], ranks)] if own_shape else [0] * ranks
     sent = [update.numel() for update in updates] + [0] * (ranks - len(updates))
-    # A rank gets all parts of its matrix, and gives each rank its part of the answer.
-    flat = exchange(torch.cat([update.flatten() for update in updates]), sent, sizes, group, device)
-    if mine:
-        flat = _newton_schulz(flat.view(mine)).flatten()
-    answers = exchange(flat, sizes, sent, group, device).split(sent)
+    # Each rank receives all shards of its matrix, and returns to each rank its shard of the result.
+    flat = all_to_all(torch.cat([update.flatten() for update in updates]), sent, sizes, group, device)
+    if own_shape:
+        flat = _newton_schulz(flat.view(own_shape)).flatten()
+    answers = all_to_all(flat, sizes, sent, group, device).split(sent)
     return [
         answer.view_as(update).to(update.device) for answer, update in zip(answers, updates, strict=False)
     ]
 
 
 def shard_rows(rows: int, ranks: int) -> list[int]:
-    """Return how many rows of a matrix each rank has: FSDP2 shards the first axis as `torch.chunk` does."""
-    most = -(-rows // ranks)
-    return [max(0, min(most, rows - most * rank)) for rank in range(ranks)]
+    """Return the number of rows on each rank: FSDP2 shards the first axis as `torch.chunk` does."""
+    max_rows = -(-rows // ranks)
+    return [max(0, min(max_rows, rows - max_rows * rank)) for rank in range(ranks)]
 
 
-def exchange(
+def all_to_all(
     values: Tensor, sent: list[int], received: list[int], group: torch_dist.ProcessGroup, device: torch.device
 ) -> Tensor:
-    """Send each rank its part of `values`, and return what all have sent here, on `device`.
+    """Send each rank its part of `values`, and return the received parts, on `device`.
 
-    Offloaded values lie in main memory, of which NCCL knows nothing.
+    The values may be offloaded to main memory, which NCCL cannot read.
     """
     values = values.to(device)
-    there = torch.empty(sum(received), dtype=values.dtype, device=device)
-    torch_dist.all_to_all_single(there, values, received, sent, group=group)
-    return there
+    received_values = torch.empty(sum(received), dtype=values.dtype, device=device)
+    torch_dist.all_to_all_single(received_values, values, received, sent, group=group)
+    return received_values
 
 
 def _newton_schulz(matrix: Tensor) -> Tensor:
-    """Bring all singular values near 1, by an iteration of matrix products alone."""
+    """Bring all singular values close to 1, by matrix products alone (Newton-Schulz iteration)."""
     x = matrix.bfloat16() if matrix.is_cuda else matrix
     tall = x.shape[0] > x.shape[1]
     x = x.T if tall else x
     x = x / (x.norm() + 1e-7)
     a, b, c = _COEFFICIENTS
-    for _ in range(_ROUNDS):
+    for _ in range(_ITERATIONS):
         gram = x @ x.T
         x = a * x + (b * gram + c * gram @ gram) @ x
     return (x.T if tall else x).to(matrix.dtype)
 
 
 def make_optimizer(network: Network, config: OptimConfig) -> torch.optim.Optimizer:
-    """Make the optimiser of a network that is already spread.
+    """Make the optimiser of a network that is already wrapped.
 
-    Vectors and scalars are not decayed; what is frozen is none of its business.
+    Vectors and scalars have no weight decay; frozen parameters are left out.
     """
-    return _MAKERS[config.name](network, config)
+    return _OPTIMIZERS[config.name](network, config)
 
 
 def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """Make AdamW, which lets matrices decay and nothing else."""
+    """Make AdamW with weight decay on matrices only."""
     groups = _groups(model.parameters(), config)
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
 
 
 def muon(network: Network, config: OptimConfig) -> Muon:
-    """Make an optimiser in which AdamW trains what is no matrix, and the layers at the ends of the model."""
+    """Make Muon for the matrices of the blocks; AdamW trains vectors and the first and last layers."""
     matrices = [p for p in network.blocks.parameters() if p.ndim == 2]
     hidden = set(matrices)
-    others = _groups((p for p in network.parameters() if p not in hidden), config)
-    turned = {"params": matrices, "weight_decay": config.weight_decay}
-    return Muon([turned], others, lr=config.lr, betas=config.betas, fused=True)
+    vectors = _groups((p for p in network.parameters() if p not in hidden), config)
+    hidden_group = {"params": matrices, "weight_decay": config.weight_decay}
+    return Muon([hidden_group], vectors, lr=config.lr, betas=config.betas, fused=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every parameter this learning rate."""
+    """Set the learning rate of every parameter."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 
@@ -180,14 +182,14 @@ def _groups(parameters: Iterable[nn.Parameter], config: OptimConfig) -> list[dic
     ]
 
 
-_MAKERS: dict[str, Callable[[Network, OptimConfig], torch.optim.Optimizer]] = {
+_OPTIMIZERS: dict[str, Callable[[Network, OptimConfig], torch.optim.Optimizer]] = {
     "adamw": adamw,
     "muon": muon,
 }
 
 
-class Schedule:
-    """A linear warm-up, then the course that the job names, down to a hundredth of the full rate at most."""
+class LearningRateSchedule:
+    """Linear warm-up, then the decay that the job names, down to at least a hundredth of the full rate."""
 
     def __init__(self, config: OptimConfig, steps: int) -> None:
         self._config = config
@@ -195,15 +197,15 @@ class Schedule:
         self._steps = max(1, steps - self._warmup)
 
     def rate(self, step: int) -> float:
-        """Return the rate of `step`, counted from 0."""
+        """Return the learning rate of `step`, counted from 0."""
         config = self._config
         if step < self._warmup:
             return config.lr * (step + 1) / self._warmup
-        share = _COURSES[config.schedule](step - self._warmup, self._steps, config)
-        return config.lr * (_LAST_SHARE + (1 - _LAST_SHARE) * share)
+        share = _DECAYS[config.schedule](step - self._warmup, self._steps, config)
+        return config.lr * (_FINAL_FACTOR + (1 - _FINAL_FACTOR) * share)
 
 
-_COURSES: dict[str, Callable[[int, int, OptimConfig], float]] = {
+_DECAYS: dict[str, Callable[[int, int, OptimConfig], float]] = {
     "cosine": lambda step, steps, _: 0.5 * (1 + math.cos(math.pi * step / steps)),
     "linear": lambda step, steps, _: 1 - step / steps,
     "step": lambda step, _, config: config.drop ** (step // config.drop_after),

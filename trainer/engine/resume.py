@@ -1,4 +1,4 @@
-"""Resume: the checkpoint that a start goes on from: of this run or another, of its stage or that before."""
+"""Resume: loads the checkpoint that a start continues from, of this run or of the run before it."""
 
 from __future__ import annotations
 
@@ -16,54 +16,55 @@ from vastrun.contract.records import read_as
 from vastrun.trainer.checkpoints import TrainerState
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, STATE
 from vastrun.trainer.data.trajectories import Windows
-from vastrun.trainer.engine.determinism import differences, name_of_device
+from vastrun.trainer.engine.determinism import changes_since, device_name
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.models.operator import Operator
 from vastrun.trainer.stages import STAGES, Stage
 
-_MEASURED_STEPS = 8
-"""Batches of a task that a stage sees before it begins."""
+_STAGE_START_STEPS = 8
+"""Batches per task that a stage reads before its first step."""
 
-_NEEDED = {"data", "deterministic", "freeze", "model", "stage"}
-"""What is read of the configuration in a checkpoint."""
+_REQUIRED_KEYS = {"data", "deterministic", "freeze", "model", "stage"}
+"""Keys of a checkpoint's configuration that are read here."""
 
 
-def resumed(session: Session) -> Session:
-    """Return the session after its newest intact checkpoint, of this run or else of the one it continues.
+def resume_session(session: Session) -> Session:
+    """Return the session after its newest intact checkpoint, of this run or of the run that it continues.
 
-    A checkpoint of the stage before gives what does not learn in this one, which then begins. Raises
-    ConfigError when there is none that fits.
+    From a checkpoint of the former stage only the frozen parts are loaded, and this stage starts at step 0.
+    Raises ConfigError when a needed checkpoint is missing, or does not fit the job.
     """
     ranks, config = session.ranks, session.config
     found = session.checkpoints.newest(else_of=ranks.rank.box / layout.RESUME)
     if ranks.rank.is_first:
         for damage in found.faults if found else ():
             print(f"checkpoint: {damage}", flush=True)
-    fault = _fault(config, found.path.name, found.state) if found else _missing(config)
-    if fault:
-        raise ConfigError(fault, reported_elsewhere=not ranks.rank.is_first)
+    error = _mismatch(config, found.path.name, found.state) if found else _missing_checkpoint(config)
+    if error:
+        raise ConfigError(error, reported_elsewhere=not ranks.rank.is_first)
     if found is None:
         return session
     state = found.state
     if state.config["stage"] != config.stage:
-        session.checkpoints.load(found, _inherited(session.operator, STAGES[config.stage]))
+        session.checkpoints.load(found, _inherited_tensors(session.operator, STAGES[config.stage]))
         if ranks.rank.is_first:
             print(
-                f"stage {config.stage} begins upon {found.path.name} of {state.config['stage']}", flush=True
+                f"stage {config.stage} initialized from {found.path.name} of {state.config['stage']}",
+                flush=True,
             )
-        return _begun(session)
+        return _start_stage(session)
     if config.deterministic and ranks.rank.is_first:
-        _warn_of_other_bits(session, found.path.name, state)
+        _warn_if_not_bitwise(session, found.path.name, state)
     session.checkpoints.load(found, session.tensors())
-    if state.scaler:  # empty: the precision was another one
+    if state.scaler:  # empty when the precision was not fp16
         session.scaler.load_state_dict(state.scaler)
     return replace(session, start=state.step, loss=state.loss, wandb_id=_wandb_id(session, state))
 
 
-def _warn_of_other_bits(session: Session, name: str, state: TrainerState) -> None:
-    """Say why the training does not repeat an uninterrupted one, where that is so."""
-    changes = differences(state.made_by, session.plan, name_of_device(session.ranks.device))
+def _warn_if_not_bitwise(session: Session, name: str, state: TrainerState) -> None:
+    """Print a warning when the training will not repeat an uninterrupted one bit for bit."""
+    changes = changes_since(state.made_by, session.plan, device_name(session.ranks.device))
     if not state.config["deterministic"]:
         changes.insert(0, "it was saved without train.deterministic")
     if changes:
@@ -75,26 +76,26 @@ def _warn_of_other_bits(session: Session, name: str, state: TrainerState) -> Non
 
 
 def _wandb_id(session: Session, state: TrainerState) -> str:
-    """Return the W&B run of the training that is continued, if that is one of the user's own before this.
+    """Return the W&B run that the checkpoint names, if it is this job's own or one that it continues.
 
-    A checkpoint comes from a stranger's machine: it may name any run that the user's key can write to.
+    A checkpoint comes from a stranger's machine: it could name any run that the user's key can write to.
     """
     named = state.made_by.get("wandb", session.wandb_id)
     if named in (session.job.run_id, *session.job.continues):
         return str(named)
     if session.ranks.rank.is_first and session.config.wandb.mode != "off":
-        print("W&B: a new run; this job does not continue the one that the checkpoint names", flush=True)
+        print("W&B: new run; the checkpoint names a run that this job does not continue", flush=True)
     return session.wandb_id
 
 
-def _fault(config: TrainConfig, name: str, state: TrainerState) -> str | None:
-    """Say why this job cannot continue from that checkpoint, which comes from a stranger's machine."""
-    for key in sorted(_NEEDED - state.config.keys()):
+def _mismatch(config: TrainConfig, name: str, state: TrainerState) -> str | None:
+    """Return why this job cannot continue from the checkpoint, which is untrusted; None: it can."""
+    for key in sorted(_REQUIRED_KEYS - state.config.keys()):
         return f"{STATE} of {name} has no config.{key}"
     try:
         return _difference(config, name, state)
     except (KeyError, TypeError, ValueError) as error:
-        return f"{STATE} of {name} is not this trainer's: {error}"
+        return f"{STATE} of {name} was not written by this trainer: {error}"
 
 
 def _difference(config: TrainConfig, name: str, state: TrainerState) -> str | None:
@@ -108,19 +109,17 @@ def _difference(config: TrainConfig, name: str, state: TrainerState) -> str | No
     if len(their_tasks) != len(tasks) or any(map(_is_another_task, their_tasks, tasks)):
         there, here = (", ".join(names) for names in (their_tasks, tasks))
         return f"train.data: the tasks are {here}, but {name} is a checkpoint of {there}"
-    theirs, ours = asdict(read_as(ModelConfig, state.config["model"])), asdict(config.model)
-    others = [
-        f"{key} is {theirs[key]} there, and {ours[key]} here" for key in ours if theirs[key] != ours[key]
-    ]
-    return f"{name} is of another model: {'; '.join(others)}" if others else None
+    saved, own = asdict(read_as(ModelConfig, state.config["model"])), asdict(config.model)
+    changes = [f"{key} is {saved[key]} there, and {own[key]} here" for key in own if saved[key] != own[key]]
+    return f"{name} is a checkpoint of another model: {'; '.join(changes)}" if changes else None
 
 
-def _is_another_task(theirs: str, ours: str) -> bool:
-    """Compare two built-in tasks; one of the user's own, `module:function`, may have got another name."""
-    return theirs != ours and ":" not in theirs + ours
+def _is_another_task(saved: str, own: str) -> bool:
+    """Compare two built-in tasks; a user's task, `module:function`, may have been renamed."""
+    return saved != own and ":" not in saved + own
 
 
-def _missing(config: TrainConfig) -> str | None:
+def _missing_checkpoint(config: TrainConfig) -> str | None:
     former = STAGES[config.stage].former
     if former:
         needs = f"train.stage: {config.stage} starts from a checkpoint of {former}"
@@ -131,41 +130,40 @@ def _missing(config: TrainConfig) -> str | None:
     return f"{needs}, and there is none: vastrun launch JOB.yaml --from RUN"
 
 
-def _inherited(operator: Operator, stage: Stage) -> dict[str, Tensor]:
-    """Return what does not learn, by its names in the checkpoint of the stage before.
+def _inherited_tensors(operator: Operator, stage: Stage) -> dict[str, Tensor]:
+    """Return the frozen tensors by their names in the checkpoint of the former stage.
 
-    Where that kept an average of the weights, the average.
+    Where that stage kept an average of the weights, the average is loaded.
     """
     parameters = {name for name, _ in operator.named_parameters()}
-    wanted = {}
+    tensors = {}
     for here, tensor in get_model_state_dict(operator).items():
         part = next((part for part in stage.inherits if here.startswith(part)), None)
         if part is None:
             continue
         there = stage.inherits[part] + here.removeprefix(part)
         if here in parameters:
-            # The average goes into the operator itself; the weights behind it are read into memory that is
-            # dropped.
-            wanted[f"{EMA}{there}"] = tensor
+            # The average is read into the operator itself; the weights behind it into memory that is dropped.
+            tensors[f"{EMA}{there}"] = tensor
             tensor = torch.empty_like(tensor)
-        wanted[f"{MODEL}{there}"] = tensor
-    return wanted
+        tensors[f"{MODEL}{there}"] = tensor
+    return tensors
 
 
 @torch.no_grad()
-def _begun(session: Session) -> Session:
-    """Show the stage what it builds upon, and its first batches."""
+def _start_stage(session: Session) -> Session:
+    """Initialise the stage from its frozen parts and its first batches."""
     tasks = range(len(session.tasks))
     with session.autocast():
-        session.objective.begin([_first_batches(session, task) for task in tasks], session.ranks)
+        session.objective.initialise([_first_batches(session, task) for task in tasks], session.ranks)
     decay = session.config.ema
     return replace(session, ema=Ema(session.operator, decay) if decay else None)
 
 
 def _first_batches(session: Session, number: int) -> Iterable[Windows]:
-    """Read this rank's share of them. Not by the loader, which reads ahead of the training."""
+    """Read this rank's share of a task's first batches. Not by the loader, which reads ahead."""
     task, order = session.tasks[number], session.task_schedule.sample_plans[number]
-    for step in range(_MEASURED_STEPS):
+    for step in range(_STAGE_START_STEPS):
         for micro_batch in range(order.accumulation):
             windows = task.batch(step, order.micro_batch_of(step, micro_batch))
             yield replace(windows.each(lambda tensor: tensor.to(session.ranks.device)), task=number)

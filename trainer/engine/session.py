@@ -1,4 +1,4 @@
-"""Session: all that a rank trains with, set up in the one order that works."""
+"""Session: everything a rank trains with, built in the one order that works."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank, TrainJob
 from vastrun.trainer.distributed.shards import reshard
-from vastrun.trainer.engine.compile_blocks import prepare
+from vastrun.trainer.engine.compile_blocks import checkpoint_and_compile
 from vastrun.trainer.engine.determinism import (
     compiles_deterministically,
-    described,
-    name_of_device,
-    promise,
+    describe_guarantee,
+    describe_run,
+    device_name,
     use_deterministic_kernels,
 )
 from vastrun.trainer.engine.ema import Ema
-from vastrun.trainer.engine.optimiser import Schedule, make_optimizer
-from vastrun.trainer.engine.outer import OuterOptimizer
-from vastrun.trainer.engine.plan import Facts, Plan, make_plan
+from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer
+from vastrun.trainer.engine.outer_optimizer import OuterOptimizer
+from vastrun.trainer.engine.plan import Plan, PlanInputs, make_plan
 from vastrun.trainer.heartbeat import Activity
 from vastrun.trainer.loading import describe_loader, make_loader
 from vastrun.trainer.loading.loader import Loader
 from vastrun.trainer.models.operator import Domain, Operator
 from vastrun.trainer.models.precision import autocast, scaler_of, set_tf32, supports_bf16
-from vastrun.trainer.models.weights import frozen_in, size_of
+from vastrun.trainer.models.weights import count_frozen, count_parameters
 from vastrun.trainer.sampling.task_schedule import TaskSchedule
-from vastrun.trainer.sampling.windows import SamplePlan, Space
+from vastrun.trainer.sampling.windows import SamplePlan, WindowSpace
 from vastrun.trainer.stages.objective import Objective
 from vastrun.trainer.strategies import STRATEGIES
 from vastrun.trainer.strategies.strategy import Strategy
@@ -50,7 +50,7 @@ from vastrun.trainer.strategies.strategy import Strategy
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What a rank holds between its first step and its last."""
+    """Everything a rank trains with, from its first step to its last."""
 
     job: TrainJob
     config: TrainConfig
@@ -61,47 +61,47 @@ class Session:
     loader: Loader
     objective: Objective
     model: nn.Module
-    """The objective, spread over the ranks."""
+    """The objective, wrapped by the strategy."""
     strategy: Strategy
     optimizer: torch.optim.Optimizer
-    schedule: Schedule
+    schedule: LearningRateSchedule
     scaler: torch.amp.GradScaler
     ema: Ema | None
     outer: OuterOptimizer | None = None
-    """None: all nodes train together."""
+    """Outer optimiser of `diloco`; None with every other strategy."""
     checkpoints: Checkpointer
     clock: StepClock
     wandb_id: str
-    """Of the W&B run; that of the training that this one continues, if it does."""
+    """W&B run id; that of the training that this one continues, if there is one."""
     start: int = 0
-    """Steps that were done before."""
+    """Steps done before this start."""
     loss: float | None = None
-    """The last one that was told before."""
+    """Last loss logged before the resume."""
 
     @property
     def operator(self) -> Operator:
-        """The objective's."""
+        """Operator of the objective."""
         return self.objective.operator
 
     def autocast(self) -> AbstractContextManager:
-        """Set the precision of a forward pass within."""
+        """Compute in the precision of the plan inside the block."""
         # Selective checkpointing needs the same operations in both passes of a block. The first pass would
         # find the weights that an earlier call of the block had cast; the second one would cast them.
         cache = self.config.activation_checkpointing != "selective"
         return autocast(self.plan.precision, self.ranks.device, cache=cache)
 
-    def averaged(self) -> AbstractContextManager:
-        """Use the best weights there are within: their average, where one is kept."""
-        return self.ema.in_use() if self.ema else nullcontext()
+    def ema_weights(self) -> AbstractContextManager:
+        """Use the EMA weights inside the block, if the job keeps an EMA."""
+        return self.ema.average_parameters() if self.ema else nullcontext()
 
     def activity(self, step: int, task: int, usual: Activity) -> Activity:
-        """Return what a rank does in a pass of `step`: a compiled model compiles at its first of a task."""
+        """Return the activity of a pass: `compile` in the first turn of a task with a compiled model."""
         turns_of = self.task_schedule.turns_of
         compiles = self.config.compile != "off" and turns_of(task, step) == turns_of(task, self.start)
         return "compile" if compiles else usual
 
     def with_micro_batch(self, size: int) -> Session:
-        """Return the same training, computing so many windows at once, a divisor of a rank's share."""
+        """Return the same training with micro-batches of `size` windows, a divisor of a rank's share."""
         self.loader.close()
         plan = replace(self.plan, micro_batch=size, accumulation=self.plan.share // size)
         task_schedule = self.task_schedule.with_accumulation(plan.accumulation)
@@ -111,39 +111,39 @@ class Session:
     def save(
         self, step: int, loss: float | None, *, validation_nrmse: float | None = None, durable: bool
     ) -> None:
-        """Begin to save the state after `step` steps; when `durable`, return once it is on the disk."""
+        """Start saving the state after `step` steps; when `durable`, return once it is on the disk."""
         state = replace(self._state(step, loss), validation_nrmse=validation_nrmse)
         self.checkpoints.save(state, self.tensors(), durable=durable)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all that is trained, by name."""
+        """Return all trained tensors by name."""
         reshard(self.operator)
         ema = self.ema.state_dict() if self.ema else None
         outer = self.outer.tensors() if self.outer else {}
         return {**tensors_of(self.operator, [self.optimizer], ema), **outer}
 
     def write_plan(self) -> None:
-        """Write the plan: the supervisor reads there with how much less to start again."""
+        """Write the plan: the supervisor reads from it which micro-batch to restart with."""
         if self.ranks.rank.is_first:
             write_json(self.ranks.rank.box / layout.PLAN, asdict(self.plan))
 
-    def introduce(self) -> None:
-        """Write and say how this start trains."""
+    def log_start(self) -> None:
+        """Write the plan, and log how this start trains."""
         self.write_plan()
         if not self.ranks.rank.is_first:
             return
-        sizes = {name: size_of(part) for name, part in self.operator.named_children()}
+        sizes = {name: count_parameters(part) for name, part in self.operator.named_children()}
         parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
-        frozen = f"; {count:,} frozen" if (count := frozen_in(self.operator)) else ""
+        frozen = f"; {count:,} frozen" if (count := count_frozen(self.operator)) else ""
         begin = f"resumes after step {self.start}" if self.start else "begins"
         print(
             f"training {begin}: {self.plan.world_size} ranks on {self.ranks.device.type}, {self.plan}, "
-            f"{size_of(self.operator):,} parameters ({parts}{frozen}), {self.config.steps} steps, "
+            f"{count_parameters(self.operator):,} parameters ({parts}{frozen}), {self.config.steps} steps, "
             f"{describe_loader(self.tasks, self.config)}",
             flush=True,
         )
         if self.config.deterministic:
-            print(promise(self.ranks.device), flush=True)
+            print(describe_guarantee(self.ranks.device), flush=True)
         plan, device = self.plan, self.ranks.device.type
         for line in ineffective_options(
             self.config, strategy=plan.strategy, device=device, world_size=plan.world_size
@@ -151,38 +151,37 @@ class Session:
             print(f"note: {line}", flush=True)
 
     def _samples(self, step: int) -> int:
-        """Return the windows that were seen in so many steps, without what absent nodes left out."""
+        """Return the windows trained on in `step` steps, without those of absent nodes."""
         samples, rank = self.task_schedule.samples, self.ranks.rank
-        left_out = self.outer.missed * self.config.diloco.every if self.outer else 0
+        left_out = self.outer.missing_gradients * self.config.diloco.every if self.outer else 0
         return step * samples - left_out * (samples // rank.nodes)
 
     def _state(self, step: int, loss: float | None) -> TrainerState:
         origin = {"run_id": self.job.run_id, "code": self.job.code, "wandb": self.wandb_id}
-        device = name_of_device(self.ranks.device)
+        device = device_name(self.ranks.device)
         return TrainerState(
             step=step,
             samples=self._samples(step),
             loss=loss,
             config=asdict(self.config),
-            made_by={**origin, **described(self.plan, device)},
+            made_by={**origin, **describe_run(self.plan, device)},
             scaler=self.scaler.state_dict(),
         )
 
 
 def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
-    """Prepare this rank for its next step.
+    """Build the session of this rank, before any checkpoint is loaded (`resume`).
 
-    The device comes before the groups, the seed before the model. A checkpoint is read after all of it
-    (`resume`).
+    The device comes before the groups, the seed before the model.
     """
     torch.set_num_threads(config.threads)
     if config.deterministic:
         use_deterministic_kernels()
-    # The same on all ranks: each draws the whole model, whatever part of it it keeps.
+    # The same seed on all ranks: each draws the whole model, whichever part it keeps.
     torch.manual_seed(config.seed)
     box = ranks.rank.box
     tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
-    with torch.device("meta"):  # whoever spreads it over the ranks decides what lies where
+    with torch.device("meta"):  # the strategy decides which rank holds what
         objective = stages.make(config, domains_of(config, tasks))
     plan = _plan(ranks, config, tasks, objective.operator)
     set_tf32(plan.precision, ranks.device)
@@ -205,15 +204,15 @@ def build_session(
     objective: Objective,
     checkpoints: Checkpointer,
 ) -> Session:
-    """Put the parts together, as the plan says. The tasks are already placed.
+    """Build the session that the plan describes. The tasks are already on their device.
 
     The order matters: activation checkpointing before compilation, both before the wrapper, the wrapper
-    before the optimiser (one made earlier would train parameters that nobody uses).
+    before the optimiser (one made earlier would train parameters that the model no longer uses).
     """
     device = ranks.device
-    # What may be done again is done by the bare model: nothing is sent before all ranks are through.
+    # A step that may be retried uses the bare model: nothing is sent before all ranks have computed.
     strategy = STRATEGIES["single" if config.out_of_memory == "retry" else plan.strategy]
-    model = _spread(objective, config, strategy, tasks, device)
+    model = _wrap_model(objective, config, strategy, tasks, device)
     task_schedule = _task_schedule(config, plan, spaces_of(config, tasks), ranks.rank)
     return Session(
         job=job,
@@ -227,7 +226,7 @@ def build_session(
         model=model,
         strategy=strategy,
         optimizer=make_optimizer(objective.learner, config.optim),
-        schedule=Schedule(config.optim, config.steps),
+        schedule=LearningRateSchedule(config.optim, config.steps),
         scaler=scaler_of(plan.precision, device),
         ema=Ema(objective.operator, config.ema) if config.ema else None,
         checkpoints=checkpoints,
@@ -236,14 +235,14 @@ def build_session(
     )
 
 
-def spaces_of(config: TrainConfig, tasks: Sequence[Task]) -> list[Space]:
-    """Return what there is to draw from, by task."""
+def spaces_of(config: TrainConfig, tasks: Sequence[Task]) -> list[WindowSpace]:
+    """Return the space of windows of each task."""
     return [space_of(task.train, config.unroll, augment=config.augment) for task in tasks]
 
 
-def space_of(source: Source, unroll: int, *, augment: bool = True) -> Space:
-    """Return what there is to draw from a task's trajectories."""
-    return Space(
+def space_of(source: Source, unroll: int, *, augment: bool = True) -> WindowSpace:
+    """Return the space of windows of a training set."""
+    return WindowSpace(
         trajectories=len(source),
         frames=source.frames,
         grid=tuple(source.grid),
@@ -254,12 +253,12 @@ def space_of(source: Source, unroll: int, *, augment: bool = True) -> Space:
 
 
 def domains_of(config: TrainConfig, tasks: Sequence[Task]) -> list[Domain]:
-    """Return what a model must know of each task."""
+    """Return the domain of each task."""
     return [domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True)]
 
 
 def domain_of(source: Source, patch: int | None = None) -> Domain:
-    """Return what a model must know of a task's trajectories."""
+    """Return the domain of a training set: grid, channels and conditions."""
     return Domain(
         grid=tuple(source.grid),
         channels=source.channels,
@@ -269,12 +268,14 @@ def domain_of(source: Source, patch: int | None = None) -> Domain:
     )
 
 
-def _task_schedule(config: TrainConfig, plan: Plan, spaces: Sequence[Space], rank: Rank) -> TaskSchedule:
+def _task_schedule(
+    config: TrainConfig, plan: Plan, spaces: Sequence[WindowSpace], rank: Rank
+) -> TaskSchedule:
     sample_plans = [
         SamplePlan(
             seed=config.seed,
             batch=config.global_batch,
-            # The later stages scale the noise by levels of their own, and need it at unit deviation.
+            # The later stages scale the noise themselves, and need it at unit deviation.
             noise=config.noise if config.stage == "operator" else 1.0,
             space=space,
             remainder=config.remainder,
@@ -290,37 +291,37 @@ def _task_schedule(config: TrainConfig, plan: Plan, spaces: Sequence[Space], ran
 
 
 def _plan(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task], operator: Operator) -> Plan:
-    """Make the plan, the same on all ranks. When it cannot be made, all leave and one of them says why."""
+    """Make the plan, the same on all ranks. If one cannot, all raise the error and one of them prints it."""
     device = ranks.device
-    facts = Facts(
+    inputs = PlanInputs(
         world_size=ranks.rank.of,
         device=device.type,
         memory=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
         bf16=supports_bf16(device),
-        parameters=size_of(operator),
+        parameters=count_parameters(operator),
         windows=min(space.windows for space in spaces_of(config, tasks)),
         has_torchft=find_spec("torchft") is not None,
         compiles_deterministically=not config.deterministic or compiles_deterministically(),
         micro_batch_cap=ranks.rank.micro_batch_cap,
     )
     try:
-        found: Plan | ConfigError = make_plan(config, facts)
+        found: Plan | ConfigError = make_plan(config, inputs)
     except ConfigError as error:
         found = error
-    everywhere = ranks.all_gather_objects(found)
-    for rank, theirs in enumerate(everywhere):
-        if isinstance(theirs, ConfigError):
-            # One rank says why, the others leave in silence: eight copies of a line hide the rest of the log.
-            theirs.reported_elsewhere = rank != ranks.rank.rank
-            raise theirs
-    return everywhere[0]
+    gathered = ranks.all_gather_objects(found)
+    for rank, result in enumerate(gathered):
+        if isinstance(result, ConfigError):
+            # One rank prints it, the others exit silently: eight copies of a line hide the rest of the log.
+            result.reported_elsewhere = rank != ranks.rank.rank
+            raise result
+    return gathered[0]
 
 
-def _spread(
+def _wrap_model(
     objective: Objective, config: TrainConfig, strategy: Strategy, tasks: Sequence[Task], device: torch.device
 ) -> nn.Module:
-    """Give it weights, put it on its device and spread it over the ranks."""
-    prepare(objective, config)
+    """Draw the weights, move them to the device, wrap the model and set its scales."""
+    checkpoint_and_compile(objective, config)
     model = strategy.wrap(objective, config, device)
     for number, task in enumerate(tasks):
         moments = task.train.moments()

@@ -43,7 +43,7 @@ class Conclusion:
 
 def conclude(trained: TrainedModel, beat: Callable[[], None]) -> Conclusion:
     """Measure the model on the test sets. All ranks take part, and all know when all are done."""
-    with trained.averaged(), trained.autocast():
+    with trained.ema_weights(), trained.autocast():
         evaluations = [
             evaluate(trained.operator, number, data, task, trained.ranks, beat)
             for number, (data, task) in enumerate(zip(trained.config.data, trained.tasks, strict=True))

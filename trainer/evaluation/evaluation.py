@@ -54,7 +54,7 @@ class TrainedModel(Protocol):
         """Set the precision of a forward pass within."""
         ...
 
-    def averaged(self) -> AbstractContextManager:
+    def ema_weights(self) -> AbstractContextManager:
         """Use the best weights there are within."""
         ...
 

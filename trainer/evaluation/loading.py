@@ -40,8 +40,8 @@ class LoadedModel:
     def autocast(self) -> AbstractContextManager:
         return autocast(self.config.precision, self.ranks.device)
 
-    def averaged(self) -> AbstractContextManager:
-        return self.ema.in_use() if self.ema else nullcontext()
+    def ema_weights(self) -> AbstractContextManager:
+        return self.ema.average_parameters() if self.ema else nullcontext()
 
 
 def load(

@@ -20,7 +20,7 @@ from vastrun.trainer.data import Task
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.models.operator import Operator, Scale
-from vastrun.trainer.sampling.windows import Space, draw_indices
+from vastrun.trainer.sampling.windows import WindowSpace, draw_indices
 
 MOST_PARAMETERS = 16
 """More different conditions are no parameters to tell apart, but something of each sample's own."""
@@ -76,7 +76,7 @@ def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
 def _as_they_are(task: Task, rows: NDArray[np.int64]) -> Windows:
     """Read the first two frames of training samples, by number."""
     train = task.train
-    space = Space(
+    space = WindowSpace(
         trajectories=len(train),
         frames=train.frames,
         grid=tuple(train.grid),

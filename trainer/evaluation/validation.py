@@ -55,7 +55,7 @@ class Validation:
         """
         beat = until_asked_to_stop(session.ranks, beat, stop_asked)
         # The weights that the final evaluation uses: others would choose another best checkpoint.
-        with session.averaged(), session.autocast():
+        with session.ema_weights(), session.autocast():
             found = [self._of(session, number, beat) for number in range(len(self._kept_back))]
         names = [config.task for config in session.config.data]
         return ValidationScores(

@@ -1,4 +1,4 @@
-"""Files of tokens: each holds those of some trajectories, and is mapped by whoever reads it. No torch."""
+"""Token files: each holds the tokens of some trajectories, and is memory-mapped by its readers. No torch."""
 
 from __future__ import annotations
 
@@ -19,73 +19,73 @@ from vastrun.trainer.sampling.windows import BatchIndices
 Tokens: TypeAlias = NDArray[np.float32]
 
 _ABOUT = "about.json"
-_LARGEST = 64 << 20
-"""Bytes of a file."""
-_FEWEST = 16
-"""Files of a set, so that several ranks have something to do."""
+_MAX_FILE_BYTES = 64 << 20
+"""Largest file, in bytes."""
+_MIN_FILES = 16
+"""Smallest number of files per task, so that several ranks share the work."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokensShape:
-    """Of all tokens of a task."""
+    """Shape of all tokens of a task."""
 
     trajectories: int
     frames: int
-    """Of each trajectory, those that are ever given: all but the last."""
+    """Frames per trajectory that can be a first frame: all but the last."""
     tokens: int
     dim: int
 
     @property
-    def of_trajectory(self) -> tuple[int, int, int]:
+    def trajectory_shape(self) -> tuple[int, int, int]:
         return self.frames, self.tokens, self.dim
 
     @property
-    def trajectories_a_file(self) -> int:
-        fit = _LARGEST // (4 * prod(self.of_trajectory))
-        return max(1, min(fit, -(-self.trajectories // _FEWEST)))
+    def trajectories_per_file(self) -> int:
+        fit = _MAX_FILE_BYTES // (4 * prod(self.trajectory_shape))
+        return max(1, min(fit, -(-self.trajectories // _MIN_FILES)))
 
 
 class LatentFiles:
-    """The tokens of one task, in a folder of their own. Each process maps the files itself."""
+    """Token files of one task, in their own folder. Each process maps the files itself."""
 
     def __init__(self, folder: Path, shape: TokensShape, about: dict[str, Any]) -> None:
-        """`about`: what the tokens follow from, a value of JSON. Files of anything else are missing."""
+        """`about`: everything the tokens depend on, as JSON. Files of any other value count as missing."""
         self.folder = folder
         self._shape = shape
         self._about = json.loads(json.dumps(about))
-        """As it is read again."""
+        """The value as it is read back from JSON."""
         self._mapped: dict[int, Tokens] = {}
 
     def missing(self) -> list[int]:
-        """Return the files, by number, that are not there as they should be."""
-        count = -(-self._shape.trajectories // self._shape.trajectories_a_file)
-        ours = self._is_ours()
-        return [number for number in range(count) if not (ours and self._is_whole(number))]
+        """Return the numbers of the files that are missing or damaged."""
+        count = -(-self._shape.trajectories // self._shape.trajectories_per_file)
+        current = self._is_current()
+        return [number for number in range(count) if not (current and self._is_intact(number))]
 
     @property
     def bytes(self) -> int:
-        """Of all tokens."""
-        return 4 * self._shape.trajectories * prod(self._shape.of_trajectory)
+        """Bytes of all tokens."""
+        return 4 * self._shape.trajectories * prod(self._shape.trajectory_shape)
 
     def missing_bytes(self) -> int:
         return sum(4 * prod(self._shape_of(number)) for number in self.missing())
 
-    def trajectories_of(self, number: int) -> range:
-        """Return whose tokens a file holds."""
-        first = number * self._shape.trajectories_a_file
-        return range(first, min(first + self._shape.trajectories_a_file, self._shape.trajectories))
+    def trajectory_range(self, number: int) -> range:
+        """Return the trajectories whose tokens a file holds."""
+        first = number * self._shape.trajectories_per_file
+        return range(first, min(first + self._shape.trajectories_per_file, self._shape.trajectories))
 
-    def begin(self) -> None:
-        """Make the folder, which says what its tokens follow from; remove what cannot be used."""
-        wrong = [*self.folder.glob(".*.part")]
-        if not self._is_ours():
-            wrong += self.folder.glob("*.npy")
-        for path in wrong:
+    def prepare_folder(self) -> None:
+        """Write the folder's description; remove partial and outdated files."""
+        unusable = [*self.folder.glob(".*.part")]
+        if not self._is_current():
+            unusable += self.folder.glob("*.npy")
+        for path in unusable:
             path.unlink()
         write_json(self.folder / _ABOUT, self._about)
 
     def write(self, number: int, tokens: Tokens) -> None:
-        """Write the file, whole and on the disk."""
+        """Write a file atomically and sync it to the disk."""
         path = self._path(number)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         with part.open("wb") as file:
@@ -95,8 +95,8 @@ class LatentFiles:
         part.rename(path)
 
     def read(self, indices: BatchIndices) -> Tokens:
-        """Read the tokens of the frames that the windows begin with: (B, S, D). Raises DataError."""
-        numbers, places = np.divmod(indices.trajectory, self._shape.trajectories_a_file)
+        """Read the tokens of the first frame of each window: (B, S, D). Raises DataError."""
+        numbers, places = np.divmod(indices.trajectory, self._shape.trajectories_per_file)
         rows = zip(numbers.tolist(), places.tolist(), indices.frames[:, 0].tolist(), strict=True)
         tokens: Tokens = np.empty((len(indices.trajectory), self._shape.tokens, self._shape.dim), np.float32)
         for row, (number, place, frame) in enumerate(rows):
@@ -105,19 +105,19 @@ class LatentFiles:
 
     def _map(self, number: int) -> Tokens:
         if number not in self._mapped:
-            if not self._is_whole(number):
+            if not self._is_intact(number):
                 raise DataError(f"{self._path(number)}: expected tokens of shape {self._shape_of(number)}")
-            # As a plain array: indexing is quicker with that.
+            # A plain array: indexing it is faster than a memmap.
             self._mapped[number] = np.load(self._path(number), mmap_mode="r").view(np.ndarray)
         return self._mapped[number]
 
-    def _is_ours(self) -> bool:
+    def _is_current(self) -> bool:
         try:
             return bool(json.loads((self.folder / _ABOUT).read_text(encoding="utf-8")) == self._about)
         except (OSError, ValueError):
             return False
 
-    def _is_whole(self, number: int) -> bool:
+    def _is_intact(self, number: int) -> bool:
         try:
             tokens = np.load(self._path(number), mmap_mode="r")
         except (OSError, ValueError):
@@ -126,7 +126,7 @@ class LatentFiles:
         return found == (self._shape_of(number), np.dtype(np.float32), tokens.offset + tokens.nbytes)
 
     def _shape_of(self, number: int) -> tuple[int, ...]:
-        return len(self.trajectories_of(number)), *self._shape.of_trajectory
+        return len(self.trajectory_range(number)), *self._shape.trajectory_shape
 
     def _path(self, number: int) -> Path:
         return self.folder / f"tokens-{number:05d}.npy"

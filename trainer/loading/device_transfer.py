@@ -1,4 +1,4 @@
-"""Device transfer: micro-batches on their way from the machine's memory to the device."""
+"""Device transfer: copies micro-batches from the machine's memory to the device."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from vastrun.trainer.data.trajectories import Windows
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceTransfer:
-    """A micro-batch on the device, perhaps not all of it yet."""
+    """Micro-batch whose copy to the device has started."""
 
     windows: Windows
     arrived: torch.cuda.Event | None = None
 
-    def accept(self) -> Windows:
-        """Return the micro-batch, for kernels that are started from now on. The host does not wait."""
+    def wait(self) -> Windows:
+        """Make the current stream wait for the copy, and return the micro-batch. The host does not wait."""
         if self.arrived is not None:
             stream = torch.cuda.current_stream()
             stream.wait_event(self.arrived)
@@ -28,23 +28,23 @@ class DeviceTransfer:
         return self.windows
 
 
-def take_device(device: torch.device) -> None:
-    """Make `device` the one that the calling thread uses: else it is the first GPU, whoever's that is.
+def use_device(device: torch.device) -> None:
+    """Set the device of the calling thread, which otherwise is the first GPU, another rank's.
 
-    Merely to leave another GPU's stream would then open a context on the first one.
+    Leaving the stream of another GPU would then already open a context on the first one.
     """
     if device.type == "cuda":
         torch.cuda.set_device(device)
 
 
-def transfer_to(device: torch.device, *, pin: bool, lent: bool) -> Callable[[Windows], DeviceTransfer]:
-    """Return what puts micro-batches on `device`. Those that are only `lent` may be overwritten afterwards.
+def make_transfer(device: torch.device, *, pin: bool, reused: bool) -> Callable[[Windows], DeviceTransfer]:
+    """Return a function that copies micro-batches to `device`; `reused`: the source may be overwritten.
 
-    On a GPU the copies run on a stream of their own. From pinned memory, which torch keeps and uses again,
-    they hold up neither the host nor the training.
+    On a GPU the copies run on a separate stream. From pinned memory, which torch caches, they block neither
+    the host nor the training.
     """
     if device.type != "cuda":
-        return lambda windows: DeviceTransfer(windows=windows.each(Tensor.clone) if lent else windows)
+        return lambda windows: DeviceTransfer(windows=windows.each(Tensor.clone) if reused else windows)
     stream = torch.cuda.Stream(device)
 
     def transfer(windows: Windows) -> DeviceTransfer:

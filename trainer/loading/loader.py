@@ -1,4 +1,4 @@
-"""Loader: where the loop gets its micro-batches: the plainest one, and a thread that reads ahead."""
+"""Loaders: the interface, an inline loader, one for several tasks, and a prefetching thread."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from vastrun.trainer.sampling.windows import SamplePlan
 
 @dataclass(frozen=True, order=True)
 class Position:
-    """Both numbers count from 0."""
+    """Step and micro-batch, both counted from 0."""
 
     step: int
     number: int
-    """Of the micro-batch in its step."""
+    """Number of the micro-batch in its step."""
 
     def after(self, micro_batches: int, *, accumulation: int) -> Position:
-        """Return the turn so many micro-batches later."""
+        """Return the position `micro_batches` later."""
         steps, number = divmod(self.number + micro_batches, accumulation)
         return Position(self.step + steps, number)
 
 
 class Loader(Protocol):
-    """Any micro-batch can be asked for; the next ones after it come quickest."""
+    """Reads micro-batches in any order; the next one in order comes fastest."""
 
     def read(self, step: int, number: int) -> Windows:
         """Read a micro-batch of a step, both counted from 0. Raises DataError."""
         ...
 
     def close(self) -> None:
-        """End every thread and process of it."""
+        """End all threads and processes of the loader."""
         ...
 
 
 class InlineLoader:
-    """The task itself, asked when the turn comes."""
+    """Loader that reads from the task when a micro-batch is requested."""
 
     def __init__(self, task: Task, sample_plan: SamplePlan) -> None:
         self._task = task
@@ -55,8 +55,8 @@ class InlineLoader:
         """Do nothing: there is nothing to close."""
 
 
-class TaskByTask:
-    """Each task's own loader counts the turns of that task, and reads ahead of them."""
+class MultiTaskLoader:
+    """Loader over several tasks; each task's own loader counts its turns and prefetches them."""
 
     def __init__(self, loaders: Sequence[Loader], task_schedule: TaskSchedule) -> None:
         self._loaders = loaders
@@ -69,13 +69,13 @@ class TaskByTask:
         return replace(windows, task=place.task)
 
     def close(self) -> None:
-        """End every thread and process of all loaders."""
+        """End all threads and processes of all loaders."""
         for loader in self._loaders:
             loader.close()
 
 
 class Prefetcher:
-    """Micro-batches by their turns, `depth` of them read before they are asked for."""
+    """Loader that prefetches `depth` micro-batches in a thread."""
 
     def __init__(
         self,
@@ -87,40 +87,40 @@ class Prefetcher:
         steps: int,
         begin: Callable[[], None] = lambda: None,
     ) -> None:
-        """`begin` is called first of all in the thread."""
+        """`begin` is called once in the thread, before all else."""
         self._source = source
         self._deliver = deliver
         self._depth = depth
         self._accumulation = accumulation
         self._end = Position(steps, 0)
         self._next = Position(0, 0)
-        self._coming: deque[tuple[Position, Future[DeviceTransfer]]] = deque()
-        # One: a second would only wait for the interpreter's lock.
+        self._pending: deque[tuple[Position, Future[DeviceTransfer]]] = deque()
+        # One thread: a second one would only wait for the interpreter's lock.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader", initializer=begin)
 
     def read(self, step: int, number: int) -> Windows:
-        """Return a micro-batch, on the device; the next ones are read meanwhile.
+        """Return a micro-batch on the device, and start reading the next ones.
 
-        Raises what reading it raised.
+        Raises the error of reading it.
         """
         position = Position(step, number)
-        if not self._coming or self._coming[0][0] != position:
-            self._begin_at(position)
-        while len(self._coming) <= self._depth and self._next < self._end:
-            self._coming.append((self._next, self._thread.submit(self._fetch, self._next)))
+        if not self._pending or self._pending[0][0] != position:
+            self._restart_at(position)
+        while len(self._pending) <= self._depth and self._next < self._end:
+            self._pending.append((self._next, self._thread.submit(self._fetch, self._next)))
             self._next = self._next.after(1, accumulation=self._accumulation)
-        _, transfer = self._coming.popleft()
-        return transfer.result().accept()
+        _, transfer = self._pending.popleft()
+        return transfer.result().wait()
 
     def close(self) -> None:
-        """Wait until nothing is being read any more."""
+        """Wait for the current read and end the thread."""
         self._thread.shutdown(cancel_futures=True)
         self._source.close()
 
-    def _begin_at(self, position: Position) -> None:
-        for _, transfer in self._coming:
+    def _restart_at(self, position: Position) -> None:
+        for _, transfer in self._pending:
             transfer.cancel()
-        self._coming.clear()
+        self._pending.clear()
         self._next = position
 
     def _fetch(self, position: Position) -> DeviceTransfer:

@@ -1,7 +1,7 @@
-"""Shared buffers: memory that two processes see, for batches on their way from one to the other.
+"""Shared buffers: memory of two processes that passes batches from one to the other.
 
-It is anonymous memory (memfd), taken whole at the start: no file in `/dev/shm`, which containers often keep
-too small, and no SIGBUS in the middle of a training.
+It is anonymous memory (memfd), allocated fully at the start: no file in `/dev/shm`, which is often too small
+in containers, and no SIGBUS in the middle of a training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """Where one tensor of a batch lies in a slot."""
+    """Place of one tensor of a batch in a slot."""
 
     name: str
     dtype: str
@@ -38,7 +38,7 @@ class Field:
 
 
 class SharedBuffers:
-    """Room for `count` batches shaped like `example`; a process that is started with it shares it."""
+    """Slots for `count` batches shaped like `example`, shared with a process that it is pickled to."""
 
     def __init__(self, example: Windows, count: int) -> None:
         self.count = count
@@ -49,17 +49,17 @@ class SharedBuffers:
         self._map(fd)
 
     def write(self, buffer: int, batch: Windows) -> None:
-        """Write the batch to a slot. Raises DataError when it is not shaped like the first one."""
+        """Write the batch to a slot. Raises DataError when its shapes differ from the example's."""
         found = _layout(batch)
         if found != self._fields:
             raise DataError(
-                f"all batches must be shaped alike: expected {_shapes(self._fields)}, got {_shapes(found)}"
+                f"all batches must have equal shapes: expected {_shapes(self._fields)}, got {_shapes(found)}"
             )
         for name, there in self._arrays(buffer).items():
             there[...] = getattr(batch, name).numpy()
 
     def read(self, buffer: int) -> Windows:
-        """Return the batch in the slot, not a copy of it."""
+        """Return the batch in the slot, without a copy."""
         return Windows(**{name: torch.from_numpy(array) for name, array in self._arrays(buffer).items()})
 
     def _arrays(self, buffer: int) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Workers: processes that read micro-batches, each in its turn, into memory shared with the rank."""
+"""Loader workers: processes that read micro-batches, round robin, into memory shared with the rank."""
 
 from __future__ import annotations
 
@@ -20,82 +20,82 @@ from vastrun.trainer.loading.loader import Position
 from vastrun.trainer.loading.shared_buffers import SharedBuffers
 from vastrun.trainer.sampling.windows import SamplePlan
 
-# What the forkserver imports once, for all workers that it forks.
+# Modules that the forkserver imports once for all workers.
 _PRELOADED = ["vastrun.trainer.loading.workers", "h5py"]
-_LEAVES_WITHIN_S = 5.0
+_EXIT_TIMEOUT_S = 5.0
 
 
 class Workers:
-    """Micro-batches that processes read ahead. The task is sent to them by pickle."""
+    """Loader that prefetches in worker processes. The task is pickled to them."""
 
     def __init__(self, task: Task, sample_plan: SamplePlan, config: LoaderConfig, steps: int) -> None:
         self._task = task
         self._sample_plan = sample_plan
         self._config = config
-        self._end = Position(steps, 0)
+        self._death_error = Position(steps, 0)
         self._next = Position(0, 0)
-        self._example: Windows | None = None
-        self._fleet: deque[Worker] = deque()
-        self._coming: deque[tuple[Position, Worker]] = deque()
+        self._example_batch: Windows | None = None
+        self._workers: deque[Worker] = deque()
+        self._pending: deque[tuple[Position, Worker]] = deque()
 
     def read(self, step: int, number: int) -> Windows:
-        """Return the micro-batch, in shared memory that is written anew after the next call.
+        """Return the micro-batch in shared memory, which is overwritten after the next call.
 
         Raises DataError when a worker could not read it, WorkerDiedError when a signal ended one.
         """
         position = Position(step, number)
-        if self._coming and self._coming[0][0] == position:
-            self._ask()
+        if self._pending and self._pending[0][0] == position:
+            self._request_next()
         else:
-            self._begin_at(position)
-        _, worker = self._coming.popleft()
-        return worker.answer()
+            self._restart_at(position)
+        _, worker = self._pending.popleft()
+        return worker.result()
 
     def close(self) -> None:
         """End every worker."""
-        for worker in self._fleet:
+        for worker in self._workers:
             worker.close()
-        self._fleet.clear()
-        self._coming.clear()
+        self._workers.clear()
+        self._pending.clear()
 
-    def _begin_at(self, position: Position) -> None:
+    def _restart_at(self, position: Position) -> None:
         self.close()
         self._next = position
         for _ in range(self._config.workers * self._config.prefetch):
-            self._ask()
+            self._request_next()
 
-    def _ask(self) -> None:
-        """Give the worker that comes next one more to read; its oldest answer is given back."""
+    def _request_next(self) -> None:
+        """Request the next micro-batch from the next worker; its oldest buffer becomes free."""
         position = self._next
-        if position >= self._end:
+        if position >= self._death_error:
             return
-        if not self._fleet:
+        if not self._workers:
             self._start(position)
-        worker = self._fleet[0]
-        self._fleet.rotate(-1)
-        worker.ask(position)
-        self._coming.append((position, worker))
+        worker = self._workers[0]
+        self._workers.rotate(-1)
+        worker.request(position)
+        self._pending.append((position, worker))
         self._next = position.after(1, accumulation=self._sample_plan.accumulation)
 
     def _start(self, position: Position) -> None:
         # No `fork`: a copy of a rank would have its sockets, and locks that the rank's threads hold.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_PRELOADED)
-        if self._example is None:
-            self._example = self._task.batch(
+        if self._example_batch is None:
+            self._example_batch = self._task.batch(
                 position.step, self._sample_plan.micro_batch_of(position.step, position.number)
             )
-        self._fleet = deque(
-            Worker(context, number, self._task, self._sample_plan, self._example, self._config.prefetch)
+        self._workers = deque(
+            Worker(context, number, self._task, self._sample_plan, self._example_batch, self._config.prefetch)
             for number in range(self._config.workers)
         )
 
 
 class Worker:
-    """One process that reads what it is asked for, in order, as its rank sees it.
+    """Worker process that reads requested micro-batches in order, as the rank sees it.
 
-    It begins with a fresh interpreter: it has no thread, no socket and no GPU of the rank's. It leaves when
-    the rank is gone, however that ended.
+    It starts in a fresh interpreter, without the rank's threads, sockets and GPU, and exits when the rank is
+    gone for any reason.
     """
 
     def __init__(
@@ -108,30 +108,30 @@ class Worker:
         buffers: int,
     ) -> None:
         self._buffers = SharedBuffers(example, buffers)
-        self._asked: list[Position] = []
+        self._requested: list[Position] = []
         self._pipe, there = context.Pipe()
         work = (there, task, sample_plan, self._buffers)
         self._process = context.Process(target=_serve, args=work, name=f"loader worker {number}", daemon=True)
         self._process.start()
-        # The worker has this end. Were it open here as well, a dead worker would be waited for, not noticed.
+        # The worker owns this end. If it stayed open here, the rank would wait for a dead worker forever.
         there.close()
 
-    def ask(self, position: Position) -> None:
-        """Ask for a micro-batch. Takes back the slot of the answer before the last `buffers` questions."""
-        self._asked.append(position)
-        with suppress(ConnectionError):  # what became of the process is told with its answer
+    def request(self, position: Position) -> None:
+        """Request a micro-batch. Frees the slot of the result before the last `buffers` requests."""
+        self._requested.append(position)
+        with suppress(ConnectionError):  # `result` reports a dead process
             self._pipe.send(position)
 
-    def answer(self) -> Windows:
-        """Return what was read for the oldest question.
+    def result(self) -> Windows:
+        """Return the micro-batch of the oldest request.
 
-        Raises DataError when it could not be, WorkerDiedError.
+        Raises DataError when it could not be read, WorkerDiedError when a signal ended the worker.
         """
-        position = self._asked.pop(0)
+        position = self._requested.pop(0)
         try:
             buffer, fault = self._pipe.recv()
         except (EOFError, ConnectionError):
-            raise self._end(position) from None
+            raise self._death_error(position) from None
         if fault:
             raise DataError(f"{self._process.name}: {fault}")
         return self._buffers.read(buffer)
@@ -139,33 +139,33 @@ class Worker:
     def close(self) -> None:
         """Wait until the process is gone."""
         self._pipe.close()
-        self._process.join(_LEAVES_WITHIN_S)
+        self._process.join(_EXIT_TIMEOUT_S)
         self._process.kill()
-        self._process.join(_LEAVES_WITHIN_S)
+        self._process.join(_EXIT_TIMEOUT_S)
 
-    def _end(self, position: Position) -> DataError | WorkerDiedError:
-        self._process.join(_LEAVES_WITHIN_S)
+    def _death_error(self, position: Position) -> DataError | WorkerDiedError:
+        self._process.join(_EXIT_TIMEOUT_S)
         code, who = self._process.exitcode, f"{self._process.name} (pid {self._process.pid})"
         if code and code < 0:
             name = signal.Signals(-code).name
-            return WorkerDiedError(f"{who} was ended by {name} while it read step {position.step}")
-        return DataError(f"{who} ended with {code} while it read step {position.step}")
+            return WorkerDiedError(f"{who} was killed by {name} while it read step {position.step}")
+        return DataError(f"{who} exited with {code} while it read step {position.step}")
 
 
 def _serve(pipe: Connection, task: Task, sample_plan: SamplePlan, buffers: SharedBuffers) -> None:
-    """Do all that the process does."""
+    """Run the worker process."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     buffer = 0
-    while (position := _question(pipe)) is not None:
+    while (position := _receive_request(pipe)) is not None:
         fault = _read(task, sample_plan, position, buffers, buffer)
         with suppress(ConnectionError):
             pipe.send((buffer, fault))
         buffer = (buffer + 1) % buffers.count
 
 
-def _question(pipe: Connection) -> Position | None:
+def _receive_request(pipe: Connection) -> Position | None:
     try:
         position: Position | None = pipe.recv()
     except (EOFError, ConnectionError):
@@ -176,7 +176,7 @@ def _question(pipe: Connection) -> Position | None:
 def _read(
     task: Task, sample_plan: SamplePlan, position: Position, buffers: SharedBuffers, buffer: int
 ) -> str | None:
-    """Put the micro-batch into the slot; say what was wrong. Any other error ends the process, loudly."""
+    """Read the micro-batch into the slot; return the error, if any. Unexpected errors end the process."""
     try:
         buffers.write(
             buffer, task.batch(position.step, sample_plan.micro_batch_of(position.step, position.number))

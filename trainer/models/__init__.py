@@ -1,4 +1,4 @@
-"""The models that the onboard trainer can train, and the list of them."""
+"""Models: the registry of the networks that the trainer can train."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ MODELS: dict[str, Callable[[ModelConfig, Sequence[Domain]], NetworkOperator]] = 
 
 
 def make(config: ModelConfig, domains: Sequence[Domain]) -> NetworkOperator:
-    """Build the operator that `config.name` names, for these tasks."""
+    """Make the operator named by `config.name` for these tasks."""
     return MODELS[config.name](config, domains)

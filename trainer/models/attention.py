@@ -25,7 +25,7 @@ class Block(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the modulation to zero: the block changes nothing at first."""
+        """Set the modulation to zero: the block is the identity at first."""
         nn.init.zeros_(self.modulation.weight)
         nn.init.zeros_(self.modulation.bias)
 

@@ -1,4 +1,4 @@
-"""Codec: fields to tokens, a patch each, and tokens back to fields.
+"""Codec: maps fields to tokens, one per patch, and tokens back to fields.
 
 Shapes: B samples, K channels, X points by axis, S tokens, D channels of a token, G patches by axis, N axes.
 """
@@ -17,14 +17,14 @@ _FREQUENCIES = 4
 
 
 class PatchEncoder(nn.Module):
-    """A linear map of each patch, and of where it lies."""
+    """Linear map of each patch and of its position to a token."""
 
     position: Tensor
 
     def __init__(self, config: ModelConfig, domain: Domain) -> None:
         super().__init__()
         axes = len(domain.grid)
-        self.size = _patch(config, domain)
+        self.size = _patch_size(config, domain)
         self.tokens = tuple(points // side for points, side in zip(domain.grid, self.size, strict=True))
         self.register_buffer("position", torch.empty(math.prod(self.tokens), axes * 2 * _FREQUENCIES))
         self.content = nn.Linear((domain.inputs or domain.channels) * math.prod(self.size), config.dim)
@@ -32,52 +32,52 @@ class PatchEncoder(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the positions; the modules within have had their turn."""
+        """Set the position features; the submodules are already initialised."""
         centres = grid_points(self.tokens).flatten(0, -2)
         self.position.copy_(fourier(centres, torch.arange(1, _FREQUENCIES + 1)))
 
     def forward(self, fields: Tensor) -> Tensor:
         """Map (B, K, *X) to (B, S, D)."""
-        patches = blocked(fields.movedim(1, -1), self.size).flatten(2)
+        patches = to_patches(fields.movedim(1, -1), self.size).flatten(2)
         tokens: Tensor = self.content(patches) + self.place(self.position)
         return tokens
 
 
 class PatchDecoder(nn.Module):
-    """A linear map of each token to its patch."""
+    """Linear map of each token to its patch."""
 
     def __init__(self, config: ModelConfig, domain: Domain) -> None:
         super().__init__()
         self.grid = domain.grid
         self.channels = domain.channels
-        self.size = _patch(config, domain)
+        self.size = _patch_size(config, domain)
         self.content = nn.Linear(config.dim, domain.channels * math.prod(self.size))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the head to zero: all fields are zero at first."""
+        """Set the head to zero: the output is zero at first."""
         nn.init.zeros_(self.content.weight)
         nn.init.zeros_(self.content.bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map tokens (B, S, D) to fields (B, K, *X)."""
         patches = self.content(tokens).unflatten(2, (-1, self.channels))
-        return joined(patches, self.grid, self.size).movedim(-1, 1)
+        return from_patches(patches, self.grid, self.size).movedim(-1, 1)
 
 
-def _patch(config: ModelConfig, domain: Domain) -> tuple[int, ...]:
-    """Return the points of a patch, by axis."""
+def _patch_size(config: ModelConfig, domain: Domain) -> tuple[int, ...]:
+    """Return the patch size in points, by axis."""
     return (domain.patch or config.patch,) * len(domain.grid)
 
 
 def fourier(points: Tensor, frequencies: Tensor) -> Tensor:
-    """Put points (Q, N) on the unit circle of each axis: (Q, N * 2 * frequencies), sines before cosines."""
+    """Return Fourier features of points (Q, N): (Q, N * 2 * frequencies), sines before cosines."""
     angles = 2 * math.pi * points[..., None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
 
-def blocked(grid: Tensor, size: tuple[int, ...]) -> Tensor:
-    """Cut a grid (B, *G, D) into boxes of `size`: (B, boxes, points of a box, D), both row by row."""
+def to_patches(grid: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Cut a grid (B, *G, D) into patches of `size`: (B, patches, points of a patch, D), both row by row."""
     axes = len(size)
     for axis, points in enumerate(size):
         grid = grid.unflatten(1 + 2 * axis, (-1, points))
@@ -86,8 +86,8 @@ def blocked(grid: Tensor, size: tuple[int, ...]) -> Tensor:
     return boxes.flatten(1 + axes, 2 * axes).flatten(1, axes)
 
 
-def joined(boxes: Tensor, grid: tuple[int, ...], size: tuple[int, ...]) -> Tensor:
-    """Put together what `blocked` took apart: (B, *G, D)."""
+def from_patches(boxes: Tensor, grid: tuple[int, ...], size: tuple[int, ...]) -> Tensor:
+    """Join patches to a grid (B, *G, D); the inverse of `to_patches`."""
     axes = len(size)
     counts = [points // step for points, step in zip(grid, size, strict=True)]
     apart = boxes.unflatten(2, size).unflatten(1, counts)

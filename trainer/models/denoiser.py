@@ -1,6 +1,6 @@
-"""Denoiser: a noisy field to the clean one, at any level of noise, from the parts of the latent operator.
+"""Denoiser: maps a noisy field to the clean one at any noise level, built from the latent operator's parts.
 
-Shapes: B samples, K channels that are drawn, G fields of K channels that are given, X points by axis,
+Shapes: B samples, K channels of the denoised field, G context fields of K channels, X points by axis,
 C conditions.
 """
 
@@ -21,38 +21,39 @@ class Denoiser(LatentNetwork):
     """The denoiser of Karras et al. 2022 (EDM), for fields of deviation 1: the network sees inputs of
     deviation 1 and has targets of deviation 1 at any level of noise.
 
-    At the level `lowest` it returns its input, whatever its weights are: with 0 as the EDM does, with more as
-    consistency models must (Song et al. 2023).
+    At `min_level` it returns its input, whatever its weights are: 0 as in EDM, above 0 as consistency models
+    require (Song et al. 2023).
 
-    Its scales are those of what it is given, and of what it draws.
+    Its scales are those of the context fields and of the denoised field.
     """
 
     def __init__(
-        self, config: ModelConfig, domains: Sequence[Domain], *, given: int, lowest: float = 0.0
+        self, config: ModelConfig, domains: Sequence[Domain], *, context: int, min_level: float = 0.0
     ) -> None:
-        super().__init__(config, [_noisy(domain, given) for domain in domains])
+        super().__init__(config, [_denoiser_domain(domain, context) for domain in domains])
         self.gains = nn.ModuleList(Gain(config.dim, domain.channels) for domain in domains)
-        self.lowest = lowest
+        self.min_level = min_level
 
-    def forward(self, noisy: Tensor, level: Tensor, given: Tensor, conditions: Tensor, task: int) -> Tensor:
+    def forward(self, noisy: Tensor, level: Tensor, context: Tensor, conditions: Tensor, task: int) -> Tensor:
         """Map noisy fields (B, K, *X) to (B, K, *X), in units of their own deviation.
 
-        The deviation of the noise is (B,), what is given (B, G * K, *X), the conditions are (B, C).
+        `level` (B,) is the deviation of the noise; context is (B, G * K, *X), conditions are (B, C).
         """
         sigma = level.reshape(-1, *(1,) * (noisy.ndim - 1))
-        above, spread = sigma - self.lowest, (sigma.square() + 1).sqrt()
-        seen = torch.cat([given, noisy / spread], dim=1)
-        told = torch.cat([conditions, level.log()[:, None] / 4], dim=1)
-        gain = self.gains[task](self.condition_encoders[task](told))
-        change = self.predict_change(seen, told, task)
-        made = change + gain.reshape(*gain.shape, *sigma.shape[2:]) * noisy / spread
-        return noisy / (above.square() + 1) + above / spread * made
+        over_min, spread = sigma - self.min_level, (sigma.square() + 1).sqrt()
+        inputs = torch.cat([context, noisy / spread], dim=1)
+        condition_inputs = torch.cat([conditions, level.log()[:, None] / 4], dim=1)
+        gain = self.gains[task](self.condition_encoders[task](condition_inputs))
+        change = self.predict_change(inputs, condition_inputs, task)
+        output = change + gain.reshape(*gain.shape, *sigma.shape[2:]) * noisy / spread
+        return noisy / (over_min.square() + 1) + over_min / spread * output
 
 
 class Gain(nn.Linear):
-    """How much of the noisy field goes past the network, by channel: (B, D) to (B, K).
+    """Skip connection for the noisy field, a factor per channel: (B, D) to (B, K).
 
-    Where what is given says all, the network need not carry noise through its tokens to take it away again.
+    Where the context determines the answer, the network need not carry noise through its tokens only to
+    remove it again.
     """
 
     def reset_parameters(self) -> None:
@@ -61,7 +62,7 @@ class Gain(nn.Linear):
         nn.init.zeros_(self.bias)
 
 
-def _noisy(domain: Domain, given: int) -> Domain:
+def _denoiser_domain(domain: Domain, context: int) -> Domain:
     return replace(
-        domain, inputs=(1 + given) * domain.channels, conditions=domain.conditions + 1, steady=True
+        domain, inputs=(1 + context) * domain.channels, conditions=domain.conditions + 1, steady=True
     )

@@ -1,4 +1,4 @@
-"""Fourier neural operator (Li et al. 2021), the baseline: a field's lowest frequencies are mixed.
+"""Fourier neural operator (Li et al. 2021), the baseline: mixes the lowest frequencies of a field.
 
 Shapes: B samples, K channels of the field, X points by axis, D channels, M frequencies by axis, C conditions,
 N axes. Channels come last within the model.
@@ -18,7 +18,7 @@ from vastrun.trainer.models.operator import Domain, NetworkOperator, grid_points
 
 
 class FNO(NetworkOperator):
-    """Of one task. The conditions and the coordinates are further channels of the input."""
+    """FNO for one task. Conditions and coordinates are additional input channels."""
 
     coordinates: Tensor
 
@@ -34,7 +34,7 @@ class FNO(NetworkOperator):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the head to zero: the model changes nothing at first."""
+        """Set the head to zero: the predicted change is zero at first."""
         self.coordinates.copy_(grid_points(self.grid))
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -45,7 +45,7 @@ class FNO(NetworkOperator):
         return self.layers
 
     @property
-    def exact(self) -> list[nn.Module]:
+    def fp32_modules(self) -> list[nn.Module]:
         """Spectral convolutions: there are no complex numbers of half precision."""
         return [module for module in self.modules() if isinstance(module, SpectralConv)]
 
@@ -61,7 +61,7 @@ class FNO(NetworkOperator):
 
 
 class FourierBlock(nn.Module):
-    """What all points do to each other and what each does to itself, added to the input."""
+    """Residual block: a spectral convolution plus a pointwise linear map."""
 
     def __init__(self, dim: int, modes: int, grid: tuple[int, ...]) -> None:
         super().__init__()
@@ -74,10 +74,10 @@ class FourierBlock(nn.Module):
 
 
 class SpectralConv(nn.Module):
-    """A convolution over the whole periodic domain by the lowest frequencies, always in fp32.
+    """Convolution over the whole periodic domain by the lowest frequencies, always in fp32.
 
-    The weight is real, (*M, D, D, 2) with the parts of a complex number last: what shards, sends or updates
-    floats does so with it.
+    The weight is real, (*M, D, D, 2) with real and imaginary part last, so that it is sharded, sent and
+    updated like any other weight.
     """
 
     def __init__(self, dim: int, modes: int, grid: tuple[int, ...]) -> None:
@@ -88,26 +88,26 @@ class SpectralConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw small weights: a block begins close to what its points do to themselves."""
+        """Draw small weights: the pointwise map dominates at first."""
         nn.init.normal_(self.weight, std=1 / self.weight.shape[-2])
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, *X, D) to (B, *X, D)."""
         axes = tuple(range(1, 1 + len(self.grid)))
-        # Autocast leaves complex numbers alone.
-        low = self._low(torch.fft.rfftn(x.float(), dim=axes))
+        # Autocast does not cast complex tensors.
+        low = self._low_modes(torch.fft.rfftn(x.float(), dim=axes))
         mixed = torch.einsum("b...i,...io->b...o", low, torch.view_as_complex(self.weight))
-        return cast(Tensor, torch.fft.irfftn(self._padded(mixed), s=self.grid, dim=axes))
+        return cast(Tensor, torch.fft.irfftn(self._pad_modes(mixed), s=self.grid, dim=axes))
 
-    def _low(self, spectrum: Tensor) -> Tensor:
-        """Choose the low modes: all axes but the last have negative frequencies, at their end."""
+    def _low_modes(self, spectrum: Tensor) -> Tensor:
+        """Select the low modes; all axes but the last have negative frequencies at their end."""
         for axis in range(1, len(self.grid)):
             ends = spectrum.narrow(axis, 0, self.modes), spectrum.narrow(axis, -self.modes, self.modes)
             spectrum = torch.cat(ends, dim=axis)
         return spectrum.narrow(len(self.grid), 0, self.modes)
 
-    def _padded(self, low: Tensor) -> Tensor:
-        """Put zero in between; the last axis gets its zeros from the transform."""
+    def _pad_modes(self, low: Tensor) -> Tensor:
+        """Insert zeros for the high modes; the inverse transform pads the last axis itself."""
         for axis, points in enumerate(self.grid[:-1], start=1):
             first, last = low.chunk(2, dim=axis)
             shape = [*first.shape]

@@ -1,4 +1,4 @@
-"""The latent operator: a field is cut into patches, moved by a core, and put together again.
+"""Latent operator: encodes patches of a field as tokens, processes them, and decodes the next field.
 
 Shapes: B samples, K channels, X points by axis, S tokens, D channels of a token, C conditions.
 """
@@ -16,7 +16,7 @@ from vastrun.trainer.models.operator import Domain, Network, NetworkOperator
 
 
 class TransformerStack(nn.Module):
-    """A stack of blocks in which every token attends to all."""
+    """Stack of blocks in which every token attends to all tokens."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -30,9 +30,9 @@ class TransformerStack(nn.Module):
 
 
 class LatentNetwork(Network):
-    """Encoder, core and decoder, learned together. The conditions, time among them, modulate each block.
+    """Encoder, core and decoder, learned together. The conditions modulate each block.
 
-    Each task has its own ends, and its own way to say its conditions; the core is shared.
+    Each task has its own encoder, decoder and condition encoder; the core is shared.
     """
 
     def __init__(self, config: ModelConfig, domains: Sequence[Domain]) -> None:
@@ -53,12 +53,12 @@ class LatentNetwork(Network):
 
     @property
     def blocks(self) -> nn.ModuleList:
-        """The core's."""
+        """Blocks of the core."""
         return self.core.blocks
 
     @property
     def codec(self) -> list[nn.Module]:
-        """Of all tasks."""
+        """Encoders and decoders of all tasks."""
         return [*self.encoders, *self.decoders]
 
     def predict_change(
@@ -70,7 +70,7 @@ class LatentNetwork(Network):
     ) -> Tensor:
         """Map fields (B, K, *X) and conditions (B, C) to (B, K, *X).
 
-        Latents (B, S, D): what the encoder makes of the fields, where that is known.
+        `latents` (B, S, D): cached tokens of the fields; None: the encoder computes them.
         """
         tokens = self.encoders[task](fields) if latents is None else latents
         moved = self.core(tokens, self.condition_encoders[task](conditions))
@@ -79,7 +79,7 @@ class LatentNetwork(Network):
 
 
 class LatentOperator(LatentNetwork, NetworkOperator):
-    """What the parts make of a field is the change of it."""
+    """Latent network that predicts the change of a field."""
 
     def forward(
         self,
@@ -88,10 +88,10 @@ class LatentOperator(LatentNetwork, NetworkOperator):
         task: int = 0,
         latents: Tensor | None = None,
     ) -> Tensor:
-        """Map u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped like u.
+        """Map u (B, K, *X) and conditions (B, C) of a task, by number, to the target field, shaped like u.
 
-        Latents: as of `predict_change`.
+        `latents`: see `predict_change`.
         """
         scale = self.scale(task)
-        change = self.predict_change(scale.into(u), conditions, task, latents)
-        return scale.out(change, u)
+        change = self.predict_change(scale.normalise(u), conditions, task, latents)
+        return scale.denormalise(change, u)

@@ -1,4 +1,4 @@
-"""Operator: what a field is next, in physical units, whatever computes it; for one task or several.
+"""Operator: interface of a model that predicts the next field in physical units, for one or several tasks.
 
 Shapes, here and in all models: B samples, K channels of the field, X its points by axis (one or two axes),
 C conditions, N axes.
@@ -16,22 +16,22 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """What a model must know of a task."""
+    """Shapes of a task that a model is built for."""
 
     grid: tuple[int, ...]
     channels: int = 1
     inputs: int | None = None
-    """Channels that are given, where they are not as many as are asked for."""
+    """Input channels; None: the same number as output channels."""
     conditions: int
     steady: bool = False
-    """The field that is asked for is another than the one that is given, and not its next frame."""
+    """The target is another field, not the next frame of the input."""
     patch: int | None = None
-    """Points of a patch along an axis, where it is not the model's own."""
+    """Points of a patch along an axis; None: `model.patch`."""
 
 
 class Scale(nn.Module):
-    """Physical units to those of the model, and back: what is given and what is asked for by their own means
-    and deviations, which are part of the model's state."""
+    """Conversion between physical units and the model's: input and target have their own means and
+    deviations, which are part of the model's state."""
 
     mean: Tensor
     std: Tensor
@@ -44,35 +44,35 @@ class Scale(nn.Module):
         self.register_buffer("std", torch.ones(shape))
 
     def reset_parameters(self) -> None:
-        """Set the units to one."""
+        """Set all means to zero and all deviations to one."""
         nn.init.zeros_(self.mean)
         nn.init.ones_(self.std)
 
     def set(self, mean: Tensor, std: Tensor) -> None:
-        """Set both units (2, K): of what is given, and of what is asked for."""
+        """Set means and deviations (2, K): of the input, and of the target."""
         for buffer, value in ((self.mean, mean), (self.std, std)):
             buffer.copy_(value.reshape(buffer.shape))
 
-    def into(self, given: Tensor) -> Tensor:
-        """Return a field that is given (B, K, *X) in the model's units."""
-        return (given - self.mean[0]) / self.std[0]
+    def normalise(self, u: Tensor) -> Tensor:
+        """Return an input field (B, K, *X) in the model's units."""
+        return (u - self.mean[0]) / self.std[0]
 
-    def out(self, change: Tensor, given: Tensor) -> Tensor:
-        """Return what is asked for (B, K, *X), or (B, K, Q) at points, from what the model says of it.
+    def denormalise(self, change: Tensor, u: Tensor) -> Tensor:
+        """Return the target (B, K, *X), or (B, K, Q) at points, from the model's output.
 
-        The model says the change of what is given, or where there is no time, how it differs from the mean.
+        The output is the change of the input `u`; of a steady problem, the difference from the mean.
         """
         shape = (-1, *(1,) * (change.ndim - 2))
         mean, std = self.mean[1].reshape(shape), self.std[1].reshape(shape)
-        return (mean if self.steady else given) + std * change
+        return (mean if self.steady else u) + std * change
 
-    def change(self, asked: Tensor, given: Tensor) -> Tensor:
-        """Return what the model said of a field that was asked for (B, K, *X)."""
-        return (asked - (self.mean[1] if self.steady else given)) / self.std[1]
+    def normalised_change(self, target: Tensor, u: Tensor) -> Tensor:
+        """Return the model output that gives a target (B, K, *X); the inverse of `denormalise`."""
+        return (target - (self.mean[1] if self.steady else u)) / self.std[1]
 
 
 class Operator(nn.Module, ABC):
-    """What is rolled out, evaluated and saved: one network, or several that answer together."""
+    """Model that is rolled out, evaluated and saved: one network, or several that work together."""
 
     domains: tuple[Domain, ...]
 
@@ -82,11 +82,11 @@ class Operator(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
-        """Map u (B, K, *X) and conditions (B, C) of a task, by number, to what is asked for, shaped as u."""
+        """Map u (B, K, *X) and conditions (B, C) of a task, by number, to the target field, shaped like u."""
 
 
 class Network(nn.Module, ABC):
-    """What is spread over the ranks as one: its blocks, and what is around them."""
+    """Network that is sharded as a unit: its blocks, and the layers around them."""
 
     def __init__(self, domains: Sequence[Domain]) -> None:
         super().__init__()
@@ -96,15 +96,15 @@ class Network(nn.Module, ABC):
     @property
     @abstractmethod
     def blocks(self) -> nn.ModuleList:
-        """What most of the network is made of: recomputed, compiled and sharded one by one."""
+        """Blocks that hold most of the parameters; checkpointed, compiled and sharded one by one."""
 
     @property
     def codec(self) -> list[nn.Module]:
-        """What turns fields into tokens and tokens into fields, where there are any."""
+        """Modules that encode fields as tokens and decode them; empty for a model without tokens."""
         return []
 
     @property
-    def exact(self) -> list[nn.Module]:
+    def fp32_modules(self) -> list[nn.Module]:
         """Modules that compute in fp32 whatever the precision of the training is."""
         return []
 
@@ -116,16 +116,16 @@ class Network(nn.Module, ABC):
 
 
 class NetworkOperator(Network, Operator):
-    """Predicts a change of the field. Freshly made it changes nothing: it predicts persistence, or the mean
-    of what solves a steady problem."""
+    """Network that predicts the change of a field. Untrained, it predicts persistence, or the mean solution
+    of a steady problem."""
 
     @abstractmethod
     def predict_change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:
-        """Map normalised fields (B, K, *X) and conditions (B, C) to what is added to those fields."""
+        """Map normalised fields (B, K, *X) and conditions (B, C) to the change of those fields."""
 
     def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
         scale = self.scale(task)
-        return scale.out(self.predict_change(scale.into(u), conditions, task), u)
+        return scale.denormalise(self.predict_change(scale.normalise(u), conditions, task), u)
 
 
 def grid_points(grid: tuple[int, ...]) -> Tensor:

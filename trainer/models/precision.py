@@ -1,4 +1,4 @@
-"""Precision: what the forward pass computes in, and the scale that keeps fp16 gradients above zero."""
+"""Precision: the types of the forward pass, TF32, and the gradient scaler of fp16."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, 
 
 
 def autocast(precision: str, device: torch.device, *, cache: bool = True) -> AbstractContextManager:
-    """Compute matrix products within in the small type, sums and losses in fp32.
+    """Compute matrix products inside the block in half precision, sums and losses in fp32.
 
-    `cache`: cast a weight once for all its uses within. The casts use more memory, and less time.
+    `cache`: cast a weight once for all its uses inside the block; this takes more memory and less time.
     """
     if not is_half(precision):
         return nullcontext()
@@ -20,14 +20,14 @@ def autocast(precision: str, device: torch.device, *, cache: bool = True) -> Abs
 
 
 def is_half(precision: str) -> bool:
-    """Tell whether the forward pass computes in a type of 16 bits."""
+    """Return True when the forward pass computes in a 16-bit type."""
     return DTYPES[precision] != torch.float32
 
 
 def set_tf32(precision: str, device: torch.device) -> None:
-    """Let a GPU round the factors of fp32 products to TF32, or keep it from that, for the whole process.
+    """Turn TF32 on or off for the fp32 products of a GPU, for the whole process.
 
-    torch would do so for convolutions and for nothing else.
+    torch's default allows TF32 in convolutions only.
     """
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
@@ -35,10 +35,10 @@ def set_tf32(precision: str, device: torch.device) -> None:
 
 
 def scaler_of(precision: str, device: torch.device) -> torch.amp.GradScaler:
-    """Make the gradient scaler, which does nothing but with fp16."""
+    """Make the gradient scaler, which is enabled only for fp16."""
     return torch.amp.GradScaler(device.type, enabled=precision == "fp16")
 
 
 def supports_bf16(device: torch.device) -> bool:
-    """Tell whether bf16 is not merely emulated at a loss."""
+    """Return True when the device computes in bf16 without a slow emulation."""
     return device.type == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)

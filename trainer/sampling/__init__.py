@@ -1,1 +1,1 @@
-"""Which samples a step trains on: pure functions of the seed and the step, whatever the number of ranks."""
+"""Sampling: the samples of a step, as pure functions of the seed and the step, for any number of ranks."""

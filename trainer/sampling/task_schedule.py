@@ -1,4 +1,4 @@
-"""Task schedule: what one rank trains, step by step, turn by turn, micro-batch by micro-batch."""
+"""Task schedule: the task of each turn, and a rank's micro-batches of it. A step has one or more turns."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from vastrun.trainer.sampling.windows import SamplePlan
 
 @dataclass(frozen=True, kw_only=True)
 class TaskMicroBatch:
-    """Of a micro-batch, in the order of its task."""
+    """Position of a micro-batch in the order of its task."""
 
     task: int
     step: int
-    """How many turns the task had before."""
+    """Number of the task's earlier turns."""
     number: int
-    """Of the micro-batch in its turn."""
+    """Number of the micro-batch in its turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSchedule:
-    """Each turn is one task's, the same on all ranks."""
+    """Order of the tasks: each turn trains one task, the same on all ranks."""
 
     mix: Mix
     sample_plans: tuple[SamplePlan, ...]
-    """By task; a step of an order is a turn of its task."""
+    """Sample plan of each task; a step of the plan is a turn of the task."""
     turns: int
-    """Of a step."""
+    """Turns per step."""
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches of a turn."""
+        """Micro-batches per turn."""
         return self.sample_plans[0].accumulation
 
     @property
     def micro_batches(self) -> int:
-        """Of a step."""
+        """Micro-batches per step."""
         return self.turns * self.accumulation
 
     @property
     def samples(self) -> int:
-        """Windows of a step, over all ranks."""
+        """Windows per step, over all ranks."""
         return self.turns * self.sample_plans[0].batch
 
     def place(self, step: int, number: int) -> TaskMicroBatch:
-        """Return what a micro-batch of a step is, both counted from 0."""
+        """Return the task and position of a micro-batch of a step, both counted from 0."""
         which, micro_batch = divmod(number, self.accumulation)
         turn = self.mix.turn(step * self.turns + which)
         return TaskMicroBatch(task=turn.task, step=turn.number, number=micro_batch)
@@ -55,7 +55,7 @@ class TaskSchedule:
         return self.mix.turns_of(task, steps * self.turns)
 
     def with_accumulation(self, accumulation: int) -> TaskSchedule:
-        """Return the same training in so many micro-batches a turn."""
+        """Return the same schedule with `accumulation` micro-batches per turn."""
         return replace(
             self,
             sample_plans=tuple(

@@ -1,11 +1,11 @@
-"""Windows: which ones a step trains on, as pure functions of the seed and the step.
+"""Windows: the windows of a step, as pure functions of the seed and the step.
 
-There is no state, so that a resume is only a later step. What names a window is drawn for the global batch
-and then shared out, and its noise follows from its place in that batch, so that the number of ranks changes
-nothing. A window may be one of the symmetric images of a solution, each drawn as often:
+There is no state: a resume is just a later step. The indices of windows are drawn for the global batch and
+then shared among the ranks, and the noise of a window follows from its place in that batch, so that the
+number of ranks has no effect. A window may be a symmetric image of a solution, each image equally likely:
 
-shift    a periodic line is turned by whole points
-square   a square, and what it says of its points alike, is turned and mirrored
+shift    a periodic line is shifted by whole points
+square   a square, and the field on it, is rotated and mirrored
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ Symmetry = Literal["none", "shift", "square"]
 
 _WINDOW_STREAM = 1
 _NOISE_STREAM = 3  # 2 is that of vastrun/mix.py
-_BLOCK = 4096
-"""Values of noise that are drawn from one stream: to start a stream takes as long as to draw a thousand."""
+_NOISE_BLOCK = 4096
+"""Noise values per random stream: starting a stream takes as long as drawing a thousand values."""
 
 
-def order_of(symmetry: Symmetry, grid: tuple[int, ...]) -> int:
-    """Return how many different things can be done; number 0 is nothing."""
+def image_count(symmetry: Symmetry, grid: tuple[int, ...]) -> int:
+    """Return the number of images of a solution; image 0 is the solution itself."""
     return {"none": 1, "shift": grid[0], "square": 8}[symmetry]
 
 
-def sources(symmetry: Symmetry, grid: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return of each point, row by row, the number of the point that its value comes from: (B, P)."""
+def image_points(symmetry: Symmetry, grid: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return, for each point of the images, the number of the point that its value comes from: (B, P)."""
     if symmetry == "square":
-        table: NDArray[np.int64] = _square(grid[0])[numbers]
+        table: NDArray[np.int64] = _square_images(grid[0])[numbers]
         return table
     points = prod(grid)
     return (np.arange(points) - numbers[:, None]) % points
 
 
 @lru_cache(maxsize=4)
-def _square(points: int) -> NDArray[np.int64]:
-    """Return four turns, and four of the mirror image: (8, P)."""
+def _square_images(points: int) -> NDArray[np.int64]:
+    """Return the four rotations, and the four of the mirror image: (8, P)."""
     square = np.arange(points**2).reshape(points, points)
     images = [np.rot90(side, turns) for side in (square, square.T) for turns in range(4)]
     return np.stack([image.ravel() for image in images])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Space:
-    """What there is to draw from: the trajectories of one task."""
+class WindowSpace:
+    """Space that windows are drawn from: the trajectories of one task."""
 
     trajectories: int
     frames: int
@@ -65,14 +65,14 @@ class Space:
 
     @property
     def windows(self) -> int:
-        """How many different ones there are."""
+        """Number of different windows."""
         return self.trajectories * (self.frames - self.unroll)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowNoise:
-    """Normal noise of a step's windows, a stream for each few of them, so that no rank draws much that only
-    others need: at PDEBench's sizes that takes many milliseconds."""
+    """Normal noise of a step's windows, one random stream per few windows, so that a rank draws little of the
+    other ranks' noise: at PDEBench's sizes drawing all of it takes many milliseconds."""
 
     seed: int
     step: int
@@ -81,14 +81,14 @@ class WindowNoise:
     """(K, *X)"""
 
     def of(self, first: int, count: int) -> NDArray[np.float32]:
-        """Draw the noise of so many windows of the global batch, from number `first` on: (B, K, *X)."""
+        """Draw the noise of `count` windows of the global batch, from number `first` on: (B, K, *X)."""
         if not self.deviation:
-            return _silence((count, *self.shape))
+            return _zero_noise((count, *self.shape))
         noise: NDArray[np.float32] = np.empty((count, *self.shape), np.float32)
-        of_a_block = max(1, _BLOCK // prod(self.shape))
-        for block in range(first // of_a_block, (first + count - 1) // of_a_block + 1):
-            start = block * of_a_block
-            begin, end = max(first, start), min(first + count, start + of_a_block)
+        windows_per_block = max(1, _NOISE_BLOCK // prod(self.shape))
+        for block in range(first // windows_per_block, (first + count - 1) // windows_per_block + 1):
+            start = block * windows_per_block
+            begin, end = max(first, start), min(first + count, start + windows_per_block)
             rng = np.random.default_rng([self.seed, _NOISE_STREAM, self.step, block])
             drawn = rng.standard_normal((end - start, *self.shape), dtype=np.float32)
             noise[begin - first : end - first] = drawn[begin - start :]
@@ -97,30 +97,30 @@ class WindowNoise:
 
 
 @lru_cache(maxsize=8)
-def _silence(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    # One for all steps: to clear as much memory anew takes a tenth of the time of reading a batch.
+def _zero_noise(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    # Shared by all steps: clearing that much memory takes a tenth of the time of reading a batch.
     return np.zeros(shape, np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchIndices:
-    """The windows of one batch, B of them."""
+    """Indices of the B windows of one batch."""
 
     first: int
-    """The number of the first one in the global batch; the others follow it there."""
+    """Number of the first window in the global batch; the others follow it there."""
     trajectory: NDArray[np.int64]
     """(B,)"""
     frames: NDArray[np.int64]
     """(B, U + 1): consecutive frames"""
     image: NDArray[np.int64]
-    """(B,): which of the images that the symmetry of the task gives, at random"""
+    """(B,): random number of an image under the task's symmetry"""
     level: NDArray[np.float32]
-    """(B,): standard normal; how much of the noise, to stages that learn to remove it"""
+    """(B,): standard normal; diffusion stages compute the noise level from it"""
     window_noise: WindowNoise
 
     @property
     def noise(self) -> NDArray[np.float32]:
-        """(B, K, *X), drawn anew each time."""
+        """(B, K, *X), drawn again at each access."""
         return self.window_noise.of(self.first, len(self.trajectory))
 
     def share(self, rank: int, world_size: int) -> BatchIndices:
@@ -128,25 +128,25 @@ class BatchIndices:
         if world_size == 1:
             return self
         size = len(self.trajectory) // world_size
-        mine = slice(rank * size, (rank + 1) * size)
+        own_rows = slice(rank * size, (rank + 1) * size)
         return replace(
             self,
-            first=self.first + mine.start,
-            trajectory=self.trajectory[mine],
-            frames=self.frames[mine],
-            image=self.image[mine],
-            level=self.level[mine],
+            first=self.first + own_rows.start,
+            trajectory=self.trajectory[own_rows],
+            frames=self.frames[own_rows],
+            image=self.image[own_rows],
+            level=self.level[own_rows],
         )
 
 
 def draw_indices(
-    seed: int, step: int, *, batch: int, noise: float, space: Space, remainder: Remainder = "carry"
+    seed: int, step: int, *, batch: int, noise: float, space: WindowSpace, remainder: Remainder = "carry"
 ) -> BatchIndices:
     """Draw the global batch of `step`, from 0. Every trajectory is seen once before one is seen twice."""
-    # A stream of each step: a run that is resumed draws what it would have, on any number of ranks.
+    # One stream per step: a resumed run draws what it would have drawn, on any number of ranks.
     rng = np.random.default_rng([seed, _WINDOW_STREAM, step])
     start = rng.integers(0, space.frames - space.unroll, size=batch)
-    image = rng.integers(0, order_of(space.symmetry, space.grid), size=batch)
+    image = rng.integers(0, image_count(space.symmetry, space.grid), size=batch)
     return BatchIndices(
         first=0,
         trajectory=batch_of(seed, step, batch=batch, total=space.trajectories, remainder=remainder),
@@ -157,8 +157,8 @@ def draw_indices(
     )
 
 
-def whole_trajectories(trajectories: Sequence[int], space: Space) -> BatchIndices:
-    """Return the indices of all frames of these trajectories, as they are."""
+def full_trajectories(trajectories: Sequence[int], space: WindowSpace) -> BatchIndices:
+    """Return the indices of all frames of these trajectories, without symmetry or noise."""
     count = len(trajectories)
     return BatchIndices(
         first=0,
@@ -172,23 +172,23 @@ def whole_trajectories(trajectories: Sequence[int], space: Space) -> BatchIndice
 
 @dataclass(frozen=True, kw_only=True)
 class SamplePlan:
-    """What one rank reads of a task, step by step and in each step micro-batch by micro-batch."""
+    """Windows of a task that one rank reads, by step and micro-batch."""
 
     seed: int
     batch: int
-    """Windows of a step, over all ranks."""
+    """Windows per step, over all ranks."""
     noise: float
-    space: Space
+    space: WindowSpace
     remainder: Remainder = "carry"
     rank: int
     world_size: int
     accumulation: int
-    """Micro-batches of a step."""
+    """Micro-batches per step."""
     _drawn: dict[int, BatchIndices] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The last step that was asked for: its micro-batches are parts of one draw."""
+    """Cache of the last step's draw: its micro-batches are parts of one draw."""
 
     def batch_of(self, step: int) -> BatchIndices:
-        """Return what all ranks together read."""
+        """Return the global batch of a step."""
         drawn = self._drawn.get(step)
         if drawn is None:
             drawn = draw_indices(
@@ -204,9 +204,9 @@ class SamplePlan:
         return drawn
 
     def share_of(self, step: int) -> BatchIndices:
-        """Return what this rank reads of it."""
+        """Return this rank's share of a step's batch."""
         return self.batch_of(step).share(self.rank, self.world_size)
 
     def micro_batch_of(self, step: int, number: int) -> BatchIndices:
-        """Return what this rank reads at once."""
+        """Return one micro-batch of this rank's share."""
         return self.share_of(step).share(number, self.accumulation)

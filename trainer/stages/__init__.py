@@ -1,8 +1,8 @@
-"""Stages: what is trained upon what. Each but the first begins from the checkpoint of another one.
+"""Stages: models that are trained one on top of another, each from the checkpoint of its former stage.
 
 operator   a network that predicts the next frame, or the solution of a steady problem
-refine     a diffusion model of what the operator leaves: target minus prediction
-distill    a consistency model of the refiner: one call of a network instead of several
+refine     a diffusion model of the operator's residual: target minus prediction
+distill    a consistency model of the refiner: one network call instead of several
 steady     a diffusion model of the solutions of a steady problem, given its coefficient
 """
 
@@ -21,13 +21,13 @@ from vastrun.trainer.stages.sampled import DistilledOperator, RefinedOperator, S
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One line of the list."""
+    """Objective of a stage, and the parts that it takes from the former stage."""
 
     objective: Callable[[TrainConfig, Sequence[Domain]], Objective]
     former: str | None = None
-    """The stage whose checkpoint it begins from."""
+    """Stage whose checkpoint this one starts from; None for the first."""
     inherits: Mapping[str, str] = field(default_factory=dict)
-    """Parts that do not learn, each with the name it has in that checkpoint."""
+    """Frozen parts: name here to name in that checkpoint."""
 
 
 STAGES: dict[str, Stage] = {
@@ -59,5 +59,5 @@ def _unrolled(config: TrainConfig, domains: Sequence[Domain]) -> Objective:
 
 
 def make(config: TrainConfig, domains: Sequence[Domain]) -> Objective:
-    """Make what the stage of the job makes small, for these tasks; nothing in it has learned yet."""
+    """Make the untrained objective of the job's stage for these tasks."""
     return STAGES[config.stage].objective(config, domains)

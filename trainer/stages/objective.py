@@ -1,4 +1,4 @@
-"""What training makes small: relative errors of a few predicted frames.
+"""Objectives: the loss of the operator stage, relative errors of a few predicted frames, and its terms.
 
 Shapes of the terms: fields (B, K, *X) in physical units; `unit` (K, *1) makes channels comparable.
 """
@@ -19,90 +19,91 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.models.operator import Network, NetworkOperator, Operator
 
 Term = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Of a prediction, its target and the unit: (B,), zero when all is right."""
+"""Maps a prediction, its target and the unit to errors (B,), zero for a perfect prediction."""
 
-_QUIET = 1e-2
-"""Share of a field's power. An octave that has less counts as if it had so much: near nothing, any error
-would be large."""
+_MIN_OCTAVE_SHARE = 1e-2
+"""Smallest share of a field's power that an octave counts with: relative to almost nothing, any error would
+be large."""
 
 
 class Objective(nn.Module, ABC):
-    """What a stage makes small: (1,), or (1 + terms,) where the loss is made of several.
+    """Loss of a stage: (1,), or (1 + terms,) when it has several terms.
 
-    A module, so that a wrapper sees one forward and one backward a micro-batch, whatever goes on within.
+    A module, so that a wrapper sees one forward and one backward pass per micro-batch.
     """
 
     operator: Operator
-    """All that answers: the network that learns, and those that it builds upon."""
+    """Operator that is evaluated: the network that learns, and the frozen ones that it uses."""
 
     @property
     @abstractmethod
     def learner(self) -> Network:
-        """The network that learns. Its first use in a forward pass must be one with a gradient."""
+        """Network that learns. Its first use in a forward pass must have a gradient."""
 
     @property
     def networks(self) -> list[Network]:
-        """Those that learn and those that do not."""
+        """All networks, frozen ones included."""
         return [module for module in self.operator.modules() if isinstance(module, Network)]
 
     @abstractmethod
     def forward(self, windows: Windows) -> Tensor: ...
 
-    def begin(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:
-        """Prepare what does not learn; `batches` are a rank's first ones, by task. Without a gradient."""
+    def initialise(self, batches: Sequence[Iterable[Windows]], ranks: Ranks) -> None:
+        """Initialise from the former stage, without gradients; `batches` are the first ones, by task."""
 
-    def follow(self) -> None:
-        """Follow the learner, which was just updated."""
+    def update_average(self) -> None:
+        """Update a moving average of the learner, after each optimiser step."""
 
 
 class UnrollLoss(Objective):
-    """The mean relative error of the frames that the operator predicts one from the other, and what else the
-    job wants small of them."""
+    """Mean relative error of frames that are predicted one from the other, plus the job's further terms."""
 
     def __init__(self, operator: NetworkOperator, config: ObjectiveConfig | None = None) -> None:
         super().__init__()
         self.operator: NetworkOperator = operator
-        self.weights = weights_of(config or ObjectiveConfig())
+        self.weights = term_weights(config or ObjectiveConfig())
 
     @property
     def learner(self) -> Network:
-        """There is one."""
+        """The operator itself."""
         return self.operator
 
     def forward(self, windows: Windows) -> Tensor:
-        """Return the loss (1,); with several terms (1 + terms,): each follows, without its weight."""
+        """Return the loss (1,); with several terms (1 + terms,), the unweighted terms after the loss."""
         scale = self.operator.scale(windows.task)
         u = windows.fields[:, 0] + scale.std[0] * windows.noise
         known = {} if windows.latents is None else {"latents": windows.latents}
         terms = []
         for target in windows.fields[:, 1:].unbind(1):
             u = self.operator(u, windows.conditions, windows.task, **known)
-            known = {}  # tokens are kept of given frames only; a predicted one has to be encoded
+            known = {}  # tokens are cached for first frames only; a predicted frame must be encoded
             terms.append(self._terms(u, target, scale.std[1], steady=scale.steady))
         means = torch.stack(terms).mean(dim=0)
         if len(self.weights) == 1:
             return means
         loss = sum(weight * mean for weight, mean in zip(self.weights.values(), means, strict=True))
-        # Without a gradient: the terms are told, their weighted sum is learnt from.
+        # Without a gradient: the terms are only logged, the gradient is that of their weighted sum.
         return torch.stack([loss, *means.detach()])
 
     def _terms(self, prediction: Tensor, target: Tensor, unit: Tensor, *, steady: bool) -> Tensor:
-        """Return the terms, means over the windows: (terms,)."""
+        """Return each term's mean over the windows: (terms,)."""
         errors = [
-            target.new_zeros(1) if steady and name in WITH_TIME else TERMS[name](prediction, target, unit)
+            target.new_zeros(1)
+            if steady and name in TIME_DEPENDENT
+            else TERMS[name](prediction, target, unit)
             for name in self.weights
         ]
         return torch.stack([error.mean() for error in errors])
 
 
-def weights_of(config: ObjectiveConfig) -> dict[str, float]:
+def term_weights(config: ObjectiveConfig) -> dict[str, float]:
     """Return the weights of the terms that are computed, by name."""
     return {name: weight for name, weight in {"relative": 1.0, **vars(config)}.items() if weight > 0}
 
 
-def terms_of(config: ObjectiveConfig) -> tuple[str, ...]:
-    """Return what the loss is told to be made of; nothing where it has one term."""
-    names = tuple(f"loss_{name}" for name in weights_of(config))
+def term_names(config: ObjectiveConfig) -> tuple[str, ...]:
+    """Return the names under which the terms are logged; empty when there is only one."""
+    names = tuple(f"loss_{name}" for name in term_weights(config))
     return names if len(names) > 1 else ()
 
 
@@ -113,27 +114,27 @@ def relative_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
 
 
 def spectral_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
-    """Return how far the Fourier amplitudes along space are off: (B,).
+    """Return the relative error of the spatial Fourier amplitudes, mean over octaves: (B,).
 
-    Each octave of wave numbers counts by itself, so that fine structure counts beside coarse. Blind to
-    phases, and to the mean.
+    Each octave of wavenumbers has the same weight, so that fine structure counts as much as coarse. Phases
+    and the mean have no effect.
     """
     bands = _bands(tuple(target.shape[2:]), target.device)
     axes = tuple(range(2, target.ndim))
-    ours, theirs = (
+    predicted, true = (
         torch.fft.rfftn(field.float() / unit, dim=axes, norm="forward").abs().flatten(2)
         for field in (prediction, target)
     )
     # In float64, which autocast leaves alone.
-    error, size = (values.double().square().sum(dim=1) @ bands for values in (ours - theirs, theirs))
-    least = (_QUIET * size.sum(dim=1, keepdim=True)).clamp_min(1e-12)
-    return _root(error / torch.maximum(size, least))[:, 1:].mean(dim=1).float()
+    error, size = (values.double().square().sum(dim=1) @ bands for values in (predicted - true, true))
+    min_size = (_MIN_OCTAVE_SHARE * size.sum(dim=1, keepdim=True)).clamp_min(1e-12)
+    return _safe_sqrt(error / torch.maximum(size, min_size))[:, 1:].mean(dim=1).float()
 
 
 def conservation_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
-    """Return the error of the mean over space, each channel's mass, over the target's size: (B,).
+    """Return the error of the spatial mean (the mass of each channel), relative to the target's norm: (B,).
 
-    At most the relative error.
+    Never larger than the relative error.
     """
     axes = tuple(range(2, target.ndim))
     error = ((prediction - target) / unit).mean(dim=axes).norm(dim=1)
@@ -146,16 +147,16 @@ TERMS: dict[str, Term] = {
     "spectral": spectral_error,
     "conservation": conservation_error,
 }
-WITH_TIME = frozenset({"conservation"})
-"""What has no effect with a steady problem: it has nothing to keep."""
+TIME_DEPENDENT = frozenset({"conservation"})
+"""Terms that are zero for a steady problem: without time nothing is conserved."""
 
 
 @lru_cache(maxsize=16)
 def _bands(grid: tuple[int, ...], device: torch.device) -> Tensor:
-    """Return how often each mode of a real transform counts in the mean and in each octave.
+    """Return the multiplicity of each mode of a real transform in the mean and in each octave.
 
-    (modes, 1 + octaves), row by row. Those of the last axis but its first and its middle stand for their
-    mirror images, too.
+    (modes, 1 + octaves), row by row. A mode counts twice when its mirror image is left out: everywhere but at
+    the first and the middle place of the last axis.
     """
     *full, last = grid
     axes = [*(torch.fft.fftfreq(points) * points for points in full), torch.arange(last // 2 + 1.0)]
@@ -165,7 +166,7 @@ def _bands(grid: tuple[int, ...], device: torch.device) -> Tensor:
     return (functional.one_hot(bands.long()) * times[:, None]).flatten(0, -2).double().to(device)
 
 
-def _root(squares: Tensor) -> Tensor:
-    """Return the square root; where that is zero, it has no gradient."""
+def _safe_sqrt(squares: Tensor) -> Tensor:
+    """Return the square root, with a zero gradient at zero."""
     positive = squares > 0
     return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)

@@ -1,4 +1,4 @@
-"""Sampled: operators whose answers are drawn by a denoiser, from what an operator that does not learn says.
+"""Sampled operators: answers are drawn by a denoiser, with a frozen operator's prediction as context.
 
 Shapes: B samples, K channels, X points by axis, C conditions, S draws, N steps that need fresh noise.
 """
@@ -16,57 +16,57 @@ from vastrun.contract.config import TrainConfig
 from vastrun.trainer import models
 from vastrun.trainer.models.denoiser import Denoiser
 from vastrun.trainer.models.operator import Domain, Operator, Scale
-from vastrun.trainer.stages.diffusion import LOWEST, Denoise, consistent, euler
+from vastrun.trainer.stages.diffusion import MIN_LEVEL, Denoise, consistency_sample, euler_sample
 
-_SMALLEST = 1e-3
-"""Size of a field, in deviations of the data, below which its errors are no smaller in proportion."""
+_MIN_SIZE = 1e-3
+"""Smallest unit of the residual, in deviations of the data."""
 _SEED = 0
-_DRIFT = 0.1
-"""What a field counts beside its change."""
+_FIELD_SHARE = 0.1
+"""Weight of a field's size relative to the size of its change."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AffineFrame:
-    """How what is drawn, of deviation 1, lies among the fields: at `centre + unit * drawn`."""
+    """Affine map from a sample of deviation 1 to a field: `centre + unit * sample`."""
 
     centre: Tensor
     """(B, K, *X)"""
     unit: Tensor
     """(B, K, *1) or (K, *1)"""
-    given: Tensor
-    """(B, G * K, *X): what the denoiser is told, in the model's units."""
+    context: Tensor
+    """(B, G * K, *X): context fields of the denoiser, in the model's units."""
 
 
 class SampledOperator(Operator):
-    """Answers with the mean of a few draws. Each begins from noise of its own, the same for all fields and at
-    any time, so that the answer is a function of what is given."""
+    """Operator that returns the mean of a few draws. The noise of each draw is fixed, the same for all
+    fields, so that the answer is a function of the input."""
 
-    given: int
-    """Fields that the denoiser is told."""
-    usual_steps: int
-    usual_temperature: float
+    context_fields: int
+    """Number of context fields of the denoiser."""
+    default_steps: int
+    default_temperature: float
 
     def __init__(self, config: TrainConfig, domains: Sequence[Domain], *, fresh: int = 1) -> None:
         super().__init__()
         self.domains = tuple(domains)
-        self.steps = config.sampler.steps or self.usual_steps
+        self.steps = config.sampler.steps or self.default_steps
         temperature = config.sampler.temperature
-        self.temperature = self.usual_temperature if temperature is None else temperature
+        self.temperature = self.default_temperature if temperature is None else temperature
         self.operator = models.make(config.model, domains).requires_grad_(False)
-        self.denoiser = Denoiser(config.model, domains, given=self.given)
+        self.denoiser = Denoiser(config.model, domains, context=self.context_fields)
         self.noise = nn.ModuleList(DrawNoise(domain, config.sampler.draws, fresh) for domain in domains)
 
     @abstractmethod
     def frame(self, u: Tensor, conditions: Tensor, task: int) -> AffineFrame:
-        """Return the frame of u (B, K, *X) and conditions (B, C) of a task, by number."""
+        """Return the affine frame of u (B, K, *X) and conditions (B, C) of a task, by number."""
 
     def scale(self, task: int) -> Scale:
-        """Return the operator's scale of a task."""
+        """Return the scale of a task."""
         return self.operator.scale(task)
 
     @property
     def calls(self) -> int:
-        """Of networks, for one answer."""
+        """Network calls per answer."""
         return self.steps * len(self.noise[0].fixed)
 
     def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
@@ -77,32 +77,32 @@ class SampledOperator(Operator):
         frame = self.frame(u, conditions, task)
         noise: Tensor = self.temperature * self.noise[task].fixed
         count = len(noise)
-        given, told = (  # (count * B, ...)
-            each.expand(count, *each.shape).flatten(0, 1) for each in (frame.given, conditions)
+        context, condition_inputs = (  # (count * B, ...)
+            each.expand(count, *each.shape).flatten(0, 1) for each in (frame.context, conditions)
         )
         begin = noise.transpose(0, 1)[:, :, None].expand(-1, -1, len(u), *noise.shape[2:]).flatten(1, 2)
-        drawn = self._drawn(lambda x, level: self._denoise(x, level, given, told, task), begin)
+        drawn = self._sample(lambda x, level: self._denoise(x, level, context, condition_inputs, task), begin)
         return frame.centre + frame.unit * drawn.unflatten(0, (count, -1))
 
-    def _drawn(self, denoise: Denoise, noise: Tensor) -> Tensor:
+    def _sample(self, denoise: Denoise, noise: Tensor) -> Tensor:
         """Draw answers (S * B, K, *X) from noise (N, S * B, K, *X)."""
-        return euler(denoise, noise[0], self.steps)
+        return euler_sample(denoise, noise[0], self.steps)
 
-    def _denoise(self, x: Tensor, level: Tensor, given: Tensor, conditions: Tensor, task: int) -> Tensor:
-        denoised: Tensor = self.denoiser(x, level, given, conditions, task)
+    def _denoise(self, x: Tensor, level: Tensor, context: Tensor, conditions: Tensor, task: int) -> Tensor:
+        denoised: Tensor = self.denoiser(x, level, context, conditions, task)
         return denoised
 
 
 class RefinedOperator(SampledOperator):
-    """Adds to what the operator predicts a draw of what it leaves: target minus prediction.
+    """Operator whose prediction is corrected by a draw of its residual: target minus prediction.
 
-    That is measured in units of its own deviation times the size of the predicted change and a tenth of the
-    field's: an operator errs most where most happens, and a rollout has erred before.
+    The unit of the residual is its deviation times the size of the predicted change plus a tenth of the
+    field's size: an operator errs most where most changes, and a rollout starts from an earlier error.
     """
 
-    given = 2
-    usual_steps = 3
-    usual_temperature = 0.0
+    context_fields = 2
+    default_steps = 3
+    default_temperature = 0.0
 
     @property
     def calls(self) -> int:
@@ -112,49 +112,50 @@ class RefinedOperator(SampledOperator):
         own = self.denoiser.scale(task)
         prediction = self.operator(u, conditions, task)
         scale = self.operator.scale(task)
-        change = scale.change(prediction, u)
-        size = (_size(change) + _DRIFT * _size(prediction / scale.std[1])).clamp_min(_SMALLEST)
-        given = torch.cat([own.into(u), change / size], dim=1)
-        return AffineFrame(centre=prediction, unit=own.std[1] * size, given=given)
+        change = scale.normalised_change(prediction, u)
+        size = (_rms(change) + _FIELD_SHARE * _rms(prediction / scale.std[1])).clamp_min(_MIN_SIZE)
+        context = torch.cat([own.normalise(u), change / size], dim=1)
+        return AffineFrame(centre=prediction, unit=own.std[1] * size, context=context)
 
 
 class DistilledOperator(RefinedOperator):
-    """A refined operator that draws in one call of a network, or two: the refiner taught it to go in one step
-    where it goes in many itself. The learner's average answers."""
+    """Refined operator that samples in one or two network calls, distilled from the refiner's many. The
+    learner's moving average is used."""
 
-    usual_steps = 1
+    default_steps = 1
 
     def __init__(self, config: TrainConfig, domains: Sequence[Domain]) -> None:
-        super().__init__(config, domains, fresh=config.sampler.steps or self.usual_steps)
+        super().__init__(config, domains, fresh=config.sampler.steps or self.default_steps)
         self.teacher = self.denoiser.requires_grad_(False)
         self.denoiser, self.average = (
-            Denoiser(config.model, domains, given=self.given, lowest=LOWEST) for _ in range(2)
+            Denoiser(config.model, domains, context=self.context_fields, min_level=MIN_LEVEL)
+            for _ in range(2)
         )
         self.average.requires_grad_(False)
 
-    def _drawn(self, denoise: Denoise, noise: Tensor) -> Tensor:
-        return consistent(denoise, noise)
+    def _sample(self, denoise: Denoise, noise: Tensor) -> Tensor:
+        return consistency_sample(denoise, noise)
 
-    def _denoise(self, x: Tensor, level: Tensor, given: Tensor, conditions: Tensor, task: int) -> Tensor:
-        denoised: Tensor = self.average(x, level, given, conditions, task)
+    def _denoise(self, x: Tensor, level: Tensor, context: Tensor, conditions: Tensor, task: int) -> Tensor:
+        denoised: Tensor = self.average(x, level, context, conditions, task)
         return denoised
 
 
 class SteadyPrior(SampledOperator):
-    """Draws solutions of a steady problem, given its coefficient alone. The operator is what it is compared
-    with."""
+    """Diffusion model of the solutions of a steady problem, given its coefficient alone. The operator serves
+    for comparison only."""
 
-    given = 1
-    usual_steps = 3
-    usual_temperature = 1.0
+    context_fields = 1
+    default_steps = 3
+    default_temperature = 1.0
 
-    def frame(self, u: Tensor, conditions: Tensor, task: int) -> AffineFrame:  # noqa: ARG002 - the denoiser is told
+    def frame(self, u: Tensor, conditions: Tensor, task: int) -> AffineFrame:  # noqa: ARG002 - for the denoiser only
         scale = self.denoiser.scale(task)
-        return AffineFrame(centre=scale.mean[1].expand_as(u), unit=scale.std[1], given=scale.into(u))
+        return AffineFrame(centre=scale.mean[1].expand_as(u), unit=scale.std[1], context=scale.normalise(u))
 
 
 class DrawNoise(nn.Module):
-    """What the draws of a task begin from. Not in a checkpoint: everybody draws the same."""
+    """Fixed noise of the draws of a task. Not in a checkpoint: it follows from a constant seed."""
 
     fixed: Tensor
 
@@ -170,6 +171,6 @@ class DrawNoise(nn.Module):
         self.fixed.copy_(torch.randn(self.fixed.shape, generator=stream, device="cpu"))
 
 
-def _size(fields: Tensor) -> Tensor:
-    """Return the root mean square of each of (B, K, *X): (B, 1, *1)."""
+def _rms(fields: Tensor) -> Tensor:
+    """Return the root mean square of each sample of (B, K, *X): (B, 1, *1)."""
     return fields.square().mean(dim=tuple(range(1, fields.ndim)), keepdim=True).sqrt()

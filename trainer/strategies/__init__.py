@@ -1,4 +1,4 @@
-"""How a model is spread over the ranks: one file a strategy, and the list of them."""
+"""Strategies: ways to distribute a model over the ranks, one file each, and their registry."""
 
 from __future__ import annotations
 

@@ -14,20 +14,21 @@ from torch.nn.parallel import DistributedDataParallel
 from vastrun.contract.config import TrainConfig
 from vastrun.trainer.models.weights import materialise, move
 from vastrun.trainer.stages.objective import Objective
-from vastrun.trainer.strategies.strategy import Ask, Strategy
+from vastrun.trainer.strategies.strategy import OomVote, Strategy
 
 
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
-    """Draw the weights, and have torch's DDP exchange the gradients of all ranks."""
+    """Draw the weights and wrap the objective in torch's DDP."""
     materialise(objective)
     move(objective, device)
-    # A wrapper that looks for no unused parameters reorders gradients after its first backward pass. The
-    # place of a number in a message decides in which order ranks add it: a resumed run would add otherwise.
-    # The last pass of a step may be one task's: what the others left in their own ends is sent with it.
+    # Without find_unused_parameters, DDP reorders its buckets after the first backward pass. The place of a
+    # number in a message decides in which order ranks add it: a resumed run would add in another order.
+    # With several tasks, the last pass of a step uses one task's ends; the gradients of the others are sent
+    # with it.
     find_unused = config.deterministic or len(objective.operator.domains) > 1
     if find_unused and torch_dist.get_backend() == "fake":
-        # trainer/workload: the wrapper reads which parameters were used, and tensors that hold nothing cannot
-        # say. The bare model does the same work in the same memory: buckets are the gradients themselves.
+        # trainer/workload: the wrapper reads values that say which parameters were used, and fake tensors
+        # have none. The bare model does the same work in the same memory: gradients are views of the buckets.
         return objective
     return _wrapped(objective, device, find_unused=find_unused)
 
@@ -38,44 +39,44 @@ def _wrapped(objective: Objective, device: torch.device, *, find_unused: bool) -
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
         find_unused_parameters=find_unused,
-        # A fake group (trainer/workload) has no others whose weights could be compared. Older torch has no
-        # such option.
+        # A fake group (trainer/workload) has no other ranks to compare weights with. Older torch lacks this
+        # option.
         **({"init_sync": False} if torch_dist.get_backend() == "fake" else {}),
-        **unsent_buffers(DistributedDataParallel),
+        **without_buffer_sync(DistributedDataParallel),
     )
 
 
-def unsent_buffers(wrapper: type[nn.Module]) -> dict[str, bool]:
-    """Return the option by which the wrapper sends no buffers in each forward pass: they are constants.
+def without_buffer_sync(wrapper: type[nn.Module]) -> dict[str, bool]:
+    """Return the option that keeps the wrapper from broadcasting buffers in each forward pass.
 
-    Older torch, which a user's image may keep, has it under another name.
+    Buffers are constants here. Older torch, which a user's image may have, names the option differently.
     """
     new, old = "forward_sync_buffers", "broadcast_buffers"
     return {new if new in signature(wrapper).parameters else old: False}
 
 
-def passes(model: nn.Module, last: bool) -> AbstractContextManager:
-    """Keep the ranks from exchanging gradients in any but the last pass of a step."""
+def gradient_sync(model: nn.Module, last: bool) -> AbstractContextManager:
+    """Exchange gradients in the last pass of a step only."""
     if last or not isinstance(model, DistributedDataParallel):
         return nullcontext()
     return model.no_sync()
 
 
-def rehearsal(model: DistributedDataParallel, ask: Ask) -> AbstractContextManager[nn.Module]:  # noqa: ARG001
-    """Return the bare model: a wrapper could not be used again after an error in its backward pass."""
+def dry_run(model: DistributedDataParallel, vote: OomVote) -> AbstractContextManager[nn.Module]:  # noqa: ARG001
+    """Return the bare model: a wrapper is unusable after an error in its backward pass."""
     return nullcontext(model.module)
 
 
-def renewed(model: DistributedDataParallel) -> DistributedDataParallel:
-    """Wrap the bare model anew: a wrapper notes which parameters passes of the bare model used, too.
+def rewrap(model: DistributedDataParallel) -> DistributedDataParallel:
+    """Wrap the bare model again: the old wrapper has recorded which parameters the dry run used.
 
-    It would then expect gradients of them in the next step, which may be another task's.
+    It would expect gradients of these in the next step, which may belong to another task.
     """
     device = next(model.parameters()).device
     return _wrapped(model.module, device, find_unused=model.find_unused_parameters)
 
 
-DDP = Strategy(wrap=wrap, passes=passes, rehearsal=rehearsal, renewed=renewed, sharded=False)
+DDP = Strategy(wrap=wrap, gradient_sync=gradient_sync, dry_run=dry_run, rewrap=rewrap, sharded=False)
 
 DILOCO = replace(DDP, by_node=True)
-"""DDP within a node; the nodes meet every so many steps (engine/diloco_sync.py)."""
+"""DDP within a node; the nodes sync every `diloco.every` steps (engine/diloco_sync.py)."""

@@ -1,4 +1,4 @@
-"""FSDP2: every rank holds a part of each parameter; a block is whole only while it computes."""
+"""FSDP2: every rank holds a shard of each parameter; a block is gathered only while it computes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from vastrun.contract.config import TrainConfig
 from vastrun.trainer.models.precision import DTYPES, is_half
 from vastrun.trainer.models.weights import materialise, move_buffers
 from vastrun.trainer.stages.objective import Objective
-from vastrun.trainer.strategies.strategy import Ask, Strategy
+from vastrun.trainer.strategies.strategy import OomVote, Strategy
 
-_EXACT = MixedPrecisionPolicy(cast_forward_inputs=False)
+_FP32_POLICY = MixedPrecisionPolicy(cast_forward_inputs=False)
 
 
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
     """Shard block by block, as soon as a block has its weights: no rank ever holds the whole model."""
     networks = objective.networks
-    exact = {module for network in networks for module in network.exact}
-    units = {*networks, *exact, *(block for network in networks for block in network.blocks)}
-    # Ranks are numbers, also where the weights hold none (trainer/workload).
+    fp32_modules = {module for network in networks for module in network.fp32_modules}
+    units = {*networks, *fp32_modules, *(block for network in networks for block in network.blocks)}
+    # The mesh needs real tensors, also where the weights are fake (trainer/workload).
     with unset_fake_temporarily():
         mesh = init_device_mesh(device.type, (torch_dist.get_world_size(),))
 
@@ -45,21 +45,21 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
         fully_shard(
             module,
             mesh=mesh,
-            # What belongs to no block is small, and needed again at once: it stays whole, and in fp32. That
-            # is the type of gradients that earlier turns left; a task's own parts may have none yet.
+            # Parameters outside of blocks are few, and needed again at once: they stay gathered, and in fp32,
+            # the type of the gradients that earlier turns left; a task's own parts may have none yet.
             reshard_after_forward=config.fsdp2.reshard_after_forward and module not in networks,
-            mp_policy=_EXACT if module in exact or module in networks else _precision(config),
+            mp_policy=_FP32_POLICY if module in fp32_modules or module in networks else _precision(config),
             offload_policy=CPUOffloadPolicy() if config.fsdp2.cpu_offload else OffloadPolicy(),
         )
 
-    materialise(objective, when_drawn=shard)
-    # FSDP2 moves what belongs to a network. The noise that the later stages draw from belongs to none.
+    materialise(objective, on_ready=shard)
+    # FSDP2 moves the tensors of a network. The fixed noise of the later stages belongs to none.
     move_buffers(objective, device)
     return objective
 
 
 def _precision(config: TrainConfig) -> MixedPrecisionPolicy:
-    """Send and use weights in the small type, add gradients up in fp32. Autocast casts the inputs."""
+    """Gather weights in half precision, reduce gradients in fp32. Autocast casts the inputs."""
     if not is_half(config.precision):
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(
@@ -68,17 +68,17 @@ def _precision(config: TrainConfig) -> MixedPrecisionPolicy:
 
 
 @contextmanager
-def passes(model: Objective, last: bool) -> Iterator[None]:
-    """Keep the gradients of all passes whole on this rank until the last backward pass.
+def gradient_sync(model: Objective, last: bool) -> Iterator[None]:
+    """Keep unreduced gradients of all passes on this rank until the last backward pass.
 
-    The model is used once a frame. What all uses and all micro-batches gave is sent when that pass comes to
-    the first use, block by block.
+    The model is called once per frame. The sum over all calls and all micro-batches is reduced block by block
+    when the last backward pass reaches the first call.
     """
     learner = model.learner
 
     def at_first_use(learner: nn.Module, _: Any, prediction: Tensor) -> None:
         hook.remove()
-        # Backward comes to the first use last: by then all gradients are there.
+        # Backward reaches the first call last: by then all gradients are there.
         prediction.register_hook(lambda _: learner.set_requires_gradient_sync(True))
 
     learner.set_requires_gradient_sync(False)
@@ -93,60 +93,60 @@ def passes(model: Objective, last: bool) -> Iterator[None]:
 
 
 @contextmanager
-def rehearsal(model: Objective, ask: Ask) -> Iterator[Objective]:
-    """Prepare a try: all messages of FSDP2 go through hooks that ask first, when the buffers are there."""
+def dry_run(model: Objective, vote: OomVote) -> Iterator[Objective]:
+    """Prepare a dry run: before each message of FSDP2, once its buffers are allocated, a hook votes."""
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for unit in units:
-        unit.set_custom_all_gather(_AskedAllGather(ask))
-        unit.set_custom_reduce_scatter(_AskedReduceScatter(ask))
+        unit.set_custom_all_gather(_VotingAllGather(vote))
+        unit.set_custom_reduce_scatter(_VotingReduceScatter(vote))
     try:
         yield model
     finally:
         for unit in units:
             unit.set_custom_all_gather(DefaultAllGather())
             unit.set_custom_reduce_scatter(DefaultReduceScatter())
-        # A try that failed leaves the hooks in the middle of a pass; the next step must not find them there.
+        # A failed attempt leaves FSDP2's hooks in the middle of a pass; the next step needs a clean state.
         for network in model.networks:
             reset_iteration(network)
 
 
-class _AskedAllGather(DefaultAllGather):
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+class _VotingAllGather(DefaultAllGather):
+    def __init__(self, vote: OomVote) -> None:
+        self._vote = vote
 
     def __call__(self, *buffers: Any, **options: Any) -> torch_dist.Work | None:
-        self._ask()
+        self._vote()
         return super().__call__(*buffers, **options)
 
 
-class _AskedReduceScatter(DefaultReduceScatter):
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+class _VotingReduceScatter(DefaultReduceScatter):
+    def __init__(self, vote: OomVote) -> None:
+        self._vote = vote
 
     def __call__(self, *buffers: Any, **options: Any) -> torch_dist.Work | None:
-        self._ask()
+        self._vote()
         return super().__call__(*buffers, **options)
 
 
-FSDP2 = Strategy(wrap=wrap, passes=passes, rehearsal=rehearsal, sharded=True)
+FSDP2 = Strategy(wrap=wrap, gradient_sync=gradient_sync, dry_run=dry_run, sharded=True)
 
 
 def reset_iteration(root: FSDPModule) -> None:
-    """Wait for the messages of a failed pass, shard all weights again, and drop what it computed.
+    """Wait for the messages of a failed pass, reshard all weights, and drop its gradients.
 
-    `root` is the module whose forward pass begins an iteration.
+    `root` is the module whose forward pass starts an iteration.
     """
     if hasattr(root, "reset_iter_state"):
         root.reset_iter_state()
     else:
-        _reset_by_hand(root._get_fsdp_state())
+        _reset_iteration_state(root._get_fsdp_state())
     _drop_whole_gradients(root)
 
 
-def _reset_by_hand(root: Any) -> None:
+def _reset_iteration_state(root: Any) -> None:
     """Do what `reset_iter_state` of torch 2.13 does, which torch 2.11 and 2.12 do not have."""
     context, stream = root._comm_ctx, root._device_handle.current_stream()
-    # The first forward pass sets these; a try may have failed before it. torch 2.12 has the plural.
+    # The first forward pass sets these; an attempt may have failed before it. torch 2.12 has the plural.
     gathered, reduced = (getattr(context, f"{name}_state", None) for name in ("all_gather", "reduce_scatter"))
     for message in (gathered, reduced, *getattr(context, "reduce_scatter_states", ())):
         _wait(stream, message and message.event)
@@ -178,7 +178,7 @@ def _reset_group(group: Any, stream: Any) -> None:
 
 
 def _wait(stream: Any, event: Any) -> None:
-    """Make the stream wait for the event, where there is one: a CPU has none."""
+    """Make the stream wait for the event; on a CPU there is none."""
     if event is not None:
         stream.wait_event(event)
 

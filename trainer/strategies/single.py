@@ -10,28 +10,28 @@ from torch import nn
 from vastrun.contract.config import TrainConfig
 from vastrun.trainer.models.weights import materialise, move
 from vastrun.trainer.stages.objective import Objective
-from vastrun.trainer.strategies.strategy import Ask, Strategy
+from vastrun.trainer.strategies.strategy import OomVote, Strategy
 
 
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
-    """Draw the weights; there is no other rank to share them with."""
+    """Draw the weights and move the objective to the device."""
     materialise(objective)
     move(objective, device)
     if config.cuda_graphs:
-        # A replay writes its gradients where the next one will: they are added to tensors that stay.
+        # CUDA graphs need gradients at fixed addresses: they are accumulated into these tensors.
         for parameter in objective.parameters():
             parameter.grad = torch.zeros_like(parameter)
     return objective
 
 
-def passes(model: nn.Module, last: bool) -> AbstractContextManager:  # noqa: ARG001
+def gradient_sync(model: nn.Module, last: bool) -> AbstractContextManager:  # noqa: ARG001
     """Do nothing around a pass: no gradients are exchanged."""
     return nullcontext()
 
 
-def rehearsal(model: nn.Module, ask: Ask) -> AbstractContextManager[nn.Module]:  # noqa: ARG001
-    """Return the model itself: what fails on the only rank fails for nobody else."""
+def dry_run(model: nn.Module, vote: OomVote) -> AbstractContextManager[nn.Module]:  # noqa: ARG001
+    """Return the model itself: without other ranks there is nothing to vote on."""
     return nullcontext(model)
 
 
-SINGLE = Strategy(wrap=wrap, passes=passes, rehearsal=rehearsal, sharded=False)
+SINGLE = Strategy(wrap=wrap, gradient_sync=gradient_sync, dry_run=dry_run, sharded=False)

@@ -1,4 +1,4 @@
-"""Strategy: what a way to spread a model over the ranks must offer."""
+"""Strategy: the interface of a way to distribute a model over the ranks."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from torch import nn
 from vastrun.contract.config import TrainConfig
 from vastrun.trainer.stages.objective import Objective
 
-Ask = Callable[[], None]
-"""Called before a message to other ranks; raises when one of them has failed and will not take part."""
+OomVote = Callable[[], None]
+"""Called before each message to other ranks; raises on all ranks when one of them ran out of memory."""
 
 Wrap = Callable[[Objective, TrainConfig, torch.device], nn.Module]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """One line of the registry."""
+    """Functions and properties of one strategy."""
 
     wrap: Wrap
-    """The model to train: weights drawn, on its device, spread over the ranks. It comes without memory."""
-    passes: Callable[[nn.Module, bool], AbstractContextManager]
-    """Around the passes of a micro-batch: in the last one of a step, once, the ranks exchange gradients."""
-    rehearsal: Callable[[nn.Module, Ask], AbstractContextManager[nn.Module]]
-    """The model, to try passes that may fail on any rank: it sends nothing, or asks before each message.
-    What a failed pass leaves in it is gone at the end."""
-    renewed: Callable[[nn.Module], nn.Module] = lambda model: model
-    """The model after a rehearsal, as if there had been none. All ranks call it; its weights stay."""
+    """Draws the weights of a model on the meta device, moves it to its device and wraps it."""
+    gradient_sync: Callable[[nn.Module, bool], AbstractContextManager]
+    """Context around the passes of a micro-batch: gradients are exchanged in the last one of a step."""
+    dry_run: Callable[[nn.Module, OomVote], AbstractContextManager[nn.Module]]
+    """Context that yields the model for passes that may run out of memory on any rank. It sends nothing, or
+    votes before each message; the state of a failed pass is cleaned up at the end."""
+    rewrap: Callable[[nn.Module], nn.Module] = lambda model: model
+    """Returns the model after a dry run as if there had been none. All ranks call it; the weights stay."""
     sharded: bool
-    """True when a rank holds a part of each parameter only."""
+    """True when a rank holds only a shard of each parameter."""
     by_node: bool = False
-    """True when the ranks of a node train by themselves, and the nodes meet now and then."""
+    """True when each node trains separately, and the nodes sync every few steps."""

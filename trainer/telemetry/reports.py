@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vastrun.contract.errors import DivergedError
 from vastrun.trainer.engine.session import Session
-from vastrun.trainer.stages.objective import terms_of
+from vastrun.trainer.stages.objective import term_names
 from vastrun.trainer.telemetry.figures import Figures, Instruments
 from vastrun.trainer.telemetry.metrics import Metrics, MetricsPoint
 
@@ -169,7 +169,7 @@ class Reports:
             return
         self.loss, *values, grad_norm = reading.values
         if self._metrics and self._instruments:
-            terms = dict(zip(terms_of(self._session.config.objective), values, strict=True))
+            terms = dict(zip(term_names(self._session.config.objective), values, strict=True))
             point = MetricsPoint(
                 step=reading.step,
                 loss=self.loss,

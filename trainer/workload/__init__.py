@@ -1,5 +1,5 @@
-"""Workload: what a step takes of a rank, found by doing it with tensors that hold nothing.
+"""Workload: memory and compute of a step on a rank, estimated by running it with fake tensors.
 
-The parts are the training's own: model, strategy, optimiser, average, step. Only what a computer has not that
-has neither GPUs nor data nor other ranks is stood in for (`fakes.py`).
+Model, strategy, optimiser, average and step are the training's own. Only data, other ranks, checkpoints and
+the GPU are replaced (`fakes.py`).
 """

@@ -12,9 +12,9 @@ from vastrun.contract.workload import WorkloadQuery
 
 
 def main() -> int:
-    """Return 0 with the answer, 1 with a line on the standard error."""
+    """Print the workloads as JSON and return 0; on an error, print it to stderr and return 1."""
     query = read_json(WorkloadQuery, sys.stdin.read())
-    # After the query: a fault in it is told at once.
+    # After the query is parsed: an error in it is reported without waiting for torch.
     from vastrun.trainer.workload.estimator import estimate_workloads
 
     try:

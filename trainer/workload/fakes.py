@@ -1,6 +1,6 @@
-"""Stand-ins: for what a computer that only foretells does not have: data, other ranks, checkpoints, a GPU.
+"""Fakes for an estimate: data, other ranks, checkpoints, and the kernels of a GPU.
 
-Some operations keep other tensors on a CPU than on a GPU.
+Some operations save different tensors for the backward pass on a CPU than on a GPU.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from vastrun.trainer.models.attention import HeadNorm
 from vastrun.trainer.models.latent_operator import LatentOperator
 
 WORKSPACE_BYTES = 66 << 20
-"""Workspaces of cuBLAS in torch's allocator on an H100: 32 MiB in the main thread, 32 MiB in that of the
-backward pass, and small pieces. Measured between two steps, as what no tensor accounts for."""
+"""Bytes of cuBLAS workspaces in torch's allocator on an H100: 32 MiB in the main thread, 32 MiB in that of
+the backward pass, and small pieces. Measured between two steps, as memory that belongs to no tensor."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FakeRanks(Ranks):
-    """A rank whose others say what it says."""
+    """Rank 0 of several; every other rank is assumed to send the same values."""
 
     def all_reduce_max(self, *values: float) -> list[float]:
         return list(values)
@@ -45,7 +45,7 @@ class FakeRanks(Ranks):
 
 
 def make_fake_ranks(world_size: int) -> Ranks:
-    """Be the first of so many ranks; messages to the others are made ready, and not sent."""
+    """Return rank 0 of `world_size` ranks; messages to the others are prepared, and not sent."""
     torch_dist.init_process_group("fake", rank=0, world_size=world_size, store=FakeStore())
     rank = Rank(rank=0, local_rank=0, world_size=world_size, box=Path("nowhere"))
     group = torch_dist.group.WORLD
@@ -54,29 +54,29 @@ def make_fake_ranks(world_size: int) -> Ranks:
 
 
 class NullCheckpointer(Checkpointer):
-    """Keeps nothing."""
+    """Checkpointer that saves nothing."""
 
     def __init__(self) -> None: ...
 
 
 class NullHeartbeat(Heartbeat):
-    """Nobody watches."""
+    """Heartbeat that is not written: there is no supervisor."""
 
     def __init__(self) -> None: ...
 
     def beat(self, step: int, activity: Activity = "step") -> None: ...
 
 
-class EmptyTrajectories(Trajectories):
-    """As many as the job asks for, of their shape."""
+class FakeTrajectories(Trajectories):
+    """Trajectories without values, as many as the job asks for."""
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Return any: what is read takes as long whatever it says."""
+        """Return zeros and ones: the values do not change the workload."""
         return torch.zeros(2, self.channels), torch.ones(2, self.channels)
 
 
 def fake_task(config: DataConfig) -> TrajectoryTask:
-    """Stand in for a task of our own, with its trajectories where the job keeps them. Raises DataError."""
+    """Return a built-in task without values; `config.keep` has its effect. Raises DataError."""
     outline = data.outline(config)
     return TrajectoryTask(
         _trajectories(outline, outline.train, config.keep), _trajectories(outline, outline.test, "device")
@@ -84,7 +84,7 @@ def fake_task(config: DataConfig) -> TrajectoryTask:
 
 
 def fake_windows(session: Session, task: int) -> Windows:
-    """Return a micro-batch of a task."""
+    """Return a micro-batch of a task, without values."""
     size, space = session.plan.micro_batch, session.task_schedule.sample_plans[task].space
     operator = session.operator
     latents = None
@@ -100,11 +100,11 @@ def fake_windows(session: Session, task: int) -> Windows:
     )
 
 
-def _trajectories(outline: Outline, count: int, keep: Keep) -> EmptyTrajectories:
-    """Of those in files only one is here: the others are views of it."""
-    here = count if keep == "device" else 1
-    return EmptyTrajectories(
-        fields=torch.empty(here, *outline.frame_shape).expand(count, *outline.frame_shape),
+def _trajectories(outline: Outline, count: int, keep: Keep) -> FakeTrajectories:
+    """Return trajectories; of those that stay in files only one is allocated, the others are views of it."""
+    stored = count if keep == "device" else 1
+    return FakeTrajectories(
+        fields=torch.empty(stored, *outline.frame_shape).expand(count, *outline.frame_shape),
         conditions=torch.empty(count, outline.conditions),
         symmetry=outline.symmetry,
         steady=outline.steady,
@@ -112,23 +112,23 @@ def _trajectories(outline: Outline, count: int, keep: Keep) -> EmptyTrajectories
 
 
 class FusedRmsNorm(torch.autograd.Function):
-    """RMSNorm as CUDA's fused kernel: it keeps its input and a number for each row, not the quotients."""
+    """RMSNorm like CUDA's fused kernel: it saves its input and one number per row, not the quotients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        """Map x (..., E) and a weight (E,) to a tensor shaped like x; its values mean nothing."""
+        """Map x (..., E) and a weight (E,) to a tensor shaped like x, with arbitrary values."""
         ctx.save_for_backward(x, weight, torch.empty(*x.shape[:-1], 1, device=x.device))
         return torch.mul(x, weight)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        """Return gradients of x and of the weight."""
+        """Return the gradients of x and of the weight."""
         x, weight, _ = ctx.saved_tensors
         return torch.mul(gradients[0], x), torch.empty_like(weight)
 
 
-def compute_as_cuda(model: nn.Module) -> None:
-    """Let a model's norms keep the tensors that they keep on a GPU. What it computes then means nothing."""
+def save_tensors_as_cuda(model: nn.Module) -> None:
+    """Let a model's norms save the tensors that they save on a GPU. The results become meaningless."""
     for module in model.modules():
         if isinstance(module, HeadNorm):
             module.forward = partial(_head_norm, module)  # type: ignore[method-assign]
@@ -142,6 +142,6 @@ def _head_norm(module: HeadNorm, x: Tensor) -> Tensor:
 
 
 def _layer_norm(module: nn.LayerNorm, x: Tensor) -> Tensor:
-    """Compute in fp32, as CUDA's autocast does and that of a CPU does not."""
+    """Compute in fp32, as autocast does on CUDA and not on a CPU."""
     weight, bias = (None if p is None else p.float() for p in (module.weight, module.bias))
     return functional.layer_norm(x.float(), module.normalized_shape, weight, bias, module.eps)

@@ -1,4 +1,4 @@
-"""Tensors: every one that is made is counted, from its first byte to its last. Real and fake ones alike."""
+"""Tensor counter: tracks the memory of every tensor, real or fake, and the work of every operation."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ Kind = Literal["parameters", "gradients", "optimiser", "activations", "other"]
 
 @dataclass
 class _Storage:
-    """The memory behind a tensor and its views."""
+    """Memory behind a tensor and its views."""
 
     kind: Kind
     nbytes: int
 
 
 class _Pause:
-    """What is made within is not counted. One serves many times."""
+    """Reusable context in which nothing is counted."""
 
-    on = False
+    is_on = False
 
     def __enter__(self) -> None:
-        self.on = True
+        self.is_on = True
 
     def __exit__(self, *_: object) -> None:
-        self.on = False
+        self.is_on = False
 
 
-class TensorCount(TorchDispatchMode):
-    """While it is open: the bytes of all tensors, at most at once; what operations read and write."""
+class TensorCounter(TorchDispatchMode):
+    """Context that counts the peak bytes of all tensors, and the FLOPs and traffic of all operations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,22 +53,22 @@ class TensorCount(TorchDispatchMode):
         self._kind: Kind = "other"
         self._storages: dict[weakref.ref[torch.UntypedStorage], _Storage] = {}
         self._now: Counter[Kind] = Counter()
-        self.peak = self._present()
+        self.peak = self._snapshot()
         self._resize = torch.UntypedStorage.resize_
         self._infer_shape = ShardingPropagator._propagate_tensor_meta_non_cached
         self._pause = _Pause()
 
-    def __enter__(self) -> TensorCount:
-        # FSDP2 frees gathered weights so, which is no operation on a tensor.
+    def __enter__(self) -> TensorCounter:
+        # FSDP2 frees gathered weights this way, which is no operation on a tensor.
         def resize(storage: torch.UntypedStorage, size: int) -> Any:
             result = self._resize(storage, size)
-            self._note(storage)
+            self._record(storage)
             return result
 
         torch.UntypedStorage.resize_ = resize
 
-        # The first time that an operation meets a spread tensor, DTensor asks a fake tensor of the size
-        # that all ranks hold together for the shape of the result. No step holds that one.
+        # The first time an operation gets a sharded tensor, DTensor infers the result's shape with a fake
+        # tensor of the global size. No training step holds that tensor.
         def infer_shape(propagator: ShardingPropagator, *arguments: Any) -> Any:
             with self._pause:
                 return self._infer_shape(propagator, *arguments)
@@ -83,48 +83,48 @@ class TensorCount(TorchDispatchMode):
         ShardingPropagator._propagate_tensor_meta_non_cached = self._infer_shape
 
     @contextmanager
-    def making(self, kind: Kind) -> Iterator[None]:
-        """Count what is made within as of that kind."""
+    def counted_as(self, kind: Kind) -> Iterator[None]:
+        """Count tensors that are created inside the block as `kind`."""
         before, self._kind = self._kind, kind
         try:
             yield
         finally:
             self._kind = before
 
-    def forget_peak(self) -> None:
-        """Begin anew with what is there now."""
-        self.peak = self._present()
+    def reset_peak(self) -> None:
+        """Reset the peak to the current memory."""
+        self.peak = self._snapshot()
 
-    def are(self, kind: Kind, tensors: Iterable[Tensor]) -> None:
-        """Count these as of that kind from now on."""
+    def recount_as(self, kind: Kind, tensors: Iterable[Tensor]) -> None:
+        """Count these tensors as `kind` from now on."""
         for tensor in tensors:
             plain = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-            self._note(plain.untyped_storage(), kind)
+            self._record(plain.untyped_storage(), kind)
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        # A tensor that is spread over the ranks first becomes operations on this rank's part.
+        # DTensor first turns an operation on a sharded tensor into operations on this rank's shard.
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         kwargs = kwargs or {}
-        if self._pause.on:
+        if self._pause.is_on:
             return func(*args, **kwargs)
         result = func(*args, **kwargs)
-        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        for tensor in made:
-            self._note(tensor.untyped_storage())
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        for tensor in outputs:
+            self._record(tensor.untyped_storage())
         if not getattr(func, "is_view", False):
-            given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
             self.operations += 1
             self.flops += flops_of(func, args, kwargs, result)
             self.traffic_bytes += sum(
-                leaf.nbytes for leaf in {id(leaf): leaf for leaf in made + given}.values()
+                leaf.nbytes for leaf in {id(leaf): leaf for leaf in outputs + inputs}.values()
             )
         return result
 
-    def _note(self, storage: torch.UntypedStorage, kind: Kind | None = None) -> None:
-        reference = weakref.ref(storage, self._gone)
+    def _record(self, storage: torch.UntypedStorage, kind: Kind | None = None) -> None:
+        reference = weakref.ref(storage, self._on_freed)
         known = self._storages.get(reference)
         if known is None:
             known = self._storages[reference] = _Storage(kind or self._kind, 0)
@@ -136,11 +136,11 @@ class TensorCount(TorchDispatchMode):
         self._now[known.kind] += size - known.nbytes
         known.nbytes = size
         if self._now.total() > self.peak.total:
-            self.peak = self._present()
+            self.peak = self._snapshot()
 
-    def _present(self) -> PeakBytes:
+    def _snapshot(self) -> PeakBytes:
         return PeakBytes(**{kind: self._now[kind] for kind in get_args(Kind)})
 
-    def _gone(self, reference: weakref.ref[torch.UntypedStorage]) -> None:
+    def _on_freed(self, reference: weakref.ref[torch.UntypedStorage]) -> None:
         storage = self._storages.pop(reference)
         self._now[storage.kind] -= storage.nbytes

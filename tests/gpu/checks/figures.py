@@ -105,11 +105,11 @@ def _width(model: Settings) -> int:
     from benchmarks.operators import width_as_large
     from vastrun.trainer import models
     from vastrun.trainer.models.operator import Domain
-    from vastrun.trainer.models.weights import size_of
+    from vastrun.trainer.models.weights import count_parameters
 
     domain = Domain(grid=(256,), conditions=2)
     with torch.device("meta"):
-        size = size_of(models.make(ModelConfig(**model), [domain]))
+        size = count_parameters(models.make(ModelConfig(**model), [domain]))
     return width_as_large(size, domain, _MODES)
 
 

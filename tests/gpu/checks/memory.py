@@ -56,14 +56,14 @@ def check_probe(place: Place, folder: Path) -> Seen:
 
 def _probed(ranks: Any, box: Path, settings: Settings) -> tuple[int, int, list[float], list[float]]:
     """Return what the probe found, the share, and three losses beside those of a training that was told."""
-    from vastrun.trainer.engine.memory.probe import fitted
+    from vastrun.trainer.engine.memory.probe import probe_micro_batch
 
     share = settings["batch"] // ranks.rank.world_size
     room = _peak(ranks, box, {**settings, "micro_batch": share // 2})
     with _no_more_than(room, share // 2, ranks) as limit:
         session = begin(ranks, box, {**settings, "probe": "on"})
         limit(session)
-        session = fitted(session, heart_of(session))
+        session = probe_micro_batch(session, heart_of(session))
         found = session.plan.micro_batch
         session, losses = learn(session, 0, 3)
         session.loader.close()

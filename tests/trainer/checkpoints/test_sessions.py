@@ -86,7 +86,7 @@ def test_a_job_with_another_model_or_optimiser_is_refused_in_a_line_by_one_rank(
     assert [reported_elsewhere for _, reported_elsewhere in first + second] == [False] * 3 + [True] * 3
     (model, _), (optimizer, _), (task, _) = first
     assert task == "train.data: the tasks are burgers, but step-000001 is a checkpoint of advection"
-    assert model == "step-000001 is of another model: heads is 2 there, and 4 here"
+    assert model == "step-000001 is a checkpoint of another model: heads is 2 there, and 4 here"
     assert optimizer.startswith(
         "step-000001 is of another model or optimiser: it has no optimizer.core.blocks.0."
     )

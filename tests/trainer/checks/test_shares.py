@@ -10,9 +10,9 @@ import torch
 from vastrun.contract.errors import DataError
 from vastrun.trainer.checks.shares import ReadShare, check_shares, share_of, windows_of
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
-from vastrun.trainer.sampling.windows import BatchIndices, Space, draw_indices
+from vastrun.trainer.sampling.windows import BatchIndices, WindowSpace, draw_indices
 
-SPACE = Space(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)
+SPACE = WindowSpace(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)
 WHOLE = draw_indices(1, 4, batch=8, noise=0.0, space=SPACE)
 
 

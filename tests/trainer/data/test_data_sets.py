@@ -186,4 +186,4 @@ def test_a_job_that_names_what_its_task_does_not_read_is_refused() -> None:
     assert keys(task="burgers", betas=(0.5,)) == ["data.betas"]
     assert keys(task="my.own:make", betas=(0.5,), nus=(1.0,)) == []
     assert keys(task="burgers", nus=(0.5,), train=10, frames=5, test=1) == ["batch"]
-    assert keys(task="darcy", sources=(2.0,)) == []
+    assert keys(task="darcy", image_points=(2.0,)) == []

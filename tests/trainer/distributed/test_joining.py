@@ -127,7 +127,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def test_a_new_machine_joins_a_training_under_way_and_ends_with_the_weights_of_all(cluster: Cluster) -> None:
     cluster.rent("another-1", 1, VASTRUN_JOINS="1")
-    eventually(lambda: "this node waits for the nodes that train" in cluster.log("another-1"))
+    eventually(lambda: "this node joins a running training" in cluster.log("another-1"))
     cluster.open("go-on", "ends")
 
     for name in ("node-0", "node-2", "another-1"):
@@ -156,7 +156,7 @@ def test_a_machine_whose_ranks_are_not_ready_when_the_others_are_done_ends_at_on
 
 def test_ranks_of_a_machine_that_joined_are_started_again_with_those_of_the_others(cluster: Cluster) -> None:
     cluster.rent("another-1", 1, VASTRUN_JOINS="1")
-    eventually(lambda: "this node waits for the nodes that train" in cluster.log("another-1"))
+    eventually(lambda: "this node joins a running training" in cluster.log("another-1"))
     cluster.open("go-on")
     eventually(lambda: "outer step after step 24: node 0, 1, 2" in cluster.log("node-0"))
     status = json.loads((cluster.boxes["node-0"].path / layout.STATUS).read_text())

@@ -8,7 +8,7 @@ import pytest
 
 from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.trainer import stages
-from vastrun.trainer.engine.compile_blocks import prepare
+from vastrun.trainer.engine.compile_blocks import checkpoint_and_compile
 from vastrun.trainer.models.operator import Domain
 
 pytestmark = pytest.mark.torch
@@ -19,7 +19,7 @@ def options_of(compiled: Literal["off", "blocks", "whole", "max-autotune"], *, c
     model = ModelConfig(dim=16, depth=1, heads=2)
     config = TrainConfig(model=model, compile=compiled, cuda_graphs=cuda_graphs)
     objective = stages.make(config, [Domain(grid=(16,), conditions=1)])
-    prepare(objective, config)
+    checkpoint_and_compile(objective, config)
     (block,) = objective.operator.blocks
     return block.forward.get_compiler_config() if hasattr(block.forward, "get_compiler_config") else None
 

@@ -18,14 +18,14 @@ from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.engine.determinism import described, differences
-from vastrun.trainer.engine.plan import Facts, Plan, make_plan
+from vastrun.trainer.engine.determinism import changes_since, describe_run
+from vastrun.trainer.engine.plan import Plan, PlanInputs, make_plan
 
 pytestmark = pytest.mark.torch
 
 Start = Callable[[Box, int], RunningRanks]
 
-FACTS = Facts(world_size=1, device="cuda", memory=80 << 30, bf16=True, parameters=1000, windows=4096)
+FACTS = PlanInputs(world_size=1, device="cuda", memory=80 << 30, bf16=True, parameters=1000, windows=4096)
 PLAN = Plan(
     strategy="ddp", reason="", world_size=2, micro_batch=8, accumulation=3, precision="fp32", reserved_mib=9
 )
@@ -71,20 +71,20 @@ def test_to_compile_needs_a_torch_that_can_choose_kernels_without_timing_them() 
 
 
 def test_a_checkpoint_of_the_same_plan_and_device_is_repeated() -> None:
-    saved = described(PLAN, "NVIDIA H100 80GB HBM3")
-    assert differences(saved, replace(PLAN, reserved_mib=None), "NVIDIA H100 80GB HBM3") == []
+    saved = describe_run(PLAN, "NVIDIA H100 80GB HBM3")
+    assert changes_since(saved, replace(PLAN, reserved_mib=None), "NVIDIA H100 80GB HBM3") == []
 
 
 def test_what_changes_the_last_bits_is_named() -> None:
-    saved = described(PLAN, "NVIDIA H100 80GB HBM3")
-    assert differences(saved, replace(PLAN, micro_batch=4), "NVIDIA H100 80GB HBM3") == [
+    saved = describe_run(PLAN, "NVIDIA H100 80GB HBM3")
+    assert changes_since(saved, replace(PLAN, micro_batch=4), "NVIDIA H100 80GB HBM3") == [
         "micro_batch was 8, and is 4"
     ]
-    assert differences(saved, PLAN, "NVIDIA A100-SXM4-80GB") == [
+    assert changes_since(saved, PLAN, "NVIDIA A100-SXM4-80GB") == [
         "the device was NVIDIA H100 80GB HBM3, and is NVIDIA A100-SXM4-80GB"
     ]
-    assert "torch was None, and is" in differences({"plan": asdict(PLAN)}, PLAN, "cpu")[0]
-    assert len(differences({"plan": 3}, PLAN, "cpu")) == 6
+    assert "torch was None, and is" in changes_since({"plan": asdict(PLAN)}, PLAN, "cpu")[0]
+    assert len(changes_since({"plan": 3}, PLAN, "cpu")) == 6
 
 
 def settings_of_torch(ranks: Ranks, box: Path) -> tuple[bool, ...]:

@@ -268,6 +268,6 @@ def test_a_node_leaves_and_comes_back_while_the_other_trains(
     session.loader.close()
     for prefix in ("model.", "outer."):
         assert same(saved(boxes[0], steps, prefix, like), saved(boxes[1], steps, prefix, like))
-    missed = sum("without" in each for each in who.values())
+    missing_gradients = sum("without" in each for each in who.values())
     state = state_of(boxes[0].path / layout.CHECKPOINTS / f"step-{steps:06d}")
-    assert state.samples == steps * 8 - missed * EVERY * 4
+    assert state.samples == steps * 8 - missing_gradients * EVERY * 4

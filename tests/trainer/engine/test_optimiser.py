@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from vastrun.contract.config import OptimConfig
-from vastrun.trainer.engine.optimiser import Muon, Schedule, exchange, shard_rows
+from vastrun.trainer.engine.optimiser import LearningRateSchedule, Muon, all_to_all, shard_rows
 
 
 def rates(steps: int, **options: object) -> list[float]:
-    schedule = Schedule(OptimConfig(lr=1.0, **options), steps)  # type: ignore[arg-type]
+    schedule = LearningRateSchedule(OptimConfig(lr=1.0, **options), steps)  # type: ignore[arg-type]
     return [schedule.rate(step) for step in range(steps)]
 
 
@@ -133,5 +133,5 @@ def test_what_is_offloaded_is_sent_from_the_device_that_the_ranks_talk_by(
         devices.extend((there.device.type, values.device.type))
 
     monkeypatch.setattr(torch.distributed, "all_to_all_single", record)
-    exchange(torch.zeros(5), [3, 2], [3, 3], None, torch.device("meta"))  # type: ignore[arg-type]
+    all_to_all(torch.zeros(5), [3, 2], [3, 3], None, torch.device("meta"))  # type: ignore[arg-type]
     assert devices == ["meta", "meta"]

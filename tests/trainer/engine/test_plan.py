@@ -10,11 +10,11 @@ import pytest
 from vastrun.contract.config import Fsdp2Config, TrainConfig
 from vastrun.contract.config_checks import faults_of
 from vastrun.contract.errors import ConfigError
-from vastrun.trainer.engine.plan import Facts, make_plan
+from vastrun.trainer.engine.plan import PlanInputs, make_plan
 
 GIB = 2**30
-CPU = Facts(world_size=2, device="cpu", memory=None, bf16=True, parameters=10**6, windows=1000)
-GPU = Facts(world_size=2, device="cuda", memory=80 * GIB, bf16=True, parameters=10**9, windows=1000)
+CPU = PlanInputs(world_size=2, device="cpu", memory=None, bf16=True, parameters=10**6, windows=1000)
+GPU = PlanInputs(world_size=2, device="cuda", memory=80 * GIB, bf16=True, parameters=10**9, windows=1000)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ GPU = Facts(world_size=2, device="cuda", memory=80 * GIB, bf16=True, parameters=
     ],
 )
 def test_the_strategy_is_chosen_by_what_fits(
-    facts: Facts, config: TrainConfig, strategy: str, reason: str
+    facts: PlanInputs, config: TrainConfig, strategy: str, reason: str
 ) -> None:
     plan = make_plan(config, facts)
     assert plan.strategy == strategy
@@ -95,7 +95,9 @@ def test_a_cap_makes_micro_batches_smaller_and_never_the_batch(
         ),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(facts: Facts, options: dict[str, Any], fault: str) -> None:
+def test_what_cannot_be_is_refused_in_one_line(
+    facts: PlanInputs, options: dict[str, Any], fault: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         make_plan(TrainConfig(**options), facts)
     assert str(caught.value) == fault

@@ -58,7 +58,7 @@ def scored(ranks: Ranks, box: Path, settings: dict[str, Any]) -> ScoreSummary:
     session = sessions.begin(ranks, box, settings)
     points = sessions.learn(session, 0, 10)
     weights = sessions.parameters(session.operator)
-    with session.averaged(), session.autocast():
+    with session.ema_weights(), session.autocast():
         average = sessions.parameters(session.operator)
         [data], [task] = session.config.data, session.tasks
         scores = evaluate(session.operator, 0, data, task, ranks, lambda: None).numbers()
@@ -89,7 +89,7 @@ def average_by_hand(ranks: Ranks, box: Path) -> bool:
         sessions.learn(session, step, step + 1)
         for name, weight in sessions.parameters(session.operator).items():
             average[name] = 0.9 * average[name] + 0.1 * weight
-    with session.averaged():
+    with session.ema_weights():
         found = sessions.parameters(session.operator)
     return all(torch.allclose(found[name], value, atol=1e-7) for name, value in average.items())
 
@@ -207,7 +207,7 @@ def interrupted(
     session = sessions.begin(ranks, box, EVERYTHING)
     assert session.start == at
     points += sessions.learn(session, at, 8)
-    with session.averaged():
+    with session.ema_weights():
         return points, session.scaler.get_scale(), sessions.parameters(session.operator)
 
 

@@ -45,14 +45,14 @@ class MadeUp(nn.Module):
 
     def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
         height = conditions[:, :1].where(conditions[:, :1] < TOO_FAST, math.inf)
-        return self._scale.out((LIFT + height * wave()).unsqueeze(1), u)
+        return self._scale.denormalise((LIFT + height * wave()).unsqueeze(1), u)
 
 
 class Usual(MadeUp):
     """Adds nothing."""
 
     def forward(self, u: Tensor, conditions: Tensor, task: int = 0) -> Tensor:
-        return self._scale.out(torch.zeros_like(u), u)
+        return self._scale.denormalise(torch.zeros_like(u), u)
 
 
 def wave() -> Tensor:

@@ -14,7 +14,7 @@ from vastrun.contract.config import DataConfig, ModelConfig, TrainConfig
 from vastrun.contract.config_checks import faults_of
 from vastrun.contract.errors import DataError
 from vastrun.trainer.latents.files import LatentFiles, Tokens, TokensShape
-from vastrun.trainer.sampling.windows import Space, draw_indices
+from vastrun.trainer.sampling.windows import WindowSpace, draw_indices
 
 SHAPE = TokensShape(trajectories=33, frames=4, tokens=3, dim=2)
 ABOUT = {"encoder": "a", "points": (3,)}
@@ -31,9 +31,9 @@ def tokens_of(trajectories: range) -> Tokens:
 
 
 def make(files: LatentFiles) -> None:
-    files.begin()
+    files.prepare_folder()
     for number in files.missing():
-        files.write(number, tokens_of(files.trajectories_of(number)))
+        files.write(number, tokens_of(files.trajectory_range(number)))
 
 
 def test_the_tokens_of_a_window_are_those_of_its_first_frame_in_any_process(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_the_tokens_of_a_window_are_those_of_its_first_frame_in_any_process(tmp_
     assert files.missing_bytes() == tokens_of(range(33)).nbytes
     make(files)
     assert (files.missing(), files.missing_bytes()) == ([], 0)
-    space = Space(trajectories=33, frames=5, grid=(8,), unroll=2)
+    space = WindowSpace(trajectories=33, frames=5, grid=(8,), unroll=2)
     chosen = draw_indices(0, 0, batch=40, noise=0.0, space=space)
     expected = tokens_of(range(33))[chosen.trajectory, chosen.frames[:, 0]]
     assert np.array_equal(files.read(chosen), expected)
@@ -60,7 +60,7 @@ def test_what_is_cut_short_or_too_long_is_missing_and_halves_are_swept(tmp_path:
     half.rename(half.with_name(".tokens-00005.npy.1.part"))
     again = files_in(tmp_path)
     assert again.missing() == [1, 3, 4, 5]
-    space = Space(trajectories=33, frames=5, grid=(8,), unroll=1)
+    space = WindowSpace(trajectories=33, frames=5, grid=(8,), unroll=1)
     with pytest.raises(DataError, match="tokens-0000"):
         again.read(draw_indices(0, 0, batch=33, noise=0.0, space=space))
     make(again)

@@ -21,7 +21,7 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.heartbeat import Heartbeat
 from vastrun.trainer.latents import with_latents
-from vastrun.trainer.latents.making import Making, check_room
+from vastrun.trainer.latents.writer import LatentWriter, check_disk_space
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -46,7 +46,7 @@ class Frozen:
     losses: list[float]
     moved: set[str]
     """Parts of the operator that learned."""
-    averaged: set[str]
+    ema_weights: set[str]
     """Parts that an average is kept of."""
     optimised: set[str]
     """Parts that the optimiser looks after."""
@@ -72,7 +72,7 @@ def test_a_frozen_codec_stays_and_its_tokens_from_files_are_those_it_would_make(
     assert runs["cached"].bytes_read == 8 * (4 + 16) * 32 * 4
     for name, run in runs.items():
         assert run.moved == run.optimised == {"core", "condition_encoders", "norm"}, name
-        assert run.averaged == (run.moved if name == "averaged" else set()), name
+        assert run.ema_weights == (run.moved if name == "averaged" else set()), name
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def train_on(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Frozen:
     return Frozen(
         losses=[loss for loss, _ in points],
         moved={name.split(".")[0] for name in before if not torch.equal(before[name], after[name])},
-        averaged={name.split(".")[0] for name in averages},
+        ema_weights={name.split(".")[0] for name in averages},
         optimised={
             name.split(".")[0] for name, p in session.operator.named_parameters() if p in looked_after
         },
@@ -163,25 +163,25 @@ class Killed(BaseException):
 
 def make_until_killed(ranks: Ranks, box: Path, files: int) -> None:
     session = sessions.begin(ranks, box, FROZEN)
-    making = Making.of(session, 0, box / layout.LATENTS)
+    writer = LatentWriter.of(session, 0, box / layout.LATENTS)
     beats: list[None] = []
 
     def beat() -> None:
         beats.append(None)
         if len(beats) > files:
-            half = making.files.folder / ".tokens-00003.npy.1.part"
+            half = writer.files.folder / ".tokens-00003.npy.1.part"
             half.write_bytes(b"half")
             raise Killed
 
     with pytest.raises(Killed):
-        making.run(ranks, beat)
+        writer.run(ranks, beat)
 
 
 def make_the_rest(ranks: Ranks, box: Path) -> int:
     """How many files this rank made."""
     beats: list[None] = []
     session = sessions.begin(ranks, box, {**FROZEN, "strategy": "fsdp2"})
-    Making.of(session, 0, box / layout.LATENTS).run(ranks, lambda: beats.append(None))
+    LatentWriter.of(session, 0, box / layout.LATENTS).run(ranks, lambda: beats.append(None))
     return len(beats)
 
 
@@ -195,7 +195,7 @@ def refusals(ranks: Ranks, box: Path) -> list[str]:
         (box / layout.CHECKPOINTS).rename(box / layout.RESUME)
 
     without = refused(lambda: sessions.begin(ranks, box, FROZEN))
-    full = refused(lambda: check_room(ranks, box / layout.LATENTS, 1 << 60))
+    full = refused(lambda: check_disk_space(ranks, box / layout.LATENTS, 1 << 60))
     learn_and_save(ranks, box, 1)
     freeze_and_save()
     return [without, full, refused(lambda: sessions.begin(ranks, box, LEARNED))]

@@ -21,8 +21,8 @@ from vastrun.contract.errors import DataError, WorkerDiedError
 from vastrun.trainer.data import Task, advection
 from vastrun.trainer.data.stored import StoredTask
 from vastrun.trainer.data.trajectories import Windows
-from vastrun.trainer.loading import Loader, make_loader_of
-from vastrun.trainer.sampling.windows import BatchIndices, SamplePlan, Space
+from vastrun.trainer.loading import Loader, make_task_loader
+from vastrun.trainer.sampling.windows import BatchIndices, SamplePlan, WindowSpace
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -31,7 +31,7 @@ ORDER = SamplePlan(
     seed=1,
     batch=8,
     noise=0.1,
-    space=Space(trajectories=12, frames=9, grid=(32,), symmetry="shift", unroll=3),
+    space=WindowSpace(trajectories=12, frames=9, grid=(32,), symmetry="shift", unroll=3),
     rank=1,
     world_size=2,
     accumulation=2,
@@ -87,7 +87,7 @@ def open_loader() -> Iterator[Open]:
             loader=LoaderConfig(**loader),  # type: ignore[arg-type]
         )
         task.place(CPU)
-        opened.append(make_loader_of(task, ORDER, config.loader, config.steps, CPU))
+        opened.append(make_task_loader(task, ORDER, config.loader, config.steps, CPU))
         return opened[-1]
 
     yield make
@@ -142,10 +142,10 @@ def test_any_micro_batch_can_be_asked_for(folder: Path, open_loader: Open, keep:
         (
             "killed",
             WorkerDiedError,
-            r"^loader worker [01] \(pid \d+\) was ended by SIGKILL while it read step 3$",
+            r"^loader worker [01] \(pid \d+\) was killed by SIGKILL while it read step 3$",
         ),
         ("wrong", DataError, r"^loader worker [01]: trajectory 7 is damaged$"),
-        ("shape", DataError, r"^loader worker [01]: all batches must be shaped alike: "),
+        ("shape", DataError, r"^loader worker [01]: all batches must have equal shapes: "),
     ],
 )
 def test_a_worker_that_dies_or_fails_is_told_by_its_name(
@@ -217,7 +217,7 @@ def test_the_reading_thread_uses_the_gpu_of_its_rank_and_no_other(
     task = Reader(*advection.store(replace(DATA, keep="host"), folder))
     task.cuda = cuda
     task.place(CPU)
-    loader = make_loader_of(task, ORDER, LoaderConfig(), 6, torch.device("cuda", 1))
+    loader = make_task_loader(task, ORDER, LoaderConfig(), 6, torch.device("cuda", 1))
     with pytest.raises(DataError, match="GPU 1 is the current one"):
         loader.read(0, 0)
     loader.close()

@@ -47,7 +47,7 @@ def test_a_killed_worker_ends_its_rank_as_a_signal_does(tmp_path: Path) -> None:
     os.kill(workers[0], signal.SIGKILL)
     assert rank.wait(60) == 1
     assert box.reason(0)["reason"] == "signal"
-    assert f"(pid {workers[0]}) was ended by SIGKILL while it read step " in box.reason(0)["exception"]
+    assert f"(pid {workers[0]}) was killed by SIGKILL while it read step " in box.reason(0)["exception"]
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family))
     undisturbed = together(sessions.curve, 1, sessions.prepare(tmp_path / "other"), STEADY)[0]
     assert [box.losses()[step] for step in range(1, 21)] == undisturbed.losses

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from vastrun.contract.config import ModelConfig
-from vastrun.trainer.models.codec import PatchDecoder, PatchEncoder, blocked, joined
+from vastrun.trainer.models.codec import PatchDecoder, PatchEncoder, from_patches, to_patches
 from vastrun.trainer.models.operator import Domain
 
 CONFIG = ModelConfig(dim=16, depth=1, heads=2)
@@ -35,7 +35,7 @@ def test_a_patch_is_decoded_to_where_it_was_cut_out() -> None:
 
 def test_a_grid_is_the_same_when_it_was_taken_apart_and_joined() -> None:
     grid = torch.arange(2 * 4 * 6 * 3).reshape(2, 4, 6, 3)
-    boxes = blocked(grid, (2, 3))
+    boxes = to_patches(grid, (2, 3))
     assert boxes.shape == (2, 4, 6, 3)
     assert torch.equal(boxes[:, 1], grid[:, 0:2, 3:6].flatten(1, 2))
-    assert torch.equal(joined(boxes, (4, 6), (2, 3)), grid)
+    assert torch.equal(from_patches(boxes, (4, 6), (2, 3)), grid)

@@ -13,7 +13,7 @@ from vastrun.contract.config import DataConfig, ModelConfig, TrainConfig
 from vastrun.contract.config_checks import faults_of
 from vastrun.trainer import models
 from vastrun.trainer.models.operator import Domain, Operator
-from vastrun.trainer.models.weights import materialise, size_of
+from vastrun.trainer.models.weights import count_parameters, materialise
 
 SMALL = ModelConfig(dim=16, depth=1, heads=2, modes=5)
 KINDS = {
@@ -123,8 +123,8 @@ def test_half_precision_changes_a_prediction_by_little(config: ModelConfig) -> N
 
 def test_the_sizes_of_the_parts_are_the_size_of_the_model() -> None:
     operator = made(KINDS["latent"], (32,), 1)
-    parts = {name: size_of(part) for name, part in operator.named_children()}
-    assert sum(parts.values()) == size_of(operator)
+    parts = {name: count_parameters(part) for name, part in operator.named_children()}
+    assert sum(parts.values()) == count_parameters(operator)
     assert {"encoders", "core", "decoders"} < parts.keys()
 
 

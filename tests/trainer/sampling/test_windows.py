@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from vastrun.epochs import batch_of
-from vastrun.trainer.sampling.windows import BatchIndices, SamplePlan, Space, draw_indices
+from vastrun.trainer.sampling.windows import BatchIndices, SamplePlan, WindowSpace, draw_indices
 
 DRAWN = ("trajectory", "frames", "image", "noise", "level")
-SPACE = Space(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)
+SPACE = WindowSpace(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)
 
 
 def drawn(step: int, *, seed: int = 1) -> BatchIndices:

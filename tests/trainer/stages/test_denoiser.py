@@ -21,9 +21,9 @@ on_every_grid = pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS.keys()
 every_kind = pytest.mark.parametrize("config", KINDS.values(), ids=KINDS.keys())
 
 
-def made(config: ModelConfig, grid: tuple[int, ...], *, lowest: float = 0.0) -> Denoiser:
+def made(config: ModelConfig, grid: tuple[int, ...], *, min_level: float = 0.0) -> Denoiser:
     torch.manual_seed(0)
-    return Denoiser(config, [Domain(grid=grid, channels=2, conditions=1)], given=2, lowest=lowest)
+    return Denoiser(config, [Domain(grid=grid, channels=2, conditions=1)], context=2, min_level=min_level)
 
 
 def inputs(grid: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -97,7 +97,7 @@ def test_the_network_itself_knows_the_level_of_noise() -> None:
 
 
 def test_at_its_lowest_level_a_consistency_model_returns_its_input_whatever_it_learned() -> None:
-    denoiser = made(SMALL, (32,), lowest=0.02)
+    denoiser = made(SMALL, (32,), min_level=0.02)
     torch.nn.init.normal_(denoiser.decoders[0].content.weight)
     noisy, _, given, conditions = inputs((32,))
     at_lowest, above = (

@@ -15,8 +15,8 @@ from vastrun.trainer import stages
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.models.operator import Domain, Network
-from vastrun.trainer.stages.diffusion import HIGHEST
-from vastrun.trainer.stages.losses import examples
+from vastrun.trainer.stages.diffusion import MAX_LEVEL
+from vastrun.trainer.stages.losses import denoising_examples
 from vastrun.trainer.stages.objective import Objective
 
 CONFIG = TrainConfig(model=ModelConfig(dim=16, depth=1, heads=2))
@@ -51,8 +51,8 @@ def test_the_refiner_learns_what_the_operator_leaves_along_its_own_rollout(alone
     objective, batch = made("refine"), windows()
     model: Any = objective.operator
     with torch.no_grad():
-        objective.begin([[batch]], alone)
-    of = examples(model, batch)
+        objective.initialise([[batch]], alone)
+    of = denoising_examples(model, batch)
     u = batch.fields[:, 0]
     for target, clean in zip(batch.fields[:, 1:].unbind(1), of.clean.chunk(2), strict=True):
         frame = model.frame(u, batch.conditions, 0)
@@ -96,8 +96,8 @@ def test_a_steady_prior_begins_with_what_the_operator_answers(alone: Ranks) -> N
 
     before = off()
     with torch.no_grad():
-        objective.begin([], alone)
-    left_of_the_noise = 1.2 / HIGHEST
+        objective.initialise([], alone)
+    left_of_the_noise = 1.2 / MAX_LEVEL
     assert off() < left_of_the_noise < before / 1.5
 
 
@@ -116,7 +116,7 @@ class Nothing(nn.Module):
 def test_to_answer_nothing_is_no_minimum_of_distillation(alone: Ranks) -> None:
     objective, batch = made("distill"), windows()
     model: Any = objective.operator
-    objective.begin([], alone)
+    objective.initialise([], alone)
     before, as_the_teacher = residual(model, batch), objective(batch).item()
     student, model.denoiser = model.denoiser, Nothing(model.denoiser)
     nothing = objective(batch).item()
@@ -127,7 +127,7 @@ def test_to_answer_nothing_is_no_minimum_of_distillation(alone: Ranks) -> None:
         optimizer.zero_grad()
         objective(batch).sum().backward()
         optimizer.step()
-        objective.follow()
+        objective.update_average()
     assert objective(batch).item() < 0.9 * as_the_teacher
     assert residual(model, batch) > 0.7 * before
 
@@ -143,14 +143,14 @@ def residual(model: Any, batch: Windows) -> float:
 def test_the_average_follows_the_learner_and_nothing_else_moves(alone: Ranks) -> None:
     objective, batch = made("distill"), windows()
     model: Any = objective.operator
-    objective.begin([], alone)
+    objective.initialise([], alone)
     objective(batch).sum().backward()
     moved = {name.split(".")[0] for name, p in model.named_parameters() if p.grad is not None}
     assert moved == {"denoiser"}
     with torch.no_grad():
         model.denoiser.decoders[0].content.bias.add_(1.0)
     before = model.average.decoders[0].content.bias.clone()
-    objective.follow()
+    objective.update_average()
     step = model.average.decoders[0].content.bias - before
     assert torch.allclose(step, torch.full_like(step, 0.05))
 

@@ -23,12 +23,12 @@ from vastrun.trainer.models.latent_operator import LatentOperator
 from vastrun.trainer.models.operator import Domain, grid_points
 from vastrun.trainer.stages.objective import (
     TERMS,
-    WITH_TIME,
+    TIME_DEPENDENT,
     UnrollLoss,
     conservation_error,
     relative_error,
     spectral_error,
-    terms_of,
+    term_names,
 )
 from vastrun.trainer.telemetry.flops import training_flops
 
@@ -69,7 +69,7 @@ def windows_on(grid: tuple[int, ...]) -> Windows:
 
 def test_every_weight_of_the_job_file_has_its_term() -> None:
     assert set(TERMS) == {"relative", *vars(ObjectiveConfig())}
-    assert set(TERMS) > WITH_TIME
+    assert set(TERMS) > TIME_DEPENDENT
 
 
 @every_term
@@ -151,10 +151,10 @@ def test_each_term_alone_teaches_encoder_core_and_decoder(name: str) -> None:
 def test_the_loss_is_the_sum_of_its_weighted_terms_and_tells_them(grid: tuple[int, ...]) -> None:
     operator, windows = operator_on(grid), windows_on(grid)
     loss, *terms = UnrollLoss(operator, ALL)(windows).tolist()
-    assert terms_of(ALL) == ("loss_relative", "loss_spectral", "loss_conservation")
+    assert term_names(ALL) == ("loss_relative", "loss_spectral", "loss_conservation")
     assert loss == pytest.approx(terms[0] + 0.5 * terms[1] + 2.0 * terms[2])
     assert UnrollLoss(operator)(windows).tolist() == [pytest.approx(terms[0])]
-    assert terms_of(ObjectiveConfig()) == ()
+    assert term_names(ObjectiveConfig()) == ()
 
 
 @on_every_grid

@@ -120,7 +120,7 @@ def test_the_final_record_sets_a_stage_beside_the_operator_alone(
     assert (scores["stage_calls"], scores["operator_calls"]) == (6, 1)
     assert scores["stage_helps"] == (scores["rollout_nrmse"] < scores["operator_nrmse"])
     assert min(scores["stage_ms"], scores["operator_ms"], scores["stage_spread"]) > 0
-    assert "stage steady begins upon step-000005 of operator" in box.log(0)
+    assert "stage steady initialized from step-000005 of operator" in box.log(0)
     verdict = "helps" if scores["stage_helps"] else "does NOT help"
     told = f"darcy: steady {verdict}: rollout nRMSE"
     assert told in box.log(0)
@@ -157,5 +157,5 @@ def test_a_stage_without_a_checkpoint_that_fits_is_refused_in_a_line_by_one_rank
     assert "refine starts from a checkpoint of operator, and there is none" in no_former
     assert "distill starts from one of refine, but step-000020 is a checkpoint of operator" in too_early
     assert "operator starts from nothing, but step-000020 is a checkpoint of refine" in back_again
-    assert model == "step-000020 is of another model: depth is 2 there, and 1 here"
+    assert model == "step-000020 is a checkpoint of another model: depth is 2 there, and 1 here"
     assert tasks == "train.data: the tasks are burgers, but step-000020 is a checkpoint of burgers, darcy"

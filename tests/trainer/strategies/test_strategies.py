@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vastrun.contract.config import TrainConfig
 from vastrun.trainer.strategies import STRATEGIES
-from vastrun.trainer.strategies.ddp import unsent_buffers
+from vastrun.trainer.strategies.ddp import without_buffer_sync
 
 
 def test_every_strategy_of_the_job_file_is_in_the_registry() -> None:
@@ -37,7 +37,7 @@ class _Newer(nn.Module):
 
 
 def test_ddp_leaves_the_buffers_alone_by_the_name_that_the_option_has_in_its_torch() -> None:
-    assert unsent_buffers(_Older) == {"broadcast_buffers": False}
-    assert unsent_buffers(_Newer) == {"forward_sync_buffers": False}
-    [option] = unsent_buffers(DistributedDataParallel)
+    assert without_buffer_sync(_Older) == {"broadcast_buffers": False}
+    assert without_buffer_sync(_Newer) == {"forward_sync_buffers": False}
+    [option] = without_buffer_sync(DistributedDataParallel)
     assert option in signature(DistributedDataParallel).parameters

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from vastrun.trainer.workload.micro_batch_search import largest_fitting_batch, sizes_to_try
+from vastrun.trainer.workload.micro_batch_search import largest_micro_batch, sizes_to_try
 
 
 class Peaks:
@@ -28,23 +28,23 @@ class Peaks:
 )
 def test_it_has_room_and_the_next_size_has_not(room: int, fixed: int) -> None:
     peaks, sizes = Peaks(fixed=fixed), sizes_to_try(9216)
-    found = largest_fitting_batch(9216, room, peaks)
+    found = largest_micro_batch(9216, room, peaks)
     assert found == max(size for size in sizes if peaks(size) <= room)
 
 
 def test_few_sizes_are_tried() -> None:
     peaks = Peaks(fixed=2_000)
-    assert largest_fitting_batch(9216, 5_000, peaks) == 448
+    assert largest_micro_batch(9216, 5_000, peaks) == 448
     assert len(peaks.tried) <= 6
     plain = Peaks()
-    assert largest_fitting_batch(9216, 5_000, plain) == 448
+    assert largest_micro_batch(9216, 5_000, plain) == 448
     assert len(plain.tried) == 3
 
 
 def test_more_than_there_is_to_compute_is_not_tried_and_too_little_room_is_none() -> None:
-    assert largest_fitting_batch(47, 10**9, Peaks()) == 40
-    assert largest_fitting_batch(1, 10**9, Peaks()) == 1
-    assert largest_fitting_batch(47, 105, Peaks()) is None
+    assert largest_micro_batch(47, 10**9, Peaks()) == 40
+    assert largest_micro_batch(1, 10**9, Peaks()) == 1
+    assert largest_micro_batch(47, 105, Peaks()) is None
 
 
 def test_each_size_is_near_the_one_before_and_has_halves() -> None:

@@ -1,1 +1,1 @@
-"""Memory: how many windows at once every rank has room for, found before the first step or while training."""
+"""Memory: finds the micro-batch that fits on every rank, before the first step or while training."""

@@ -1,4 +1,4 @@
-"""Do what may be too much for the memory of a rank: all learn of it by a vote, none waits for another."""
+"""Out-of-memory vote: all ranks learn that one of them ran out of memory, and none waits for it forever."""
 
 from __future__ import annotations
 
@@ -11,72 +11,73 @@ from torch import Tensor
 
 from vastrun.trainer.distributed.exit import is_out_of_memory
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.engine.plan import fitting
+from vastrun.trainer.engine.plan import largest_divisor
 from vastrun.trainer.engine.session import Session
-from vastrun.trainer.strategies.strategy import Ask
+from vastrun.trainer.strategies.strategy import OomVote
 
 _GIB = 1 << 30
 
 
 class OutOfMemoryVote(Exception):
-    """A rank ran out of memory: raised on all ranks, at the same vote."""
+    """Raised on all ranks, at the same vote, when one of them ran out of memory."""
 
     def __init__(self, rank: int) -> None:
         super().__init__(f"rank {rank} is out of memory")
         self.rank = rank
 
 
-def run_with_oom_vote(ranks: Ranks, work: Callable[[Ask], Tensor]) -> Tensor:
-    """Return what `work` gives, where no rank runs out of memory. Raises OutOfMemoryVote.
+def run_with_oom_vote(ranks: Ranks, work: Callable[[OomVote], Tensor]) -> Tensor:
+    """Return the result of `work` when no rank runs out of memory. Raises OutOfMemoryVote.
 
-    All ranks do the same work, which asks before each message to others. So the votes of all ranks meet one
-    by one, and that of a rank that has failed meets the next one of the others: they never send that message.
+    All ranks do the same work, which votes before each message to the others. So the votes of all ranks pair
+    up one by one, and the vote of a rank that failed pairs with the next vote of the others: they never send
+    that message.
     """
 
-    def ask(*, short: bool = False) -> None:
+    def vote(*, short: bool = False) -> None:
         [first] = ranks.all_reduce_max(float(ranks.rank.rank + 1 if short else 0))
         if first:
             raise OutOfMemoryVote(int(first) - 1)
 
     try:
-        value = work(ask)
+        value = work(vote)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         value = None
     # Not in the `except`: a vote does not belong there, and the traceback holds the activations.
-    ask(short=value is None)
+    vote(short=value is None)
     assert value is not None
     return value
 
 
-def with_less(session: Session, short: int) -> Session:
+def shrink_micro_batch(session: Session, failed_rank: int) -> Session:
     """Return the session with half of its micro-batch, or the next smaller one that divides a rank's share.
 
-    Raises torch.OutOfMemoryError when rank `short` has no room for a single window.
+    Raises torch.OutOfMemoryError when `failed_rank` has no room for a single window.
     """
-    # First of all: the message below tells how much is free.
-    release(session)
+    # First: the message below reports the free memory.
+    free_memory(session)
     size = session.plan.micro_batch
     if size == 1:
         raise torch.OutOfMemoryError(
-            f"rank {short} has no room for a single window beside weights, gradients and optimiser; "
-            f"rank {session.ranks.rank.rank} has {_room(session.ranks.device)}"
+            f"rank {failed_rank} has no room for a single window next to weights, gradients and optimiser; "
+            f"rank {session.ranks.rank.rank} has {_free_memory_text(session.ranks.device)}"
         )
     if session.ranks.rank.is_first:
-        print(f"out of memory: {size} windows at once are too many for rank {short}", flush=True)
-    return session.with_micro_batch(fitting(session.plan.share, size // 2))
+        print(f"out of memory: {size} windows at once are too many for rank {failed_rank}", flush=True)
+    return session.with_micro_batch(largest_divisor(session.plan.share, size // 2))
 
 
-def release(session: Session) -> None:
-    """Give the device back what a failed try left."""
+def free_memory(session: Session) -> None:
+    """Release the memory that a failed attempt left allocated."""
     session.optimizer.zero_grad()
     gc.collect()
     if session.ranks.device.type == "cuda":
         torch.cuda.empty_cache()
 
 
-def _room(device: torch.device) -> str:
+def _free_memory_text(device: torch.device) -> str:
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
     else:

@@ -1,7 +1,7 @@
-"""Retry: a step that is too much for the memory of a rank is done again, by all, with smaller micro-batches.
+"""Retry: when a rank runs out of memory, all ranks repeat the step with smaller micro-batches.
 
-Gradients are exchanged only when all ranks have theirs, so that one that failed leaves nobody waiting. That
-is a vote a step, and no message travels during a backward pass.
+Gradients are exchanged only when all ranks have computed theirs, so that a failed rank leaves no other rank
+waiting. This costs one vote per step, and no message is sent during a backward pass.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
-from vastrun.trainer.engine.memory.oom_vote import OutOfMemoryVote, run_with_oom_vote, with_less
+from vastrun.trainer.engine.memory.oom_vote import OutOfMemoryVote, run_with_oom_vote, shrink_micro_batch
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.step import StepOutput, forward_backward, micro_batches, optimizer_step
 from vastrun.trainer.heartbeat import Heartbeat
 
 _BUCKET_BYTES = 25 << 20
-"""Of gradients that are sent at once."""
+"""Bytes of gradients per all-reduce."""
 
 
 def train_step_with_oom_retry(session: Session, step: int, heart: Heartbeat) -> tuple[Session, StepOutput]:
-    """Train one step as `train_step` does, in micro-batches that fit; return the session that has them.
+    """Train one step as `train_step` does, in micro-batches that fit; return the session with that size.
 
-    What the update lacks memory for ends the rank.
+    A rank that runs out of memory in the optimiser step itself fails.
     """
     while True:
-        losses = _losses_or_short_rank(session, step, heart)
+        losses = _losses_or_failed_rank(session, step, heart)
         if isinstance(losses, Tensor):
             break
-        session = with_less(session, losses)
+        session = shrink_micro_batch(session, losses)
         session.write_plan()
-    average(session)
+    all_reduce_gradients(session)
     return session, (losses, optimizer_step(session, step, heart))
 
 
-def _losses_or_short_rank(session: Session, step: int, heart: Heartbeat) -> Tensor | int:
+def _losses_or_failed_rank(session: Session, step: int, heart: Heartbeat) -> Tensor | int:
     try:
         return run_with_oom_vote(
             session.ranks,
@@ -47,8 +47,8 @@ def _losses_or_short_rank(session: Session, step: int, heart: Heartbeat) -> Tens
 
 
 @torch.no_grad()
-def average(session: Session) -> None:
-    """Average the gradients of a model that no wrapper spreads, over all ranks."""
+def all_reduce_gradients(session: Session) -> None:
+    """Average the gradients over all ranks, for a model without a distributed wrapper."""
     world_size = session.plan.world_size
     if world_size == 1:
         return
@@ -61,7 +61,7 @@ def average(session: Session) -> None:
 
 
 def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield as many at once as make a message large, and its copy not too large."""
+    """Group gradients into buckets: large messages, whose copies still fit into memory."""
     bucket: list[Tensor] = []
     for gradient in gradients:
         if bucket and sum(tensor.nbytes for tensor in [*bucket, gradient]) > _BUCKET_BYTES:

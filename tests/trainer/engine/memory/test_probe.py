@@ -19,7 +19,7 @@ from tests.trainer.conftest import together
 from tests.trainer.engine.memory.shortage import Shortage
 from vastrun.trainer.distributed.exit import reason_of
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.engine.memory.probe import fitted
+from vastrun.trainer.engine.memory.probe import probe_micro_batch
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.step import forward_backward, micro_batches
 from vastrun.trainer.heartbeat import Heartbeat
@@ -43,7 +43,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def probed(session: Session) -> Session:
-    return fitted(session, Heartbeat(session.ranks.rank.box / f"beat-{session.ranks.rank.rank}"))
+    return probe_micro_batch(session, Heartbeat(session.ranks.rank.box / f"beat-{session.ranks.rank.rank}"))
 
 
 def state(session: Session) -> dict[str, Tensor]:
@@ -143,7 +143,7 @@ def after_a_failed_pass(ranks: Ranks, box: Path) -> bool:
     heart = Heartbeat(box / f"beat-{ranks.rank.rank}")
     with (
         pytest.raises(torch.OutOfMemoryError),
-        session.strategy.rehearsal(session.model, lambda: None) as model,
+        session.strategy.dry_run(session.model, lambda: None) as model,
     ):
         forward_backward(replace(session, model=model), 0, micro_batches(session, 0, heart), heart)
     return sessions.learn(session, 0, 1) == sessions.learn(other, 0, 1)
@@ -184,7 +184,7 @@ def too_much(ranks: Ranks, box: Path) -> tuple[str, str | None]:
 
 def test_a_window_that_does_not_fit_is_the_end_and_tells_how_much_memory_there_is(box: Path) -> None:
     for text, reason in together(too_much, 2, box):
-        assert text.startswith("rank 1 has no room for a single window beside weights, gradients and opt")
+        assert text.startswith("rank 1 has no room for a single window next to weights, gradients and opt")
         assert re.search(r"rank [01] has \d+\.\d GiB of [1-9]\d*\.\d GiB left$", text)
         assert reason == "oom"
 

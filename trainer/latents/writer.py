@@ -1,4 +1,4 @@
-"""Making: what the tokens of a task follow from, and how the ranks make the files that are missing."""
+"""Latent writer: encodes the training frames of a task; the ranks of a machine share the missing files."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from vastrun.trainer.latents.files import LatentFiles, Tokens, TokensShape
 from vastrun.trainer.models.codec import PatchEncoder
 from vastrun.trainer.models.latent_operator import LatentOperator
 from vastrun.trainer.models.operator import Scale
-from vastrun.trainer.sampling.windows import Space, whole_trajectories
+from vastrun.trainer.sampling.windows import WindowSpace, full_trajectories
 
 _GIB = 1 << 30
-_SPARED_BYTES = _GIB
-"""Left on the disk for checkpoints and logs."""
-_SAMPLED = 32
-"""Trajectories whose values stand for those of all."""
+_MIN_FREE_BYTES = _GIB
+"""Disk space, in bytes, that is left free for checkpoints and logs."""
+_SAMPLED_TRAJECTORIES = 32
+"""Number of trajectories whose values identify the data."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Making:
-    """The files of one task, and what fills them."""
+class LatentWriter:
+    """Token files of one task, and the encoder that fills them."""
 
     files: LatentFiles
     task: Task
-    space: Space
+    space: WindowSpace
     encoder: FrozenEncoder
 
     @classmethod
-    def of(cls, session: Session, number: int, folder: Path) -> Making:
-        """Prepare the tokens of a task, in a folder that is named after what they follow from.
+    def of(cls, session: Session, number: int, folder: Path) -> LatentWriter:
+        """Prepare the tokens of a task, in a folder named after everything they depend on.
 
-        All ranks call it at once.
+        All ranks call this together.
         """
         operator, config = session.operator, session.config
         assert isinstance(operator, LatentOperator)
@@ -63,8 +63,8 @@ class Making:
             dim=config.model.dim,
         )
         about = {
-            "data": _origin(data),
-            "sample": _sample(task, space),
+            "data": _data_key(data),
+            "sample": _sample_digest(task, space),
             "encoder": encoder.digest(),
             "shape": asdict(shape),
         }
@@ -72,21 +72,21 @@ class Making:
         return cls(files=LatentFiles(path, shape, about), task=task, space=space, encoder=encoder)
 
     def run(self, ranks: Ranks, beat: Callable[[], None]) -> None:
-        """Make every file. The ranks of a machine, whose disk is one, share the work. Raises OSError."""
+        """Write all missing files; the ranks of a machine share the work. Raises OSError."""
         place = ranks.rank.local_rank
         [last] = ranks.all_reduce_max(place)
-        # All ranks have looked before the first cleans up: they share out one and the same list.
-        mine = [number for number in self.files.missing() if number % (int(last) + 1) == place]
+        # All ranks list the missing files before the first one cleans up: the lists must be the same.
+        own = [number for number in self.files.missing() if number % (int(last) + 1) == place]
         ranks.wait_for_all()
         if place == 0:
-            self.files.begin()
+            self.files.prepare_folder()
         ranks.wait_for_all()
-        for number in mine:
+        for number in own:
             beat()
-            self.files.write(number, self._tokens(self.files.trajectories_of(number)))
+            self.files.write(number, self._tokens(self.files.trajectory_range(number)))
         ranks.wait_for_all()
         if left := self.files.missing():
-            raise DataError(f"{self.files.folder}: {len(left)} files that were written are not there")
+            raise DataError(f"{self.files.folder}: {len(left)} of the files just written are missing")
 
     def _tokens(self, trajectories: Sequence[int]) -> Tokens:
         """Return the tokens (N, T - 1, S, D)."""
@@ -96,39 +96,39 @@ class Making:
         return made
 
 
-def check_room(ranks: Ranks, folder: Path, needed: int) -> None:
-    """Raise ConfigError, on all ranks, where the disk of one of them has no room for so many bytes."""
+def check_disk_space(ranks: Ranks, folder: Path, needed: int) -> None:
+    """Raise ConfigError, on all ranks, when the disk of one of them has less than `needed` bytes to spare."""
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
-    short = needed > max(0, free - _SPARED_BYTES)
-    for rank, (theirs, there) in enumerate(ranks.all_gather_objects((short, free))):
-        if theirs:
+    short = needed > max(0, free - _MIN_FREE_BYTES)
+    for rank, (is_short, free_there) in enumerate(ranks.all_gather_objects((short, free))):
+        if is_short:
             raise ConfigError(
-                f"train.latents: the tokens take {needed / _GIB:.1f} GiB, and {folder} has "
-                f"{there / _GIB:.1f}, of which one stays free; off needs none",
+                f"train.latents: the tokens take {needed / _GIB:.1f} GiB, but {folder} has "
+                f"{free_there / _GIB:.1f} free, of which 1 must stay free; set latents: off",
                 reported_elsewhere=rank != ranks.rank.rank,
             )
 
 
-def _origin(data: DataConfig) -> dict[str, Any]:
-    """Return all of the section but what changes no value to train on."""
+def _data_key(data: DataConfig) -> dict[str, Any]:
+    """Return the options of the data section that the training values depend on."""
     return {key: value for key, value in asdict(data).items() if key not in ("keep", "test")}
 
 
-def _sample(task: Task, space: Space) -> str:
-    """Digest the values of a few trajectories: a file may have been replaced by another."""
-    chosen = np.unique(np.linspace(0, space.trajectories - 1, _SAMPLED).astype(int))
+def _sample_digest(task: Task, space: WindowSpace) -> str:
+    """Hash the values of a few trajectories: a data file may have been replaced."""
+    chosen = np.unique(np.linspace(0, space.trajectories - 1, _SAMPLED_TRAJECTORIES).astype(int))
     values = _fields(task, chosen.tolist(), space).cpu().contiguous().numpy()
     return hashlib.sha256(values).hexdigest()
 
 
-def _fields(task: Task, trajectories: Sequence[int], space: Space) -> Tensor:
+def _fields(task: Task, trajectories: Sequence[int], space: WindowSpace) -> Tensor:
     """Return the fields (N, T, K, *X)."""
-    return task.batch(0, whole_trajectories(trajectories, space)).fields
+    return task.batch(0, full_trajectories(trajectories, space)).fields
 
 
 class FrozenEncoder(nn.Module):
-    """A copy of the encoder of one task, and of the scale before it. All ranks make theirs at once."""
+    """Copy of the encoder of one task, and of the scale before it. All ranks build theirs together."""
 
     def __init__(
         self, operator: LatentOperator, task: int, config: ModelConfig, device: torch.device
@@ -139,25 +139,25 @@ class FrozenEncoder(nn.Module):
             self.scale = Scale(domain)
             self.encoder = PatchEncoder(config, domain)
         for copy, original in ((self.scale, operator.scale(task)), (self.encoder, operator.encoders[task])):
-            state = {name: _whole(tensor, device) for name, tensor in original.state_dict().items()}
+            state = {name: _full_tensor(tensor, device) for name, tensor in original.state_dict().items()}
             copy.load_state_dict(state, assign=True)
 
     @torch.no_grad()
     def forward(self, fields: Tensor) -> Tensor:
         """Encode fields (B, K, *X) in physical units as tokens (B, S, D), in fp32."""
-        tokens: Tensor = self.encoder(self.scale.into(fields))
+        tokens: Tensor = self.encoder(self.scale.normalise(fields))
         return tokens
 
     def digest(self) -> str:
-        """Make a name for what it makes of a field: its grid, patches, units and weights."""
-        told = hashlib.sha256()
+        """Hash everything the tokens of a field depend on: grid, patches, units and weights."""
+        hasher = hashlib.sha256()
         for name, tensor in self.state_dict().items():
-            told.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            told.update(tensor.cpu().contiguous().numpy())
-        return told.hexdigest()
+            hasher.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            hasher.update(tensor.cpu().contiguous().numpy())
+        return hasher.hexdigest()
 
 
-def _whole(tensor: Tensor, device: torch.device) -> Tensor:
-    # On the device first: shards that were offloaded have no way to each other.
+def _full_tensor(tensor: Tensor, device: torch.device) -> Tensor:
+    # Move to the device first: offloaded shards cannot be gathered.
     there = tensor.detach().to(device)
     return there.full_tensor() if isinstance(there, DTensor) else there
