@@ -72,7 +72,7 @@ def test_files_of_something_else_are_missing_even_where_they_have_the_name(tmp_p
     make(files_in(tmp_path))
     other = files_in(tmp_path, {**ABOUT, "encoder": "b"})
     assert len(other.missing()) == 11
-    other.begin()
+    other.prepare_folder()
     assert [path.name for path in other.folder.iterdir()] == ["about.json"]
 
 
