@@ -32,7 +32,7 @@ from vastrun.launcher.wiring import Wiring
 
 if TYPE_CHECKING:
     from vastrun.launcher.bundle.shared_jobs import KeptJobs
-    from vastrun.launcher.commands.estimate import Foreteller
+    from vastrun.launcher.commands.estimate import WorkloadEstimator
     from vastrun.launcher.commands.export import Exporter
     from vastrun.launcher.commands.rehearse import Rehearsal
     from vastrun.launcher.commands.service import UserService
@@ -70,7 +70,7 @@ def wire(environ: Mapping[str, str]) -> Wiring:
         computer=lambda: presence.computer if team else "",
         rehearsal=adapters.rehearsal,
         exporter=adapters.exporter,
-        foreteller=adapters.foreteller,
+        estimator=adapters.estimator,
         secrets=lambda: secrets_among(environ),
         private_words=lambda: private_words(adapters.state),
         config_file=adapters.config_file,
@@ -156,23 +156,23 @@ class _Adapters:
         from vastrun.launcher.decisions.speed_history import speed_history_of
         from vastrun.launcher.decisions.workload import efficiency_of
 
-        runs, foreteller = self.ledger().measured(), self.foreteller()
+        runs, estimator = self.ledger().measured(), self.estimator()
         history = speed_history_of(runs, provider, spec)
-        workloads = foreteller.known(spec)
+        workloads = estimator.known(spec)
         if workloads is None or history.speeds:
             return replace(history, workloads=workloads)
-        return replace(history, workloads=workloads, efficiency=efficiency_of(runs, foreteller.known))
+        return replace(history, workloads=workloads, efficiency=efficiency_of(runs, estimator.known))
 
     def _inherited(self) -> dict[str, str]:
         from vastrun.launcher.providers.local import inherited
 
         return inherited(self.environ)
 
-    def foreteller(self) -> Foreteller:
-        from vastrun.launcher.commands.estimate import Foreteller
+    def estimator(self) -> WorkloadEstimator:
+        from vastrun.launcher.commands.estimate import WorkloadEstimator
 
         cache = self.cache / "workloads"
-        return Foreteller(python=self.python, environment=self._inherited(), cache=cache)
+        return WorkloadEstimator(python=self.python, environment=self._inherited(), cache=cache)
 
     def packer(self, origin: Origin) -> Packer:
         from vastrun.launcher.bundle import Bundler

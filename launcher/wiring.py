@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.batch.shared import Bell, ThreadBell
 from vastrun.launcher.clocks import LocalZone
-from vastrun.launcher.commands.settings import budgets_of, read_settings, sound
+from vastrun.launcher.commands.settings import budgets_of, read_settings, require_valid
 from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
 from vastrun.launcher.core.batch import MAX_PARALLEL, Budget
 from vastrun.launcher.core.settings import LoadedSettings
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vastrun.launcher.batch.services import BatchScreen
     from vastrun.launcher.batch.shared import RunScreen, SharedRequests
     from vastrun.launcher.commands.attempts import Attempts
-    from vastrun.launcher.commands.estimate import Foreteller
+    from vastrun.launcher.commands.estimate import WorkloadEstimator
     from vastrun.launcher.commands.export import Exporter
     from vastrun.launcher.commands.rehearse import Rehearsal
     from vastrun.launcher.commands.service import UserService
@@ -95,7 +95,7 @@ class Wiring:
     rehearsal: Callable[[Path], Rehearsal]
     """In that folder."""
     exporter: Callable[[], Exporter]
-    foreteller: Callable[[], Foreteller]
+    estimator: Callable[[], WorkloadEstimator]
     workers: Callable[[], AbstractContextManager[RunThreads]] = _threads
     """What drives many runs at once, until the last one has ended."""
     guard: GuardThread = field(default_factory=GuardThread)
@@ -134,7 +134,7 @@ class Wiring:
 
     def budgets(self, now: float) -> Sequence[Budget]:
         """Return the user's budgets at that moment. Raises ConfigFileError."""
-        budgets = budgets_of(sound(self.settings()).budget, now)
+        budgets = budgets_of(require_valid(self.settings()).budget, now)
         return [budget for budget in budgets if isfinite(budget.usd)]
 
     def market_of_many(self, name: str) -> Provider:

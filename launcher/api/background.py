@@ -19,7 +19,7 @@ from typing import IO
 
 from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.api.runs import attempts_from
-from vastrun.launcher.commands.chains import is_owed
+from vastrun.launcher.commands.chains import is_retry_missing
 from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import HeldError, StorageError, UsageError, VastrunError
 from vastrun.launcher.ledger.presence import is_locked
@@ -180,7 +180,7 @@ def open_target(ledger: Ledger, target: Target, now: float) -> Target | None:
     except UsageError:  # its row is gone
         return None
     nodes = ledger.runs(leader=run.id)
-    is_open = any(one.phase is not Phase.ENDED for one in (run, *nodes)) or is_owed(ledger, run, now)
+    is_open = any(one.phase is not Phase.ENDED for one in (run, *nodes)) or is_retry_missing(ledger, run, now)
     return Target("run", run.id) if is_open else None
 
 

@@ -29,7 +29,7 @@ from vastrun.launcher.batch.plan import price
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import all_rows
-from vastrun.launcher.commands.resolve_auto import answered
+from vastrun.launcher.commands.resolve_auto import resolve_auto
 from vastrun.launcher.config import load_batch, load_sweep, read_job
 from vastrun.launcher.core import NOTHING, Run
 from vastrun.launcher.core.batch import MAX_POINTS, BatchSpec, sweep_name
@@ -206,7 +206,7 @@ class Client:
         """Return the job with what it leaves to `auto` as numbers."""
         wiring = self._session.wiring
         with about(source):
-            return answered(spec, wiring.foreteller(), wiring.provider(provider), parent).spec
+            return resolve_auto(spec, wiring.estimator(), wiring.provider(provider), parent).spec
 
     def _plan(self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None) -> LaunchPlan:
         """Check that the job can be shipped and rented."""

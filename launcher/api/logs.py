@@ -19,6 +19,6 @@ def written(feed: Feed) -> Iterator[str]:
 
 def growing(feed: Feed, sleep: Callable[[float], None]) -> Iterator[str]:
     """Yield lines as they come, until no more will."""
-    while not feed.over:
+    while not feed.is_finished:
         sleep(LOOK_S)
         yield from lines_of(feed.more())

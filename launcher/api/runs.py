@@ -12,7 +12,7 @@ from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.api.logs import growing, written
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.chains import attempt_after, chain_of, is_owed
+from vastrun.launcher.commands.chains import attempt_after, chain_of, is_retry_missing
 from vastrun.launcher.commands.logfeed import feed_of
 from vastrun.launcher.commands.queries import ending_of, explain, row_of
 from vastrun.launcher.core import Cause, Cost, Event, Phase, Proof, Run, UserRequest, Verdict
@@ -198,7 +198,9 @@ class RunHandle:
             return None
         has_driven = self._has_done_its_work(attempts)
         run = self._newest()  # it may have moved on since
-        if run.phase is Phase.ENDED and (has_driven or not is_owed(ledger, run, self._session.now())):
+        if run.phase is Phase.ENDED and (
+            has_driven or not is_retry_missing(ledger, run, self._session.now())
+        ):
             return self._result(run)
         if run.phase is Phase.DESTROY and has_driven:  # it has tried for long: that is for the user to know
             return self._result(run)

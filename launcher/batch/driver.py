@@ -17,8 +17,8 @@ from vastrun.launcher.batch.services import BatchServices
 from vastrun.launcher.batch.shared import RunScreen, SharedRequests
 from vastrun.launcher.batch.shortage import Shortage
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
-from vastrun.launcher.commands.chains import is_owed
-from vastrun.launcher.commands.takeover import spoken
+from vastrun.launcher.commands.chains import is_retry_missing
+from vastrun.launcher.commands.takeover import display_name
 from vastrun.launcher.core import NOTHING, Driver, Phase, Run, UserRequest
 from vastrun.launcher.core.batch import BatchPoint
 from vastrun.launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
@@ -143,15 +143,15 @@ class BatchDriver:
         services = self._attempts().services_for(batch.provider, NOTHING)
         if not services.provider.shared:
             raise UsageError(
-                f"batch {batch.name} began on {spoken(batch.computer)}: its machines, on {batch.provider}, "
-                "are reached only from there",
+                f"batch {batch.name} was started on {display_name(batch.computer)}: its machines, on "
+                f"{batch.provider}, can be reached only from there",
                 hint=f"there: vastrun batch resume {batch.name}",
             )
         folder = str((Path("batches") / batch.name).resolve())
         self._batches.move(batch.name, folder, here)
         self._batch = self._batches.get(batch.name)
         self._services.screen.note(
-            f"batch {batch.name} is taken over from {spoken(batch.computer)}: outputs come to {folder}"
+            f"batch {batch.name} is taken over from {display_name(batch.computer)}: outputs come to {folder}"
         )
 
     def _heed(self) -> None:
@@ -170,7 +170,9 @@ class BatchDriver:
             run = state.last
             if run is None:
                 continue
-            if state.is_open or (not stopping and is_owed(self._services.ledger, run, self._services.now())):
+            if state.is_open or (
+                not stopping and is_retry_missing(self._services.ledger, run, self._services.now())
+            ):
                 self._follow(state.point, run)
 
     @property
@@ -236,7 +238,7 @@ class BatchDriver:
             return
         self._tended_at = now
         is_over = self._is_ending or bool(self._batch.reason)
-        self._fleet.give_back(self._batch, BatchQueue() if is_over else self._waiting())
+        self._fleet.release_idle(self._batch, BatchQueue() if is_over else self._waiting())
 
     def _waiting(self) -> BatchQueue:
         search, states = self._batch.search, self._table.states
@@ -274,7 +276,7 @@ class BatchDriver:
 
     def _attempts(self) -> Attempts:
         attempts = self._services.attempts(self._shared, RunScreen())
-        return replace(attempts, place_again=self._fleet.place_again, aside=self._make_pages)
+        return replace(attempts, place_retry=self._fleet.place_retry, in_background=self._make_pages)
 
     def _make_pages(self, work: Callable[[], None]) -> None:
         self._pages.append(self._services.workers.submit(work))
@@ -286,7 +288,7 @@ class BatchDriver:
         """In a thread of its own: the run, driven to its end, with its retries."""
         attempts = self._attempts()
         if run.phase is not Phase.ENDED:
-            return attempts.pursue(run)
+            return attempts.drive_to_end(run)
         with suppress(UsageError):  # nothing was left to be done
             return attempts.resume(run, None)
         return run

@@ -16,7 +16,7 @@ from pathlib import Path
 from vastrun.launcher.batch.machines import BatchMachine, BatchMachines
 from vastrun.launcher.batch.market import Market
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
-from vastrun.launcher.commands.hold import HoldRequest, begin_holding, give_back
+from vastrun.launcher.commands.hold import HoldRequest, release_machine, start_hold
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Cause, Offer, Run
 from vastrun.launcher.core.batch import Batch
@@ -126,7 +126,7 @@ class Fleet:
             if placed is not None:
                 yield state, placed
 
-    def place_again(self, former: Run, spec: JobSpec) -> AttemptPlacement:
+    def place_retry(self, former: Run, spec: JobSpec) -> AttemptPlacement:
         """Say where another attempt goes: to a slot that is free, on another machine if that one failed."""
         spec = replace(spec, slot_on=None)
         if spec.hold is not None or self._batch.provider == POOL:
@@ -143,7 +143,7 @@ class Fleet:
         if (machine := read_job(run.spec_json).slot_on) is not None:
             self._machines.refuse(machine)
 
-    def give_back(self, batch: Batch, waiting: BatchQueue) -> None:
+    def release_idle(self, batch: Batch, waiting: BatchQueue) -> None:
         """Give back the machines that nothing waits for, or that cost more than they save."""
         self._batch = batch
         with self._placing:
@@ -178,7 +178,7 @@ class Fleet:
         more = waiting.may_grow and not machine.is_leaving
         if should_give_back(idle, wanted=wanted, more_may_come=more):
             self._machines.dropped.add(run.id)
-            give_back(self._services.ledger, run.id)
+            release_machine(self._services.ledger, run.id)
 
     @property
     def _may_hold(self) -> bool:
@@ -267,7 +267,7 @@ class Fleet:
         run_id = self._services.new_id()
         folder = str(Path(self._batch.folder) / "machines" / run_id)
         try:
-            run = begin_holding(
+            run = start_hold(
                 self._services.attempts(), request, run_id=run_id, out_dir=folder, batch=self._batch.name
             )
         except BudgetError:  # one of the user's other budgets
@@ -277,7 +277,7 @@ class Fleet:
 
     def _drive(self, run: Run) -> None:
         attempts = self._services.attempts()
-        self._threads.append(self._services.workers.submit(lambda: attempts.pursue(run)))
+        self._threads.append(self._services.workers.submit(lambda: attempts.drive_to_end(run)))
 
     def _ended(self, run: Run) -> None:
         """Take in how the run of a machine ended."""

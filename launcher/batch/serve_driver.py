@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vastrun.launcher.batch.shared import SharedRequests
-from vastrun.launcher.commands.chains import is_owed
+from vastrun.launcher.commands.chains import is_retry_missing
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.errors import AuthError, HeldError, StorageError, UsageError, VastrunError
@@ -150,7 +150,7 @@ class Caretaker:
     def _is_owed(self, run: Run) -> bool:
         if run.phase is not Phase.ENDED or run.id in self._paid:
             return False
-        if not is_owed(self.services.ledger, run, self.services.now()):
+        if not is_retry_missing(self.services.ledger, run, self.services.now()):
             self._paid.add(run.id)
             return False
         return self._is_left(run)

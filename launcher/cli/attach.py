@@ -18,5 +18,7 @@ def command(ctx: click.Context, run_name: str, as_json: bool) -> None:
     """Follow RUN to its end, and drive it if no launcher does. Ctrl-C asks to stop, detach or continue."""
     wiring: Wiring = ctx.obj
     run = the_run(wiring, run_name)
-    code = drive_to_end(wiring, lambda a: a.attend(run), began=run.created_at, as_json=as_json, views=True)
+    code = drive_to_end(
+        wiring, lambda a: a.drive_or_follow(run), began=run.created_at, as_json=as_json, views=True
+    )
     ctx.exit(code)

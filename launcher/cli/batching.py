@@ -17,7 +17,7 @@ from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.cli.background import hand_over_batch
 from vastrun.launcher.cli.options import confirm
 from vastrun.launcher.cli.output import note, say, show, width
-from vastrun.launcher.commands.queries import counted
+from vastrun.launcher.commands.queries import with_cost
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, UserRequest, Verdict
 from vastrun.launcher.core.batch import Batch
@@ -171,7 +171,7 @@ def open_runs_of(wiring: Wiring, name: str) -> Sequence[str]:
     ledger, now = wiring.ledger(), wiring.now()
     runs = [run for run in ledger.runs(open_only=True, batch=name) if run.point]
     values = {run.point: ledger.batches.values_of(name, run.point) for run in runs}
-    return open_runs_lines([counted(run, ledger.runs(leader=run.id), now) for run in runs], values, now)
+    return open_runs_lines([with_cost(run, ledger.runs(leader=run.id), now) for run in runs], values, now)
 
 
 class BatchLines:

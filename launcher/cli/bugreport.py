@@ -13,7 +13,7 @@ import click
 
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
-from vastrun.launcher.commands.bugreport import Private, ReportPart, write_report
+from vastrun.launcher.commands.bugreport import PrivateData, ReportPart, write_report
 from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
@@ -65,14 +65,14 @@ def command(wiring: Wiring, run_name: str, output: Path | None, as_json: bool) -
     show(BugReport(file=str(file), parts=parts), f"{file}\n\n{_table(parts)}", as_json=as_json)
 
 
-def _private(wiring: Wiring, run: Run) -> Private:
+def _private(wiring: Wiring, run: Run) -> PrivateData:
     spec, knows = read_job(run.spec_json), False
     mask = Mask([*wiring.secrets(), *secrets_of(spec)])
     with suppress(VastrunError):
         mask.learn(secrets_in(wiring.packer(NOTHING).secrets(spec)))
         knows = True
     words = {run.out_dir: "<outputs>", str(Path.cwd()): "<here>", **wiring.private_words()}
-    return Private(mask=mask, words=words, knows_secrets=knows)
+    return PrivateData(mask=mask, words=words, knows_secrets=knows)
 
 
 def _findings(wiring: Wiring, run: Run) -> list[Finding]:

@@ -10,7 +10,13 @@ from vastrun.launcher.api.runs import begin
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.options import confirm
 from vastrun.launcher.cli.output import say, show
-from vastrun.launcher.commands.conformance import MAX_S, ConformanceRun, conformance_job, report_of, settled
+from vastrun.launcher.commands.conformance import (
+    MAX_RUN_S,
+    ConformanceRun,
+    conformance_job,
+    report_of,
+    settled,
+)
 from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.errors import NoOfferError, VastrunError
@@ -61,7 +67,7 @@ def rent(wiring: Wiring, request: ConformanceRequest) -> int:
     with interrupts.listening():
         if error is None:
             run, error = _drive(wiring, interrupts, spec, began)
-        examination.look_afterwards()
+        examination.check_after_run()
     run = None if run is None else wiring.ledger().get(run.id)
     path = request.file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
     report = examination.report(run, began, wiring.now())
@@ -90,7 +96,7 @@ def _agree(wiring: Wiring, spec: JobSpec, now: float, *, yes: bool) -> None:
     if plan.refusals:
         raise plan.refusals[0]
     offer = offer_text(plan.spec, plan.offers[0])
-    limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_S)}"
+    limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_RUN_S)}"
     confirm(f"rent {offer}, after two short trials, to check the assumptions about Vast. {limits}", yes=yes)
 
 
@@ -104,6 +110,6 @@ def _drive(
         set_error_run(run)
         say(f"run {run.id}, outputs in {run.out_dir}", err=True)
         try:
-            return attempts.attend(run), None
+            return attempts.drive_or_follow(run), None
         except VastrunError as error:
             return run, error

@@ -6,7 +6,7 @@ import click
 
 from vastrun.launcher.cli.options import json_option, the_run
 from vastrun.launcher.cli.output import show, width
-from vastrun.launcher.commands.report import compared_of
+from vastrun.launcher.commands.report import comparison_of
 from vastrun.launcher.decisions.comparison import differences
 from vastrun.launcher.ui.render.differences import Differences, differences_text
 from vastrun.launcher.wiring import Wiring
@@ -23,7 +23,7 @@ def command(wiring: Wiring, one_name: str, other_name: str, as_json: bool) -> No
     The metrics are the scores, and the last value of each name in metrics.jsonl.
     """
     runs = [the_run(wiring, name) for name in (one_name, other_name)]
-    one, other = (compared_of(wiring.ledger(), run, wiring.now()) for run in runs)
+    one, other = (comparison_of(wiring.ledger(), run, wiring.now()) for run in runs)
     found = differences(one, other)
     text = differences_text(one.run, other.run, found, width())
     show(Differences(runs=[run.id for run in runs], differences=found), text, as_json=as_json)

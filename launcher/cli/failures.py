@@ -90,12 +90,12 @@ def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     log = Outputs(run).log
     lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
     if isinstance(error, AccountMismatchError):
-        from vastrun.launcher.commands.queries import counted, left_to_lease  # when a command fails
+        from vastrun.launcher.commands.queries import lease_remaining, with_cost  # when a command fails
         from vastrun.launcher.ui.render.summary import lease_line
 
         now = ctx.obj.now()
-        row = counted(run, machines[1:], now)
-        row = replace(row, lease=left_to_lease(ctx.obj.ledger(), row.machines, now))
+        row = with_cost(run, machines[1:], now)
+        row = replace(row, lease=lease_remaining(ctx.obj.ledger(), row.machines, now))
         lines += [f"lease: {lease_line(row, now)}"] if row.lease is not None else []
     if (
         isinstance(error, StorageError | AccountMismatchError)

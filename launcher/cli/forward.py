@@ -6,7 +6,7 @@ import click
 
 from vastrun.launcher.cli.options import run_argument, the_run
 from vastrun.launcher.cli.output import say
-from vastrun.launcher.commands.terminals import run_here, tunnel_to
+from vastrun.launcher.commands.terminals import run_program, tunnel_to
 from vastrun.launcher.wiring import Wiring
 
 _PORT = click.IntRange(1, 65535)
@@ -35,4 +35,4 @@ def command(ctx: click.Context, run_name: str, port: int, local_port: int | None
         say(f"http://127.0.0.1:{port} is already on this computer: {run.id} runs here", err=True)
         return
     say(f"http://127.0.0.1:{here} forwards to port {port} of {run.id}; Ctrl-C ends it", err=True)
-    ctx.exit(run_here(program))
+    ctx.exit(run_program(program))

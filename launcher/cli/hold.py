@@ -21,7 +21,7 @@ from vastrun.launcher.cli.options import (
 )
 from vastrun.launcher.cli.output import note, say
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.hold import HoldRequest, begin_holding
+from vastrun.launcher.commands.hold import HoldRequest, start_hold
 from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.core import NOTHING, Run, UserRequest
 from vastrun.launcher.core.errors import NoOfferError
@@ -86,14 +86,14 @@ def command(
     folder = str((out or Path("runs") / run_id).resolve())
 
     def work(attempts: Attempts) -> Run:
-        run = begin_holding(attempts, request, run_id=run_id, out_dir=folder)
+        run = start_hold(attempts, request, run_id=run_id, out_dir=folder)
         set_error_run(run)
         concurrency = "" if slots == 1 else f", up to {slots} at once"
         say(
             f"run {run.id} holds a machine; then: vastrun launch {job_file} --provider pool{concurrency}",
             err=True,
         )
-        return attempts.attend(run)
+        return attempts.drive_or_follow(run)
 
     user_request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
     ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=user_request))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.cli.output import say
-from vastrun.launcher.commands.init_job import WrittenJobFile, start_job
+from vastrun.launcher.commands.init_job import WrittenJobFile, write_job_file
 
 
 @click.command("init")
@@ -30,7 +30,7 @@ def command(script: str | None, output: Path, name: str | None, force: bool) -> 
     file before you launch it. Without SCRIPT, it is for train.py, main.py, run.py or finetune.py if one
     exists, else for the onboard trainer.
     """
-    started = start_job(output.parent, script, output, name=name, force=force)
+    started = write_job_file(output.parent, script, output, name=name, force=force)
     say(_next_steps(started), err=True)
     say(str(output))
 

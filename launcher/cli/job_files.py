@@ -61,10 +61,10 @@ def resolve_auto(wiring: Wiring, spec: JobSpec, market: Provider, parent: Run | 
     """Return the job with numbers in place of `auto`, and print them. Raises JobValueError."""
     if not spec.auto_keys:
         return spec
-    from vastrun.launcher.commands.resolve_auto import answered
+    from vastrun.launcher.commands.resolve_auto import resolve_auto
 
-    found = answered(spec, wiring.foreteller(), market, parent)
-    note(found.told)
+    found = resolve_auto(spec, wiring.estimator(), market, parent)
+    note(found.message)
     return found.spec
 
 

@@ -133,6 +133,6 @@ def _work(
         run = begin(attempts, spec, provider=provider, run_id=run_id, out=out, parent=parent)
         set_error_run(run)
         say(f"run {run.id}, outputs in {run.out_dir}", err=True)
-        return attempts.attend(run)
+        return attempts.drive_or_follow(run)
 
     return work

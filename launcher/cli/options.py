@@ -11,7 +11,7 @@ import click
 
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.output import say
-from vastrun.launcher.commands.settings import sound
+from vastrun.launcher.commands.settings import require_valid
 from vastrun.launcher.config.tags import tag_fault
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError, VastrunError
@@ -76,7 +76,7 @@ tag_option = click.option(
 
 def _provider_or_error(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
     """Return the option's value, else the config file's. Raises ConfigFileError."""
-    return DEFAULT_PROVIDER if ctx.resilient_parsing else _provider(value, sound(_settings(ctx)))
+    return DEFAULT_PROVIDER if ctx.resilient_parsing else _provider(value, require_valid(_settings(ctx)))
 
 
 def _provider_or_note(ctx: click.Context, _: click.Parameter, value: str | None) -> str:

@@ -17,7 +17,7 @@ from vastrun.launcher.cli.options import (
     set_option,
 )
 from vastrun.launcher.cli.output import note, show, width
-from vastrun.launcher.commands.plan import Foretold, market_report_of, plan_of
+from vastrun.launcher.commands.plan import WorkloadEstimate, market_report_of, plan_of
 from vastrun.launcher.commands.rehearse import left_out_of_rehearsal
 from vastrun.launcher.commands.settings import budgets_of
 from vastrun.launcher.core import NOTHING
@@ -60,7 +60,7 @@ def command(
     check_upload(wiring.packer(NOTHING), spec, job_file.resolve().parent, note)
     market, ledger, now = wiring.provider(provider), wiring.ledger(), wiring.now()
     spec = resolve_auto(wiring, spec, market)
-    foretold = _foretold(wiring, spec, market)
+    estimate = _estimate(wiring, spec, market)
     if explain:
         spec = within_deadline(spec, now)
         market_report = market_report_of(spec, market, ledger, now)
@@ -69,18 +69,18 @@ def command(
         ctx.exit(0 if market_report.quotes else NoOfferError.exit_code)
     budgets = budgets_of(wiring.settings().settings.budget, now)
     left_out = left_out_of_rehearsal(wiring.cache, spec)
-    plan = replace(plan_of(spec, market, ledger, now, budgets), foretold=foretold, left_out=left_out)
+    plan = replace(plan_of(spec, market, ledger, now, budgets), estimate=estimate, left_out=left_out)
     print_warnings(spec, market, plan.offers)
     show(ShownPlan.of(plan), plan_text(plan, width()), as_json=as_json)
 
 
-def _foretold(wiring: Wiring, spec: JobSpec, market: Provider) -> Foretold:
+def _estimate(wiring: Wiring, spec: JobSpec, market: Provider) -> WorkloadEstimate:
     """Estimate the needs of a step, before the provider's search, which reads the estimate from the cache."""
-    from vastrun.launcher.commands.estimate import ForetellingError
+    from vastrun.launcher.commands.estimate import EstimateError
 
     if market.free or not spec.resources.gpus:
-        return Foretold()
+        return WorkloadEstimate()
     try:
-        return Foretold(workloads=wiring.foreteller().workloads(spec))
-    except ForetellingError as error:
-        return Foretold(note=f"not foretold: {error}")
+        return WorkloadEstimate(workloads=wiring.estimator().workloads(spec))
+    except EstimateError as error:
+        return WorkloadEstimate(note=f"no estimate: {error}")

@@ -9,7 +9,7 @@ import click
 
 from vastrun.launcher.cli.options import confirm, json_option, lenient_provider_option, yes_option
 from vastrun.launcher.cli.output import say, show
-from vastrun.launcher.commands.orphans import leftover_networks, of_ledger, orphans
+from vastrun.launcher.commands.orphans import leftover_networks, orphans, select_by_ledger
 from vastrun.launcher.commands.queries import RunRow, rows_of
 from vastrun.launcher.commands.reap import reap, remove_networks
 from vastrun.launcher.commands.volumes import VolumeState, delete_volumes, named_volumes, volume_states
@@ -84,7 +84,7 @@ def _reap(
         for row in leases:
             say(left_text(row, wiring.now()), err=True)
         raise
-    chosen = of_ledger(found, from_ledger)
+    chosen = select_by_ledger(found, from_ledger)
     networks = _networks(wiring, market) if from_ledger is None else []
     services = wiring.services_for(provider, wiring.now())
     volumes = _volumes(wiring, services)

@@ -17,8 +17,8 @@ from vastrun.launcher.commands.rehearse import (
     REPORT,
     TRAIN,
     Rehearsal,
-    chosen,
     rehearsal_folder,
+    select_steps,
 )
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import NOTHING, Phase, Run, StepEnd, Verdict
@@ -82,7 +82,7 @@ def command(
     """
     wiring: Wiring = ctx.obj
     began = wiring.now()
-    requested = chosen(steps)
+    requested = select_steps(steps)
     spec = read_job_file(job_file, sets)
     here = [step for step in requested if step not in (CONFIG, FIT, REPORT)]
     if spec.nodes > 1 and here:
@@ -127,12 +127,12 @@ def _fit(wiring: Wiring, spec: JobSpec, gpus: Sequence[str]) -> Fit:
     """Estimate the needs of a step on each GPU. Raises UsageError, EstimateError."""
     if spec.resources.gpus == 0:
         raise UsageError("fit: the job uses no GPU", hint="--set resources.gpus=1")
-    foreteller = wiring.foreteller()
-    workloads = foreteller.workloads(spec)
+    estimator = wiring.estimator()
+    workloads = estimator.workloads(spec)
     if workloads is None:
         raise UsageError("fit works for the onboard trainer only; this job has its own command")
     try:
-        return fit_of(workloads, spec, gpus, efficiency_of(wiring.ledger().measured(), foreteller.known))
+        return fit_of(workloads, spec, gpus, efficiency_of(wiring.ledger().measured(), estimator.known))
     except KeyError as error:
         raise UsageError(
             f"--gpu: unknown GPU {error.args[0]!r}: its speed and memory are not in the table",
@@ -147,11 +147,11 @@ def _perform(wiring: Wiring, rehearsal: Rehearsal, spec: JobSpec, steps: Sequenc
     screen, packer = wiring.plain_screen(), wiring.packer(NOTHING)
     performed: list[StepEnd] = []
     try:
-        rehearsal.lay_out(packer.pack(_run(wiring, spec), spec), afresh=TRAIN in steps)
+        rehearsal.prepare(packer.pack(_run(wiring, spec), spec), fresh=TRAIN in steps)
         secrets = packer.secrets(spec)
         for step in steps:
             began = wiring.now()
-            code = rehearsal.perform(step, secrets, screen.log)
+            code = rehearsal.run_step(step, secrets, screen.log)
             performed.append(StepEnd(step=step, exit_code=code, seconds=wiring.now() - began))
             screen.step(step, "ok" if code == 0 else f"exit code {code}")
             if code:

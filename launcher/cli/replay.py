@@ -11,7 +11,7 @@ import click
 
 from vastrun.launcher.cli.options import plain_option, the_run
 from vastrun.launcher.cli.output import say
-from vastrun.launcher.commands.bugreport import TRANSCRIPT_NAME, member_of
+from vastrun.launcher.commands.bugreport import TRANSCRIPT_NAME, read_member
 from vastrun.launcher.commands.chains import attempt_after, chain_of
 from vastrun.launcher.commands.replay import ReplayClock, began_at, replay
 from vastrun.launcher.core import Run
@@ -62,7 +62,7 @@ def _entries(name: str, run: Run | None) -> Sequence[Entry]:
     """Return the entries of the file, or of the run's transcript. Raises UsageError."""
     file = Path(name) if run is None else Outputs(run).transcript
     try:
-        content = member_of(file, TRANSCRIPT_NAME)
+        content = read_member(file, TRANSCRIPT_NAME)
         if content is not None:
             entries = entries_of(content.splitlines())
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from vastrun.launcher.cli.options import run_argument, the_run
-from vastrun.launcher.commands.terminals import run_here, terminal_of
+from vastrun.launcher.commands.terminals import run_program, terminal_of
 from vastrun.launcher.wiring import Wiring
 
 
@@ -27,4 +27,4 @@ def command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> None:
     wiring: Wiring = ctx.obj
     run = the_run(wiring, run_name)
     program = terminal_of(run, wiring.provider(run.provider), " ".join(words) or None)
-    ctx.exit(run_here(program))
+    ctx.exit(run_program(program))

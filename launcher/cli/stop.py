@@ -30,7 +30,7 @@ def command(ctx: click.Context, run_name: str, at_once: bool, reason: str, as_js
     ask_to_end(wiring.ledger(), run, wiring.now(), at_once=at_once, reason=reason)
     code = drive_to_end(
         wiring,
-        lambda attempts: attempts.attend(run),
+        lambda attempts: attempts.drive_or_follow(run),
         began=run.created_at,
         as_json=as_json,
         first=UserRequest.DETACH,

@@ -27,7 +27,7 @@ def command(ctx: click.Context, run_name: str, timeout: float | None, as_json: b
     until = None if timeout is None else wiring.now() + timeout
     code = drive_to_end(
         wiring,
-        lambda attempts: attempts.attend(run),
+        lambda attempts: attempts.drive_or_follow(run),
         began=run.created_at,
         as_json=as_json,
         first=UserRequest.DETACH,

@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.launcher.commands.chains import (
+    budget_shortfall,
     chain_of,
-    never_ready,
+    failed_before_training,
     next_attempt,
-    short_of_money,
-    short_of_time,
     spent_on,
+    time_shortfall,
 )
 from vastrun.launcher.commands.follow import follow
-from vastrun.launcher.commands.nodes import drive_nodes, threads
+from vastrun.launcher.commands.nodes import drive_nodes, node_threads
 from vastrun.launcher.commands.replacement import replacement_of
 from vastrun.launcher.commands.takeover import (
     ServicesFor,
-    bring_nodes,
+    check_reachable,
+    display_name,
     folder_here,
-    must_be_reachable,
-    spoken,
+    move_nodes,
 )
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import NOTHING, Driver, Event, Origin, Phase, Run, UserRequest
@@ -44,15 +44,15 @@ from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger, RunThreads
 
-_MOST_FOLDERS = 100
-_AFRESH = "vastrun launch JOB.yaml   (without --from: from the first step)"
+_MAX_FOLDERS = 100
+_FRESH_LAUNCH = "vastrun launch JOB.yaml   (without --from: from the first step)"
 
 
-def _unrecorded(_: Run, services: Services) -> AbstractContextManager[Services]:
+def _not_recorded(_: Run, services: Services) -> AbstractContextManager[Services]:
     return nullcontext(services)
 
 
-def _at_once(work: Callable[[], None]) -> None:
+def _run_now(work: Callable[[], None]) -> None:
     work()
 
 
@@ -71,13 +71,13 @@ class Attempts:
 
     services_for: ServicesFor
     new_id: Callable[[], str]
-    place_again: Callable[[Run, JobSpec], AttemptPlacement] | None = None
+    place_retry: Callable[[Run, JobSpec], AttemptPlacement] | None = None
     """Where another attempt after that run goes; None: to the same provider."""
-    workers: Callable[[], AbstractContextManager[RunThreads]] = threads
+    workers: Callable[[], AbstractContextManager[RunThreads]] = node_threads
     """What drives the further nodes of a run that has several."""
-    recorded: Callable[[Run, Services], AbstractContextManager[Services]] = _unrecorded
+    recorded: Callable[[Run, Services], AbstractContextManager[Services]] = _not_recorded
     """The services with which that run is driven, while they are: they may write down what it does."""
-    aside: Callable[[Callable[[], None]], object] = _at_once
+    in_background: Callable[[Callable[[], None]], object] = _run_now
     """Makes the pages of a run that has ended. Among many runs the next one does not wait for them."""
 
     def start(
@@ -128,31 +128,31 @@ class Attempts:
         ledger = self.services_for(run.provider, NOTHING).ledger
         run = ledger.get(run.id)
         if run.phase is not Phase.ENDED:
-            return self.pursue(run if out_dir is None else self._move(run, out_dir))
+            return self.drive_to_end(run if out_dir is None else self._move(run, out_dir))
         if _has_open_nodes(ledger, run):
-            return self.pursue(run)
+            return self.drive_to_end(run)
         owed = self._try_again(run, out_dir)
         if owed is None:
             raise _nothing_to_resume(run)
-        return self.pursue(owed)
+        return self.drive_to_end(owed)
 
     def _move(self, run: Run, out_dir: str) -> Run:
         """The run, with its outputs to come in another folder. Raises HeldError when another drives it."""
         services = self.services_for(run.provider, NOTHING)
-        must_be_reachable(run, services, self.services_for)
+        check_reachable(run, services, self.services_for)
         services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + DRIVER_TIMEOUT_S))
         try:
             moved = replace(services.ledger.get(run.id), out_dir=out_dir, computer=services.computer)
             services.output_store.check(moved)
             # Last of all the run itself: by its row it is known whether all were brought.
-            bring_nodes(moved, services)
+            move_nodes(moved, services)
             services.ledger.save(moved, who=services.who)
         except VastrunError:
             services.ledger.release(run.id, services.who)
             raise
         return moved
 
-    def _brought_here(self, run: Run) -> Run:
+    def _move_here(self, run: Run) -> Run:
         """The run, with its outputs to come to this computer, where a launcher of another one began it.
 
         Raises UsageError when its machine can only be reached from there.
@@ -162,7 +162,7 @@ class Attempts:
             return run
         folder = folder_here(run, services.ledger)
         moved = self._move(run, folder)
-        there, here = spoken(run.computer), spoken(moved.computer)
+        there, here = display_name(run.computer), display_name(moved.computer)
         text = f"taken over from {there}: its outputs come to {folder} on {here}"
         now = services.clock.now()
         event = Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now))
@@ -170,19 +170,19 @@ class Attempts:
         services.screen.event(replace(event, usd=spent_on(services.ledger, run, now)))
         return moved
 
-    def attend(self, run: Run) -> Run:
+    def drive_or_follow(self, run: Run) -> Run:
         """Drive a run as `pursue`; while another launcher drives it, follow what that one does."""
         while True:
             try:
-                return self.pursue(run)
+                return self.drive_to_end(run)
             except HeldError as held:
                 services = self.services_for(run.provider, NOTHING)
-                _tell(services, run, str(held))
+                _report(services, run, str(held))
                 run = follow(run, services)
                 if run.phase is Phase.ENDED or services.user_requests.current() is UserRequest.DETACH:
                     return run
 
-    def pursue(self, run: Run) -> Run:
+    def drive_to_end(self, run: Run) -> Run:
         """Drive the run and its next attempts as far as they go, and return the last.
 
         Raises HeldError when another drives it. A run that had ended before is left as it is: only who saw it
@@ -192,7 +192,7 @@ class Attempts:
         run = services.ledger.get(run.id)
         if run.phase is Phase.ENDED and not _has_open_nodes(services.ledger, run):
             return run
-        run = self._brought_here(run)
+        run = self._move_here(run)
         while True:
             run = self._drive(run)
             following = self._try_again(run, None)
@@ -231,11 +231,11 @@ class Attempts:
                 home=former.home,
             )
         except (BudgetError, ConfigFileError) as error:
-            _tell(services, former, f"no other attempt: {error}")
+            _report(services, former, f"no other attempt: {error}")
             return None
         finally:
             ledger.release(former.id, services.who)
-        _tell_attempt(services, run, chain, now)
+        _report_attempt(services, run, chain, now)
         return run
 
     def _placed_next(
@@ -245,11 +245,11 @@ class Attempts:
         job, spent_usd = read_job(former.spec_json), spent_on(services.ledger, former, now)
         spec = next_attempt(job, chain, now, spent_usd)
         if spec is None:
-            if shortage := short_of_money(job, chain, spent_usd) or short_of_time(job, chain, now):
-                _tell(services, former, shortage)
+            if shortage := budget_shortfall(job, chain, spent_usd) or time_shortfall(job, chain, now):
+                _report(services, former, shortage)
             return None
-        if self.place_again is not None:
-            return self.place_again(former, spec)
+        if self.place_retry is not None:
+            return self.place_retry(former, spec)
         return AttemptPlacement(provider=former.provider, spec=spec)
 
     def _begin(self, spec: JobSpec, *, provider: str, **new: Any) -> Run:
@@ -274,7 +274,7 @@ class Attempts:
                 return replacement_of(former, self.services_for(run.provider, NOTHING), tell)
 
             ended = drive_nodes(run, services_of, self.workers, replacement)
-        self.aside(lambda: _describe(ended, services))
+        self.in_background(lambda: _describe(ended, services))
         return ended
 
 
@@ -282,7 +282,7 @@ def _describe(run: Run, services: Services) -> None:
     try:
         services.output_store.describe(run, services.clock.now())
     except StorageError as error:  # no reason to lose sight of how the run stands
-        _tell(services, run, f"the pages in its outputs are not up to date: {error}")
+        _report(services, run, f"the pages in its outputs are not up to date: {error}")
 
 
 def _has_open_nodes(ledger: Ledger, run: Run) -> bool:
@@ -292,7 +292,9 @@ def _has_open_nodes(ledger: Ledger, run: Run) -> bool:
 
 def _nothing_to_resume(run: Run) -> UsageError:
     if Outputs(run).checkpoints is None and pushed_url(run) is None:
-        return UsageError(f"{run.id} has ended and left no checkpoint; nothing can be resumed", hint=_AFRESH)
+        return UsageError(
+            f"{run.id} has ended and left no checkpoint; nothing can be resumed", hint=_FRESH_LAUNCH
+        )
     return UsageError(
         f"{run.id} has ended; a new run can continue from its checkpoint",
         hint=f"vastrun launch --from {run.id}",
@@ -301,7 +303,7 @@ def _nothing_to_resume(run: Run) -> UsageError:
 
 def _no_checkpoint(parent: Run) -> UsageError:
     """Those of an open run come home while somebody attends it; of one that has ended, none will."""
-    hint = _AFRESH if parent.phase is Phase.ENDED else f"vastrun attach {parent.id}"
+    hint = _FRESH_LAUNCH if parent.phase is Phase.ENDED else f"vastrun attach {parent.id}"
     return UsageError(f"{parent.id} left no checkpoint in {parent.out_dir}", hint=hint)
 
 
@@ -316,9 +318,9 @@ def _folder_after(chain: Sequence[Run], run_id: str, services: Services) -> str:
     out = Path(first.out_dir)
     if out.name == first.id:
         return str(out.with_name(run_id))
-    if never_ready(chain[-1]):
+    if failed_before_training(chain[-1]):
         return chain[-1].out_dir
-    for number in range(len(chain) + 1, len(chain) + _MOST_FOLDERS):
+    for number in range(len(chain) + 1, len(chain) + _MAX_FOLDERS):
         folder = f"{out}-{number}"
         with suppress(UsageError):
             output_store.check_unused(replace(first, id=run_id, out_dir=folder))
@@ -363,13 +365,13 @@ def pushed_url(run: Run) -> str | None:
     return None if push is None else f"{push.rstrip('/')}/{run.id}"
 
 
-def _tell_attempt(services: Services, run: Run, chain: Sequence[Run], now: float) -> None:
+def _report_attempt(services: Services, run: Run, chain: Sequence[Run], now: float) -> None:
     former = chain[-1]
     story = f"{former.id} ended with {former.cause} for ${spent_on(services.ledger, former, now):.3f}"
-    _tell(services, run, f"attempt {len(chain) + 1}: {story}; this is {run.id}, outputs in {run.out_dir}")
+    _report(services, run, f"attempt {len(chain) + 1}: {story}; this is {run.id}, outputs in {run.out_dir}")
 
 
-def _tell(services: Services, run: Run, text: str) -> None:
+def _report(services: Services, run: Run, text: str) -> None:
     now = services.clock.now()
     usd = spent_on(services.ledger, run, now)
     services.screen.event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd))

@@ -30,7 +30,7 @@ from vastrun.launcher.transcript.serialize import masked_job, row_of
 
 TRANSCRIPT_NAME = "transcript.jsonl"
 _LOG_LINES = 300
-_SHORT = 3
+_MAX_COMMON_LETTERS = 3
 _CONTENTS: Mapping[str, str] = {
     TRANSCRIPT_NAME: "each call and decision, and what was shown: vastrun replay FILE",
     "run.json": "the run's row: phase, cause, proofs, verdict, cost",
@@ -42,7 +42,7 @@ _CONTENTS: Mapping[str, str] = {
     "versions.json": "versions of vastrun, Python and this system",
 }
 """What may be in a report, by name."""
-_OF_A_NODE = "the calls and decisions of a further node"
+_NODE_TRANSCRIPT_TEXT = "the calls and decisions of a further node"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class ReportPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Private:
+class PrivateData:
     """What must not be in a report."""
 
     mask: Mask
@@ -68,7 +68,9 @@ class Private:
         """Return the text without them."""
         text = self.mask.hide(text)
         # The longest first: a folder may lie in another. A short one, such as `/`, is in every text.
-        known = sorted((word for word in self.words if len(word) > _SHORT), key=len, reverse=True)
+        known = sorted(
+            (word for word in self.words if len(word) > _MAX_COMMON_LETTERS), key=len, reverse=True
+        )
         for word in known:
             for written in {word, json.dumps(word)[1:-1]}:
                 # Not within another word: a short name of a user is a part of many.
@@ -85,7 +87,7 @@ def write_report(
     ledger: Ledger,
     now: float,
     *,
-    private: Private,
+    private: PrivateData,
     versions: Mapping[str, str],
     findings: Sequence[Finding],
 ) -> Sequence[ReportPart]:
@@ -93,7 +95,7 @@ def write_report(
     texts = {**_texts(run, ledger, now, private, versions), "doctor.txt": _doctor(findings)}
     hidden = {name: private.hide(text).encode(errors="replace") for name, text in texts.items() if text}
     parts = [
-        ReportPart(name=name, what=_CONTENTS.get(name, _OF_A_NODE), bytes=len(content))
+        ReportPart(name=name, what=_CONTENTS.get(name, _NODE_TRANSCRIPT_TEXT), bytes=len(content))
         for name, content in hidden.items()
     ]
     content = _archive(f"bugreport-{run.id}", hidden, now)
@@ -103,7 +105,7 @@ def write_report(
     return parts
 
 
-def member_of(file: Path, name: str) -> bytes | None:
+def read_member(file: Path, name: str) -> bytes | None:
     """Return a file of a report; None where `file` is no archive. Raises UsageError, OSError."""
     with file.open("rb") as opened:
         if opened.read(2) != b"\x1f\x8b":
@@ -120,7 +122,7 @@ def member_of(file: Path, name: str) -> bytes | None:
 
 
 def _texts(
-    run: Run, ledger: Ledger, now: float, private: Private, versions: Mapping[str, str]
+    run: Run, ledger: Ledger, now: float, private: PrivateData, versions: Mapping[str, str]
 ) -> Mapping[str, str]:
     outputs, explained = Outputs(run), explain(ledger, run, now)
     nodes = {
@@ -157,14 +159,14 @@ def _log(outputs: Outputs) -> str:
     return GrowingFile(outputs.log, last_lines=_LOG_LINES).more()
 
 
-def _json(private: Private, value: Any) -> str:
+def _json(private: PrivateData, value: Any) -> str:
     return json.dumps(plain(value, private.mask), indent=1) + "\n"
 
 
 def _doctor(findings: Sequence[Finding]) -> str:
     """What was found; of a key only whether it is accepted: the rest is about an account."""
-    told = [replace(one, text="(not told)") if one.name.endswith(" key") else one for one in findings]
-    return "".join(f"{one.health:4} {one.name}: {one.text}\n" for one in told)
+    public = [replace(one, text="(not told)") if one.name.endswith(" key") else one for one in findings]
+    return "".join(f"{one.health:4} {one.name}: {one.text}\n" for one in public)
 
 
 def _archive(folder: str, contents: Mapping[str, bytes], now: float) -> bytes:

@@ -16,7 +16,7 @@ from vastrun.launcher.ports import Ledger
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
-OTHER_MACHINES = 3
+MAX_HOST_RETRIES = 3
 """How many more machines a launch takes when one after the other fails before the training began."""
 _MIN_USD = 0.01
 
@@ -26,7 +26,7 @@ def chain_of(ledger: Ledger, run: Run) -> list[Run]:
     chain, retry = [run], read_job(run.spec_json).retry
     while chain[0].parent is not None:
         former = ledger.get(chain[0].parent)
-        if not never_ready(former) and (former.cause is None or former.cause not in retry):
+        if not failed_before_training(former) and (former.cause is None or former.cause not in retry):
             break
         chain.insert(0, former)
     return chain
@@ -48,12 +48,16 @@ def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float, spent_usd: flo
 
     None: it should not be tried again.
     """
-    if not _is_due(spec, chain) or short_of_money(spec, chain, spent_usd) or short_of_time(spec, chain, now):
+    if (
+        not _is_due(spec, chain)
+        or budget_shortfall(spec, chain, spent_usd)
+        or time_shortfall(spec, chain, now)
+    ):
         return None
     return with_limit(spec, spent_usd)
 
 
-def is_owed(ledger: Ledger, run: Run, now: float) -> bool:
+def is_retry_missing(ledger: Ledger, run: Run, now: float) -> bool:
     """Return whether another attempt is due that the run's launcher did not live to begin."""
     if run.phase is not Phase.ENDED or ledger.runs(parent=run.id):
         return False
@@ -63,7 +67,7 @@ def is_owed(ledger: Ledger, run: Run, now: float) -> bool:
     return next_attempt(read_job(run.spec_json), chain, now, spent_usd) is not None
 
 
-def short_of_money(spec: JobSpec, chain: Sequence[Run], spent_usd: float) -> str:
+def budget_shortfall(spec: JobSpec, chain: Sequence[Run], spent_usd: float) -> str:
     """Say why another attempt that is due cannot be paid for; empty when none is due, or it can."""
     last = chain[-1]
     if spec.limits.usd is None or not _is_due(spec, chain):
@@ -80,7 +84,7 @@ def short_of_money(spec: JobSpec, chain: Sequence[Run], spent_usd: float) -> str
     )
 
 
-def short_of_time(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
+def time_shortfall(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
     """Say why another attempt that is due comes too late for the deadline.
 
     Empty: none is due, or it does not.
@@ -99,21 +103,21 @@ def _is_due(spec: JobSpec, chain: Sequence[Run]) -> bool:
     last = chain[-1]
     if last.phase is not Phase.ENDED or last.cause is None:
         return False
-    return _failures_like(last, chain) <= _tries(spec, last)
+    return _count_failures(last, chain) <= _max_retries(spec, last)
 
 
-def never_ready(run: Run) -> bool:
+def failed_before_training(run: Run) -> bool:
     """Tell whether the machine failed before the training began: another one costs little and may well do."""
     return run.failed_in in (Phase.RENT, Phase.BOOT, Phase.SHIP) and run.cause in (Cause.HOST, Cause.LOST)
 
 
-def _failures_like(last: Run, chain: Sequence[Run]) -> int:
-    if never_ready(last):
-        return sum(never_ready(run) for run in chain)
-    return sum(run.cause is last.cause and not never_ready(run) for run in chain)
+def _count_failures(last: Run, chain: Sequence[Run]) -> int:
+    if failed_before_training(last):
+        return sum(failed_before_training(run) for run in chain)
+    return sum(run.cause is last.cause and not failed_before_training(run) for run in chain)
 
 
-def _tries(spec: JobSpec, last: Run) -> int:
-    if never_ready(last):
-        return OTHER_MACHINES
+def _max_retries(spec: JobSpec, last: Run) -> int:
+    if failed_before_training(last):
+        return MAX_HOST_RETRIES
     return {str(cause): number for cause, number in spec.retry.items()}.get(str(last.cause), 0)

@@ -24,7 +24,7 @@ from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 from vastrun.launcher.shipped import configs_dir
 
 JOB = "conformance.yaml"
-MAX_S = 600.0
+MAX_RUN_S = 600.0
 """No machine is kept for longer, loading included."""
 SETTLEMENT_S = 900.0
 """What was charged is worth a look so long after the end."""
@@ -67,10 +67,10 @@ class ConformanceReport:
 def conformance_job(usd: float, gpus: int, sets: Sequence[str], now: float) -> JobSpec:
     """Return the job, with its limits. Raises JobFileError."""
     path = configs_dir() / JOB
-    deadline = datetime.fromtimestamp(now + MAX_S, UTC).isoformat(timespec="seconds")
-    own = (f"limits.usd={usd!r}", f"resources.gpus={gpus}", f"limits.deadline='{deadline}'")
+    deadline = datetime.fromtimestamp(now + MAX_RUN_S, UTC).isoformat(timespec="seconds")
+    overrides = (f"limits.usd={usd!r}", f"resources.gpus={gpus}", f"limits.deadline='{deadline}'")
     text = path.read_text(encoding="utf-8")
-    return load_job(text, str(path), [*own, *sets], str(path.parent), datetime.fromtimestamp(now, UTC))
+    return load_job(text, str(path), [*overrides, *sets], str(path.parent), datetime.fromtimestamp(now, UTC))
 
 
 class ConformanceRun:
@@ -78,23 +78,23 @@ class ConformanceRun:
 
     def __init__(self, provider: Provider, thorough: ProbeLevel, stopping: Callable[[], bool]) -> None:
         """`stopping`: the user wants an end. Raises UsageError for a provider without assumptions."""
-        self._vast = vast_of(provider)
+        self._vast = require_vast(provider)
         self._recorder = ApiRecorder()
         self._thorough = thorough
         self._stopping = stopping
         self.provider = ObservedVast(self._vast, self._recorder, thorough, stopping)
         """What the run is driven with."""
 
-    def look_afterwards(self) -> None:
+    def check_after_run(self) -> None:
         """Look at what costs nothing once the run is over."""
         watch_s = self._thorough.watch_s
         AfterRun(vast=self._vast, recorder=self._recorder, watch_s=watch_s, stopping=self._stopping).look()
 
     def report(self, run: Run | None, began: float, now: float) -> ConformanceReport:
         """Compare what was seen with what is assumed; `run` is None where no offer fitted."""
-        seen, usual = seen_in(self._recorder), Record(began_at=began, ended_at=now)
+        seen, base = seen_in(self._recorder), Record(began_at=began, ended_at=now)
         if run is None:
-            return report_of(replace(usual, exit_code=EXIT_CODE_OF[Verdict.NO_OFFER], seen=seen))
+            return report_of(replace(base, exit_code=EXIT_CODE_OF[Verdict.NO_OFFER], seen=seen))
         return report_of(
             Record(
                 run=run.id,
@@ -121,7 +121,7 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     """
     if not record.instance:
         raise UsageError(f"{record.run} rented no machine", hint="vastrun doctor --rent")
-    vast, recorder = vast_of(provider), ApiRecorder()
+    vast, recorder = require_vast(provider), ApiRecorder()
     recorder.begin(record.instance, record.began_at)
     vast.api.record(recorder.record)
     everything = vast.charged(record.began_at, now)
@@ -144,7 +144,7 @@ def report_of(record: Record) -> ConformanceReport:
     return ConformanceReport(record=record, comparisons=rows)
 
 
-def vast_of(provider: Provider) -> VastProvider:
+def require_vast(provider: Provider) -> VastProvider:
     """Return the provider. Raises UsageError where it is not Vast's."""
     if not isinstance(provider, VastProvider):
         raise UsageError(f"nothing is assumed of {provider.name}", hint="vastrun doctor --rent")

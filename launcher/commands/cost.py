@@ -27,9 +27,9 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger, Provider
 
-_MOST_NAMES = 20
+_MAX_LISTED_NAMES = 20
 _PREFIX = "scores."
-_NOBODY = Identity(account="", clock_ahead_s=None)
+_NO_IDENTITY = Identity(account="", clock_ahead_s=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ def cost_report(
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrangeCharge:
+class UnclaimedCharge:
     """What was charged for a label that no run of this ledger has."""
 
     provider: str
@@ -92,15 +92,15 @@ class Reconciliation:
 
     since: float
     runs: Sequence[ReconciledBill]
-    strangers: Sequence[StrangeCharge]
+    unclaimed: Sequence[UnclaimedCharge]
     without_bill: Mapping[str, int]
     """Runs of providers that send no bill, by provider."""
 
     @property
     def explained(self) -> bool:
         """Nothing is left that has no explanation."""
-        strange = any(stranger.kind is UnmatchedCharge.UNKNOWN_RUN for stranger in self.strangers)
-        return not strange and all(one.explained for one in self.runs)
+        unexplained = any(stranger.kind is UnmatchedCharge.UNKNOWN_RUN for stranger in self.unclaimed)
+        return not unexplained and all(one.explained for one in self.runs)
 
 
 def reconciliation(
@@ -111,26 +111,26 @@ def reconciliation(
     Raises AuthError, ProviderError.
     """
     runs: list[ReconciledBill] = []
-    strangers: list[StrangeCharge] = []
+    unclaimed: list[UnclaimedCharge] = []
     without_bill: dict[str, int] = {}
     every = ledger.runs(members=True)
     for name in dict.fromkeys(run.provider for run in every):
-        meant = [run for run in every if run.provider == name and _began_at(run) >= since]
-        if not meant:
+        selected = [run for run in every if run.provider == name and _began_at(run) >= since]
+        if not selected:
             continue
         provider = provider_of(name)
         if provider.abilities.bills is None:
-            without_bill[name] = len(meant)
+            without_bill[name] = len(selected)
             continue
         of_provider = [run for run in every if run.provider == name]
-        bills, found = reconciled_bills(ledger, provider, meant, of_provider, now)
+        bills, found = reconciled_bills(ledger, provider, selected, of_provider, now)
         runs += bills
-        strangers += _strangers(name, found.get(NO_RUN, ()), ledger.id, since)
-    return Reconciliation(since=since, runs=runs, strangers=strangers, without_bill=without_bill)
+        unclaimed += _unclaimed(name, found.get(NO_RUN, ()), ledger.id, since)
+    return Reconciliation(since=since, runs=runs, unclaimed=unclaimed, without_bill=without_bill)
 
 
 def reconciled_bills(
-    ledger: Ledger, provider: Provider, meant: Sequence[Run], known: Iterable[Run], now: float
+    ledger: Ledger, provider: Provider, selected: Sequence[Run], known: Iterable[Run], now: float
 ) -> tuple[Sequence[ReconciledBill], Mapping[str, Sequence[Charge]]]:
     """Ask a provider what it charged for the runs meant; return their bills, and all charges by their runs.
 
@@ -138,18 +138,18 @@ def reconciled_bills(
     AuthError, ProviderError.
     """
     assert provider.abilities.bills is not None
-    charges = provider.abilities.bills.charged(min(map(_began_at, meant)), now)
+    charges = provider.abilities.bills.charged(min(map(_began_at, selected)), now)
     found = charges_by_run(known, charges)
-    us = provider.abilities.account.identity() if provider.abilities.account else _NOBODY
+    identity = provider.abilities.account.identity() if provider.abilities.account else _NO_IDENTITY
     bills = [
         bill_of(
             run,
             found.get(run.id, ()),
             ledger.events(run.id),
-            by_clock_of(run, now, us.clock_ahead_s),
-            us.account,
+            by_clock_of(run, now, identity.clock_ahead_s),
+            identity.account,
         )
-        for run in meant
+        for run in selected
     ]
     return [reconcile(bill) for bill in bills], found
 
@@ -168,9 +168,10 @@ def scores_of(runs: Sequence[Run], metric: str) -> Mapping[str, float]:
     found = {run.id: _scores(run) for run in runs if run.verdict is Verdict.SUCCEEDED}
     known = sorted({one_line(known) for scores in found.values() for known in scores})
     if known and name not in known:
-        more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
+        more = f" and {len(known) - _MAX_LISTED_NAMES} more" if len(known) > _MAX_LISTED_NAMES else ""
         raise UsageError(
-            f"--metric: no run here has the score {name!r}; they have {', '.join(known[:_MOST_NAMES])}{more}"
+            f"--metric: no run here has the score {name!r}; they have "
+            f"{', '.join(known[:_MAX_LISTED_NAMES])}{more}"
         )
     return {run_id: scores[name] for run_id, scores in found.items() if name in scores}
 
@@ -191,14 +192,14 @@ def _began_at(run: Run) -> float:
     return min((at for at in moments if at is not None), default=-math.inf)
 
 
-def _strangers(provider: str, charges: Iterable[Charge], ledger: str, since: float) -> list[StrangeCharge]:
+def _unclaimed(provider: str, charges: Iterable[Charge], ledger: str, since: float) -> list[UnclaimedCharge]:
     """One a label, the most expensive first; without what ended before."""
     usd_of: dict[tuple[str, UnmatchedCharge], float] = defaultdict(float)
     for charge in charges:
         if not charge.until or charge.until >= since:
             usd_of[charge.label, unmatched_charge(charge, ledger)] += charge.usd
     found = [
-        StrangeCharge(provider=provider, label=label, kind=kind, usd=usd)
+        UnclaimedCharge(provider=provider, label=label, kind=kind, usd=usd)
         for (label, kind), usd in usd_of.items()
     ]
     return sorted(found, key=lambda stranger: -stranger.usd)

@@ -18,7 +18,7 @@ from vastrun.launcher.providers.local import needs
 from vastrun.launcher.shipped import install_command
 
 LOW_CREDIT_USD = 1.0
-_SKEW_S = 60.0
+_MAX_CLOCK_SKEW_S = 60.0
 LAUNCHER_MB, BUSY_LAUNCHER_MB = 110, 200
 """MB of a launcher with a run or a batch of 20 points, and of one while a machine sends as much as it may.
 
@@ -28,7 +28,7 @@ second is what `launcher/gate/caps.py` allows.
 _LAUNCHER_NEEDS = (
     f"a launcher takes up to {LAUNCHER_MB} MB, {BUSY_LAUNCHER_MB} MB while a machine sends as much as it may"
 )
-_SEND = "vastrun doctor --json >doctor.json, and attach that file to an issue"
+_REPORT_HINT = "vastrun doctor --json >doctor.json, and attach that file to an issue"
 
 
 class Health(StrEnum):
@@ -129,7 +129,7 @@ def _memory(free_mb: float | None) -> Finding:
 def _services(setup: CheckedSetup) -> Finding:
     wants, fix = needs.lack()
     if wants:
-        return Finding(name="tools", health=_of(setup, "local"), text=f"local {wants}", fix=fix)
+        return Finding(name="tools", health=_health_of(setup, "local"), text=f"local {wants}", fix=fix)
     return Finding(name="tools", health=Health.OK, text=", ".join(needs.TOOLS))
 
 
@@ -138,14 +138,16 @@ def _python(setup: CheckedSetup) -> Finding:
     if fault is None:
         return Finding(name="python", health=Health.OK, text=f"{setup.python} can run the trainer")
     fix = f"{install_command('trainer', python=setup.python)}, or export VASTRUN_PYTHON=/path/to/python"
-    return Finding(name="python", health=_of(setup, "local"), text=f"{setup.python}: {fault}", fix=fix)
+    return Finding(name="python", health=_health_of(setup, "local"), text=f"{setup.python}: {fault}", fix=fix)
 
 
 def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator[Finding]:
     try:
         provider = setup.provider(name)
     except VastrunError as error:
-        yield _failure(f"{name} key" if isinstance(error, AuthError) else name, error, _of(setup, name))
+        yield _failure(
+            f"{name} key" if isinstance(error, AuthError) else name, error, _health_of(setup, name)
+        )
         return
     if (account := provider.abilities.account) is not None:
         try:
@@ -159,13 +161,13 @@ def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator
     if (searches := provider.abilities.searches) is not None:
         for found in searches.search_findings():
             health = {True: Health.OK, False: Health.WARN, None: Health.SKIP}[found.is_expected]
-            fix = _SEND if health is Health.WARN else ""
+            fix = _REPORT_HINT if health is Health.WARN else ""
             yield Finding(name=f"{name} {found.name}", health=health, text=found.text, fix=fix)
     if (described := provider.abilities.description) is not None:
         try:
             yield Finding(name=name, health=Health.OK, text=described.describe())
         except VastrunError as error:
-            yield _failure(name, error, _of(setup, name))
+            yield _failure(name, error, _health_of(setup, name))
             return
     if ledger is not None:
         yield from _orphans(ledger, provider, name, setup.now())
@@ -209,7 +211,7 @@ def _clock(name: str, ahead_s: float | None) -> Finding:
     if ahead_s is None:
         return Finding(name=label, health=Health.SKIP, text="the server does not say what time it is")
     text = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the server's"
-    if abs(ahead_s) <= _SKEW_S:
+    if abs(ahead_s) <= _MAX_CLOCK_SKEW_S:
         return Finding(name=label, health=Health.OK, text=text)
     fix = "set the clock, best by NTP: costs and deadlines depend on it"
     return Finding(name=label, health=Health.WARN, text=text, fix=fix)
@@ -230,8 +232,8 @@ def _orphans(ledger: Ledger, provider: Provider, name: str, now: float) -> Itera
         yield Finding(
             name=label, health=Health.OK, text="every machine that vastrun rented belongs to an open run"
         )
-    for owner, theirs in by_owner(found):
-        ids = ", ".join(orphan.instance.id for orphan in theirs)
+    for owner, found_machines in by_owner(found):
+        ids = ", ".join(orphan.instance.id for orphan in found_machines)
         yield Finding(name=f"{name} others", health=Health.OK, text=f"{owner}: {ids}")
     if provider.abilities.networks is not None:
         yield _networks(ledger, provider, f"{name} networks")
@@ -255,6 +257,6 @@ def _failure(name: str, error: VastrunError, health: Health = Health.FAIL) -> Fi
     return Finding(name=name, health=health, text=str(error), fix=error.hint)
 
 
-def _of(setup: CheckedSetup, provider: str) -> Health:
+def _health_of(setup: CheckedSetup, provider: str) -> Health:
     """What it means that a provider cannot be used."""
     return Health.FAIL if setup.chosen == provider else Health.WARN

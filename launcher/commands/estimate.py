@@ -19,18 +19,18 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.workload import query_of
 from vastrun.launcher.shipped import install_command, library_dir, trainer_dir
 
-_LONGEST_S = 120.0
-_MOST_BYTES = 1 << 16
-_MOST_CHARACTERS = 300
+_TIMEOUT_S = 120.0
+_MAX_BYTES = 1 << 16
+_MAX_ERROR_CHARACTERS = 300
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
-class ForetellingError(VastrunError):
+class EstimateError(VastrunError):
     """Nothing could be foretold; the text says what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foreteller:
+class WorkloadEstimator:
     """Asks `vastrun.trainer.workload` in a process of `python`; answers stay in `cache`, named by content."""
 
     python: str
@@ -40,39 +40,39 @@ class Foreteller:
     def workloads(self, spec: JobSpec) -> Workloads | None:
         """Return what a step of the job takes; None for a program of the user's own.
 
-        Raises ForetellingError.
+        Raises EstimateError.
         """
         query = query_of(spec)
         if query is None:
             return None
-        return self.known(spec) or self._found(query)
+        return self.known(spec) or self._compute(query)
 
     def with_largest_batch(self, spec: JobSpec, gpu_memory_gb: float) -> tuple[JobSpec, Workloads]:
         """Return the job with the largest batch of which such GPUs hold all at once, and what its steps take.
 
-        Raises ForetellingError, also where they do not hold one window a rank.
+        Raises EstimateError, also where they do not hold one window a rank.
         """
         query = query_of(spec, gpu_memory_gb)
         assert query is not None and spec.train is not None
-        workloads = self._kept(query) or self._found(query)
+        workloads = self._load(query) or self._compute(query)
         # All of a rank's share at once, so that the first one says how large that is.
         batch = spec.world_size * workloads.workloads[0].micro_batch
         spec = replace(spec, train=replace(spec.train, batch=batch))
         if (settled := query_of(spec)) is not None:
-            self._keep(settled, json.dumps(asdict(workloads)).encode())
+            self._save(settled, json.dumps(asdict(workloads)).encode())
         return spec, workloads
 
     def known(self, spec: JobSpec) -> Workloads | None:
         """Return what was found before; None: nothing was, or of another trainer."""
         query = query_of(spec)
-        return None if query is None else self._kept(query)
+        return None if query is None else self._load(query)
 
-    def _kept(self, query: WorkloadQuery) -> Workloads | None:
+    def _load(self, query: WorkloadQuery) -> Workloads | None:
         with suppress(OSError, ValueError):
-            return _read(self._place(query).read_bytes()[: _MOST_BYTES + 1])
+            return _read(self._cache_path(query).read_bytes()[: _MAX_BYTES + 1])
         return None
 
-    def _found(self, query: WorkloadQuery) -> Workloads:
+    def _compute(self, query: WorkloadQuery) -> Workloads:
         # Python looks for modules where it is started: that must be no folder of somebody else's.
         with tempfile.TemporaryDirectory(prefix="vastrun-") as folder:
             (Path(folder) / "vastrun").symlink_to(library_dir())
@@ -83,57 +83,57 @@ class Foreteller:
                     env=dict(self.environment),
                     input=json.dumps(asdict(query)).encode(),
                     capture_output=True,
-                    timeout=_LONGEST_S,
+                    timeout=_TIMEOUT_S,
                 )
             except subprocess.TimeoutExpired as error:
-                raise ForetellingError(f"not known after {_LONGEST_S:.0f} s") from error
+                raise EstimateError(f"not known after {_TIMEOUT_S:.0f} s") from error
             except OSError as error:
-                raise ForetellingError(f"cannot start {self.python}: {error.strerror}") from error
+                raise EstimateError(f"cannot start {self.python}: {error.strerror}") from error
         if done.returncode != 0:
-            raise ForetellingError(_reason(self.python, done.stderr.decode(errors="replace")))
+            raise EstimateError(_reason(self.python, done.stderr.decode(errors="replace")))
         try:
             workloads = _read(done.stdout)
         except ValueError as error:
-            raise ForetellingError(f"{self.python} gave no answer: {error}") from error
-        self._keep(query, done.stdout)
+            raise EstimateError(f"{self.python} gave no answer: {error}") from error
+        self._save(query, done.stdout)
         return workloads
 
-    def _keep(self, query: WorkloadQuery, answer: bytes) -> None:
+    def _save(self, query: WorkloadQuery, answer: bytes) -> None:
         """Keep the answer, whole or not at all. Where there is no room, it is asked for again."""
-        place = self._place(query)
+        place = self._cache_path(query)
         with suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
                 file.write(answer)
             Path(file.name).replace(place)
 
-    def _place(self, query: WorkloadQuery) -> Path:
+    def _cache_path(self, query: WorkloadQuery) -> Path:
         """Name it by all that it follows from: the query, the trainer, and the Python with its torch."""
         digest = hashlib.sha256(json.dumps(asdict(query), sort_keys=True).encode())
         for package in (library_dir() / "contract", trainer_dir()):
             for path in sorted(package.rglob("*.py")):
                 digest.update(path.read_bytes())
-        digest.update(f"{self.python} {_stamp_of_torch(Path(self.python))}".encode())
+        digest.update(f"{self.python} {_torch_version(Path(self.python))}".encode())
         return self.cache / f"{digest.hexdigest()[:32]}.json"
 
 
 def _read(text: bytes) -> Workloads:
-    if len(text) > _MOST_BYTES:
-        raise ValueError(f"more than {_MOST_BYTES} bytes")
+    if len(text) > _MAX_BYTES:
+        raise ValueError(f"more than {_MAX_BYTES} bytes")
     workloads: Workloads = read_json(Workloads, text)
     return workloads
 
 
-def _stamp_of_torch(python: Path) -> str:
+def _torch_version(python: Path) -> str:
     """Return the versions of torch beside that Python by its folders: to ask it takes long."""
     return " ".join(
         sorted(path.name for path in python.parent.parent.glob("lib/python*/site-packages/torch-*"))
     )
 
 
-def _reason(python: str, said: str) -> str:
-    missing = _MISSING.search(said)
+def _reason(python: str, stderr: str) -> str:
+    missing = _MISSING.search(stderr)
     if missing:
         return f"{python} has no {missing[1]}; {install_command('trainer', python=python)} brings it"
-    last = (said.strip().splitlines() or ["no message"])[-1]
-    return last.removeprefix("workload: ")[:_MOST_CHARACTERS]
+    last = (stderr.strip().splitlines() or ["no message"])[-1]
+    return last.removeprefix("workload: ")[:_MAX_ERROR_CHARACTERS]

@@ -49,7 +49,7 @@ class Exporter:
                 f"{run.id} left no checkpoint in {run.out_dir}",
                 hint=f"vastrun {'why' if run.phase is Phase.ENDED else 'attach'} {run.id}",
             )
-        _must_be_a_place(to, force=force)
+        _check_target(to, force=force)
         options = ["--checkpoint", which, *(["--all"] if everything else [])]
         words = [str(checkpoints.absolute()), str(to.absolute()), *options]
         # Python looks for modules where it is started: that must be no folder which a box has filled.
@@ -69,18 +69,18 @@ class Exporter:
         exported: ExportedCheckpoint = read_json(ExportedCheckpoint, done.stdout)
         return exported
 
-    def _failure(self, said: str) -> StorageError:
-        missing = _MISSING.search(said)
+    def _failure(self, stderr: str) -> StorageError:
+        missing = _MISSING.search(stderr)
         if missing:
             return StorageError(
                 f"{self.python} has no {missing[1]}, which an export needs",
                 hint=install_command("trainer", "export", python=self.python),
             )
-        last = (said.strip().splitlines() or ["no message"])[-1]
+        last = (stderr.strip().splitlines() or ["no message"])[-1]
         return StorageError(f"cannot export: {last.removeprefix('export: ')}")
 
 
-def _must_be_a_place(to: Path, *, force: bool) -> None:
+def _check_target(to: Path, *, force: bool) -> None:
     if to.suffix not in FORMATS:
         raise UsageError(f"--to: expected a file that ends in {' or '.join(FORMATS)}, got {to}")
     if not to.absolute().parent.is_dir():

@@ -8,7 +8,7 @@ from vastrun.launcher.decisions.nodes import at_total_price, total_usd
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.folder import GrowingFile, Outputs
 
-_LOOK_S = 0.5
+_POLL_INTERVAL_S = 0.5
 _LAST_LINES = 10
 
 
@@ -38,7 +38,7 @@ def follow(run: Run, services: Services) -> Run:
             or services.ledger.driver(run.id) is None
         ):
             return run
-        services.clock.sleep(_LOOK_S)
+        services.clock.sleep(_POLL_INTERVAL_S)
 
 
 def _progress(run: Run) -> Progress:

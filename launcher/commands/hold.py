@@ -63,7 +63,7 @@ class HeldStatus:
     """Until its own lease ends it."""
 
 
-def begin_holding(
+def start_hold(
     attempts: Attempts, request: HoldRequest, *, run_id: str, out_dir: str, batch: str = ""
 ) -> Run:
     """Write the row of a run that holds a machine, in phase `plan`; of a `batch`, for its runs alone.
@@ -75,7 +75,7 @@ def begin_holding(
     )
 
 
-def held_now(runs: Sequence[Run], now: float) -> list[HeldStatus]:
+def list_held(runs: Sequence[Run], now: float) -> list[HeldStatus]:
     """Return the machines that take slots. `runs`: those of the ledger, ended ones too, for `idle_since`."""
     return [
         HeldStatus(
@@ -86,6 +86,6 @@ def held_now(runs: Sequence[Run], now: float) -> list[HeldStatus]:
     ]
 
 
-def give_back(ledger: Ledger, run_id: str) -> None:
+def release_machine(ledger: Ledger, run_id: str) -> None:
     """Ask the driver of the run that holds a machine to end it. Safe to repeat."""
     ledger.ask(run_id, UserRequest.STOP)

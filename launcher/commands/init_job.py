@@ -21,8 +21,8 @@ from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.shipped import schemas
 
-_USUAL = ("train.py", "main.py", "run.py", "finetune.py")
-_LARGEST = 2_000_000
+_USUAL_PROGRAMS = ("train.py", "main.py", "run.py", "finetune.py")
+_MAX_PROGRAM_CHARACTERS = 2_000_000
 """Characters of a program that is read."""
 
 
@@ -35,7 +35,7 @@ class WrittenJobFile:
     """What it runs; None: the onboard trainer."""
 
 
-def start_job(
+def write_job_file(
     folder: Path, script: str | None, job_file: Path, *, name: str | None, force: bool
 ) -> WrittenJobFile:
     """Write a job file for `script`, for the usual one of the folder, or for the onboard trainer.
@@ -46,7 +46,7 @@ def start_job(
         raise UsageError(f"{job_file} exists already", hint="name another file with --output, or use --force")
     if name is not None and not NAME.fullmatch(name):
         raise UsageError(f"--name: {NAME_EXPECTED}, got {name!r}")
-    path = script or next((usual for usual in _USUAL if (folder / usual).is_file()), None)
+    path = script or next((usual for usual in _USUAL_PROGRAMS if (folder / usual).is_file()), None)
     program, report = (None, ProgramReport()) if path is None else _read(folder, path)
     name = name or job_name(folder.resolve().name if program is None else _stem(folder, program))
     if program is None:
@@ -64,22 +64,22 @@ def start_job(
 
 
 def _read(folder: Path, path: str) -> tuple[UserProgram, ProgramReport]:
-    inside = _inside(folder, path)
-    if inside.endswith(".ipynb"):
-        script = PurePosixPath(inside).with_suffix(".py")
-        hint = f"jupyter nbconvert --to script '{inside}', then: vastrun init '{script}'"
+    relative = _relative_path(folder, path)
+    if relative.endswith(".ipynb"):
+        script = PurePosixPath(relative).with_suffix(".py")
+        hint = f"jupyter nbconvert --to script '{relative}', then: vastrun init '{script}'"
         raise UsageError(f"{path}: is a notebook, which Python cannot run", hint=hint)
     try:
-        text = read_source(folder / inside)
+        text = read_source(folder / relative)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
         raise UsageError(f"{path}: {reason}", hint="name a Python program") from error
     except SyntaxError as error:
         raise UsageError(f"{path}: {error.msg}", hint="name a Python program") from error
-    if len(text) > _LARGEST:
+    if len(text) > _MAX_PROGRAM_CHARACTERS:
         raise UsageError(f"{path}: is too large for a program", hint="name a Python program")
     try:
-        program, tree = read_program(inside, text), ast.parse(text)
+        program, tree = read_program(relative, text), ast.parse(text)
     except SyntaxError as error:
         text = f"{path}:{error.lineno or 1}: is no Python program: {error.msg}"
         raise UsageError(
@@ -87,7 +87,7 @@ def _read(folder: Path, path: str) -> tuple[UserProgram, ProgramReport]:
         ) from None  # the text has all of it
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is no Python program: {error}") from error
-    return program, report_of(own_modules(folder, inside, tree))
+    return program, report_of(own_modules(folder, relative, tree))
 
 
 def read_source(path: Path) -> str:
@@ -99,7 +99,7 @@ def read_source(path: Path) -> str:
         return file.read()
 
 
-def _inside(folder: Path, path: str) -> str:
+def _relative_path(folder: Path, path: str) -> str:
     """Return the path from the folder: only what lies in it is shipped. Raises UsageError."""
     try:
         return (folder / path).resolve().relative_to(folder.resolve()).as_posix()
@@ -111,7 +111,7 @@ def _inside(folder: Path, path: str) -> str:
 def _stem(folder: Path, program: UserProgram) -> str:
     """Return a word for the program: of `train.py`, which half of all are called, that of its folder."""
     path = PurePosixPath(program.path)
-    return folder.resolve().name if path.name in _USUAL else path.stem
+    return folder.resolve().name if path.name in _USUAL_PROGRAMS else path.stem
 
 
 def _setup(folder: Path, program: UserProgram) -> str | None:

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Protocol
 
 from vastrun.contract import layout
-from vastrun.launcher.commands.nodes import with_node
+from vastrun.launcher.commands.nodes import prefix_node
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import ProviderError, UsageError
 from vastrun.launcher.flow.machines import find_machines
@@ -23,7 +23,7 @@ class Feed(Protocol):
     """Lines of a log as they come."""
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """No more lines will come."""
         ...
 
@@ -44,30 +44,30 @@ def feed_of(run: Run, ledger: Ledger, provider: Provider, node: int | None = Non
     if node is not None and node not in nodes:
         has = f"nodes 0 to {max(nodes)}" if len(nodes) > 1 else "one node, 0"
         raise UsageError(f"--node {node}: {run.id} has {has}", hint=f"vastrun logs {run.id}")
-    meant = [row for row in rows if node in (None, row.node)]
-    if len(meant) == 1:
-        return LogFeed(meant[0], ledger, provider)
+    selected = [row for row in rows if node in (None, row.node)]
+    if len(selected) == 1:
+        return LogFeed(selected[0], ledger, provider)
 
-    def come() -> Sequence[Run]:
+    def list_rows() -> Sequence[Run]:
         return [row for row in ledger.runs(leader=run.id) if node in (None, row.node)]
 
-    return MergedFeed(meant, come, lambda row: LogFeed(row, ledger, provider))
+    return MergedFeed(selected, list_rows, lambda row: LogFeed(row, ledger, provider))
 
 
 class MergedFeed:
     """The logs of several machines as one, by time, each line with the name of its node."""
 
     def __init__(
-        self, rows: Sequence[Run], come: Callable[[], Sequence[Run]], feed_of: Callable[[Run], LogFeed]
+        self, rows: Sequence[Run], list_rows: Callable[[], Sequence[Run]], feed_of: Callable[[Run], LogFeed]
     ) -> None:
         """`come` returns the rows of further nodes, as they are now: some came in place of others."""
-        self._come, self._feed_of = come, feed_of
+        self._list_rows, self._feed_of = list_rows, feed_of
         self._machines = {row.id: _Machine(feed=feed_of(row), node=row.node) for row in rows}
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """No more lines will come."""
-        return all(machine.feed.over and not machine.waiting for machine in self._machines.values())
+        return all(machine.feed.is_finished and not machine.waiting for machine in self._machines.values())
 
     @property
     def note(self) -> str:
@@ -76,7 +76,7 @@ class MergedFeed:
 
     def more(self) -> str:
         """Return whole lines that are new since the last call."""
-        for row in self._come():
+        for row in self._list_rows():
             if row.id not in self._machines:
                 self._machines[row.id] = _Machine(feed=self._feed_of(row), node=row.node)
         machines = self._machines.values()
@@ -108,7 +108,7 @@ def _dated(text: str, node: int) -> list[tuple[float, str]]:
     for line in text.removesuffix("\n").split("\n") if text else []:
         with suppress(ValueError):
             at = max(at, float(line.partition(" ")[0]))
-        found.append((at, f"{with_node(line, node)}\n"))
+        found.append((at, f"{prefix_node(line, node)}\n"))
     return found
 
 
@@ -119,7 +119,7 @@ class LogFeed:
         self._run_id, self._ledger, self._provider = run.id, ledger, provider
         self._file = GrowingFile(Outputs(run).log)
         self._remote: Remote | None = None
-        self.over = False
+        self.is_finished = False
         """No more lines will come."""
         self.note = ""
         """What stands in the way of more lines."""
@@ -130,7 +130,7 @@ class LogFeed:
         text = self._file.more()
         if text:
             return text
-        self.over = run.phase is Phase.ENDED
+        self.is_finished = run.phase is Phase.ENDED
         if run.phase is Phase.TRAIN and self._ledger.driver(run.id) is None:
             return self._from_box(run)
         return ""
@@ -147,7 +147,7 @@ class LogFeed:
                 return text
             # What was written between the two looks is still to be read.
             text = self._read(remote)
-            self.over, self.note = (
+            self.is_finished, self.note = (
                 not text,
                 f"the training has ended; download its outputs: vastrun attach {run.id}",
             )
@@ -163,7 +163,7 @@ class LogFeed:
         if self._remote is None:
             machines = find_machines(run, self._provider)
             if not machines:
-                self.over, self.note = True, f"its machine no longer exists: vastrun attach {run.id}"
+                self.is_finished, self.note = True, f"its machine no longer exists: vastrun attach {run.id}"
                 return None
             self._remote = self._provider.connect(machines[0])
         return self._remote

@@ -22,17 +22,17 @@ from vastrun.launcher.flow.drive import drive
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import RunThreads, Screen
 
-MOST_NODES = 64
+MAX_NODES = 64
 _T = TypeVar("_T")
 
 
-def threads() -> AbstractContextManager[RunThreads]:
+def node_threads() -> AbstractContextManager[RunThreads]:
     """Return threads for the further nodes of one run."""
-    return ThreadPoolExecutor(max_workers=MOST_NODES, thread_name_prefix="node")
+    return ThreadPoolExecutor(max_workers=MAX_NODES, thread_name_prefix="node")
 
 
 @dataclass
-class Halt:
+class StopEvent:
     """What one node could not go on with: then none does."""
 
     error: BaseException | None = None
@@ -42,7 +42,7 @@ class Halt:
         if self.error is not None:
             raise self.error
 
-    def doing(self, work: Callable[[], _T]) -> _T:
+    def guard(self, work: Callable[[], _T]) -> _T:
         """Do it for one of them; what it raises, the others will."""
         try:
             return work()
@@ -58,15 +58,15 @@ class NodeDriver:
     services_of: Callable[[Run], Services]
     replacement_of: Callable[[Run, Callable[[str], None]], Run | None]
     """The row of a machine in place of one that left, or None. What there is to say of it is told."""
-    halt: Halt = field(default_factory=Halt)
+    stop_event: StopEvent = field(default_factory=StopEvent)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def drive(self, row: Run, services: Services) -> Run:
         """Drive one row as far as it goes."""
         screen = NodeScreen(services.screen, row.node, self.lock)
         notifier = None if row.leader else services.notifier
-        own = replace(services, screen=screen, notifier=notifier, check_nodes=self.halt.check)
-        return self.halt.doing(lambda: drive(row, read_job(row.spec_json), own))
+        own = replace(services, screen=screen, notifier=notifier, check_nodes=self.stop_event.check)
+        return self.stop_event.guard(lambda: drive(row, read_job(row.spec_json), own))
 
     def drive_node(self, row: Run, leader: Services) -> None:
         """Drive the machine of a further node, and those that come in its place."""
@@ -75,10 +75,12 @@ class NodeDriver:
             row = following
             if row.phase is not Phase.ENDED:
                 row = self.drive(row, self.services_of(row))
-            self.halt.check()
-            following = self.halt.doing(partial(self.replacement_of, row, partial(self._tell, row, leader)))
+            self.stop_event.check()
+            following = self.stop_event.guard(
+                partial(self.replacement_of, row, partial(self._report, row, leader))
+            )
 
-    def _tell(self, row: Run, services: Services, text: str) -> None:
+    def _report(self, row: Run, services: Services, text: str) -> None:
         """Write a line to the diary of the run, and to the screen: once, whoever else drives it later."""
         ledger, now = services.ledger, services.clock.now()
         run = ledger.get(row.leader)
@@ -112,7 +114,7 @@ def drive_nodes(
         for row in rows:
             pool.submit(partial(driver.drive_node, row, services))
         run = driver.drive(run, services)
-    driver.halt.check()
+    driver.stop_event.check()
     return run
 
 
@@ -126,14 +128,14 @@ class NodeScreen:
     def event(self, event: Event) -> None:
         """Show an event of this node."""
         with self._lock:
-            self._screen.event(replace(event, text=f"{name_of(self._node)} {event.text}"))
+            self._screen.event(replace(event, text=f"{node_name(self._node)} {event.text}"))
 
     def log(self, text: str) -> None:
         """Show whole lines of this node's log: those of two nodes must not meet in one."""
         *lines, self._rest = (self._rest + text).split("\n")
         if lines:
             with self._lock:
-                self._screen.log("".join(f"{with_node(line, self._node)}\n" for line in lines))
+                self._screen.log("".join(f"{prefix_node(line, self._node)}\n" for line in lines))
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
         """Show where the run stands, by its node 0."""
@@ -142,12 +144,12 @@ class NodeScreen:
                 self._screen.progress(run, progress, usd=usd)
 
 
-def name_of(node: int) -> str:
+def node_name(node: int) -> str:
     """Return how a node is called before what it says, as in `[n1]`."""
     return f"[n{node}]"
 
 
-def with_node(line: str, node: int) -> str:
+def prefix_node(line: str, node: int) -> str:
     """Return a line of the log, `<time> <source> <text>`, with the node before its source."""
     at, blank, rest = line.partition(" ")
-    return f"{at}{blank}{name_of(node)}{blank}{rest}"
+    return f"{at}{blank}{node_name(node)}{blank}{rest}"

@@ -14,7 +14,7 @@ from vastrun.launcher.ports import Ledger, Provider
 
 UNKNOWN_LEDGER = "unknown"
 """Names, on the command line, the machines whose label tells no ledger."""
-_LATELY_S = 600.0
+_RECENT_S = 600.0
 
 
 class Owner(StrEnum):
@@ -57,7 +57,7 @@ def orphans(
     machines, incomplete = _listed(provider)
     listed = {machine.id for machine in machines}
     for run in runs:
-        if run.ended_at is not None and now - run.ended_at < _LATELY_S and not provider.free:
+        if run.ended_at is not None and now - run.ended_at < _RECENT_S and not provider.free:
             seen = (provider.machine(one) for one in machine_ids(run) if one not in listed)
             machines += [machine for machine in seen if machine is not None]
     found = []
@@ -66,7 +66,7 @@ def orphans(
         # A provider gives no id twice: the label may say something else.
         claims.sort(key=lambda run: machine.id not in machine_ids(run))
         if not any(run.phase is not Phase.ENDED for run in claims):
-            owner = Owner.THIS if claims or not provider.shared else _stranger(machine, ledger)
+            owner = Owner.THIS if claims or not provider.shared else _unknown_owner(machine, ledger)
             owning = claims[0] if claims else None
             is_market = provider.abilities.market is not None  # slots have one id for many runs
             is_ghost = owning is not None and is_market and has_ended(owning, machine.id)
@@ -98,15 +98,15 @@ def leftover_networks(ledger: Ledger, provider: Provider) -> list[RunNetwork]:
     return [one for one in made if ledger_in(one.label) == ledger.id and one.label not in open_labels]
 
 
-def of_ledger(found: Sequence[Orphan], named: str | None) -> list[Orphan]:
+def select_by_ledger(found: Sequence[Orphan], named: str | None) -> list[Orphan]:
     """Return those to end: this ledger's, or those of the one that the user names, and no others.
 
     Raises UsageError when the one that is named has none.
     """
     if named is None:
         return [orphan for orphan in found if orphan.owner is Owner.THIS]
-    wanted = None if named == UNKNOWN_LEDGER else named
-    chosen = [orphan for orphan in found if orphan.owner is not Owner.THIS and orphan.ledger == wanted]
+    ledger_id = None if named == UNKNOWN_LEDGER else named
+    chosen = [orphan for orphan in found if orphan.owner is not Owner.THIS and orphan.ledger == ledger_id]
     if not chosen:
         raise UsageError(
             f"--from-ledger: expected a ledger that has machines there besides this one, got {named!r}",
@@ -137,7 +137,7 @@ def owner_text(orphan: Orphan) -> str:
             return "owner unknown, may be another computer's"
 
 
-def _stranger(machine: Instance, ledger: Ledger) -> Owner:
+def _unknown_owner(machine: Instance, ledger: Ledger) -> Owner:
     """Whose a machine is that this ledger does not know."""
     named = ledger_in(machine.label)
     if named is None:

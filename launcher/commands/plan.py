@@ -43,7 +43,7 @@ from vastrun.launcher.ports import Ledger, Provider
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foretold:
+class WorkloadEstimate:
     """What could be found out of a job's steps before anything is rented."""
 
     workloads: Workloads | None = None
@@ -69,7 +69,7 @@ class LaunchPlan:
     """Whether the job should be done in time on the first offer, in words; empty: it has no deadline."""
     expected_end_at: float | None = None
     """When it should be done there; None: it has no deadline, or nobody knows."""
-    foretold: Foretold = Foretold()
+    estimate: WorkloadEstimate = WorkloadEstimate()
     """What a step takes of a rank."""
     volume: Volume | None = None
     """The job's data volume, as the ledger has it; None: it has none yet, or asks for none."""
@@ -89,7 +89,7 @@ def plan_of(
 
     Costs nothing. Raises as `choose`.
     """
-    asked, spec = spec, within_deadline(spec, now)
+    original, spec = spec, within_deadline(spec, now)
     done = resumed_step(spec, None if parent is None else parent.id, ledger)
     avoid = avoided(ledger.runs(causes=HOST_CAUSES, members=True), provider.name, now)
     volume = find_volume(spec, provider.name, ledger)
@@ -102,7 +102,7 @@ def plan_of(
         lease=lease_of(spec, offers[0]),
         refusals=refusals_of(ledger, budgets, 0.0 if costs_nothing(provider) else reservation_usd(spec)),
         volume=volume,
-        time_limit="limits.hours" if spec is asked else "limits.deadline",
+        time_limit="limits.hours" if spec is original else "limits.deadline",
         deadline=deadline_text(spec, offers[0], now, done),
         expected_end_at=expected_end(spec, offers[0], now, done) if spec.limits.deadline else None,
     )

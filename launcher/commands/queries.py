@@ -167,15 +167,15 @@ def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
 
 
 def _row(ledger: Ledger, run: Run, nodes: Sequence[Run], now: float) -> RunRow:
-    row = counted(run, nodes, now)
+    row = with_cost(run, nodes, now)
     if run.phase is Phase.ENDED:
         return row
     driver = ledger.driver(run.id)
-    lease = left_to_lease(ledger, row.machines, now) if driver is None else None
+    lease = lease_remaining(ledger, row.machines, now) if driver is None else None
     return replace(row, driver=driver, request=ledger.user_request(run.id), lease=lease)
 
 
-def left_to_lease(ledger: Ledger, machines: Sequence[Run], now: float) -> RemainingLease | None:
+def lease_remaining(ledger: Ledger, machines: Sequence[Run], now: float) -> RemainingLease | None:
     """Return what their leases leave those machines of a run that the key did not reach; None: all are."""
     left = []
     for run in machines:
@@ -185,7 +185,7 @@ def left_to_lease(ledger: Ledger, machines: Sequence[Run], now: float) -> Remain
     return sum_leases(left)
 
 
-def counted(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
+def with_cost(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
     """Return the run with what it and its further nodes cost."""
     costs = [cost_of(one, now) for one in (run, *nodes)]
     cost = Cost(
@@ -204,8 +204,8 @@ def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
 def newest_rows(ledger: Ledger, now: float, ended: int) -> list[RunRow]:
     """List the open runs, and so many that have ended: the newest first."""
     open_runs = ledger.runs(open_only=True)
-    others = [run for run in ledger.runs(newest=ended + len(open_runs)) if run.phase is Phase.ENDED]
-    listed = [*open_runs, *others[:ended]]
+    ended_runs = [run for run in ledger.runs(newest=ended + len(open_runs)) if run.phase is Phase.ENDED]
+    listed = [*open_runs, *ended_runs[:ended]]
     nodes = ledger.runs(leader=[run.id for run in listed])
     return rows_of(ledger, [*listed, *nodes], now)
 
@@ -218,11 +218,11 @@ def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
         nodes[run.leader].append(run)
     rows = []
     for run in sorted(nodes[""], key=lambda run: run.phase is Phase.ENDED):
-        row = counted(run, _by_node(nodes[run.id]), now)
+        row = with_cost(run, _by_node(nodes[run.id]), now)
         if run.phase is not Phase.ENDED:
             request = requests.get(run.id, UserRequest.NONE)
             driver = drivers.get(run.id)
-            lease = left_to_lease(ledger, row.machines, now) if driver is None else None
+            lease = lease_remaining(ledger, row.machines, now) if driver is None else None
             row = replace(row, driver=driver, request=request, lease=lease)
         rows.append(row)
     return rows
@@ -270,7 +270,7 @@ def _detail(services: Services, run: Run, now: float) -> RunDetail:
     if run.phase not in (Phase.SHIP, Phase.TRAIN, Phase.COLLECT):
         return RunDetail(row=row, events=events)
     try:
-        box_status, news = _seen(services, run, keep_armed=row.driver is None)
+        box_status, news = _check_box(services, run, keep_armed=row.driver is None)
     except (ProviderError, AuthError) as error:
         return RunDetail(row=row, events=events, note=str(error))
     row = with_download(row, box_status, now)
@@ -340,10 +340,10 @@ def _spec_of(run: Run) -> JobSpec:
 
 def look_at(services: Services, run: Run) -> BoxStatus | None:
     """Look at the run's box; None where it has no machine. Raises ProviderError."""
-    return _seen(services, run, keep_armed=False)[0]
+    return _check_box(services, run, keep_armed=False)[0]
 
 
-def _seen(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus | None, str]:
+def _check_box(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus | None, str]:
     """What the box shows, and how its lease was armed again, if it had to be."""
     machines = find_machines(run, services.provider)
     if not machines:

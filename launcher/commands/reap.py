@@ -13,8 +13,8 @@ from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Provider
 
-_TRIES = 5
-_LOOK_AGAIN_S = 2.0
+_MAX_POLLS = 5
+_POLL_INTERVAL_S = 2.0
 
 
 def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
@@ -33,20 +33,20 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
         ended_at[orphan.instance.id] = services.clock.now()
     absences = dict.fromkeys(ended_at, 0)
     before: set[str] = set()
-    for _ in range(_TRIES):
-        there = {machine.id for machine in _readable(services.provider)}
-        there |= {i for i in absences if i not in there and services.provider.machine(i) is not None}
-        absences = {i: 0 if i in there else count + 1 for i, count in absences.items()}
+    for _ in range(_MAX_POLLS):
+        present = {machine.id for machine in _list_machines(services.provider)}
+        present |= {i for i in absences if i not in present and services.provider.machine(i) is not None}
+        absences = {i: 0 if i in present else count + 1 for i, count in absences.items()}
         # One that stays for a while ended, at the latest, when it was first absent.
-        ended_at |= dict.fromkeys((there | before) & ended_at.keys(), services.clock.now())
-        before = there
+        ended_at |= dict.fromkeys((present | before) & ended_at.keys(), services.clock.now())
+        before = present
         if all(count >= 2 for count in absences.values()):
             break
-        services.clock.sleep(_LOOK_AGAIN_S)
+        services.clock.sleep(_POLL_INTERVAL_S)
     gone = [machine_id for machine_id, count in absences.items() if count >= 2]
     for orphan in orphans:
         if orphan.run is not None and (machine_id := orphan.instance.id) in costs:
-            _note(orphan, orphan.run, services, ended_at[machine_id], is_gone=machine_id in gone)
+            _record_cost(orphan, orphan.run, services, ended_at[machine_id], is_gone=machine_id in gone)
     return gone
 
 
@@ -58,7 +58,7 @@ def _was_destroyed(orphan: Orphan, provider: Provider) -> bool:
     return provider.machine(machine_id) is None
 
 
-def _readable(provider: Provider) -> Sequence[Instance]:
+def _list_machines(provider: Provider) -> Sequence[Instance]:
     """List the machines; those of other rows are asked for by their ids."""
     try:
         return provider.instances()
@@ -78,7 +78,7 @@ def remove_networks(networks: Sequence[RunNetwork], services: Services) -> list[
     return gone
 
 
-def _note(orphan: Orphan, run: Run, services: Services, ended_at: float, *, is_gone: bool) -> None:
+def _record_cost(orphan: Orphan, run: Run, services: Services, ended_at: float, *, is_gone: bool) -> None:
     """What the machine cost is part of its run's cost. Whoever drives the run notes it himself."""
     now = services.clock.now()
     if (keys := services.provider.abilities.keys) is not None:

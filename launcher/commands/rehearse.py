@@ -25,22 +25,22 @@ from vastrun.launcher.shipped import onstart_dir
 
 CONFIG, FIT, TRAIN, EVALUATE, REPORT = "config", "fit", "train", "evaluate", "report"
 _STEPS = "steps.d"
-_LOOK_S = 0.1
-_LIST_S = 600.0
+_POLL_INTERVAL_S = 0.1
+_LIST_TIMEOUT_S = 600.0
 _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
 """Folders of the box that a rehearsal brings anew; the data stay."""
 
 
-def chosen(names: Sequence[str]) -> list[str]:
+def select_steps(names: Sequence[str]) -> list[str]:
     """Return those steps, in their order; all but `fit` when none is named. Raises UsageError."""
-    steps = [CONFIG, FIT, *_files(), REPORT]
+    steps = [CONFIG, FIT, *_box_steps(), REPORT]
     for name in names:
         if name not in steps:
             raise UsageError(f"there is no step named {name}", hint=f"one of {', '.join(steps)}")
     return [step for step in steps if (step in names if names else step != FIT)]
 
 
-def _files() -> dict[str, str]:
+def _box_steps() -> dict[str, str]:
     """The steps that run on a box, in their order: where each lies below its scripts."""
     found = sorted((onstart_dir() / _STEPS).glob("[0-9][0-9]-*.sh"))
     return {path.stem.partition("-")[2]: f"{_STEPS}/{path.name}" for path in found} | {
@@ -85,7 +85,7 @@ class Rehearsal:
             "VASTRUN_PYTHON": python,
         }
 
-    def lay_out(self, bundle: Bundle, *, afresh: bool) -> None:
+    def prepare(self, bundle: Bundle, *, fresh: bool) -> None:
         """Put into the box what a run would be shipped; `afresh`: remove what was trained there before.
 
         Raises NoOfferError where no box can run, UsageError when the folder is no box, StorageError when it
@@ -96,7 +96,7 @@ class Rehearsal:
             raise NoOfferError(f"a rehearsal {wants}", hint="vastrun launch JOB.yaml --provider docker")
         try:
             self._expect_box()
-            for name in (*_REPLACED, *((layout.RUN,) if afresh else ())):
+            for name in (*_REPLACED, *((layout.RUN,) if fresh else ())):
                 shutil.rmtree(self._box / name, ignore_errors=True)
             (self._box / layout.STOP).unlink(missing_ok=True)
             self._box.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -107,18 +107,18 @@ class Rehearsal:
         except OSError as error:
             raise StorageError(f"cannot write {self._box}: {error.strerror or error}") from error
 
-    def perform(self, step: str, secrets: bytes, show: Callable[[str], None]) -> int:
+    def run_step(self, step: str, secrets: bytes, show: Callable[[str], None]) -> int:
         """Run the step and return its exit code.
 
         `show` gets new lines of the log. Ctrl-C stops the step, and is raised.
         """
-        self._hand_over(secrets)
+        self._write_secrets(secrets)
         log = GrowingFile(self._box / layout.LOG, last_lines=0)
-        process = self._bash("only.sh", _files()[step])
+        process = self._bash("only.sh", _box_steps()[step])
         try:
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(_LOOK_S)
+                    process.wait(_POLL_INTERVAL_S)
                 show(log.more())
         except KeyboardInterrupt:
             self._bash("run.sh", "stop", "stopped").wait()
@@ -130,15 +130,15 @@ class Rehearsal:
 
     def assessment(self, spec: JobSpec) -> RunAssessment:
         """Judge the last training by the box's own evidence."""
-        ends = self._ends()
+        ends = self._step_ends()
         code = next((end.exit_code for step, end in ends.items() if step.endswith(f"-{TRAIN}")), None)
-        evidence = parse_evidence(self._content(layout.OUTCOME), b"", code)
+        evidence = parse_evidence(self._read(layout.OUTCOME), b"", code)
         return assess_run(replace(evidence, steps=tuple(ends.values())), spec)
 
     def scores(self) -> dict[str, float]:
         """Return the scores of the last training; none when it left none."""
         try:
-            outcome = parse_outcome(self._content(layout.OUTCOME))
+            outcome = parse_outcome(self._read(layout.OUTCOME))
         except ValueError:
             return {}
         return dict(outcome.scores or {}) if outcome else {}
@@ -148,11 +148,11 @@ class Rehearsal:
         with suppress(subprocess.TimeoutExpired):
             process = self._bash("trainer.sh", "transfer.manifest")
             try:
-                process.wait(_LIST_S)
+                process.wait(_LIST_TIMEOUT_S)
             finally:
                 process.kill()
             if process.returncode == 0:
-                return parse_manifest(self._content(layout.MANIFEST))
+                return parse_manifest(self._read(layout.MANIFEST))
         return None
 
     def _expect_box(self) -> None:
@@ -164,11 +164,11 @@ class Rehearsal:
                 f"{self._box} contains files that are not from a rehearsal", hint="--box with a new folder"
             )
 
-    def _ends(self) -> dict[str, StepEnd]:
+    def _step_ends(self) -> dict[str, StepEnd]:
         """How each step ended when it was done last."""
-        return {end.step: end for end in parse_step_ends(self._content(layout.STEPS))}
+        return {end.step: end for end in parse_step_ends(self._read(layout.STEPS))}
 
-    def _hand_over(self, secrets: bytes) -> None:
+    def _write_secrets(self, secrets: bytes) -> None:
         """The step finds the secrets where a box does, and deletes them."""
         place = self._box / layout.INBOX_SECRETS
         place.parent.mkdir(exist_ok=True, mode=0o700)
@@ -185,7 +185,7 @@ class Rehearsal:
             start_new_session=True,
         )
 
-    def _content(self, name: str) -> bytes:
+    def _read(self, name: str) -> bytes:
         with suppress(OSError):
             return (self._box / name).read_bytes()
         return b""

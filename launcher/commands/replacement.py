@@ -12,35 +12,35 @@ from vastrun.launcher.decisions.replacement import is_replacement_due, max_repla
 from vastrun.launcher.flow.drive import create_replacement
 from vastrun.launcher.flow.services import Services
 
-_STAY = (UserRequest.NONE, UserRequest.DETACH_ONCE_TRAINING)
+_RENTING_CONTINUES = (UserRequest.NONE, UserRequest.DETACH_ONCE_TRAINING)
 """While the user asks for nothing else, machines are rented."""
 
 
-def replacement_of(former: Run, services: Services, tell: Callable[[str], None]) -> Run | None:
+def replacement_of(former: Run, services: Services, report: Callable[[str], None]) -> Run | None:
     """Write down a machine in place of one that left, and that is gone; None, which is told: there is none.
 
     Raises StorageError.
     """
     ledger, now = services.ledger, services.clock.now()
-    run, others = ledger.get(former.leader), ledger.runs(leader=former.leader)
+    run, nodes = ledger.get(former.leader), ledger.runs(leader=former.leader)
     request = services.user_requests.current().or_stronger(ledger.user_request(run.id))
     spec = read_job(run.spec_json)
-    if request not in _STAY or not is_replacement_due(spec, run, others, former):
+    if request not in _RENTING_CONTINUES or not is_replacement_due(spec, run, nodes, former):
         return None
-    job = replacement_job(spec, run, others, former, now, free=services.provider.free)
+    job = replacement_job(spec, run, nodes, former, now, free=services.provider.free)
     if not isinstance(job, str) and not services.provider.abilities.replaces_nodes:
         job = f"{services.provider.name} gives a run all of its machines at once"
     if isinstance(job, str):
-        tell(f"no machine in place of node {former.node}: {job}")
+        report(f"no machine in place of node {former.node}: {job}")
         return None
-    machines = sum(row.node == former.node for row in others)
+    machines = sum(row.node == former.node for row in nodes)
     try:
         row = create_replacement(job, dump_job(job), run, former, machines, services)
     except BudgetError as error:
-        tell(f"no machine in place of node {former.node}: {error}")
+        report(f"no machine in place of node {former.node}: {error}")
         return None
     except HeldError:  # the run has just ended, or its own thread is about to find out who drives it now
         return None
-    of = f"{1 + sum(map(is_replacement, others))} of {max_replacements(spec)}"
-    tell(f"node {former.node} left ({former.cause}); a machine is rented in its place ({of})")
+    of = f"{1 + sum(map(is_replacement, nodes))} of {max_replacements(spec)}"
+    report(f"node {former.node} left ({former.cause}); a machine is rented in its place ({of})")
     return row

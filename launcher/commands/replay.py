@@ -25,8 +25,8 @@ from vastrun.launcher.transcript.reader import (
 )
 from vastrun.launcher.transcript.recorded import PROGRESS_S
 
-_LARGEST = 1e11
-TICK_S = 1.0
+_MAX_NUMBER = 1e11
+DISPLAY_INTERVAL_S = 1.0
 """A launcher shows where its run stands so often."""
 
 
@@ -58,14 +58,14 @@ def began_at(entries: Sequence[Entry]) -> float:
 
 
 def replay(
-    entries: Sequence[Entry], screen: Screen, clock: ReplayClock, tell: Callable[[Called], None] | None
+    entries: Sequence[Entry], screen: Screen, clock: ReplayClock, show_call: Callable[[Called], None] | None
 ) -> None:
     """Show what the launchers showed, with their timing. `tell`: what shows a call; None: no calls."""
     for drive in drives_in(entries):
         begin = drive[0]
         assert isinstance(begin, Begin)
         clock.jump(begin.at)  # nobody looked in between
-        _replay_drive(drive, _run_of(begin), screen, clock, tell)
+        _replay_drive(drive, _run_of(begin), screen, clock, show_call)
 
 
 def _replay_drive(
@@ -73,15 +73,15 @@ def _replay_drive(
     run: Run,
     screen: Screen,
     clock: ReplayClock,
-    tell: Callable[[Called], None] | None,
+    show_call: Callable[[Called], None] | None,
 ) -> None:
-    stood: Stood | None = None
+    snapshot: Stood | None = None
     money = _money_in(drive)
     for entry in drive:
-        if stood is not None:
-            for at in _ticks(stood.at, clock.now(), entry.at):
+        if snapshot is not None:
+            for at in _ticks(snapshot.at, clock.now(), entry.at):
                 clock.move(at)
-                screen.progress(_at(run, stood), stood.progress, usd=money(at))
+                screen.progress(_at(run, snapshot), snapshot.progress, usd=money(at))
         clock.move(entry.at)
         if isinstance(entry, Decided):
             run = _changed(run, entry.changes)
@@ -92,10 +92,10 @@ def _replay_drive(
         elif isinstance(entry, Logged):
             screen.log(entry.text)
         elif isinstance(entry, Stood):
-            stood = entry
-            screen.progress(_at(run, stood), stood.progress, usd=entry.usd)
-        elif isinstance(entry, Called) and tell is not None:
-            tell(entry)
+            snapshot = entry
+            screen.progress(_at(run, snapshot), snapshot.progress, usd=entry.usd)
+        elif isinstance(entry, Called) and show_call is not None:
+            show_call(entry)
 
 
 def _ticks(since: float, after: float, until: float) -> Iterator[float]:
@@ -103,10 +103,10 @@ def _ticks(since: float, after: float, until: float) -> Iterator[float]:
 
     Not for longer than until it would have been written down again.
     """
-    until = min(until, since + PROGRESS_S + TICK_S)
-    number = max(0, int((after - since) / TICK_S)) + 1
-    while since + number * TICK_S < until:
-        yield since + number * TICK_S
+    until = min(until, since + PROGRESS_S + DISPLAY_INTERVAL_S)
+    number = max(0, int((after - since) / DISPLAY_INTERVAL_S)) + 1
+    while since + number * DISPLAY_INTERVAL_S < until:
+        yield since + number * DISPLAY_INTERVAL_S
         number += 1
 
 
@@ -159,9 +159,9 @@ def _changed(run: Run, changes: Mapping[str, Any]) -> Run:
 
 def _number(value: Any, former: float) -> float:
     """A new value, where it is one."""
-    is_one = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _LARGEST
+    is_one = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
     return float(value) if is_one else former
 
 
-def _at(run: Run, stood: Stood) -> Run:
-    return replace(run, phase=phase_of(stood.phase))
+def _at(run: Run, snapshot: Stood) -> Run:
+    return replace(run, phase=phase_of(snapshot.phase))

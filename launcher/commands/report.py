@@ -73,7 +73,7 @@ def report_of(ledger: Ledger, run: Run, now: float) -> RunReport:
     )
 
 
-def compared_of(ledger: Ledger, run: Run, now: float) -> ComparedRun:
+def comparison_of(ledger: Ledger, run: Run, now: float) -> ComparedRun:
     """Return what the run is compared by: its job, its end, its scores and the last of each metric."""
     outputs, row = Outputs(run), row_of(ledger, run, now)
     outcome = outputs.outcome()

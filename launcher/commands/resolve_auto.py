@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vastrun.contract.gpus import peak_of
-from vastrun.launcher.commands.estimate import Foreteller, ForetellingError
+from vastrun.launcher.commands.estimate import EstimateError, WorkloadEstimator
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Offer, Run
 from vastrun.launcher.core.errors import JobValueError
@@ -15,21 +15,21 @@ from vastrun.launcher.decisions.workload import whole_gb
 from vastrun.launcher.ports import Provider
 
 _MEMORY, _BATCH = "resources.gpu_memory_gb", "train.batch"
-_SUCH_AS = {_MEMORY: "24", _BATCH: "48"}
+_EXAMPLES = {_MEMORY: "24", _BATCH: "48"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
+class ResolvedJob:
     """A job whose every value is known."""
 
     spec: JobSpec
-    told: str = ""
+    message: str = ""
     """What `auto` came to, in a line; empty: the job left nothing to it."""
 
 
-def answered(
-    spec: JobSpec, foreteller: Foreteller, provider: Provider, parent: Run | None = None
-) -> Answered:
+def resolve_auto(
+    spec: JobSpec, estimator: WorkloadEstimator, provider: Provider, parent: Run | None = None
+) -> ResolvedJob:
     """Return the job with a number in place of `auto`. `parent`: the run that it continues.
 
     What is rented, resumed and tried again is the answer: it is found once. Raises JobValueError where nobody
@@ -38,24 +38,26 @@ def answered(
     for key in spec.auto_keys:
         try:
             if key == _BATCH:
-                return _with_batch(spec, foreteller, provider, parent)
-            return _with_memory(spec, foreteller)
-        except ForetellingError as error:
+                return _with_batch(spec, estimator, provider, parent)
+            return _with_memory(spec, estimator)
+        except EstimateError as error:
             raise _unknown(key, str(error)) from error
-    return Answered(spec=spec)
+    return ResolvedJob(spec=spec)
 
 
-def _with_memory(spec: JobSpec, foreteller: Foreteller) -> Answered:
-    anyhow = _with_gpu_memory(spec, 0.0)
-    workloads = foreteller.workloads(anyhow)
-    found = None if workloads is None else whole_gb(workloads, anyhow)
+def _with_memory(spec: JobSpec, estimator: WorkloadEstimator) -> ResolvedJob:
+    any_memory = _with_gpu_memory(spec, 0.0)
+    workloads = estimator.workloads(any_memory)
+    found = None if workloads is None else whole_gb(workloads, any_memory)
     if found is None:
         raise _unknown(_MEMORY, "no GPU is large enough for all that a rank should compute at once")
-    told = f"{_MEMORY}: auto is {found:g}: so much a rank needs with its share of a batch at once"
-    return Answered(spec=_with_gpu_memory(spec, found), told=told)
+    message = f"{_MEMORY}: auto is {found:g}: so much a rank needs with its share of a batch at once"
+    return ResolvedJob(spec=_with_gpu_memory(spec, found), message=message)
 
 
-def _with_batch(spec: JobSpec, foreteller: Foreteller, provider: Provider, parent: Run | None) -> Answered:
+def _with_batch(
+    spec: JobSpec, estimator: WorkloadEstimator, provider: Provider, parent: Run | None
+) -> ResolvedJob:
     """Return the job with the batch of the run that it continues, or the largest that its GPUs hold.
 
     The job then asks for such GPUs: with smaller ones, another attempt would not have that room.
@@ -63,15 +65,17 @@ def _with_batch(spec: JobSpec, foreteller: Foreteller, provider: Provider, paren
     assert spec.train is not None
     if (batch := _batch_of(parent, spec)) is not None and parent is not None:
         spec = replace(spec, train=replace(spec.train, batch=batch))
-        return Answered(spec=spec, told=f"{_BATCH}: auto is {batch}, as of {parent.id}, which it continues")
+        return ResolvedJob(
+            spec=spec, message=f"{_BATCH}: auto is {batch}, as of {parent.id}, which it continues"
+        )
     memory_gb = _gpu_memory_gb(spec, provider)
-    spec, _ = foreteller.with_largest_batch(spec, memory_gb)
+    spec, _ = estimator.with_largest_batch(spec, memory_gb)
     assert spec.train is not None
-    told = (
+    message = (
         f"{_BATCH}: auto is {spec.train.batch}: a GPU with {memory_gb:g} GB has room for "
         f"{spec.train.global_batch // spec.world_size} windows at once"
     )
-    return Answered(spec=_with_gpu_memory(spec, memory_gb), told=told)
+    return ResolvedJob(spec=_with_gpu_memory(spec, memory_gb), message=message)
 
 
 def _batch_of(parent: Run | None, spec: JobSpec) -> int | None:
@@ -84,14 +88,14 @@ def _batch_of(parent: Run | None, spec: JobSpec) -> int | None:
 
 def _gpu_memory_gb(spec: JobSpec, provider: Provider) -> float:
     """Return the memory of the smallest GPU that the job may come to."""
-    wanted = spec.resources
-    if wanted.least_gpu_gb:
-        return wanted.least_gpu_gb
-    peaks = [peak_of(name) for name in wanted.gpu_names]
+    resources = spec.resources
+    if resources.least_gpu_gb:
+        return resources.least_gpu_gb
+    peaks = [peak_of(name) for name in resources.gpu_names]
     known = [float(min(peak.sizes_gb)) for peak in peaks if peak is not None]
     if known and len(known) == len(peaks):
         return min(known)
-    here = [offer.gpu_memory_gb for offer in _of_this_computer(spec, provider) if offer.gpu_memory_gb]
+    here = [offer.gpu_memory_gb for offer in _local_offers(spec, provider) if offer.gpu_memory_gb]
     if here:
         return min(here)
     raise JobValueError(
@@ -100,7 +104,7 @@ def _gpu_memory_gb(spec: JobSpec, provider: Provider) -> float:
     )
 
 
-def _of_this_computer(spec: JobSpec, provider: Provider) -> Sequence[Offer]:
+def _local_offers(spec: JobSpec, provider: Provider) -> Sequence[Offer]:
     """Return what is offered where it can be only one kind of machine; a market has any."""
     if not provider.free or spec.train is None:
         return ()
@@ -112,4 +116,4 @@ def _with_gpu_memory(spec: JobSpec, size_gb: float) -> JobSpec:
 
 
 def _unknown(key: str, why: str) -> JobValueError:
-    return JobValueError(f"{key}: auto cannot be foretold: {why}", hint=f"--set {key}={_SUCH_AS[key]}")
+    return JobValueError(f"{key}: cannot estimate auto: {why}", hint=f"--set {key}={_EXAMPLES[key]}")

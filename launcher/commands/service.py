@@ -13,18 +13,18 @@ from vastrun.launcher.transcript.mask import secrets_among
 
 UNIT = "vastrun.service"
 LABEL = "vastrun.driver"
-CARRIED = (
+PASSED_VARIABLES = (
     *("PATH", "LANG", "VASTRUN_LEDGER", "VASTRUN_PYTHON", "VASTRUN_IMAGE_LOCK"),
     *("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "VAST_URL", "VAST_LOGIN", "DOCKER_HOST"),
     *("SLURM_CONF", "PGPASSFILE", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "PYTHONPATH"),
     *("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"),
 )
 """Variables that are written into the service, where they are set and hold no secret."""
-SECRET = ("VAST_API_KEY", "VASTRUN_TEAM_KEY", "VASTRUN_NOTIFY", "WANDB_API_KEY")
+SECRET_VARIABLES = ("VAST_API_KEY", "VASTRUN_TEAM_KEY", "VASTRUN_NOTIFY", "WANDB_API_KEY")
 """Variables that the service may need and that are never written into it."""
 _PASSWORD = re.compile(r"://[^/\s@:]*:[^/\s]*@|[?&]\w*(passw|token|secret|key)\w*=", re.IGNORECASE)
 """Found in a URL with a password: of a ledger, of a proxy."""
-_RUNS = 'set -a; [ ! -r "$1" ] || . "$1"; set +a; shift; exec "$@"'
+_SHELL_COMMAND = 'set -a; [ ! -r "$1" ] || . "$1"; set +a; shift; exec "$@"'
 """launchd has no file of variables: a shell reads it."""
 
 
@@ -75,11 +75,11 @@ def user_service(
     folder: Path,
 ) -> UserService:
     """Make the service for that platform. `folder`: the outputs come to runs/ and batches/ below it."""
-    carried = {name: environ[name] for name in CARRIED if environ.get(name)}
+    passed = {name: environ[name] for name in PASSED_VARIABLES if environ.get(name)}
     known = [value for value in secrets_among(environ) if value]
-    secret = [name for name, value in carried.items() if _is_secret(value, known)]
-    carried = {name: value for name, value in carried.items() if name not in secret}
-    left_out = [*secret, *(name for name in SECRET if environ.get(name))]
+    secret = [name for name, value in passed.items() if _is_secret(value, known)]
+    passed = {name: value for name, value in passed.items() if name not in secret}
+    left_out = [*secret, *(name for name in SECRET_VARIABLES if environ.get(name))]
     config = _folder(environ, "XDG_CONFIG_HOME", home / ".config")
     secrets_file = config / "vastrun" / "serve.env"
     if platform == "darwin":
@@ -87,7 +87,7 @@ def user_service(
         path = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
         return UserService(
             path=path,
-            content=_plist(command, carried, folder, secrets_file, log),
+            content=_plist(command, passed, folder, secrets_file, log),
             secrets_file=secrets_file,
             left_out=left_out,
             start=(f"launchctl bootstrap gui/$(id -u) '{path}'",),
@@ -96,7 +96,7 @@ def user_service(
         )
     return UserService(
         path=config / "systemd" / "user" / UNIT,
-        content=_unit(command, carried, folder, secrets_file).encode(),
+        content=_unit(command, passed, folder, secrets_file).encode(),
         secrets_file=secrets_file,
         left_out=left_out,
         start=("systemctl --user daemon-reload", f"systemctl --user enable --now {UNIT}"),
@@ -152,7 +152,7 @@ def _plist(
     return plistlib.dumps(
         {
             "Label": LABEL,
-            "ProgramArguments": ["/bin/sh", "-c", _RUNS, "sh", str(secrets_file), *command],
+            "ProgramArguments": ["/bin/sh", "-c", _SHELL_COMMAND, "sh", str(secrets_file), *command],
             "WorkingDirectory": str(folder),
             "EnvironmentVariables": dict(variables),
             "RunAtLoad": True,

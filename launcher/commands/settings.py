@@ -18,7 +18,7 @@ from vastrun.launcher.ports import Ledger
 from vastrun.launcher.providers import PROVIDERS, plugin_names
 
 _MODE = 0o644
-MONTH, EVER = "budget.month_usd", "budget.usd"
+MONTH, TOTAL = "budget.month_usd", "budget.usd"
 
 
 def read_settings(file: Path | None) -> LoadedSettings:
@@ -37,7 +37,7 @@ def read_settings(file: Path | None) -> LoadedSettings:
     return load_settings(text, str(file), tuple(PROVIDERS), plugin_names)
 
 
-def sound(loaded: LoadedSettings) -> Settings:
+def require_valid(loaded: LoadedSettings) -> Settings:
     """Return the settings. Raises ConfigFileError with every fault of the file."""
     if loaded.faults:
         raise ConfigFileError(tuple(loaded.faults))
@@ -52,7 +52,7 @@ def budgets_of(budget: BudgetSettings, now: float, zone: tzinfo | None = None) -
     start = datetime.fromtimestamp(now, zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return [
         _budget(MONTH, f"{start:%B %Y}", budget.month_usd, start.timestamp()),
-        _budget(EVER, "all runs", budget.usd, None),
+        _budget(TOTAL, "all runs", budget.usd, None),
     ]
 
 

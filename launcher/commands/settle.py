@@ -16,7 +16,7 @@ from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.decisions.reconciliation import ReconciledBill, is_due, settled_cost
 from vastrun.launcher.ports import Ledger, Provider
 
-_NEWEST = 1000
+_MAX_RUNS = 1000
 """Runs among which bills that are due are looked for."""
 
 
@@ -38,7 +38,7 @@ def settle_due(ledger: Ledger, name: str, provider: Provider, who: str, now: flo
     if provider.abilities.bills is None:
         return
     with suppress(AuthError, ProviderError, StorageError):
-        runs = [run for run in ledger.runs(members=True, newest=_NEWEST) if run.provider == name]
+        runs = [run for run in ledger.runs(members=True, newest=_MAX_RUNS) if run.provider == name]
         if due := [run for run in runs if is_due(run, now)]:
             bills, _ = reconciled_bills(ledger, provider, due, runs, now)
             settle(bills, ledger, who, now)

@@ -20,7 +20,7 @@ ServicesFor = Callable[[str, Origin], Services]
 """Services with the provider of that name, with which a run continues from there."""
 
 
-def must_be_reachable(run: Run, services: Services, services_for: ServicesFor) -> None:
+def check_reachable(run: Run, services: Services, services_for: ServicesFor) -> None:
     """Raise UsageError when only another computer reaches the run's machine."""
     if run.computer == services.computer or services.provider.shared:
         return
@@ -33,12 +33,12 @@ def must_be_reachable(run: Run, services: Services, services_for: ServicesFor) -
         if services_for(name, NOTHING).provider.shared:
             return
     raise UsageError(
-        f"{run.id} began on {spoken(run.computer)}: its machine, on {name}, is reached only from there",
+        f"{run.id} began on {display_name(run.computer)}: its machine, on {name}, is reached only from there",
         hint=f"there: vastrun resume {run.id}",
     )
 
 
-def bring_nodes(run: Run, services: Services) -> None:
+def move_nodes(run: Run, services: Services) -> None:
     """Have what its further nodes bring home come below the run's folder, too. Raises HeldError."""
     ledger = services.ledger
     for node in ledger.runs(leader=run.id):
@@ -49,7 +49,7 @@ def bring_nodes(run: Run, services: Services) -> None:
             ledger.release(node.id, services.who)
 
 
-def spoken(computer: str) -> str:
+def display_name(computer: str) -> str:
     """Return the name that a user knows the computer by."""
     return computer.partition("~")[0] or "another computer"
 

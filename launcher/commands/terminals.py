@@ -28,7 +28,7 @@ def tunnel_to(run: Run, provider: Provider, port: int, local_port: int) -> Local
         return remote.tunnel(port, local_port)
 
 
-def run_here(program: LocalProgram) -> int:
+def run_program(program: LocalProgram) -> int:
     """Run the program at this terminal until it ends; return its exit code. Ctrl-C is the program's alone."""
     tool = program.argv[0]
     if shutil.which(tool) is None:

@@ -11,8 +11,8 @@ from vastrun.launcher.ports import Clock, HasVolumes, Ledger, Provider
 
 UNUSED_S = 7 * 86400.0
 """A volume that no run has used for this long is pointed out."""
-_LOOKS = 3
-_LOOK_AGAIN_S = 6.0
+_MAX_POLLS = 3
+_POLL_INTERVAL_S = 6.0
 """Seconds between two lists after a volume was deleted."""
 
 
@@ -102,9 +102,9 @@ def delete_volumes(
 
 
 def _is_gone(able: HasVolumes, volume_id: str, clock: Clock) -> bool:
-    for number in range(_LOOKS):
+    for number in range(_MAX_POLLS):
         if number:
-            clock.sleep(_LOOK_AGAIN_S)
+            clock.sleep(_POLL_INTERVAL_S)
         if all(listed.id != volume_id for listed in able.volumes()):
             return True
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 LABEL_PREFIX = "vastrun-"
-_OF_A_NODE = re.compile(r"(?<=-[0-9a-f]{4})-n[0-9]{1,2}(-[0-9]{1,3})?$", re.ASCII)
+_NODE_TRANSCRIPT_TEXT = re.compile(r"(?<=-[0-9a-f]{4})-n[0-9]{1,2}(-[0-9]{1,3})?$", re.ASCII)
 _WITH_LEDGER = re.compile(re.escape(LABEL_PREFIX) + r"[^.]+\.([0-9a-f]{8})")
 
 
@@ -30,7 +30,7 @@ def member_folder(run_id: str, member: str) -> str:
 
 def leader_id(name: str) -> str:
     """Return the id of the run where `name` is that of one of its nodes, else `name`."""
-    return _OF_A_NODE.sub("", name)
+    return _NODE_TRANSCRIPT_TEXT.sub("", name)
 
 
 def run_id_in(label: str) -> str:

@@ -158,10 +158,10 @@ class Examined(FastLauncher):
             attempts, spec, provider="vast", run_id=self._new_id(), out=self._folder / "out", parent=None
         )
         try:
-            run = attempts.attend(run)
+            run = attempts.drive_or_follow(run)
         except VastrunError:
             run = self.ledger.get(run.id)
-        self._examination.look_afterwards()
+        self._examination.check_after_run()
         report = self._examination.report(run, now, self._clock.now())
         if not report.record.instance:
             return report

@@ -181,7 +181,7 @@ class FastLauncher:
         attempts = Attempts(services_for=self._services, new_id=self._new_id)
         out = str(self._folder / folder)
         with self.lateness:
-            attempts.pursue(attempts.start(spec, provider="vast", run_id=self._new_id(), out_dir=out))
+            attempts.drive_to_end(attempts.start(spec, provider="vast", run_id=self._new_id(), out_dir=out))
         return list(self.ledger.runs())
 
     def rent_beside(self, spec: JobSpec, label: str) -> int:

@@ -263,7 +263,7 @@ class NodeWorld:
 
     def launch(self) -> Run:
         """A launcher begins the run and drives it, with its retries."""
-        return self._drive(lambda attempts: attempts.pursue(self.begun(attempts)))
+        return self._drive(lambda attempts: attempts.drive_to_end(self.begun(attempts)))
 
     def resume(self, run_id: str = RUN_ID, *, computer: str = "desk") -> Run:
         """Another launcher drives it on, on a computer of the team."""

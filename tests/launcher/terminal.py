@@ -126,7 +126,7 @@ class Terminal:
         clock: FakeClock | None = None,
     ) -> None:
         self.folder = self.stands_in = folder
-        self.foreteller = FakeForeteller()
+        self.estimator = FakeForeteller()
         folder.mkdir(exist_ok=True)
         self.clock = clock or FakeClock()
         self.market = Market(self.clock, list(trainings) or [Training()], usd_per_hour=usd_per_hour)
@@ -200,7 +200,7 @@ class Terminal:
             who=lambda: self.who,
             rehearsal=lambda box: Rehearsal(box, sys.executable, {}),
             exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
-            foreteller=lambda: self.foreteller,
+            estimator=lambda: self.estimator,
             config_file=self.folder / "config.yaml",
             browse=self._browse,
         )

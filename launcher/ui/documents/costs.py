@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from vastrun.launcher.commands.cost import Reconciliation, StrangeCharge
+from vastrun.launcher.commands.cost import Reconciliation, UnclaimedCharge
 from vastrun.launcher.commands.queries import RunRow, UsdSource
 from vastrun.launcher.core import Cost, Volume
 from vastrun.launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
@@ -108,7 +108,7 @@ class Reconciled(Document):
     runs: Sequence[ReconciledRun]
     counted_usd: float
     charged_usd: float
-    charged_besides: Sequence[StrangeCharge]
+    charged_besides: Sequence[UnclaimedCharge]
     without_bill: Mapping[str, int]
     """Number of runs that were left out, by the provider that has no bills."""
     explained: bool
@@ -132,5 +132,5 @@ class Reconciled(Document):
             ],
             counted_usd=sum(bill.counted.usd for bill in bills),
             charged_usd=sum(bill.charged_usd for bill in bills),
-            charged_besides=found.strangers,
+            charged_besides=found.unclaimed,
         )

@@ -71,8 +71,8 @@ class ShownPlan(Document):
             offers=[ShownOffer.of(offer, plan.spec) for offer in plan.offers],
             refused=list(map(str, plan.refusals)),
             deadline=plan.spec.limits.deadline,
-            workloads=plan.foretold.workloads,
-            not_foretold=plan.foretold.note or None,
+            workloads=plan.estimate.workloads,
+            not_foretold=plan.estimate.note or None,
         )
 
 

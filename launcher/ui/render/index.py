@@ -7,7 +7,7 @@ from html import escape
 
 from vastrun.contract import layout
 from vastrun.contract.scores import score_lines
-from vastrun.launcher.commands.queries import RunRow, counted
+from vastrun.launcher.commands.queries import RunRow, with_cost
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.gate.metrics import Curve
@@ -44,7 +44,7 @@ WORDS: Mapping[str, str] = {
 
 def index_of(run: Run, contents: Contents, now: float, nodes: Sequence[Run] = ()) -> dict[str, str]:
     """Write the index: the text of each of its files, by name. `nodes`: the run's further ones."""
-    row = counted(run, nodes, now)
+    row = with_cost(run, nodes, now)
     picture = loss_picture(f"{run.job}: loss", f"run {run.id}: {state_of(row)}", contents.curves)
     result = ResultFile(
         run=ShownRun.of(row),

@@ -87,9 +87,9 @@ def _left_out(plan: LaunchPlan) -> str:
 
 def _needs(plan: LaunchPlan) -> str:
     """What a step takes of a GPU, as foretold; why that is not known."""
-    workloads, spec, offer = plan.foretold.workloads, plan.spec, plan.offers[0]
+    workloads, spec, offer = plan.estimate.workloads, plan.spec, plan.offers[0]
     if workloads is None:
-        return plan.foretold.note
+        return plan.estimate.note
     found = chosen_workloads(workloads, spec, offer.gpu_memory_gb)
     if not found:
         return ""

@@ -129,7 +129,7 @@ def _settled(runs: Sequence[ReconciledBill], settled: Collection[str]) -> str:
 def _besides(found: Reconciliation) -> str:
     lines = []
     for kind, text in STRANGERS.items():
-        strange = [one for one in found.strangers if one.kind is kind]
+        strange = [one for one in found.unclaimed if one.kind is kind]
         if strange:
             labels = ", ".join(one_line(one.label) or "no label" for one in strange[:3])
             more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""

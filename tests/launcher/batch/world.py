@@ -173,7 +173,7 @@ class BatchWorld:
         attempts = services.attempts(SharedRequests(self.time.now, self.time), RunScreen())
         folder = str(self.folder / run_id)
         run = attempts.start(train_job(), provider="fake", run_id=run_id, out_dir=folder)
-        return attempts.pursue(run)
+        return attempts.drive_to_end(run)
 
     def resume(self, run_id: str) -> Run:
         """A launcher drives that run on."""

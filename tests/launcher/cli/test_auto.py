@@ -7,7 +7,7 @@ import pytest
 from tests.fakebox import Training
 from tests.jobs import workloads
 from tests.launcher.terminal import CRASH, Terminal
-from vastrun.launcher.commands.estimate import ForetellingError
+from vastrun.launcher.commands.estimate import EstimateError
 from vastrun.launcher.config import read_job
 
 BATCH = ("--set", "train.batch=auto", "--set", "resources.gpu_memory_gb=20")
@@ -20,7 +20,7 @@ def batches(terminal: Terminal) -> list[object]:
 
 
 def test_plan_shows_the_number_that_auto_comes_to(terminal: Terminal) -> None:
-    terminal.foreteller.answer = workloads(strategy="ddp", large_gb=10.0)
+    terminal.estimator.answer = workloads(strategy="ddp", large_gb=10.0)
     end = terminal.type("plan", str(terminal.job), "--set", "resources.gpu_memory_gb=auto", "--json")
     assert "resources.gpu_memory_gb: auto is 12.3: " in end.stderr
     job = terminal.document("plan", str(terminal.job), *BATCH)["job"]
@@ -28,9 +28,9 @@ def test_plan_shows_the_number_that_auto_comes_to(terminal: Terminal) -> None:
 
 
 def test_a_run_keeps_its_answer_and_another_attempt_has_the_same(terminal: Terminal) -> None:
-    terminal.foreteller.answer = workloads(strategy="ddp")
+    terminal.estimator.answer = workloads(strategy="ddp")
     again = Terminal(terminal.folder / "again", CRASH, Training())
-    again.foreteller.answer = workloads(strategy="ddp")
+    again.estimator.answer = workloads(strategy="ddp")
     assert again.launch(*BATCH, "--set", "retry.signal=1").exit_code == 0
     assert batches(again) == [40, 40]
     assert "train.batch: auto is 40: a GPU with 20 GB has room for 20 windows at once" in " ".join(
@@ -39,17 +39,17 @@ def test_a_run_keeps_its_answer_and_another_attempt_has_the_same(terminal: Termi
 
 
 def test_nothing_is_rented_where_auto_has_no_answer(terminal: Terminal) -> None:
-    terminal.foreteller.answer = ForetellingError("python has no torch; pip install torch brings it")
+    terminal.estimator.answer = EstimateError("python has no torch; pip install torch brings it")
     end = terminal.launch(*BATCH)
     assert (end.exit_code, terminal.market.rentals, batches(terminal)) == (2, 0, [])
     (told,) = [line for line in end.stderr.splitlines() if line.startswith("error: ")]
-    assert "train.batch: auto cannot be foretold: python has no torch; pip install torch brings it" in told
+    assert "train.batch: cannot estimate auto: python has no torch; pip install torch brings it" in told
     assert "--set train.batch=48" in end.stderr
 
 
 @pytest.mark.parametrize("command", ["hold", "rehearse"])
 def test_every_command_that_runs_a_job_answers_it_first(command: str, terminal: Terminal) -> None:
-    terminal.foreteller.answer = ForetellingError("python has no torch")
+    terminal.estimator.answer = EstimateError("python has no torch")
     words = ["train"] if command == "rehearse" else ["-y"]
     end = terminal.type(command, str(terminal.job), *words, *BATCH)
-    assert (end.exit_code, "auto cannot be foretold" in end.stderr) == (2, True)
+    assert (end.exit_code, "cannot estimate auto" in end.stderr) == (2, True)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.jobs import train_job, workloads
 from tests.launcher.terminal import CRASH, Market, Terminal
-from vastrun.launcher.commands.estimate import ForetellingError
+from vastrun.launcher.commands.estimate import EstimateError
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import ExtraRates, Forecast, Offer
 from vastrun.launcher.core.job import JobSpec, Limits
@@ -271,7 +271,7 @@ def test_no_attempt_is_begun_with_less_money_than_it_takes(tmp_path: Path) -> No
 
 
 def test_what_a_step_needs_is_told_before_anything_is_rented(terminal: Terminal) -> None:
-    terminal.foreteller.answer = workloads(strategy="ddp", small_gb=2.0, large_gb=40.0)
+    terminal.estimator.answer = workloads(strategy="ddp", small_gb=2.0, large_gb=40.0)
     told = terminal.type("plan", str(terminal.job)).stdout
     assert "45.3 GB with 48 windows at once and 3.5 GB with 1 window at once" in " ".join(told.split())
     assert "1 TFLOP a step and rank" in told
@@ -280,8 +280,8 @@ def test_what_a_step_needs_is_told_before_anything_is_rented(terminal: Terminal)
 
 def test_without_torch_a_line_says_so_and_all_else_is_as_before(terminal: Terminal) -> None:
     before = terminal.type("plan", str(terminal.job)).stdout
-    terminal.foreteller.answer = ForetellingError("python has no torch")
+    terminal.estimator.answer = EstimateError("python has no torch")
     after = terminal.type("plan", str(terminal.job))
     assert after.exit_code == 0
-    assert "not foretold: python has no torch" in after.stdout
+    assert "no estimate: python has no torch" in after.stdout
     assert len(after.stdout.splitlines()) == len(before.splitlines()) + 1

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from tests.documents import hold_to_schema
 from tests.e2e.terminal import STUB_TORCH
 from vastrun.launcher.cli import cli
-from vastrun.launcher.commands.rehearse import chosen
+from vastrun.launcher.commands.rehearse import select_steps
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.environment import wire
 
@@ -57,12 +57,12 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_the_steps_are_those_of_a_box_in_their_order_and_all_are_in_the_help() -> None:
-    steps = chosen(())
+    steps = select_steps(())
     assert steps[:3] == ["config", "check-gpu", "check-comm"]
     assert steps[-3:] == ["train", "evaluate", "report"]
-    assert chosen(("train", "data")) == ["data", "train"]
+    assert select_steps(("train", "data")) == ["data", "train"]
     with pytest.raises(UsageError):
-        chosen(("date",))
+        select_steps(("date",))
     told = "".join(CliRunner().invoke(cli, ["rehearse", "--help"]).stdout.split())  # lines end at hyphens
     assert all(step in told for step in steps)
 

@@ -6,12 +6,12 @@ import pytest
 
 from tests.jobs import workloads
 from tests.launcher.terminal import Terminal
-from vastrun.launcher.commands.estimate import ForetellingError
+from vastrun.launcher.commands.estimate import EstimateError
 
 
 @pytest.fixture
 def desk(terminal: Terminal) -> Terminal:
-    terminal.foreteller.answer = workloads(strategy="ddp", small_gb=2.0, large_gb=30.0)
+    terminal.estimator.answer = workloads(strategy="ddp", small_gb=2.0, large_gb=30.0)
     return terminal
 
 
@@ -34,7 +34,7 @@ def test_as_a_document_it_has_what_is_needed_by_gpu(desk: Terminal) -> None:
 
 
 def test_a_job_that_no_named_gpu_holds_ends_with_the_exit_code_of_no_offer(desk: Terminal) -> None:
-    desk.foreteller.answer = workloads(strategy="ddp", small_gb=30.0, large_gb=60.0)
+    desk.estimator.answer = workloads(strategy="ddp", small_gb=30.0, large_gb=60.0)
     end = desk.type("rehearse", str(desk.job), "fit", "train", "--gpu", "RTX 4090")
     assert end.exit_code == 8
     assert "no room" in end.stdout
@@ -43,7 +43,7 @@ def test_a_job_that_no_named_gpu_holds_ends_with_the_exit_code_of_no_offer(desk:
 
 def test_without_torch_one_line_says_what_brings_it(desk: Terminal) -> None:
     missing = "python has no torch; python -m pip install 'vastrun[trainer]' brings it"
-    desk.foreteller.answer = ForetellingError(missing)
+    desk.estimator.answer = EstimateError(missing)
     end = desk.type("rehearse", str(desk.job), "fit")
     assert (end.exit_code, end.stdout) == (1, "")
     assert f"error: {missing}" in end.stderr
@@ -54,6 +54,6 @@ def test_what_has_no_fit_is_told_with_what_to_type(desk: Terminal) -> None:
     assert (end.exit_code, "unknown GPU 'GT 1030'" in end.stderr) == (2, True)
     end = desk.type("rehearse", str(desk.job), "fit", "--set", "resources={gpus: 0}")
     assert (end.exit_code, "--set resources.gpus=1" in end.stderr) == (2, True)
-    desk.foreteller.answer = None
+    desk.estimator.answer = None
     end = desk.type("rehearse", str(desk.job), "fit")
     assert (end.exit_code, "for the onboard trainer only" in end.stderr) == (2, True)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.jobs import train_job
 from vastrun.launcher.commands.attempts import origin_of
-from vastrun.launcher.commands.chains import chain_of, next_attempt, short_of_time
+from vastrun.launcher.commands.chains import chain_of, next_attempt, time_shortfall
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Origin, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
@@ -102,8 +102,8 @@ def test_without_time_until_the_deadline_there_is_no_other_attempt() -> None:
 
     assert tried_again(due(3600.0), RUN)
     assert not tried_again(due(60.0), RUN)
-    assert "60 s are left until limits.deadline" in short_of_time(due(60.0), [RUN], NOW)
-    assert not short_of_time(due(60.0), [replace(RUN, cause=None)], NOW), "none is due"
+    assert "60 s are left until limits.deadline" in time_shortfall(due(60.0), [RUN], NOW)
+    assert not time_shortfall(due(60.0), [replace(RUN, cause=None)], NOW), "none is due"
     again = next_attempt(due(3600.0), [RUN], NOW, cost_usd(RUN, NOW))
     assert again is not None
     assert again.limits.deadline == due(3600.0).limits.deadline

@@ -15,7 +15,7 @@ from tests.documents import hold
 from tests.emulators.vast import VastEmulator
 from tests.launcher.terminal import Terminal
 from vastrun.launcher.cli import cli
-from vastrun.launcher.commands.conformance import MAX_S, conformance_job, report_of
+from vastrun.launcher.commands.conformance import MAX_RUN_S, conformance_job, report_of
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.decisions.policy import deadline_of, reservation_usd
 from vastrun.launcher.environment import wire
@@ -69,8 +69,8 @@ def test_the_exit_code_says_what_matters_most(made: Record, exit_code: int) -> N
 def test_the_job_holds_its_dollars_and_ends_after_ten_minutes() -> None:
     spec = conformance_job(0.1, 2, ["resources.regions=[US]"], NOW)
     assert (reservation_usd(spec), spec.resources.gpus, spec.resources.regions) == (0.1, 2, ("US",))
-    assert deadline_of(spec) == NOW + MAX_S == datetime.fromtimestamp(NOW + MAX_S, UTC).timestamp()
-    assert spec.limits.hours * 3600 <= MAX_S
+    assert deadline_of(spec) == NOW + MAX_RUN_S == datetime.fromtimestamp(NOW + MAX_RUN_S, UTC).timestamp()
+    assert spec.limits.hours * 3600 <= MAX_RUN_S
     assert spec.train is not None
     assert spec.train.steps == 20
 

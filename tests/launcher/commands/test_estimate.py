@@ -10,50 +10,52 @@ import pytest
 
 from tests.jobs import command_job, train_job, workloads
 from vastrun.contract.config import TrainConfig
-from vastrun.launcher.commands.estimate import Foreteller, ForetellingError
+from vastrun.launcher.commands.estimate import EstimateError, WorkloadEstimator
 from vastrun.launcher.core.job import Resources
 
 JOB = train_job(resources=Resources(gpus=1))
 WHOLE = json.dumps(asdict(workloads()))
 
 
-def foreteller(folder: Path, script: str) -> Foreteller:
+def estimator(folder: Path, script: str) -> WorkloadEstimator:
     python = folder / "bin" / "python"
     python.parent.mkdir(exist_ok=True)
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o700)
-    return Foreteller(python=str(python), environment={"PATH": "/usr/bin:/bin"}, cache=folder / "cache")
+    return WorkloadEstimator(
+        python=str(python), environment={"PATH": "/usr/bin:/bin"}, cache=folder / "cache"
+    )
 
 
 def test_an_answer_is_kept_so_that_the_next_one_needs_no_process(tmp_path: Path) -> None:
-    first = foreteller(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
+    first = estimator(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
     assert first.known(JOB) is None
     assert first.workloads(JOB) == workloads()
-    assert foreteller(tmp_path, "exit 1").workloads(JOB) == workloads()
+    assert estimator(tmp_path, "exit 1").workloads(JOB) == workloads()
 
 
 def test_the_largest_batch_is_found_once_and_the_job_that_has_it_is_known_then(tmp_path: Path) -> None:
-    asked = foreteller(tmp_path, f"cat >'{tmp_path}/query'; echo '{WHOLE}'")
+    asked = estimator(tmp_path, f"cat >'{tmp_path}/query'; echo '{WHOLE}'")
     open_job = replace(JOB, train=TrainConfig(batch="auto"))
     spec, found = asked.with_largest_batch(open_job, 24.0)
     assert spec.train is not None and spec.train.batch == 48
     query = json.loads((tmp_path / "query").read_text())
     assert query["room"] == {"gpu_bytes": 24_000_000_000, "tensor_bytes": 21_090_909_090}
-    again = foreteller(tmp_path, "exit 1")
+    again = estimator(tmp_path, "exit 1")
     assert again.with_largest_batch(open_job, 24.0) == (spec, found)
     assert again.workloads(spec) == found
 
 
 def test_another_torch_is_asked_anew(tmp_path: Path) -> None:
-    asked = foreteller(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
+    asked = estimator(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
     asked.workloads(JOB)
     (tmp_path / "lib/python3.12/site-packages/torch-2.14.0.dist-info").mkdir(parents=True)
     assert asked.known(JOB) is None
 
 
 def test_without_torch_one_line_says_what_brings_it(tmp_path: Path) -> None:
-    asked = foreteller(tmp_path, "cat >/dev/null; echo \"No module named 'torch'\" >&2; exit 1")
-    with pytest.raises(ForetellingError, match=r"has no torch; .* -m pip install .*'torch<2.16,>=2.11'"):
+    asked = estimator(tmp_path, "cat >/dev/null; echo \"No module named 'torch'\" >&2; exit 1")
+    with pytest.raises(EstimateError, match=r"has no torch; .* -m pip install .*'torch<2.16,>=2.11'"):
         asked.workloads(JOB)
 
 
@@ -74,8 +76,8 @@ def test_without_torch_one_line_says_what_brings_it(tmp_path: Path) -> None:
     ids=lambda text: text[:40].replace(" ", "-"),
 )
 def test_an_answer_that_is_none_is_refused_and_not_kept(tmp_path: Path, answer: str, fault: str) -> None:
-    asked = foreteller(tmp_path, f"cat >/dev/null; echo '{answer}'")
-    with pytest.raises(ForetellingError, match=f"gave no answer: .*{fault}"):
+    asked = estimator(tmp_path, f"cat >/dev/null; echo '{answer}'")
+    with pytest.raises(EstimateError, match=f"gave no answer: .*{fault}"):
         asked.workloads(JOB)
     assert asked.known(JOB) is None
     assert not (tmp_path / "cache").exists()
@@ -83,7 +85,7 @@ def test_an_answer_that_is_none_is_refused_and_not_kept(tmp_path: Path, answer: 
 
 @pytest.mark.parametrize("kept", [WHOLE[:-30], WHOLE + " " * 70_000, WHOLE.replace("48", "-1")])
 def test_a_kept_answer_that_came_to_harm_is_asked_for_again(tmp_path: Path, kept: str) -> None:
-    asked = foreteller(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
+    asked = estimator(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
     asked.workloads(JOB)
     (file,) = (tmp_path / "cache").iterdir()
     file.write_text(kept)
@@ -94,4 +96,4 @@ def test_a_kept_answer_that_came_to_harm_is_asked_for_again(tmp_path: Path, kept
 
 
 def test_a_program_of_the_users_own_is_not_asked_for(tmp_path: Path) -> None:
-    assert foreteller(tmp_path, "exit 1").workloads(command_job()) is None
+    assert estimator(tmp_path, "exit 1").workloads(command_job()) is None

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.decisions.test_pool import NOW, held, on_slot
-from vastrun.launcher.commands.hold import give_back, held_now
+from vastrun.launcher.commands.hold import list_held, release_machine
 from vastrun.launcher.core import Phase, UserRequest
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 
 def test_a_machine_stands_with_what_is_free_and_since_when_it_is_idle() -> None:
-    busy = held_now([held().run, on_slot(1), on_slot(2, phase=Phase.ENDED)], NOW + 3600)
+    busy = list_held([held().run, on_slot(1), on_slot(2, phase=Phase.ENDED)], NOW + 3600)
     (one,) = busy
     assert (one.free, one.idle_since) == (7, None)
     assert one.left_s == pytest.approx(9 * 3600)
-    (idle,) = held_now([held().run, on_slot(2, phase=Phase.ENDED, released_at=NOW + 5)], NOW + 9)
+    (idle,) = list_held([held().run, on_slot(2, phase=Phase.ENDED, released_at=NOW + 5)], NOW + 9)
     assert (idle.free, idle.idle_since) == (8, NOW + 5)
 
 
@@ -27,13 +27,13 @@ def test_a_machine_stands_with_what_is_free_and_since_when_it_is_idle() -> None:
     "phase", [Phase.PLAN, Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.COLLECT, Phase.ENDED]
 )
 def test_a_machine_that_takes_no_slots_yet_or_any_more_is_not_offered(phase: Phase) -> None:
-    assert held_now([replace(held().run, phase=phase)], NOW) == []
+    assert list_held([replace(held().run, phase=phase)], NOW) == []
 
 
 def test_giving_a_machine_back_is_a_request_that_any_driver_reads(tmp_path: Path) -> None:
     ledger = SqliteLedger(tmp_path / "ledger.db", now=time.time, alive=lambda _: False)
     ledger.add(held().run)
-    give_back(ledger, held().run.id)
-    give_back(ledger, held().run.id)
+    release_machine(ledger, held().run.id)
+    release_machine(ledger, held().run.id)
     assert ledger.user_request(held().run.id) is UserRequest.STOP
     ledger.close()

@@ -48,7 +48,7 @@ def ledger(tmp_path: Path) -> SqliteLedger:
 def lines(ledger: SqliteLedger, node: int | None = None) -> list[str]:
     feed = feed_of(ledger.get(RUN.id), ledger, FakeProvider(FakeClock()), node)
     found = list(written(feed))
-    assert feed.over
+    assert feed.is_finished
     return found
 
 

@@ -9,8 +9,8 @@ import pytest
 from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import FakeForeteller, train_job, workloads
 from vastrun.contract.config import TrainConfig
-from vastrun.launcher.commands.estimate import ForetellingError
-from vastrun.launcher.commands.resolve_auto import answered
+from vastrun.launcher.commands.estimate import EstimateError
+from vastrun.launcher.commands.resolve_auto import resolve_auto
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import JobValueError
@@ -23,10 +23,10 @@ def job(*, batch: int | None = None, **resources: object) -> JobSpec:
 
 
 @pytest.fixture
-def foreteller() -> FakeForeteller:
-    foreteller = FakeForeteller()
-    foreteller.answer = workloads(strategy="ddp", small_gb=2.0, large_gb=29.95)
-    return foreteller
+def estimator() -> FakeForeteller:
+    estimator = FakeForeteller()
+    estimator.answer = workloads(strategy="ddp", small_gb=2.0, large_gb=29.95)
+    return estimator
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def market() -> FakeProvider:
 
 
 def test_the_memory_is_what_a_share_of_the_batch_needs_at_once_with_the_margins(
-    foreteller: FakeForeteller, market: FakeProvider
+    estimator: FakeForeteller, market: FakeProvider
 ) -> None:
-    found = answered(job(batch=96, gpu_memory_gb="auto"), foreteller, market)  # type: ignore[arg-type]
+    found = resolve_auto(job(batch=96, gpu_memory_gb="auto"), estimator, market)  # type: ignore[arg-type]
     assert found.spec == job(batch=96, gpu_memory_gb=34.3)
-    assert found.told.startswith("resources.gpu_memory_gb: auto is 34.3: ")
+    assert found.message.startswith("resources.gpu_memory_gb: auto is 34.3: ")
 
 
 @pytest.mark.parametrize(
@@ -51,40 +51,40 @@ def test_the_memory_is_what_a_share_of_the_batch_needs_at_once_with_the_margins(
     ],
 )
 def test_the_batch_is_that_of_the_smallest_gpu_that_it_may_come_to_and_the_job_asks_for_such(
-    resources: dict[str, object], memory_gb: float, foreteller: FakeForeteller, market: FakeProvider
+    resources: dict[str, object], memory_gb: float, estimator: FakeForeteller, market: FakeProvider
 ) -> None:
-    found = answered(job(**resources), foreteller, market)  # type: ignore[arg-type]
+    found = resolve_auto(job(**resources), estimator, market)  # type: ignore[arg-type]
     assert found.spec == job(batch=2 * int(memory_gb), **{**resources, "gpu_memory_gb": memory_gb})
-    assert f"a GPU with {memory_gb:g} GB has room for {memory_gb:g} windows at once" in found.told
+    assert f"a GPU with {memory_gb:g} GB has room for {memory_gb:g} windows at once" in found.message
 
 
-def test_on_this_computer_its_own_gpus_say_how_large_they_are(foreteller: FakeForeteller) -> None:
+def test_on_this_computer_its_own_gpus_say_how_large_they_are(estimator: FakeForeteller) -> None:
     here = FakeProvider(FakeClock(), usd_per_hour=0.0)
     here.free = True
-    assert answered(job(), foreteller, here).spec == job(batch=48, gpu_memory_gb=24.0)  # type: ignore[arg-type]
+    assert resolve_auto(job(), estimator, here).spec == job(batch=48, gpu_memory_gb=24.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("names", [(), ("GT 1030",)])
 def test_a_market_where_gpus_may_be_of_any_size_gives_no_batch(
-    names: tuple[str, ...], foreteller: FakeForeteller, market: FakeProvider
+    names: tuple[str, ...], estimator: FakeForeteller, market: FakeProvider
 ) -> None:
     with pytest.raises(JobValueError, match="follows from the memory of the GPUs") as refused:
-        answered(job(gpu_names=names), foreteller, market)  # type: ignore[arg-type]
+        resolve_auto(job(gpu_names=names), estimator, market)  # type: ignore[arg-type]
     assert "--set resources.gpu_memory_gb=24" in refused.value.hint
 
 
 def test_a_run_that_continues_another_one_keeps_its_batch(
-    foreteller: FakeForeteller, market: FakeProvider
+    estimator: FakeForeteller, market: FakeProvider
 ) -> None:
     parent = Run(
         id="calm-heron-3f1a", job="demo", spec_json=dump_job(job(batch=64)), provider="fake",
         phase=Phase.ENDED, out_dir="", created_at=0.0, phase_at=0.0,
     )  # fmt: skip
-    found = answered(job(gpu_memory_gb=24.0), foreteller, market, parent)  # type: ignore[arg-type]
+    found = resolve_auto(job(gpu_memory_gb=24.0), estimator, market, parent)  # type: ignore[arg-type]
     assert found.spec == job(batch=64, gpu_memory_gb=24.0)
-    assert "as of calm-heron-3f1a, which it continues" in found.told
+    assert "as of calm-heron-3f1a, which it continues" in found.message
     later = replace(parent, spec_json=dump_job(train_job(train=TrainConfig(batch=64, stage="refine"))))
-    assert answered(job(gpu_memory_gb=24.0), foreteller, market, later).spec == job(  # type: ignore[arg-type]
+    assert resolve_auto(job(gpu_memory_gb=24.0), estimator, market, later).spec == job(  # type: ignore[arg-type]
         batch=48, gpu_memory_gb=24.0
     )
 
@@ -97,17 +97,17 @@ def test_a_run_that_continues_another_one_keeps_its_batch(
     ],
 )
 def test_without_torch_a_line_says_what_is_missing_and_what_to_type(
-    spec: JobSpec, try_this: str, foreteller: FakeForeteller, market: FakeProvider
+    spec: JobSpec, try_this: str, estimator: FakeForeteller, market: FakeProvider
 ) -> None:
-    foreteller.answer = ForetellingError("python has no torch; python -m pip install torch brings it")
-    with pytest.raises(JobValueError, match="auto cannot be foretold: python has no torch; ") as refused:
-        answered(spec, foreteller, market)  # type: ignore[arg-type]
+    estimator.answer = EstimateError("python has no torch; python -m pip install torch brings it")
+    with pytest.raises(JobValueError, match="cannot estimate auto: python has no torch; ") as refused:
+        resolve_auto(spec, estimator, market)  # type: ignore[arg-type]
     assert (refused.value.hint, refused.value.exit_code) == (try_this, 2)
 
 
 def test_a_job_that_no_gpu_holds_at_once_has_no_memory_to_ask_for(
-    foreteller: FakeForeteller, market: FakeProvider
+    estimator: FakeForeteller, market: FakeProvider
 ) -> None:
-    foreteller.answer = workloads(strategy="ddp", large_gb=1e6)
+    estimator.answer = workloads(strategy="ddp", large_gb=1e6)
     with pytest.raises(JobValueError, match="no GPU is large enough"):
-        answered(job(batch=8, gpu_memory_gb="auto"), foreteller, market)  # type: ignore[arg-type]
+        resolve_auto(job(batch=8, gpu_memory_gb="auto"), estimator, market)  # type: ignore[arg-type]

@@ -15,8 +15,8 @@ from vastrun.launcher.commands.settings import (
     budgets_of,
     read_settings,
     refusals_of,
+    require_valid,
     set_value,
-    sound,
     unset_value,
 )
 from vastrun.launcher.core import Phase, Run
@@ -113,7 +113,7 @@ def test_a_file_that_is_not_there_sets_nothing_and_one_that_cannot_be_read_is_a_
     (binary := tmp_path / "binary").write_bytes(b"\xff\xfe")
     for file, why in ((folder, "Is a directory"), (binary, "it is not UTF-8 text")):
         with pytest.raises(ConfigFileError, match=f"{file}: cannot be read: {why}"):
-            sound(read_settings(file))
+            require_valid(read_settings(file))
 
 
 def test_a_value_is_set_and_taken_out_again(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_value_is_set_and_taken_out_again(tmp_path: Path) -> None:
     set_value(file, "budget.month_usd", "300")
     set_value(file, "provider", "vast")
     settings = Settings(provider="vast", budget=BudgetSettings(month_usd=300.0))
-    assert sound(read_settings(file)) == settings
+    assert require_valid(read_settings(file)) == settings
     unset_value(file, "budget.month_usd")
-    assert sound(read_settings(file)) == Settings(provider="vast")
+    assert require_valid(read_settings(file)) == Settings(provider="vast")
     assert [path.name for path in file.parent.iterdir()] == ["config.yaml"]
 
 

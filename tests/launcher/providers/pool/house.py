@@ -19,7 +19,7 @@ from tests.launcher.faults import FaultyProvider, Killed, Plan
 from tests.waiting import eventually
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.hold import HoldRequest, begin_holding, give_back
+from vastrun.launcher.commands.hold import HoldRequest, release_machine, start_hold
 from vastrun.launcher.commands.orphans import orphans
 from vastrun.launcher.commands.reap import reap
 from vastrun.launcher.core import Origin, Phase, Run
@@ -162,7 +162,7 @@ class House:
         request = HoldRequest(job=job, provider="local", slots=slots, hours=hours, usd=None, idle_s=idle_s)
         out = str(self.folder / "runs" / run_id)
         self.holding = self.drive(
-            lambda attempts: attempts.pursue(begin_holding(attempts, request, run_id=run_id, out_dir=out))
+            lambda attempts: attempts.drive_to_end(start_hold(attempts, request, run_id=run_id, out_dir=out))
         )
         eventually(lambda: self._takes_slots(run_id), what="a machine that takes slots")
         return self.ledger.get(run_id)
@@ -176,7 +176,7 @@ class House:
         run_id = self.new_id("calm")
         out = str(self.folder / "runs" / run_id)
         return run_id, self.drive(
-            lambda attempts: attempts.pursue(
+            lambda attempts: attempts.drive_to_end(
                 attempts.start(job, provider=provider, run_id=run_id, out_dir=out)
             ),
             faulty=faulty,
@@ -189,7 +189,7 @@ class House:
 
     def give_back(self, run_id: str) -> Run:
         """The machine is given back: the run that held it, ended."""
-        give_back(self.ledger, run_id)
+        release_machine(self.ledger, run_id)
         return self.holding.end()
 
     def reap(self, provider: str) -> Sequence[str]:

@@ -163,7 +163,7 @@ def test_its_bill_is_explained_once_it_is_settled_whatever_the_market_showed(des
     (one,) = found.runs
     assert one.bill.charged_usd == pytest.approx(desk.vast.billing.total_usd())
     assert one.bill.charged_usd > 0.3
-    assert found.strangers == []
+    assert found.unclaimed == []
 
     assert settle(found.runs, desk.ledger, "desk:2:0", desk.clock.now()) == {RUN_ID}
     settled = desk.ledger.get(RUN_ID)
@@ -206,12 +206,12 @@ def test_what_others_rented_with_the_same_account_is_no_run_of_this_ledger(desk:
 
     found = reconcile(desk)
     assert not found.explained
-    assert {one.label: one.kind for one in found.strangers} == {
+    assert {one.label: one.kind for one in found.unclaimed} == {
         "my own box": UnmatchedCharge.NOT_A_RUN,
         "vastrun-calm-heron-9999.00000000": UnmatchedCharge.OTHER_LEDGER,
         f"vastrun-lost-heron-9999.{desk.ledger.id}": UnmatchedCharge.UNKNOWN_RUN,
     }
-    charged_usd = sum(one.usd for one in found.strangers) + sum(one.bill.charged_usd for one in found.runs)
+    charged_usd = sum(one.usd for one in found.unclaimed) + sum(one.bill.charged_usd for one in found.runs)
     assert charged_usd == pytest.approx(desk.vast.billing.total_usd(), rel=0.05)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.decisions.spent import BEGAN, line, run
-from vastrun.launcher.commands.cost import CostReport, Reconciliation, StrangeCharge
+from vastrun.launcher.commands.cost import CostReport, Reconciliation, UnclaimedCharge
 from vastrun.launcher.core import Charge, Cost, Phase
 from vastrun.launcher.decisions.calendar import Calendar
 from vastrun.launcher.decisions.cost_groups import GroupBy, group_of, group_spendings
@@ -88,11 +88,11 @@ def reconciliation(*besides: Charge) -> Reconciliation:
     usd = spending_of(run(), BEGAN).cost.usd
     charge = Charge(instance_id="7", label="", usd=usd + 3.0)
     one = reconciled(bill_of(run(), [charge], [line(Phase.TRAIN, 0.0)], 1e12, ""))
-    strangers = [
-        StrangeCharge(provider="vast", label=each.label, kind=UnmatchedCharge.NOT_A_RUN, usd=each.usd)
+    unclaimed = [
+        UnclaimedCharge(provider="vast", label=each.label, kind=UnmatchedCharge.NOT_A_RUN, usd=each.usd)
         for each in besides
     ]
-    return Reconciliation(since=0.0, runs=[one] * 3, strangers=strangers, without_bill={"local": 2})
+    return Reconciliation(since=0.0, runs=[one] * 3, unclaimed=unclaimed, without_bill={"local": 2})
 
 
 def test_the_difference_of_a_bill_adds_up_and_what_is_not_explained_is_told_with_what_to_do() -> None:
