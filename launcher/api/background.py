@@ -1,7 +1,7 @@
-"""Background drivers: launchers that continue a run or a batch after the command that left it has ended.
+"""Background drivers: launchers that continue a run or a batch after its command has ended.
 
 Each has a record and a log in the state folder. It keeps its record locked while it lives, and removes it
-once its work is done. A record without a lock is of a driver that died: the next command starts another one.
+once its work is done. A record without a lock is from a driver that died: the next command replaces it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from vastrun.launcher.ports import Ledger
 START_TIMEOUT_S = 20.0
 """Longest wait for a new driver to hold its run or batch, in seconds."""
 MAX_LOGS = 50
-"""Logs that are kept; older ones are removed."""
+"""Maximum number of logs; the oldest are removed."""
 _POLL_S = 0.1
 _MODULE = "vastrun.launcher.api.background_driver"
 
@@ -43,7 +43,7 @@ class DriverRecord:
     folder: str
     """The folder in which it was started."""
     error: str = ""
-    """The reason why it gave up; empty while it works, or after it was killed."""
+    """Reason why it gave up; empty while it works, or after it was killed."""
 
     @property
     def target(self) -> Target:
@@ -62,7 +62,7 @@ class DriverFolder:
         return self._path / f"{target.kind}-{target.name}.log"
 
     def records(self) -> list[DriverRecord]:
-        """Return the records that can be read."""
+        """Return the readable records."""
         found = []
         for path in sorted(self._path.glob("*.json")):
             with suppress(OSError, ValueError, TypeError):
@@ -70,20 +70,20 @@ class DriverFolder:
         return found
 
     def find(self, target: Target) -> DriverRecord | None:
-        """Return the target's record; None where there is none."""
+        """Return the target's record, or None."""
         return next((record for record in self.records() if record.target == target), None)
 
     def is_alive(self, target: Target) -> bool:
-        """Return whether the target's driver lives."""
+        """Return whether the target's driver is alive."""
         return is_locked(self._record(target))
 
     def remove(self, target: Target) -> None:
-        """Remove the target's record: it needs no driver any more."""
+        """Remove the target's record: its work is done."""
         self._record(target).unlink(missing_ok=True)
 
     @contextmanager
     def claim(self, target: Target) -> Iterator[Claim]:
-        """Keep the target's record locked, as its driver. Raises HeldError where another driver lives."""
+        """Lock the target's record, as its driver. Raises HeldError if another driver is alive."""
         with self._record(target).open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,9 +95,9 @@ class DriverFolder:
             yield claim
 
     def start(self, target: Target, *, holds: Callable[[], bool], wait: Callable[[float], None]) -> int:
-        """Start a driver, wait until it `holds` the target or has ended, and return its process number.
+        """Start a driver, wait until it `holds` the target or has ended, and return its process id.
 
-        Raises VastrunError where it ended with an error.
+        Raises VastrunError if it ended with an error.
         """
         process = self._spawn(target)
         waited_s = 0.0
@@ -118,7 +118,7 @@ class DriverFolder:
         return self._path / f"{target.kind}-{target.name}.json"
 
     def _spawn(self, target: Target) -> subprocess.Popen[bytes]:
-        """Start the process in a new session, without a terminal, in the folder of the one before."""
+        """Start the process in a new session, without a terminal, in the folder of its predecessor."""
         former = self.find(target)
         folder = former.folder if former is not None and Path(former.folder).is_dir() else None
         try:
@@ -126,7 +126,7 @@ class DriverFolder:
             self._prune()
             with self.log(target).open("ab") as output:
                 return subprocess.Popen(
-                    # -P: what lies in the folder must not stand in the way of our modules.
+                    # -P: files in the current folder must not shadow vastrun's modules.
                     [sys.executable, "-P", "-m", _MODULE, target.kind, target.name],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -141,7 +141,7 @@ class DriverFolder:
             ) from error
 
     def _prune(self) -> None:
-        """Remove the oldest logs, but for those of records."""
+        """Remove the oldest logs, except those of drivers with a record."""
         protected = {self.log(record.target).name for record in self.records()}
         logs = sorted(self._path.glob("*.log*"), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in logs[MAX_LOGS:]:
@@ -150,28 +150,28 @@ class DriverFolder:
 
 
 class Claim:
-    """The locked record of a driver at work."""
+    """The locked record of a running driver."""
 
     def __init__(self, file: IO[str], record: DriverRecord) -> None:
         self._file, self._record = file, record
 
     def write(self) -> None:
-        """Write the record in place of the former one."""
+        """Overwrite the record in its file."""
         self._file.seek(0)
         self._file.truncate()
         self._file.write(json.dumps(asdict(self._record)))
         self._file.flush()
 
     def fail(self, error: BaseException) -> None:
-        """Note why the driver gives up."""
+        """Record why the driver gives up."""
         text = str(error) if isinstance(error, VastrunError) else f"{type(error).__name__}: {error}"
         self._record = replace(self._record, error=text)
         with suppress(OSError):  # the log has it, too
             self.write()
 
 
-def open_target(ledger: Ledger, target: Target, now: float) -> Target | None:
-    """Return what is left to be driven: of a run, its newest attempt. None: nothing is."""
+def find_open_target(ledger: Ledger, target: Target, now: float) -> Target | None:
+    """Return the target if it is open, for a run its newest attempt; None if nothing is left to drive."""
     try:
         if target.kind == "batch":
             ledger.batches.get(target.name)

@@ -1,8 +1,8 @@
 """`python -m vastrun.launcher.api.background_driver run|batch NAME`: drive it to its end without a terminal.
 
-No signal stops the run: SIGTERM, which a computer sends when it is shut down, ends this driver alone, and the
-next `vastrun` command starts another one. A machine that could not be destroyed, or a file that could not be
-written, is tried again and again.
+No signal stops the run: SIGTERM, as at a shutdown of the computer, ends only this driver, and the next
+`vastrun` command starts another one. A machine that could not be destroyed and a file that could not be
+written are retried forever.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from vastrun.launcher.api.background import Claim, DriverFolder, open_target
+from vastrun.launcher.api.background import Claim, DriverFolder, find_open_target
+from vastrun.launcher.api.driver_process import drive
 from vastrun.launcher.api.drivers import Target
-from vastrun.launcher.api.driving import drive
 from vastrun.launcher.batch.shared import NoteScreen
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.errors import HeldError, StorageError, VastrunError
@@ -28,20 +28,20 @@ from vastrun.launcher.ui.screens import PlainScreens
 from vastrun.launcher.wiring import Wiring
 
 RETRY_INTERVAL_S = 60.0
-"""Seconds until what failed is tried again."""
+"""Seconds between two retries."""
 MAX_LOG_BYTES = 1 << 20
-"""A larger log is renamed to `.log.1`, and a new one begins."""
+"""Size at which the log is renamed to `.log.1` and a new one begins."""
 _STDOUT, _STDERR = 1, 2
 
 
 class BoundedLog:
-    """The stream of a screen: stdout and stderr, which are a file of bounded size. Each line has its time."""
+    """Output stream of a screen: timestamped lines in the log behind stdout and stderr, of bounded size."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
         self._path, self._max_bytes = path, max_bytes
 
     def write(self, text: str) -> object:
-        """Write whole lines. What the disk does not take is left out."""
+        """Write whole lines; lines that the disk has no room for are lost."""
         at = time.strftime("%Y-%m-%d %H:%M:%S")
         lines = "".join(f"{at}  {line}\n" for line in text.splitlines() if line.strip())
         with suppress(OSError):
@@ -58,22 +58,22 @@ class BoundedLog:
         os.close(new)
 
     def flush(self) -> None:
-        """Do nothing: nothing is held back."""
+        """Do nothing: writes are not buffered."""
 
     def fileno(self) -> int:
-        """Return the descriptor of the file."""
+        """Return the descriptor of the log."""
         return _STDERR
 
 
 class EventScreen(StreamScreen):
-    """Shows the events of a run, but not its log, which is among the outputs."""
+    """A screen that shows the events of a run without its log, which is in the outputs."""
 
     def log(self, text: str) -> None:
         """Show nothing."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Drive what the arguments name; return 0 when nothing is left to do, or after a signal."""
+    """Drive the run or batch in the arguments; return 0 once nothing is left to do, or after a signal."""
     kind, name = arguments
     target, wiring = Target("batch" if kind == "batch" else "run", name), wire(os.environ)
     assert wiring.drivers is not None
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _claimed(wiring: Wiring, folder: DriverFolder, target: Target, claim: Claim) -> int:
-    """Drive the target; return the exit code, and note in the record why it gave up."""
+    """Drive the target; return the exit code, and record the reason of a failure."""
     interrupts = wiring.interrupts(views=True)
     try:
         with interrupts.listening():
@@ -115,13 +115,13 @@ def _logging(wiring: Wiring, log: BoundedLog) -> Wiring:
 
 
 def _drive(wiring: Wiring, interrupts: Interrupts, folder: DriverFolder, target: Target) -> None:
-    """Drive the target until nothing of it is open, or a signal comes. Raises VastrunError."""
+    """Drive the target until it is closed or a signal arrives. Raises VastrunError."""
     note, ledger = wiring.plain_screen().note, wiring.ledger()
     note(f"process {os.getpid()} drives {target.name}")
     while interrupts.current() is UserRequest.NONE:
         has_ended = True
         try:
-            if (newest := open_target(ledger, target, wiring.now())) is not None:
+            if (newest := find_open_target(ledger, target, wiring.now())) is not None:
                 has_ended = drive(wiring, interrupts, newest, NoteScreen(note))
         except StorageError as error:
             note(f"{error}; trying again in {RETRY_INTERVAL_S:.0f} s")

@@ -1,4 +1,4 @@
-"""BatchHandle: a batch, to be waited for, read and stopped; and what the commands do with batches, too."""
+"""BatchHandle: wait for a batch, read its results, stop it; and functions shared with the commands."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
 
 @dataclass(frozen=True, kw_only=True)
 class BatchStatus(BatchProgress):
-    """Where a batch stands."""
+    """Progress and cost of a batch."""
 
     budget_usd: float | None
-    """What all runs together may cost."""
+    """Budget of all runs together; None without a limit."""
     is_driven: bool
-    """A launcher drives it."""
+    """True while a launcher drives it."""
     reason: str
-    """Why it ended before its last point; empty otherwise."""
+    """Reason why it ended before its last point; empty otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointRow:
-    """What became of one point: a row of the table of results."""
+    """The result of one point: a row of the table of results."""
 
     number: int
-    """Counted within the batch, from 1."""
+    """Number within the batch, from 1."""
     values: Mapping[str, Any]
-    """By key."""
+    """Values that the point sets, by dotted key."""
     verdict: Verdict | None
-    """None while it has not ended."""
+    """Verdict of its last run; None until it has ended."""
     cause: Cause | None
-    """Why it did not succeed."""
+    """Cause of a failure."""
     metric: float | None
-    """Of the objective; None where it is not known, or not yet."""
+    """Value of the objective's metric; None if unknown."""
     step: int
     hours: float
-    """All attempts together, from rent to release."""
+    """Hours from rent to release, all attempts together."""
     usd: float
     attempts: int
     run: str | None
-    """The id of its last attempt; None: it was not started."""
+    """Id of its last attempt; None if it was not started."""
     outputs: Path | None
-    """The folder of that one on this computer."""
+    """Folder of that attempt on this computer."""
 
 
 class BatchHandle:
-    """One batch. All of it is read from the ledger and the outputs; a handle may be made anew at any time."""
+    """One batch, read from the ledger and the outputs; handles hold no state."""
 
     def __init__(self, session: ApiSession, name: str) -> None:
         self._session, self._name = session, name
@@ -74,16 +74,16 @@ class BatchHandle:
 
     @property
     def name(self) -> str:
-        """Its name, by which the command line knows it, too."""
+        """Name of the batch, as on the command line."""
         return self._name
 
     @property
     def folder(self) -> Path:
-        """Where the folders of its runs' outputs lie."""
+        """Folder with the outputs of its runs."""
         return Path(self._session.ledger.batches.get(self.name).folder)
 
     def status(self) -> BatchStatus:
-        """Return where it stands now. Raises StorageError."""
+        """Return its current progress. Raises StorageError."""
         ledger = self._session.ledger
         row = row_in(ledger, self.name, self._session.now())
         return BatchStatus(
@@ -94,42 +94,42 @@ class BatchHandle:
         )
 
     def wait(self, timeout: float | None = None) -> list[PointRow]:
-        """Wait until each point has ended or nothing more may start, for at most `timeout` seconds.
+        """Wait at most `timeout` seconds until each point has ended or no more may start.
 
-        Returns the results, the best first. A launcher is started where none drives the batch. An interrupt
-        ends the wait, and nothing else. Raises TimeoutError; and what its launcher could not go on with:
-        StorageError, AuthError, ... Its machines are then limited by their leases; wait again to go on.
+        Returns the results, the best first. Starts a launcher if none drives the batch. An interrupt ends
+        only the wait. Raises TimeoutError, and the error that ended its launcher: StorageError, AuthError,
+        ... Its machines are then limited by their leases; wait again to continue.
         """
-        return self._session.wait(self._look, timeout, f"batch {self.name}")
+        return self._session.wait(self._poll, timeout, f"batch {self.name}")
 
     def results(self) -> list[PointRow]:
-        """Return a row for each point, the best first; also while the batch runs. Raises StorageError."""
+        """Return a row for each point, the best first, also while the batch runs. Raises StorageError."""
         ledger = self._session.ledger
         objective = ledger.batches.get(self.name).spec.objective
         return [_row(row) for row in results_of(states_in(ledger, self.name), objective, self._session.now())]
 
     def stop(self) -> None:
-        """Start nothing more; ask what runs to save, download its outputs and destroy its machine.
+        """Start no further points; stop the runs: save checkpoints, download outputs, destroy machines.
 
-        `wait` waits for that. A launcher is started where runs are open and none drives the batch.
+        Does not wait. Starts a launcher if runs are open and none drives the batch.
         """
-        if ask_to_stop(self._session.ledger, self.name):
-            self._drive_on()
+        if request_stop(self._session.ledger, self.name):
+            self._ensure_driven()
 
     def resume(self) -> None:
-        """Go on with the batch, also after a stop or a limit; nothing is rented twice. Does not wait."""
+        """Continue the batch, also after a stop or a limit; nothing is rented twice. Does not wait."""
         batches = self._session.ledger.batches
         batches.get(self.name)
         batches.reopen(self.name)
-        self._drive_on()
+        self._ensure_driven()
 
     def retry(self, cause: Cause | str | None = None) -> int:
-        """Run the points that failed once more, or those that failed with that cause; return how many.
+        """Retry the failed points, or those with this cause; return their number.
 
-        Does not wait. Raises UsageError when there are none.
+        Does not wait. Raises UsageError if there are none.
         """
-        count = run_again(self._session.ledger, self.name, None if cause is None else str(cause))
-        self._drive_on()
+        count = retry_points(self._session.ledger, self.name, None if cause is None else str(cause))
+        self._ensure_driven()
         return count
 
     def __repr__(self) -> str:
@@ -140,16 +140,16 @@ class BatchHandle:
         ended = status.points - status.waiting - status.running
         return f"<batch {self.name}: {ended}/{status.points} ended, ${status.spent_usd:.3f}>"
 
-    def _drive_on(self) -> None:
-        self._session.ended_driver(self._target)  # why that one ended is no news any more
+    def _ensure_driven(self) -> None:
+        self._session.pop_ended_driver(self._target)  # drop its error: a new driver starts
         if not self._session.ledger.batches.is_driven(self.name):
             self._session.drive(self._target)
 
-    def _look(self) -> list[PointRow] | None:
-        """Return the results once nothing is left to wait for; until then see to it that somebody drives."""
+    def _poll(self) -> list[PointRow] | None:
+        """Return the results once the batch has ended; until then None, with a launcher started if needed."""
         if self._session.is_driving(self._target):
             return None
-        driver, ledger = self._session.ended_driver(self._target), self._session.ledger
+        driver, ledger = self._session.pop_ended_driver(self._target), self._session.ledger
         error = None if driver is None else driver.error()
         if error is not None and not isinstance(error, HeldError):
             raise error
@@ -161,7 +161,7 @@ class BatchHandle:
         return None
 
     def _is_over(self) -> bool:
-        """Return whether a launcher would find nothing to do."""
+        """Return whether nothing is left for a launcher to do."""
         batch, states = (
             self._session.ledger.batches.get(self.name),
             states_in(self._session.ledger, self.name),
@@ -190,8 +190,8 @@ def _row(result: PointResult) -> PointRow:
     )
 
 
-def named_for_its_job(ledger: Ledger, loaded: LoadedBatch) -> LoadedBatch:
-    """Return the batch under a name that has no other job in the ledger: its own, else NAME-2, NAME-3, …"""
+def rename_for_job(ledger: Ledger, loaded: LoadedBatch) -> LoadedBatch:
+    """Return the batch, renamed to NAME-2, NAME-3, … if the ledger has its name with another job."""
     known = {batch.name for batch in ledger.batches.all()}
     own = loaded.spec.name
     for number in count(1):
@@ -203,7 +203,7 @@ def named_for_its_job(ledger: Ledger, loaded: LoadedBatch) -> LoadedBatch:
 
 
 def _has_job(ledger: Ledger, name: str, job: Any) -> bool:
-    """Return whether the batch of that name has points of this job, or none at all."""
+    """Return whether the batch of that name has points of this job, or no points."""
     from vastrun.launcher.config.batch_file import is_of_job  # slow to import: pydantic, yaml
 
     points = ledger.batches.points(name)
@@ -211,10 +211,10 @@ def _has_job(ledger: Ledger, name: str, job: Any) -> bool:
 
 
 def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float, computer: str) -> tuple[Batch, int]:
-    """Write the batch into the ledger; return it, and how many of its points are new.
+    """Write the batch into the ledger; return it with the number of new points.
 
-    `computer`: the one that `folder` is on, as `Run.computer`. Raises UsageError, and StorageError for a
-    folder that cannot be made.
+    `computer`: the computer that has `folder`, as in `Run.computer`. Raises UsageError, and StorageError if
+    the folder cannot be made.
     """
     batch = Batch(
         name=plan.spec.name,
@@ -229,17 +229,17 @@ def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float, computer: 
     )
     new = ledger.batches.submit(batch, plan.points)
     batch = ledger.batches.get(batch.name)
-    # Before the first of its runs is packed: their outputs may come to lie in the folder of the code.
+    # Before its first run is packed: the outputs may be inside the code folder, and must not be uploaded.
     if batch.computer == computer:
         with storing(Path(batch.folder)):
             leave_out(Path(batch.folder))
     return batch, new
 
 
-def must_fit(ledger: Ledger, plan: BatchPlan, folder: Path) -> None:
-    """Return when a batch may begin; of one that is known, all points may have ended: it always may.
+def check_can_start(ledger: Ledger, plan: BatchPlan, folder: Path) -> None:
+    """Check that a new batch may start; a known one always may, as its points may have ended.
 
-    Raises UsageError for a folder that holds other files, BudgetError for a budget without room for one run.
+    Raises UsageError if the folder holds other files, BudgetError if a budget has no room for one run.
     """
     if any(batch.name == plan.spec.name for batch in ledger.batches.all()):
         return
@@ -253,8 +253,8 @@ def must_fit(ledger: Ledger, plan: BatchPlan, folder: Path) -> None:
         raise plan.refusals[0]
 
 
-def ask_to_stop(ledger: Ledger, name: str) -> int:
-    """Ask for the end of a batch and of its open runs, of whoever drives them; return how many are open."""
+def request_stop(ledger: Ledger, name: str) -> int:
+    """Request a stop of the batch and its open runs from their launchers; return the number of open runs."""
     ledger.batches.get(name)
     ledger.batches.ask(name, UserRequest.STOP)
     open_runs = [run for run in ledger.runs(batch=name) if run.phase is not Phase.ENDED]
@@ -263,10 +263,10 @@ def ask_to_stop(ledger: Ledger, name: str) -> int:
     return len(open_runs)
 
 
-def run_again(ledger: Ledger, name: str, cause: str | None) -> int:
-    """Let the points that failed, with that cause, be started once more; return how many.
+def retry_points(ledger: Ledger, name: str, cause: str | None) -> int:
+    """Reopen the failed points, or those with this cause; return their number.
 
-    Raises UsageError when there are none.
+    Raises UsageError if there are none.
     """
     ledger.batches.get(name)
     failed = [
@@ -275,12 +275,12 @@ def run_again(ledger: Ledger, name: str, cause: str | None) -> int:
         if state.has_failed and state.last is not None and cause in (None, state.last.cause)
     ]
     if not failed:
-        with_it = f" with {cause}" if cause else ""
-        raise UsageError(f"no point of {name} has failed{with_it}", hint=f"vastrun batch results {name}")
+        with_cause = f" with {cause}" if cause else ""
+        raise UsageError(f"no point of {name} has failed{with_cause}", hint=f"vastrun batch results {name}")
     ledger.batches.again(name, failed)
     return len(failed)
 
 
 def holds_machines(ledger: Ledger, name: str) -> bool:
-    """Return whether a machine is held for the batch, or is not seen to be gone yet."""
+    """Return whether a machine is held for the batch, or not yet confirmed to be gone."""
     return bool(holding_runs(ledger.runs(open_only=True, batch=name)))

@@ -1,4 +1,4 @@
-"""Client: the functions of the Python API, with the adapters that they reach the world through."""
+"""Client: the functions of the Python API, with their adapters."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from vastrun.launcher.api.jobs import (
     JobSource,
     JobText,
     Overrides,
-    about,
-    as_yaml,
     check_upload,
     load,
+    name_in_errors,
+    read_source,
     source_of,
-    text_in,
+    to_yaml,
 )
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.api.session import ApiSession
-from vastrun.launcher.api.sweep_values import must_use
+from vastrun.launcher.api.sweep_values import check_values_used
 from vastrun.launcher.batch.plan import price
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
@@ -45,10 +45,10 @@ _ANY_JOB = "{name: any, command: 'true', success: {exit_code: 0}}"
 
 
 class Client:
-    """Each function does what the command of its name does, and returns at once.
+    """The functions of the Python API: each does what the command of its name does, and returns at once.
 
-    A launcher, in a process of its own, drives what was begun: it outlives this program, and no interrupt
-    reaches it. Nothing is asked: machines that cost money are rented, within the limits of the job or batch.
+    A launcher in a separate process drives each run and batch: it outlives this program, and no interrupt
+    reaches it. There is no confirmation: machines are rented within the limits of the job or batch.
     """
 
     def __init__(self, wire: Callable[[], Wiring], start_driver: StartDriver) -> None:
@@ -62,9 +62,9 @@ class Client:
         provider: str = DEFAULT_PROVIDER,
         set: Overrides = (),
     ) -> LaunchPlan:
-        """Return the offers for a job, the best first, and what it may cost at most. Costs nothing.
+        """Return the offers for a job, the best first, with their maximum costs. Costs nothing.
 
-        Raises as `launch`, of which it does nothing.
+        Raises the same errors as `launch`.
         """
         source = source_of(job)
         spec = self._without_auto(source, load(source, set, now=self._now), provider)
@@ -80,15 +80,15 @@ class Client:
         out: str | os.PathLike[str] | None = None,
         continues: str | RunHandle | None = None,
     ) -> RunHandle:
-        """Begin to train a job and return a handle of its run: rent, ship, follow, collect, end the machine.
+        """Start training a job and return a handle of its run: rent, upload, follow, download, destroy.
 
         `job`: a job file, or an example's name; YAML text; the same as a dict; or a JobSpec. `set`: values
-        to change by their dotted keys, as in `{"limits.usd": 5}`. `out`: the folder for its outputs, else
-        `runs/RUN`. `continues`: the run whose checkpoint it continues from.
+        to override by their dotted keys, as in `{"limits.usd": 5}`. `out`: the folder for its outputs, by
+        default `runs/RUN`. `continues`: the run whose checkpoint it continues from.
 
-        Nothing is asked: it may cost what the job's `limits` allow. Raises, before anything is rented:
-        UsageError, of it JobFileError with every fault of the job; NoOfferError; BudgetError; AuthError;
-        ProviderError; StorageError. What happens later is in the handle's result.
+        There is no confirmation: the job's `limits` bound the cost. Raises, before anything is rented:
+        UsageError, or its subclass JobFileError with every fault of the job; NoOfferError; BudgetError;
+        AuthError; ProviderError; StorageError. Later failures are in the handle's result.
         """
         source = source_of(job)
         spec = load(source, set, name, now=self._now)
@@ -96,10 +96,10 @@ class Client:
         spec = self._without_auto(source, spec, provider, parent)
         self._plan(source, spec, provider, parent)
         wiring = self._session.wiring
-        # No signal is ours to handle here: whoever drives the run does that.
+        # Signals are not handled here: the process that drives the run does that.
         interrupts = wiring.interrupts()
         with wiring.attempts(interrupts, began=wiring.now()) as attempts:
-            run = runs.begin(
+            run = runs.start_run(
                 attempts,
                 spec,
                 provider=provider,
@@ -119,18 +119,18 @@ class Client:
     ) -> BatchHandle:
         """Start a batch, or add the new points of an edited one; return its handle.
 
-        `batch`: a batch file, YAML text, or the same as a dict, whose `job` may be a dict or a JobSpec
-        itself. `out`: the folder for the outputs, else `batches/NAME`. Points that ran before are not run
-        again. Raises as `launch`; all of its runs together cost at most its `limits.usd`.
+        `batch`: a batch file, YAML text, or the same as a dict, whose `job` may be a dict or a JobSpec.
+        `out`: the folder for the outputs, by default `batches/NAME`. Points that ran before are not run
+        again. All runs together cost at most its `limits.usd`. Raises the same errors as `launch`.
         """
-        given = batch.get("job") if isinstance(batch, Mapping) else None
-        job = source_of(given) if isinstance(given, Mapping | JobSpec) else None
+        value = batch.get("job") if isinstance(batch, Mapping) else None
+        job = source_of(value) if isinstance(value, Mapping | JobSpec) else None
         source = source_of(
             {**batch, "job": job.name} if job and isinstance(batch, Mapping) else batch, "batch"
         )
 
         def read_file(name: str) -> str:
-            return job.text if job and name == job.name else text_in(source.folder / name)
+            return job.text if job and name == job.name else read_source(source.folder / name)
 
         loaded = load_batch(
             source.text, source.name, read_file, str(source.folder), self._session.wiring.local_now()
@@ -156,9 +156,9 @@ class Client:
         """Run a job with each combination of values, as one batch; return its handle.
 
         `values`: by dotted key a list, or text as on the command line: `"1e-4..1e-2"` takes `samples` values
-        between. `usd`: what all runs together may cost, needed where machines cost money. `parallel`: runs at
-        once. `metric` and `goal`: what they are compared by. `reuse` and `pack`: points may follow each other
-        on one machine, or share its GPUs. Raises as `launch`.
+        between. `usd`: budget of all runs, required if machines cost money. `parallel`: number of concurrent
+        runs. `metric` and `goal`: comparison of the runs. `reuse` and `pack`: run points one after the other
+        on one machine, or several at once on its GPUs. Raises the same errors as `launch`.
         """
         source = source_of(job)
         spec = _checked(
@@ -185,7 +185,7 @@ class Client:
         return [RunHandle(self._session, row.run.id) for row in rows]
 
     def run(self, name: str) -> RunHandle:
-        """Return the run of that id, of the first letters of an id, or `last`. Raises NoSuchRunError."""
+        """Return a run by its id, the first letters of one, or `last`. Raises NoSuchRunError."""
         return RunHandle(self._session, find_run(self._session.ledger, name).id)
 
     def batches(self) -> list[BatchHandle]:
@@ -193,7 +193,7 @@ class Client:
         return [BatchHandle(self._session, batch.name) for batch in self._session.ledger.batches.all()]
 
     def find_batch(self, name: str) -> BatchHandle:
-        """Return the batch of that name. Raises UsageError when there is none."""
+        """Return the batch of that name. Raises UsageError if there is none."""
         return BatchHandle(self._session, self._session.ledger.batches.get(name).name)
 
     @property
@@ -203,15 +203,15 @@ class Client:
     def _without_auto(
         self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None
     ) -> JobSpec:
-        """Return the job with what it leaves to `auto` as numbers."""
+        """Return the job with numbers in place of `auto`."""
         wiring = self._session.wiring
-        with about(source):
+        with name_in_errors(source):
             return resolve_auto(spec, wiring.estimator(), wiring.provider(provider), parent).spec
 
     def _plan(self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None) -> LaunchPlan:
-        """Check that the job can be shipped and rented."""
+        """Return the plan of a job. Raises if it cannot be uploaded, rented or paid."""
         wiring = self._session.wiring
-        with about(source):
+        with name_in_errors(source):
             check_upload(wiring.packer(NOTHING), spec, source.folder)
             ledger = self._session.ledger
             now = wiring.now()
@@ -228,18 +228,18 @@ class Client:
         out: str | os.PathLike[str] | None,
     ) -> BatchHandle:
         wiring, ledger = self._session.wiring, self._session.ledger
-        loaded = batches.named_for_its_job(ledger, loaded)
+        loaded = batches.rename_for_job(ledger, loaded)
         spec = loaded.spec
-        with about(source):
+        with name_in_errors(source):
             points = first_points(spec, loaded.points, loaded.search)
             job = read_job(points[0].spec_json)
             check_upload(wiring.packer(NOTHING), job, source.folder)
-            must_use(job, loaded.unmentioned)
+            check_values_used(job, loaded.unmentioned)
             now = wiring.now()
             market, budgets = wiring.market_of_many(provider), wiring.budgets(now)
             plan = price(spec, points, market, ledger, now, loaded.search, budgets)
         folder = Path(out or Path("batches") / spec.name).resolve()
-        batches.must_fit(ledger, plan, folder)
+        batches.check_can_start(ledger, plan, folder)
         batch, _ = batches.submit(ledger, plan, folder, wiring.now(), wiring.computer())
         if not ledger.batches.is_driven(batch.name):
             self._session.drive(Target("batch", batch.name))
@@ -247,8 +247,8 @@ class Client:
 
 
 def _checked(batch: Mapping[str, Any]) -> BatchSpec:
-    """Return a batch without points, checked as a batch file is. Raises JobFileError with every fault."""
-    text = as_yaml({**batch, "list": [{}]}, "sweep")
+    """Return a batch without points, validated like a batch file. Raises JobFileError with every fault."""
+    text = to_yaml({**batch, "list": [{}]}, "sweep")
     return load_batch(text, "sweep", lambda _: _ANY_JOB, ".").spec
 
 
@@ -257,9 +257,9 @@ def _id_of(run: str | RunHandle) -> str:
 
 
 def _axis(key: str, values: Sequence[Any] | str) -> str:
-    """Return the values of one key as the command line has them. Raises UsageError when there are none."""
+    """Write the values of one key as on the command line. Raises UsageError if there are none."""
     if isinstance(values, str):
         return values
     if not values:
         raise UsageError(f"{key}: an empty list; give at least one value")
-    return ",".join(as_yaml(value, key) for value in values)
+    return ",".join(to_yaml(value, key) for value in values)

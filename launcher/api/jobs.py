@@ -1,4 +1,4 @@
-"""Jobs as a program gives them: a file, YAML text, a mapping or a JobSpec, all checked as a job file is."""
+"""Jobs as arguments: a file, YAML text, a mapping or a JobSpec, all validated like a job file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from vastrun.launcher.ports import Packer
 from vastrun.launcher.shipped import configs_dir
 
 JobSource = str | os.PathLike[str] | Mapping[str, Any] | JobSpec
-"""A path; YAML text: several lines, or what begins with `{`; the same as a mapping; or a job already read."""
+"""A path; YAML text, which has several lines or begins with `{`; a mapping; or a JobSpec."""
 Overrides = Mapping[str, Any] | Iterable[str]
-"""Values by their dotted keys, `{"limits.usd": 5}`, or as given to --set, `["limits.usd=5"]`."""
+"""Values by their dotted keys, `{"limits.usd": 5}`, or as for --set, `["limits.usd=5"]`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,30 +33,30 @@ class JobText:
 
     text: str
     name: str
-    """As messages call it."""
+    """Name for messages."""
     folder: Path
-    """What paths in it are relative to."""
+    """Folder that its relative paths start from."""
     file: Path | None = None
-    """None: it lies in no file."""
+    """Its file; None for text, a mapping or a JobSpec."""
 
 
 def source_of(job: JobSource, what: str = "job") -> JobText:
-    """Return the text of a job, or of a batch that is given in the same way.
+    """Return the text of a job, or of a batch in one of the same forms.
 
-    Raises UsageError when its file cannot be read, or a mapping holds what YAML cannot.
+    Raises UsageError if its file cannot be read, or a mapping has values that YAML cannot hold.
     """
     if isinstance(job, JobSpec):
-        return JobText(text=_written(job), name=what, folder=Path.cwd())
+        return JobText(text=_to_text(job), name=what, folder=Path.cwd())
     if isinstance(job, Mapping):
-        return JobText(text=as_yaml(job, what), name=what, folder=Path.cwd())
+        return JobText(text=to_yaml(job, what), name=what, folder=Path.cwd())
     if isinstance(job, str) and ("\n" in job or job.lstrip().startswith("{")):
         return JobText(text=job, name=what, folder=Path.cwd())
     path = file_or_example(Path(job))
-    return JobText(text=text_in(path), name=str(path), folder=path.resolve().parent, file=path)
+    return JobText(text=read_source(path), name=str(path), folder=path.resolve().parent, file=path)
 
 
-def _written(job: JobSpec) -> str:
-    """Return the job as a file would have it: without what no file may say."""
+def _to_text(job: JobSpec) -> str:
+    """Return the job as YAML, without fields that a file must not set."""
     values = asdict(job)
     return json.dumps({field.name: values[field.name] for field in given(JobSpec)})
 
@@ -64,26 +64,26 @@ def _written(job: JobSpec) -> str:
 def load(
     source: JobText, overrides: Overrides = (), name: str | None = None, *, now: datetime | None = None
 ) -> JobSpec:
-    """Return the job, with some of its values changed, its deadline the next one after `now`.
+    """Parse the job with the overrides; a deadline without a date is the next one after `now`.
 
     Raises JobFileError with every fault.
     """
-    sets = [*as_sets(overrides), *([f"name={json.dumps(name)}"] if name else [])]
+    sets = [*to_set_options(overrides), *([f"name={json.dumps(name)}"] if name else [])]
     spec = load_job(source.text, source.name, sets, str(source.folder), now)
     return spec if source.file is None else replace(spec, job_file=str(source.file))
 
 
-def as_sets(overrides: Overrides) -> list[str]:
-    """Return overrides as given to --set. Raises UsageError for a value that YAML cannot hold."""
+def to_set_options(overrides: Overrides) -> list[str]:
+    """Return overrides as for --set. Raises UsageError for a value that YAML cannot hold."""
     if isinstance(overrides, str):
         return [overrides]
     if isinstance(overrides, Mapping):
-        return [f"{key}={as_yaml(value, key)}" for key, value in overrides.items()]
+        return [f"{key}={to_yaml(value, key)}" for key, value in overrides.items()]
     return list(overrides)
 
 
-def as_yaml(value: Any, what: str) -> str:
-    """Return a value as YAML in one line; a path is a string. Raises UsageError for what YAML cannot hold."""
+def to_yaml(value: Any, what: str) -> str:
+    """Return a value as one line of YAML; a path is a string. Raises UsageError if YAML cannot hold it."""
     try:
         return json.dumps(value, default=_plain, ensure_ascii=False)
     except (TypeError, ValueError) as error:
@@ -93,7 +93,7 @@ def as_yaml(value: Any, what: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON does not know as what it knows: a path, a mapping, numpy's numbers and arrays."""
+    """Convert a path, a mapping, or a number or array of numpy for JSON."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Mapping):
@@ -103,16 +103,16 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"expected plain values, got {type(value).__name__}")
 
 
-def text_in(path: Path, named_in: str = "") -> str:
-    """Return a file's text. `named_in`: the file that names it.
+def read_source(path: Path, named_in: str = "") -> str:
+    """Return a file's text. `named_in`: the file that refers to it.
 
-    Raises UsageError when it cannot be read, with what to type instead where it is not there.
+    Raises UsageError if it cannot be read, with suggestions if it does not exist.
     """
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        hint = advice_for_missing(path) if isinstance(error, FileNotFoundError) else ""
+        hint = suggest_files(path) if isinstance(error, FileNotFoundError) else ""
         place = f"{named_in}: " if named_in else ""
         raise UsageError(f"{place}cannot read {path}: {reason}", hint=hint) from error
 
@@ -156,8 +156,8 @@ def _is_in(folder: Path, word: str) -> bool:
 
 
 @contextmanager
-def about(source: JobText) -> Iterator[None]:
-    """Name the source in an error about one of its values."""
+def name_in_errors(source: JobText) -> Iterator[None]:
+    """Add the source's name to an error about one of its values."""
     try:
         yield
     except JobValueError as error:
@@ -165,39 +165,39 @@ def about(source: JobText) -> Iterator[None]:
 
 
 _SUFFIXES = (".yaml", ".yml")
-_MOST_NAMED = 5
-_MOST_LOOKED_AT = 1000
+_MAX_SUGGESTIONS = 5
+_MAX_ENTRIES = 1000
 _EXAMPLES = ("quickstart.yaml", "own_script.yaml")
 _WRITE_ONE = f"vastrun init train.py writes a job file for your program; an example: {' or '.join(_EXAMPLES)}"
 
 
-def advice_for_missing(path: Path) -> str:
-    """Say what to type instead: the file with a name like it, else those beside it, else how to make one."""
-    files = list(islice(_candidates(path), _MOST_LOOKED_AT))
+def suggest_files(path: Path) -> str:
+    """Suggest the file with the most similar name, else the YAML files nearby, else how to write one."""
+    files = list(islice(_candidates(path), _MAX_ENTRIES))
     stems = difflib.get_close_matches(path.stem, [file.stem for file in files], n=1)
     near = [file for file in files if file.stem in stems]
     if near:
-        return max(near, key=lambda file: _likeness(path, file)).as_posix()
+        return max(near, key=lambda file: _similarity(path, file)).as_posix()
     if not files:
         return _WRITE_ONE
-    more = f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else ""
+    more = f" and {len(files) - _MAX_SUGGESTIONS} more" if len(files) > _MAX_SUGGESTIONS else ""
     are = "is" if len(files) == 1 else "are"
-    return f"there {are} {', '.join(file.as_posix() for file in files[:_MOST_NAMED])}{more}"
+    return f"there {are} {', '.join(file.as_posix() for file in files[:_MAX_SUGGESTIONS])}{more}"
 
 
-def _likeness(path: Path, file: Path) -> float:
+def _similarity(path: Path, file: Path) -> float:
     return difflib.SequenceMatcher(None, path.as_posix(), file.as_posix()).ratio()
 
 
 def _candidates(path: Path) -> Iterator[Path]:
-    """Yield the YAML files beside the path; where its folder is not there, those of the folders beside it."""
+    """Yield the YAML files in the path's folder; if that does not exist, those in its sibling folders."""
     if path.parent.is_dir():
         yield from _yaml_files(path.parent)
     else:
         for folder in sorted(_entries(path.parent.parent)):
             yield from _yaml_files(folder)
     if path.parent == Path():
-        # An example is found by its name alone.
+        # An example needs no folder.
         near = difflib.get_close_matches(path.stem, [file.stem for file in _yaml_files(configs_dir())], n=1)
         yield from (Path(f"{stem}.yaml") for stem in near)
 
@@ -208,6 +208,6 @@ def _yaml_files(folder: Path) -> Iterator[Path]:
 
 def _entries(folder: Path) -> Iterator[Path]:
     try:
-        yield from islice(folder.iterdir(), _MOST_LOOKED_AT)
+        yield from islice(folder.iterdir(), _MAX_ENTRIES)
     except OSError:
         return

@@ -1,4 +1,4 @@
-"""What `import vastrun` offers where the launcher is installed. `vastrun/__init__.py` has the same names."""
+"""The public names of `import vastrun` if the launcher is installed, as listed in `vastrun/__init__.py`."""
 
 from __future__ import annotations
 

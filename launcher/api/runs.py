@@ -1,4 +1,4 @@
-"""RunHandle: one run, to be waited for, read and stopped; and how a run is begun and asked to end."""
+"""RunHandle: wait for a run, read its result, stop it; and functions that start and stop runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.launcher.api.drivers import Target
-from vastrun.launcher.api.logs import growing, written
+from vastrun.launcher.api.logs import new_lines, written_lines
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import attempt_after, chain_of, is_retry_missing
@@ -31,61 +31,61 @@ from vastrun.launcher.ui.render.why import explanation_text
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """Where a run stands, by the ledger."""
+    """Phase, progress and cost of a run, by the ledger."""
 
     phase: Phase
     verdict: Verdict | None
-    """None while it is open."""
+    """Verdict; None while it is open."""
     step: int
     steps: int
-    """The last one; 0 while it is not known."""
+    """Number of all steps; 0 while unknown."""
     usd: float
-    """So far, or in all; of this attempt."""
+    """Cost of this attempt, so far or in total."""
     usd_per_hour: float
     is_driven: bool
-    """A launcher drives it."""
+    """True while a launcher drives it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """How a run ended, or how it stands while it is open."""
+    """The end of a run, or its state while it is open."""
 
     id: str
-    """Of its last attempt."""
+    """Id of the last attempt."""
     verdict: Verdict | None
-    """None while it is open."""
+    """Verdict; None while it is open."""
     cause: Cause | None
-    """Why it did not succeed."""
+    """Cause of a failure."""
     detail: str
     exit_code: int | None
-    """As of `vastrun launch`: 11 while a machine may still be rented; else None while it is open."""
+    """Exit code of `vastrun launch`: 11 while a machine may still be rented; else None while it is open."""
     step: int
     cost: Cost
-    """Of the last attempt."""
+    """Cost of the last attempt."""
     usd: float
-    """Of all attempts together."""
+    """USD for all attempts together."""
     scores: Mapping[str, float]
-    """Of the final evaluation, by name; empty without one."""
+    """Scores of the final evaluation, by name; empty without one."""
     proofs: tuple[Proof, ...]
-    """What the verdict rests on."""
+    """Evidence for the verdict."""
     outputs: Path
-    """The folder on this computer."""
+    """Folder of its outputs on this computer."""
     checkpoint: Path | None
-    """The folder of checkpoints; None when no complete one came home."""
+    """Folder of checkpoints; None if no complete one was downloaded."""
     attempts: tuple[str, ...]
-    """The ids of all of them, oldest first."""
+    """Ids of all attempts, oldest first."""
 
     @property
     def succeeded(self) -> bool:
-        """Whether every proof of success is there and holds."""
+        """True if every proof of success exists and holds."""
         return self.verdict is Verdict.SUCCEEDED
 
 
 class RunHandle:
-    """One run. All of it is read from the ledger and from its outputs; a handle may be made anew at any time.
+    """One run, read from the ledger and its outputs; handles hold no state.
 
-    Where the job's `retry:` began further attempts, everything but `id` is about the newest of them.
-    What a machine said is without control characters: it may be printed.
+    If the job's `retry:` started further attempts, everything but `id` is about the newest of them.
+    Text from a machine has no control characters: it is safe to print.
     """
 
     def __init__(self, session: ApiSession, run_id: str) -> None:
@@ -93,11 +93,11 @@ class RunHandle:
 
     @property
     def id(self) -> str:
-        """Its id, by which the command line knows it, too."""
+        """Id of the run, as on the command line."""
         return self._id
 
     def status(self) -> RunStatus:
-        """Return where it stands now. Raises StorageError."""
+        """Return its current status. Raises StorageError."""
         attempts = self._attempts()
         run = attempts[-1]
         row = row_of(self._session.ledger, run, self._session.now())
@@ -112,44 +112,43 @@ class RunHandle:
         )
 
     def wait(self, timeout: float | None = None) -> RunResult:
-        """Wait for its end, retries included, for at most `timeout` seconds; return how it ended.
+        """Wait at most `timeout` seconds for its end, retries included; return the result.
 
-        The verdict is in the result and is not raised. A launcher is started where none drives the run. An
-        interrupt ends the wait, and nothing else. Raises TimeoutError; and what its launcher could not go on
-        with: StorageError, AuthError, ... Its machine is then limited by its lease; wait again to go on.
+        The verdict is in the result and is not raised. Starts a launcher if none drives the run. An interrupt
+        ends only the wait. Raises TimeoutError, and the error that ended its launcher: StorageError,
+        AuthError, ... Its machine is then limited by its lease; wait again to continue.
         """
-        return self._session.wait(self._look, timeout, f"run {self.id}")
+        return self._session.wait(self._poll, timeout, f"run {self.id}")
 
     def result(self) -> RunResult:
-        """Return how it ended; of an open run, how it stands. Does not wait. Raises StorageError."""
+        """Return how it ended, or its state while it is open. Does not wait. Raises StorageError."""
         return self._result(self._newest())
 
     def logs(
         self, follow: bool = False, *, rank: int | None = None, tail: int | None = None
     ) -> Iterator[LogLine]:
-        """Yield the lines of its log: of the onstart steps, the supervisor and all ranks, or of one rank.
+        """Yield the lines of its log: onstart steps, supervisor and all ranks, or one rank.
 
-        `tail`: only the last ones of those that are there. `follow`: goes on until the run has ended.
-        Raises StorageError; and as `wait` where its launcher could not go on.
+        `tail`: only this number of existing lines. `follow`: continue until the run has ended.
+        Raises StorageError, and as `wait` the error that ended its launcher.
         """
         run = self._newest()
         feed = feed_of(run, self._session.ledger, self._session.wiring.provider(run.provider))
         choice, clock = LogFilter(rank=rank), self._session.wiring.clock()
 
         def sleep(seconds: float) -> None:
-            self._has_done_its_work(self._attempts())
+            self._launcher_has_ended(self._attempts())
             clock.sleep(seconds)
 
-        lines = chosen(written(feed), choice, tail=tail)
+        lines = chosen(written_lines(feed), choice, tail=tail)
         yield from map(_shown, lines)
         if follow:
-            yield from map(_shown, chosen(growing(feed, sleep), choice))
+            yield from map(_shown, chosen(new_lines(feed, sleep), choice))
 
     def metrics(self) -> list[dict[str, float]]:
-        """Return what it measured, as far as it has come home: for each line the step, and numbers by name.
+        """Return the metrics downloaded so far: for each line the step, and numbers by name.
 
-        Values that are no finite numbers are left out; of more than 400,000 values whole lines are, evenly.
-        Empty before the first has come home.
+        Values that are not finite numbers are left out; beyond 400,000 values, lines are left out evenly.
         """
         with suppress(FileNotFoundError):
             return parse_records(metric_lines(Outputs(self._newest()).path(layout.METRICS)))
@@ -160,20 +159,20 @@ class RunHandle:
         return printable(explanation_text(explain(self._session.ledger, self._newest(), self._session.now())))
 
     def stop(self, *, now: bool = False, reason: str = "") -> None:
-        """Ask it to save a checkpoint, download the outputs and destroy its machine; `wait` waits for that.
+        """Request its end: save a checkpoint, download the outputs, destroy the machine; `wait` waits for it.
 
-        `now`: the machine is destroyed at once, without the outputs. `reason` is noted in its events. A
-        launcher is started where none drives the run. Raises UsageError when it has ended already.
+        `now`: destroy the machine at once, without the outputs. `reason` is recorded in its events. Starts a
+        launcher if none drives the run. Raises UsageError if it has already ended.
         """
         run = self._newest()
-        ask_to_end(self._session.ledger, run, self._session.now(), at_once=now, reason=reason)
+        request_end(self._session.ledger, run, self._session.now(), at_once=now, reason=reason)
         self.resume()
 
     def resume(self) -> None:
-        """Start a launcher for it where none drives it: after one was killed, or detached. Does not wait."""
+        """Start a launcher if none drives the run, as after one was killed or detached. Does not wait."""
         for run in self._attempts():
-            self._session.ended_driver(_target(run))  # why that one ended is no news any more
-        self._look()
+            self._session.pop_ended_driver(_target(run))  # drop its error: a new driver starts
+        self._poll()
 
     def __repr__(self) -> str:
         try:
@@ -191,26 +190,26 @@ class RunHandle:
     def _is_driven_here(self, attempts: Sequence[Run]) -> bool:
         return any(self._session.is_driving(_target(run)) for run in attempts)
 
-    def _look(self) -> RunResult | None:
-        """Return the result once nothing is left to wait for; until then see to it that somebody drives."""
+    def _poll(self) -> RunResult | None:
+        """Return the result once the run has ended; until then None, with a launcher started if needed."""
         attempts, ledger = self._attempts(), self._session.ledger
         if self._is_driven_here(attempts):
             return None
-        has_driven = self._has_done_its_work(attempts)
-        run = self._newest()  # it may have moved on since
+        has_driven = self._launcher_has_ended(attempts)
+        run = self._newest()  # a retry may have started since
         if run.phase is Phase.ENDED and (
             has_driven or not is_retry_missing(ledger, run, self._session.now())
         ):
             return self._result(run)
-        if run.phase is Phase.DESTROY and has_driven:  # it has tried for long: that is for the user to know
+        if run.phase is Phase.DESTROY and has_driven:  # its launcher gave up: the user must know
             return self._result(run)
         if ledger.driver(run.id) is None:
             self._session.drive(_target(run))
         return None
 
-    def _has_done_its_work(self, attempts: Sequence[Run]) -> bool:
-        """Return whether a launcher of ours has ended since. Raises what it could not go on with."""
-        ended = [self._session.ended_driver(_target(run)) for run in attempts]
+    def _launcher_has_ended(self, attempts: Sequence[Run]) -> bool:
+        """Return whether a launcher of this session has ended. Raises the error that ended it."""
+        ended = [self._session.pop_ended_driver(_target(run)) for run in attempts]
         errors = [driver.error() for driver in ended if driver is not None]
         error = next((error for error in errors if error is not None), None)
         if error is None:
@@ -259,19 +258,19 @@ def attempts_from(ledger: Ledger, run: Run) -> list[Run]:
     return attempts
 
 
-def begin(
+def start_run(
     attempts: Attempts, spec: JobSpec, *, provider: str, run_id: str, out: Path | None, parent: Run | None
 ) -> Run:
-    """Write a run into the ledger, its outputs to come to `out`, else to `runs/RUN`. Raises as `start`."""
+    """Write a run into the ledger, with its outputs in `out` or in `runs/RUN`. Raises as `start`."""
     folder = str((out or Path("runs") / run_id).resolve())
     return attempts.start(spec, provider=provider, run_id=run_id, out_dir=folder, parent=parent)
 
 
-def ask_to_end(ledger: Ledger, run: Run, now: float, *, at_once: bool, reason: str) -> None:
-    """Ask for a run's end, of whoever drives it. Raises UsageError when it has ended already."""
+def request_end(ledger: Ledger, run: Run, now: float, *, at_once: bool, reason: str) -> None:
+    """Request a run's end from its launcher. Raises UsageError if it has already ended."""
     if run.phase is Phase.ENDED:
-        raise UsageError(f"{run.id} has ended already", hint=f"vastrun why {run.id}")
-    what = "its immediate destruction" if at_once else "a stop"
-    text = f"the user asked for {what}" + (f": {reason}" if reason else "")
+        raise UsageError(f"{run.id} has already ended", hint=f"vastrun why {run.id}")
+    what = "the immediate destruction of the machine" if at_once else "a stop"
+    text = f"the user requested {what}" + (f": {reason}" if reason else "")
     ledger.add_event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))
     ledger.ask(run.id, UserRequest.DESTROY if at_once else UserRequest.STOP)

@@ -1,4 +1,4 @@
-"""Sweep values: does the program of a batch use what the batch varies? Asked before money is spent."""
+"""Sweep values: check that the program of a batch uses the values that vary, before money is spent."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vastrun.launcher.core.errors import JobValueError
 from vastrun.launcher.core.job import JobSpec
 
 _MAX_FILE_BYTES = 1 << 20
-"""Longer files are data, or code that a tool wrote."""
+"""Maximum size of a searched file; larger ones are data or generated code."""
 _MAX_TOTAL_BYTES = 64 << 20
 
 
-def must_use(spec: JobSpec, names: Collection[str]) -> None:
-    """Look for the variables of these values in the code, since the command and `env:` do not mention them.
+def check_values_used(spec: JobSpec, names: Collection[str]) -> None:
+    """Search the code for the variables of these values, which the command and `env:` do not mention.
 
-    Raises JobValueError for those that the code does not read either: all points would do the same.
+    Raises JobValueError for values that the code does not read either: all points would do the same.
     """
     unused = set(names)
     for text in _code_of(spec) if unused else ():
@@ -34,7 +34,7 @@ def must_use(spec: JobSpec, names: Collection[str]) -> None:
 
 
 def _code_of(spec: JobSpec) -> Iterator[str]:
-    """Yield the text of each file that is shipped, up to a limit."""
+    """Yield the text of each file to upload, up to a limit."""
     if spec.code is None:
         return
     tree, left = worktree(spec.code.path, spec.code.exclude), _MAX_TOTAL_BYTES
@@ -47,7 +47,7 @@ def _code_of(spec: JobSpec) -> Iterator[str]:
 
 
 def _start_of(path: Path) -> bytes:
-    """Return a short file's content; nothing of a long one, or of one that cannot be read."""
+    """Return a file's content; empty if it is too large or cannot be read."""
     try:
         if not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
             return b""

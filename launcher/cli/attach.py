@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from vastrun.launcher.cli.driving import drive_to_end
+from vastrun.launcher.cli.drive import drive_to_end
 from vastrun.launcher.cli.options import json_option, plain_option, run_argument, the_run
 from vastrun.launcher.wiring import Wiring
 

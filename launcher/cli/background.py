@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vastrun.launcher.api.background import DriverFolder, is_driven, open_target
+from vastrun.launcher.api.background import DriverFolder, find_open_target, is_driven
 from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.attempts import pushed_url
@@ -31,7 +31,7 @@ def hand_over_run(wiring: Wiring, run: Run) -> str:
     ledger = wiring.ledger()
     if wiring.drivers is None or is_driven(ledger, target):
         return ""
-    if open_target(ledger, target, wiring.now()) is None:
+    if find_open_target(ledger, target, wiring.now()) is None:
         return ""
     if wiring.computer() and wiring.provider(run.provider).shared and _is_served(wiring, target):
         driver = "vastrun serve --driver, on a computer of the team"
@@ -79,7 +79,7 @@ def replace_dead_drivers(wiring: Wiring) -> None:
         target = record.target
         if folder.is_alive(target):
             continue
-        if open_target(wiring.ledger(), target, wiring.now()) is None:
+        if find_open_target(wiring.ledger(), target, wiring.now()) is None:
             folder.remove(target)
         elif is_driven(wiring.ledger(), target):
             continue
@@ -100,7 +100,7 @@ def continue_killed(wiring: Wiring, presence: Presence, killed: Sequence[KilledL
         }
         targets |= {Target("batch", name) for name in ledger.batches.held_by(launcher.who)}
         for target in sorted(targets, key=lambda target: target.name):
-            if open_target(ledger, target, wiring.now()) is None or is_driven(ledger, target):
+            if find_open_target(ledger, target, wiring.now()) is None or is_driven(ledger, target):
                 continue
             say(
                 f"the launcher of {target.name} (process {launcher.pid}) was killed, most likely by the "

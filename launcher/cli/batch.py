@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.api import jobs
-from vastrun.launcher.api.batches import ask_to_stop, holds_machines, run_again
+from vastrun.launcher.api.batches import holds_machines, request_stop, retry_points
 from vastrun.launcher.batch.results import results_of, row_in, states_in
 from vastrun.launcher.cli.background import replace_dead_drivers
-from vastrun.launcher.cli.batching import (
+from vastrun.launcher.cli.batch_driver import (
     BatchLines,
     Submission,
     drive,
@@ -112,9 +112,9 @@ def submit_command(
     set_error_job_file(batch_file)
     folder = batch_file.resolve().parent
     loaded = load_batch(
-        jobs.text_in(batch_file),
+        jobs.read_source(batch_file),
         str(batch_file),
-        lambda name: jobs.text_in(folder / name, batch_file.name),
+        lambda name: jobs.read_source(folder / name, batch_file.name),
         str(folder),
         ctx.obj.local_now(),
     )
@@ -209,7 +209,7 @@ def stop_command(ctx: click.Context, name: str) -> None:
     """
     wiring: Wiring = ctx.obj
     ledger = wiring.ledger()
-    asked = ask_to_stop(ledger, name)
+    asked = request_stop(ledger, name)
     say(f"asked {asked} runs of {name} to stop", err=True)
     if asked and not ledger.batches.is_driven(name):
         say("no launcher drives the batch; stopping its runs from here", err=True)
@@ -254,7 +254,7 @@ def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: boo
     Each retry gets a new folder for its outputs.
     """
     wiring: Wiring = ctx.obj
-    count = run_again(wiring.ledger(), name, cause)
+    count = retry_points(wiring.ledger(), name, cause)
     say(f"retrying {count} points of {name}", err=True)
     ctx.exit(drive(wiring, name, as_json=as_json))
 

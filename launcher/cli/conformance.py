@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vastrun.launcher.api.runs import begin
+from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.options import confirm
 from vastrun.launcher.cli.output import say, show
@@ -106,7 +106,7 @@ def _drive(
     """Drive the run to its end; return it with the error that ended it early, raised after the report."""
     run_id = wiring.new_id()
     with wiring.attempts(interrupts, began=began) as attempts:
-        run = begin(attempts, spec, provider=_PROVIDER, run_id=run_id, out=None, parent=None)
+        run = start_run(attempts, spec, provider=_PROVIDER, run_id=run_id, out=None, parent=None)
         set_error_run(run)
         say(f"run {run.id}, outputs in {run.out_dir}", err=True)
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.api.jobs import check_upload
-from vastrun.launcher.cli.driving import drive_to_end
+from vastrun.launcher.cli.drive import drive_to_end
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
 from vastrun.launcher.cli.options import (

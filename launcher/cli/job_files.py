@@ -27,7 +27,7 @@ def read_job_file(path: Path, sets: tuple[str, ...], by: str | None = None) -> J
     """
     typed, path = path, jobs.file_or_example(path, note)
     set_error_job_file(path)
-    spec = _changed(jobs.text_in(path), str(path), path.resolve().parent, sets, by)
+    spec = _changed(jobs.read_source(path), str(path), path.resolve().parent, sets, by)
     return replace(spec, job_file=str(typed))
 
 

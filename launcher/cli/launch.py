@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.api.jobs import check_upload
-from vastrun.launcher.api.runs import begin
-from vastrun.launcher.cli.driving import drive_to_end
+from vastrun.launcher.api.runs import start_run
+from vastrun.launcher.cli.drive import drive_to_end
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.job_files import job_of, print_warnings, read_job_file, resolve_auto, with_tags
 from vastrun.launcher.cli.options import (
@@ -130,7 +130,7 @@ def _work(
     run_id = wiring.new_id()
 
     def work(attempts: Attempts) -> Run:
-        run = begin(attempts, spec, provider=provider, run_id=run_id, out=out, parent=parent)
+        run = start_run(attempts, spec, provider=provider, run_id=run_id, out=out, parent=parent)
         set_error_run(run)
         say(f"run {run.id}, outputs in {run.out_dir}", err=True)
         return attempts.drive_or_follow(run)

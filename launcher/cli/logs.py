@@ -9,7 +9,7 @@ from datetime import datetime
 
 import click
 
-from vastrun.launcher.api.logs import growing, written
+from vastrun.launcher.api.logs import new_lines, written_lines
 from vastrun.launcher.cli.options import run_argument, seconds, the_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.logfeed import feed_of
@@ -73,14 +73,14 @@ def command(
     feed = feed_of(run, wiring.ledger(), wiring.provider(run.provider), node)
     choice = LogFilter(rank=rank, since=None if since is None else _moment(since, wiring.now()))
     form = (lambda line: json.dumps(keys_of(line))) if as_json else _as_text(timestamps)
-    lines = chosen(written(feed), choice, tail=tail)
+    lines = chosen(written_lines(feed), choice, tail=tail)
     if errors:
         lines, note = _first_error(lines, run, "" if rank is None else f"rank{rank}")
     _print(lines, form)
     if errors and note:
         say(note, err=True)
     if follow and not errors:
-        _print(chosen(growing(feed, wiring.clock().sleep), choice), form)
+        _print(chosen(new_lines(feed, wiring.clock().sleep), choice), form)
     if feed.note:
         say(feed.note, err=True)
 

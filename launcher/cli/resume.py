@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.cli.background import check_unused, hand_over_run
-from vastrun.launcher.cli.driving import drive_to_end, show_end
+from vastrun.launcher.cli.drive import drive_to_end, show_end
 from vastrun.launcher.cli.options import json_option, plain_option, run_argument, the_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.attempts import Attempts

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from vastrun.launcher.api.serving import serve
+from vastrun.launcher.api.serve import serve
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.service import UserService
 from vastrun.launcher.wiring import Wiring

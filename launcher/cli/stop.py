@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from vastrun.launcher.api.runs import ask_to_end
-from vastrun.launcher.cli.driving import drive_to_end
+from vastrun.launcher.api.runs import request_end
+from vastrun.launcher.cli.drive import drive_to_end
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
@@ -27,7 +27,7 @@ def command(ctx: click.Context, run_name: str, at_once: bool, reason: str, as_js
     """
     wiring: Wiring = ctx.obj
     run = the_run(wiring, run_name)
-    ask_to_end(wiring.ledger(), run, wiring.now(), at_once=at_once, reason=reason)
+    request_end(wiring.ledger(), run, wiring.now(), at_once=at_once, reason=reason)
     code = drive_to_end(
         wiring,
         lambda attempts: attempts.drive_or_follow(run),

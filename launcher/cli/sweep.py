@@ -10,7 +10,7 @@ import click
 
 from vastrun.launcher.api import jobs
 from vastrun.launcher.cli.batch import detach_option, dry_run_option
-from vastrun.launcher.cli.batching import Submission, submit
+from vastrun.launcher.cli.batch_driver import Submission, submit
 from vastrun.launcher.cli.failures import set_error_job_file
 from vastrun.launcher.cli.options import json_option, plain_option, provider_option, set_option, yes_option
 from vastrun.launcher.cli.output import note, say
@@ -117,7 +117,7 @@ def command(
         early_stop=None if early_stop is None else EarlyStop(min_steps=early_stop),
         reuse=reuse,
     )
-    text = jobs.text_in(job_file)
+    text = jobs.read_source(job_file)
     loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, ctx.obj.local_now(), sets)
     if name is None:
         loaded = _named_after_its_job(loaded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from vastrun.launcher.cli.driving import drive_to_end
+from vastrun.launcher.cli.drive import drive_to_end
 from vastrun.launcher.cli.options import json_option, run_argument, seconds, the_run
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.wiring import Wiring

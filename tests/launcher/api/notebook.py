@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.fakebox import Training
 from tests.launcher.desk import Desk
 from vastrun.launcher.api.client import Client
+from vastrun.launcher.api.driver_process import drive
 from vastrun.launcher.api.drivers import DriverProcess, Target
-from vastrun.launcher.api.driving import drive
 from vastrun.launcher.api.session import silent
 from vastrun.launcher.core.errors import VastrunError
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakebox import Training
 from tests.launcher.terminal import Terminal
-from vastrun.launcher.api.background import MAX_LOGS, DriverFolder, open_target
+from vastrun.launcher.api.background import MAX_LOGS, DriverFolder, find_open_target
 from vastrun.launcher.api.background_driver import BoundedLog
 from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.core.errors import HeldError
@@ -83,8 +83,8 @@ def test_what_is_left_to_be_driven_is_the_newest_open_attempt(tmp_path: Path) ->
     terminal = Terminal(tmp_path, Training(seconds=600.0))
     terminal.launch("--detach")
     ledger, (run,) = terminal.ledger, terminal.ledger.runs()
-    assert open_target(ledger, Target("run", run.id), terminal.clock.now()) == Target("run", run.id)
-    assert open_target(ledger, RUN, terminal.clock.now()) is None
-    assert open_target(ledger, Target("batch", "widths"), terminal.clock.now()) is None
+    assert find_open_target(ledger, Target("run", run.id), terminal.clock.now()) == Target("run", run.id)
+    assert find_open_target(ledger, RUN, terminal.clock.now()) is None
+    assert find_open_target(ledger, Target("batch", "widths"), terminal.clock.now()) is None
     terminal.type("stop", run.id)
-    assert open_target(ledger, Target("run", run.id), terminal.clock.now()) is None
+    assert find_open_target(ledger, Target("run", run.id), terminal.clock.now()) is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.launcher.api.jobs import advice_for_missing, text_in
+from vastrun.launcher.api.jobs import read_source, suggest_files
 from vastrun.launcher.core.errors import UsageError
 
 
@@ -38,32 +38,32 @@ def test_a_mistyped_name_is_answered_with_the_file_that_was_meant(
     typed: str, meant: str, folder: Path
 ) -> None:
     put(folder, "job.yaml", "other.yaml", "jobs/sweep.yaml", "runs/sweep-1.txt")
-    assert advice_for_missing(Path(typed)) == meant
+    assert suggest_files(Path(typed)) == meant
 
 
 def test_where_no_name_is_like_it_those_that_are_there_are_named(folder: Path) -> None:
     put(folder, *(f"{letter}.yaml" for letter in "abcdefg"), "notes.txt")
-    assert advice_for_missing(Path("train.yaml")) == (
+    assert suggest_files(Path("train.yaml")) == (
         "there are a.yaml, b.yaml, c.yaml, d.yaml, e.yaml and 2 more"
     )
 
 
 def test_where_one_file_is_there_it_is_named(folder: Path) -> None:
     put(folder, "job.yaml")
-    assert advice_for_missing(Path("train.yaml")) == "there is job.yaml"
+    assert suggest_files(Path("train.yaml")) == "there is job.yaml"
 
 
 def test_where_there_is_none_the_first_one_is_made_by_init(folder: Path) -> None:
     put(folder, "notes.txt")
     for typed in ("train.yaml", "nowhere/at/all/train.yaml"):
-        assert advice_for_missing(Path(typed)).startswith("vastrun init train.py writes a job file")
+        assert suggest_files(Path(typed)).startswith("vastrun init train.py writes a job file")
 
 
 def test_only_a_file_that_is_not_there_is_taken_for_mistyped(folder: Path) -> None:
     put(folder, "job.yaml")
     with pytest.raises(UsageError, match=r"cannot read jbo\.yaml: No such file") as missing:
-        text_in(Path("jbo.yaml"))
+        read_source(Path("jbo.yaml"))
     assert missing.value.hint == "job.yaml"
     with pytest.raises(UsageError, match=r"batch\.yaml: cannot read \.: Is a directory") as other:
-        text_in(Path(), "batch.yaml")
+        read_source(Path(), "batch.yaml")
     assert other.value.hint == ""

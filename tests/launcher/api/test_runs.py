@@ -161,8 +161,8 @@ def test_a_stop_saves_and_brings_the_outputs_home(tmp_path: Path) -> None:
     result = run.wait()
     assert (result.verdict, result.exit_code) == (Verdict.STOPPED, 3)
     assert notebook.machines() == 0
-    assert "the user asked for a stop: seen enough" in notebook.type("status", run.id).stdout
-    with pytest.raises(UsageError, match="has ended already"):
+    assert "the user requested a stop: seen enough" in notebook.type("status", run.id).stdout
+    with pytest.raises(UsageError, match="has already ended"):
         run.stop()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.launcher.api.sweep_values import must_use
+from vastrun.launcher.api.sweep_values import check_values_used
 from vastrun.launcher.config import load_job
 from vastrun.launcher.core.errors import JobValueError
 from vastrun.launcher.core.job import JobSpec
@@ -31,12 +31,12 @@ def job(folder: Path, program: str) -> JobSpec:
     ],
 )
 def test_a_program_that_reads_the_variable_or_all_of_them_uses_it(tmp_path: Path, program: str) -> None:
-    must_use(job(tmp_path, program), {"lr"})
+    check_values_used(job(tmp_path, program), {"lr"})
 
 
 def test_what_no_program_reads_is_refused_with_what_to_write(tmp_path: Path) -> None:
     with pytest.raises(JobValueError) as caught:
-        must_use(job(tmp_path, 'os.environ["VASTRUN_PARAM_LRS"]'), {"lr", "batch-size"})
+        check_values_used(job(tmp_path, 'os.environ["VASTRUN_PARAM_LRS"]'), {"lr", "batch-size"})
     assert str(caught.value).startswith(
         "the batch varies batch-size, lr, which neither the command, `env:` nor the code of the job uses"
     )
@@ -47,6 +47,6 @@ def test_what_no_program_reads_is_refused_with_what_to_write(tmp_path: Path) -> 
 
 def test_a_job_without_code_must_use_it_in_its_command(tmp_path: Path) -> None:
     alone = load_job(OWN, "job.yaml", [], str(tmp_path))
-    must_use(alone, set())
+    check_values_used(alone, set())
     with pytest.raises(JobValueError, match="the batch varies lr"):
-        must_use(alone, {"lr"})
+        check_values_used(alone, {"lr"})

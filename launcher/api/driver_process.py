@@ -1,8 +1,8 @@
-"""`python -m vastrun.launcher.api.driving run|batch NAME`: drive what another program began; print nothing.
+"""`python -m vastrun.launcher.api.driver_process run|batch NAME`: drive it for the program that started it.
 
-Out: exit code 0 when there is nothing left to be driven; else the error in the last line of stderr, in a form
-for that program, and the error's exit code. SIGTERM stops the run or the batch, SIGHUP detaches, as for any
-launcher.
+Prints nothing but errors. Exit code 0 if nothing is left to drive; else the error's exit code, with the error
+in the last line of stderr, serialized for that program. SIGTERM stops the run or batch, SIGHUP detaches, as
+for any launcher.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Drive what the arguments name; return the exit code."""
+    """Drive the run or batch in the arguments; return the exit code."""
     kind, name = arguments
     wiring = silent(wire(os.environ))
     interrupts = wiring.interrupts()
@@ -40,9 +40,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def drive(wiring: Wiring, interrupts: Interrupts, target: Target, screen: BatchScreen | None = None) -> bool:
-    """Drive a run or a batch as far as it goes; return whether nothing of it is open any more.
+    """Drive a run or a batch; return whether it is closed.
 
-    `screen`: of a batch. Raises as `Attempts.resume` and `BatchDriver.drive`.
+    `screen`: the screen of a batch. Raises as `Attempts.resume` and `BatchDriver.drive`.
     """
     if target.kind == "batch":
         states = wiring.drive_batch(target.name, interrupts, screen or NoteScreen(lambda _: None))

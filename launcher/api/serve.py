@@ -1,4 +1,4 @@
-"""Serving: this computer drives what nobody else does, by the ledger that it has or shares."""
+"""Serving: drive the runs and batches of the ledger that have no launcher, on this computer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vastrun.launcher.wiring import Wiring
 
 
 def serve(wiring: Wiring, interrupts: Interrupts) -> None:
-    """Drive what no living launcher drives, until the user leaves. Raises StorageError at its start."""
+    """Drive runs and batches that have no launcher, until an interrupt. Raises StorageError at its start."""
     screen = wiring.plain_screen()
 
     def drive_run(run: Run, requests: SharedRequests) -> Run:
@@ -47,7 +47,7 @@ def serve(wiring: Wiring, interrupts: Interrupts) -> None:
 
 
 def _is_reachable(wiring: Wiring, provider: str, computer: str) -> bool:
-    """Whether machines of a provider that a run of that computer rented are reached from here."""
+    """Return whether this computer can reach the provider's machines that another computer rented."""
     if computer == wiring.computer():
         return True
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.api import batches
 from vastrun.launcher.api.jobs import check_upload
-from vastrun.launcher.api.sweep_values import must_use
+from vastrun.launcher.api.sweep_values import check_values_used
 from vastrun.launcher.batch.plan import BatchPlan, price
 from vastrun.launcher.batch.results import metric_of, results_of, states_in
 from vastrun.launcher.batch.search import first_points
@@ -73,20 +73,20 @@ def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submissi
 def _submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submission) -> str | None:
     """Return the name of the batch in the ledger; None after a dry run."""
     market, ledger = wiring.market_of_many(submission.provider), wiring.ledger()
-    asked, loaded = loaded.spec.name, batches.named_for_its_job(ledger, loaded)
+    asked, loaded = loaded.spec.name, batches.rename_for_job(ledger, loaded)
     spec, points = loaded.spec, first_points(loaded.spec, loaded.points, loaded.search)
     if spec.name != asked:
         say(f"the batch {asked} has another job; creating a new batch: {spec.name}", err=True)
     job = read_job(points[0].spec_json)
     check_upload(wiring.packer(NOTHING), job, file.resolve().parent, note)
-    must_use(job, loaded.unmentioned)
+    check_values_used(job, loaded.unmentioned)
     now = wiring.now()
     plan = price(spec, points, market, ledger, now, loaded.search, wiring.budgets(now))
     if submission.dry_run:
         show(PlannedBatch.of(plan), plan_text(plan), as_json=submission.as_json)
         return None
     folder = (submission.out or Path("batches") / spec.name).resolve()
-    batches.must_fit(ledger, plan, folder)
+    batches.check_can_start(ledger, plan, folder)
     if not market.free:
         confirm(_question(plan), yes=submission.yes)
     batch, new = batches.submit(ledger, plan, folder, wiring.now(), wiring.computer())
