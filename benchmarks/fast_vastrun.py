@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache, partial
 
 from tests.emulators.clock import Clock
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli import cli
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.decisions.speed_history import speed_history_of
@@ -24,7 +25,6 @@ from vastrun.launcher.ports import Provider
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.ui.interrupts import Interrupts
-from vastrun.launcher.wiring import Wiring
 
 _VARIABLE = "FAST_CLOCK"
 
@@ -65,21 +65,21 @@ class _FastBell:
             self._condition.notify_all()
 
 
-def _faster(wiring: Wiring, clock: Clock) -> Wiring:
+def _faster(app: AppContext, clock: Clock) -> AppContext:
     @cache
     def ledger() -> SqliteLedger:
-        alive = Presence(wiring.state / "launchers").is_alive
-        return SqliteLedger(wiring.state / "ledger.db", now=clock.now, alive=alive)
+        alive = Presence(app.paths.state / "launchers").is_alive
+        return SqliteLedger(app.paths.state / "ledger.db", now=clock.now, alive=alive)
 
     @cache
     def provider(name: str, *, crowd: bool = False) -> Provider:
         context = ProviderContext(
             environ=os.environ,
-            state=wiring.state,
+            state=app.paths.state,
             clock=clock,
             uptime=clock.now,
-            python=wiring.python,
-            image_lock=lambda: read_lock(wiring.image_lock),
+            python=app.python,
+            image_lock=lambda: read_lock(app.paths.image_lock),
             speeds=lambda name, spec: speed_history_of(ledger().measured(), name, spec),
             runs=lambda: ledger().runs(open_only=True),
             provider=provider,
@@ -105,12 +105,10 @@ def _faster(wiring: Wiring, clock: Clock) -> Wiring:
         fast.factor = clock.factor
         return fast
 
-    return replace(
-        wiring,
-        now=clock.now,
+    return replace(app, now=clock.now).with_factories(
         ledger=ledger,
         provider=provider,
-        crowd=partial(provider, crowd=True),
+        shared_provider=partial(provider, crowd=True),
         bell=lambda: _FastBell(clock.factor),
         interrupts=interrupts,
     )

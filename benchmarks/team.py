@@ -32,13 +32,14 @@ from tests.emulators.played_box import PlayedBoxes
 from tests.emulators.vast import VastEmulator
 from tests.fakebox import Training
 from tests.launcher.ledger.postgres import PostgresServer, served
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.config import load_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.environment import wire
-from vastrun.launcher.wiring import Wiring
+from vastrun.launcher.run_services import attempts_for
 
 DRIVERS, RUNS = 20, 100
 _SHARE_USD = 0.5
@@ -133,10 +134,10 @@ def measure(drivers: int, runs: int, seed: int) -> Seen:
         fleet = _Fleet(folder, environ, random.Random(seed), drivers)
         began = time.monotonic()
         try:
-            fleet.watch(server, _wiring(environ, folder / "eye"), runs)
+            fleet.watch(server, _app(environ, folder / "eye"), runs)
         finally:
             fleet.end()
-        found = _wiring(environ, folder / "eye").ledger().runs()
+        found = _app(environ, folder / "eye").ledger().runs()
         ((double,),) = server.ask(_DOUBLE, url)
         ((writes, writers),) = server.ask(_WRITERS, url)
         labels = Counter(meter.label for meter in vast.billing.meters.values())
@@ -169,9 +170,9 @@ def _begin_all(environ: dict[str, str], folder: Path, runs: int) -> tuple[int, i
     lock = threading.Lock()
 
     def begin(computer: int) -> None:
-        wiring = _wiring(environ, folder / f"starter-{computer}", budget)
-        interrupts = wiring.interrupts()
-        with wiring.attempts(interrupts, began=wiring.now()) as attempts:
+        app = _app(environ, folder / f"starter-{computer}", budget)
+        interrupts = app.make.interrupts()
+        with attempts_for(app, interrupts, began=app.now()) as attempts:
             for number in range(round(runs * _MORE / 10)):
                 run_id = f"run-{computer}-{number:03d}"
                 out = str(folder / "nowhere" / run_id)
@@ -188,11 +189,11 @@ def _begin_all(environ: dict[str, str], folder: Path, runs: int) -> tuple[int, i
         thread.start()
     for thread in threads:
         thread.join()
-    use = _wiring(environ, folder / "eye").ledger().use_of(budget)
+    use = _app(environ, folder / "eye").ledger().use_of(budget)
     return results["begun"], results["refused"], use.reserved_usd
 
 
-def _wiring(environ: dict[str, str], folder: Path, budget: Budget | None = None) -> Wiring:
+def _app(environ: dict[str, str], folder: Path, budget: Budget | None = None) -> AppContext:
     """A computer's, with a state folder and settings of its own."""
     config = folder / "config" / "vastrun"
     config.mkdir(parents=True, exist_ok=True)
@@ -216,13 +217,13 @@ class _Fleet:
         for _ in range(drivers):
             self._start(self._new())
 
-    def watch(self, server: PostgresServer, wiring: Wiring, runs: int) -> None:
+    def watch(self, server: PostgresServer, app: AppContext, runs: int) -> None:
         """Kill and restart until all runs have ended."""
         began, bound_s = time.monotonic(), runs * _CREATE_S + _PATIENCE_S
         has_lost_power = False
         kill_at = began + 30.0
         while (now := time.monotonic()) - began < bound_s:
-            open_runs = len(wiring.ledger().runs(open_only=True))
+            open_runs = len(app.ledger().runs(open_only=True))
             if not open_runs:
                 return
             if open_runs < runs / 2 and not has_lost_power:

@@ -10,6 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vastrun.launcher.app_context import AppContext, AppPaths, AppUser, Factories
 from vastrun.launcher.clocks import elapsed, late_clock, steady_clock
 from vastrun.launcher.commands.computer import private_words
 from vastrun.launcher.commands.settings import read_settings
@@ -28,7 +29,6 @@ from vastrun.launcher.shipped import configs_dir
 from vastrun.launcher.transcript.mask import secrets_among
 from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.screens import LiveScreens, interrupts_on
-from vastrun.launcher.wiring import Wiring
 
 if TYPE_CHECKING:
     from vastrun.launcher.bundle.shared_jobs import KeptJobs
@@ -45,38 +45,44 @@ _PROGRAM = "from vastrun.launcher.cli import main; main()"
 """Runs vastrun where the interpreter has no script of it."""
 
 
-def wire(environ: Mapping[str, str]) -> Wiring:
+def wire(environ: Mapping[str, str]) -> AppContext:
     """Choose the real adapters, as the environment asks for them."""
     adapters = _Adapters(environ)
     presence, team = adapters.presence, adapters.team
-    return Wiring(
-        state=adapters.state,
-        cache=adapters.cache,
-        image_lock=adapters.image_lock,
+    return AppContext(
+        paths=AppPaths(
+            state=adapters.state,
+            cache=adapters.cache,
+            image_lock=adapters.image_lock,
+            config_file=adapters.config_file,
+            drivers=adapters.state / "drivers",
+        ),
+        user=AppUser(
+            name=environ.get("LOGNAME") or environ.get("USER") or "",
+            who=lambda: presence.who,
+            computer=lambda: presence.computer if team else "",
+            place="the team's ledger" if team else "the ledger of this computer",
+        ),
+        make=Factories(
+            ledger=adapters.ledger,
+            provider=adapters.provider,
+            shared_provider=adapters.shared_provider,
+            packer=adapters.packer,
+            output_store=adapters.output_store,
+            notifier=adapters.notifier,
+            interrupts=adapters.interrupts,
+            rehearsal=adapters.rehearsal,
+            exporter=adapters.exporter,
+            estimator=adapters.estimator,
+            service=adapters.service,
+        ),
         python=adapters.python,
-        ledger=adapters.ledger,
-        provider=adapters.provider,
-        crowd=adapters.crowd,
-        packer=adapters.packer,
-        output_store=adapters.output_store,
-        screens=LiveScreens(adapters.output, environ, adapters.now),
-        notifier=adapters.notifier,
-        interrupts=adapters.interrupts,
         now=adapters.now,
         new_id=lambda: new_id(random.SystemRandom()),
-        who=lambda: presence.who,
-        user=environ.get("LOGNAME") or environ.get("USER") or "",
-        place="the team's ledger" if team else "the ledger of this computer",
-        computer=lambda: presence.computer if team else "",
-        rehearsal=adapters.rehearsal,
-        exporter=adapters.exporter,
-        estimator=adapters.estimator,
+        screens=LiveScreens(adapters.output, environ, adapters.now),
+        presence=presence,
         secrets=lambda: secrets_among(environ),
         private_words=lambda: private_words(adapters.state),
-        config_file=adapters.config_file,
-        service=adapters.service,
-        drivers=adapters.state / "drivers",
-        presence=presence,
     )
 
 
@@ -104,7 +110,7 @@ class _Adapters:
         self.ledger = cache(self._ledger)
         self.kept = cache(self._kept)
         self.provider = cache(self._provider)
-        self.crowd = cache(partial(self._provider, crowd=True))
+        self.shared_provider = cache(partial(self._provider, crowd=True))
 
     def _folder(self, variable: str, usual: str) -> Path:
         base = self.environ.get(variable, "")
@@ -138,7 +144,7 @@ class _Adapters:
             image_lock=self._lock,
             speeds=self._speeds,
             runs=lambda: self.ledger().runs(open_only=True),
-            provider=self.crowd if crowd else self.provider,
+            provider=self.shared_provider if crowd else self.provider,
             settings=lambda: read_settings(self.config_file),
             rate_limits=None if team is None else team.rate_limits,
             secrets=None if team is None else team.secrets(self.ledger().id),

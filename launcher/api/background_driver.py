@@ -18,6 +18,7 @@ from pathlib import Path
 from vastrun.launcher.api.background import Claim, DriverFolder, find_open_target
 from vastrun.launcher.api.driver_process import drive
 from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.shared import NoteScreen
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.errors import HeldError, StorageError, VastrunError
@@ -25,7 +26,6 @@ from vastrun.launcher.environment import wire
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
 from vastrun.launcher.ui.screens import PlainScreens
-from vastrun.launcher.wiring import Wiring
 
 RETRY_INTERVAL_S = 60.0
 """Seconds between two retries."""
@@ -75,28 +75,28 @@ class EventScreen(StreamScreen):
 def main(arguments: Sequence[str]) -> int:
     """Drive the run or batch in the arguments; return 0 once nothing is left to do, or after a signal."""
     kind, name = arguments
-    target, wiring = Target("batch" if kind == "batch" else "run", name), wire(os.environ)
-    assert wiring.drivers is not None
-    folder = DriverFolder(wiring.drivers)
+    target, app = Target("batch" if kind == "batch" else "run", name), wire(os.environ)
+    assert app.paths.drivers is not None
+    folder = DriverFolder(app.paths.drivers)
     log = BoundedLog(folder.log(target))
     try:
         with folder.claim(target) as claim:
-            return _claimed(_logging(wiring, log), folder, target, claim)
+            return _claimed(_logging(app, log), folder, target, claim)
     except HeldError as error:
         log.write(str(error))
         return 0
 
 
-def _claimed(wiring: Wiring, folder: DriverFolder, target: Target, claim: Claim) -> int:
+def _claimed(app: AppContext, folder: DriverFolder, target: Target, claim: Claim) -> int:
     """Drive the target; return the exit code, and record the reason of a failure."""
-    interrupts = wiring.interrupts(views=True)
+    interrupts = app.make.interrupts(views=True)
     try:
         with interrupts.listening():
-            _drive(wiring, interrupts, folder, target)
+            _drive(app, interrupts, folder, target)
     except HeldError:
         raise
     except VastrunError as error:
-        wiring.plain_screen().note(f"giving up: {error}")
+        app.plain_screen().note(f"giving up: {error}")
         claim.fail(error)
         return error.exit_code
     except BaseException as error:
@@ -105,24 +105,24 @@ def _claimed(wiring: Wiring, folder: DriverFolder, target: Target, claim: Claim)
     return 0
 
 
-def _logging(wiring: Wiring, log: BoundedLog) -> Wiring:
-    """Return the wiring with screens that write to the log."""
+def _logging(app: AppContext, log: BoundedLog) -> AppContext:
+    """Return the app with screens that write to the log."""
 
     def screen(began: float) -> StreamScreen:
-        return EventScreen(log, TerminalCapabilities(live=False, color=False), began=began, now=wiring.now)
+        return EventScreen(log, TerminalCapabilities(live=False, color=False), began=began, now=app.now)
 
-    return replace(wiring, screens=PlainScreens(screen))
+    return replace(app, screens=PlainScreens(screen))
 
 
-def _drive(wiring: Wiring, interrupts: Interrupts, folder: DriverFolder, target: Target) -> None:
+def _drive(app: AppContext, interrupts: Interrupts, folder: DriverFolder, target: Target) -> None:
     """Drive the target until it is closed or a signal arrives. Raises VastrunError."""
-    note, ledger = wiring.plain_screen().note, wiring.ledger()
+    note, ledger = app.plain_screen().note, app.ledger()
     note(f"process {os.getpid()} drives {target.name}")
     while interrupts.current() is UserRequest.NONE:
         has_ended = True
         try:
-            if (newest := find_open_target(ledger, target, wiring.now())) is not None:
-                has_ended = drive(wiring, interrupts, newest, NoteScreen(note))
+            if (newest := find_open_target(ledger, target, app.now())) is not None:
+                has_ended = drive(app, interrupts, newest, NoteScreen(note))
         except StorageError as error:
             note(f"{error}; trying again in {RETRY_INTERVAL_S:.0f} s")
             has_ended = False

@@ -25,6 +25,7 @@ from vastrun.launcher.api.jobs import (
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.api.sweep_values import check_values_used
+from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
 from vastrun.launcher.batch.plan import price
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
@@ -36,7 +37,7 @@ from vastrun.launcher.core.batch import MAX_POINTS, BatchSpec, sweep_name
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ledger.run_ids import find_run
-from vastrun.launcher.wiring import DEFAULT_PROVIDER, Wiring
+from vastrun.launcher.run_services import attempts_for
 
 if TYPE_CHECKING:
     from vastrun.launcher.config.batch_file import LoadedBatch
@@ -51,7 +52,7 @@ class Client:
     reaches it. There is no confirmation: machines are rented within the limits of the job or batch.
     """
 
-    def __init__(self, wire: Callable[[], Wiring], start_driver: StartDriver) -> None:
+    def __init__(self, wire: Callable[[], AppContext], start_driver: StartDriver) -> None:
         """`wire` makes the adapters when they are first needed; `start_driver` starts a launcher."""
         self._session = ApiSession(wire, start_driver)
 
@@ -95,15 +96,15 @@ class Client:
         parent = None if continues is None else find_run(self._session.ledger, _id_of(continues))
         spec = self._without_auto(source, spec, provider, parent)
         self._plan(source, spec, provider, parent)
-        wiring = self._session.wiring
+        app = self._session.app
         # Signals are not handled here: the process that drives the run does that.
-        interrupts = wiring.interrupts()
-        with wiring.attempts(interrupts, began=wiring.now()) as attempts:
+        interrupts = app.make.interrupts()
+        with attempts_for(app, interrupts, began=app.now()) as attempts:
             run = runs.start_run(
                 attempts,
                 spec,
                 provider=provider,
-                run_id=wiring.new_id(),
+                run_id=app.new_id(),
                 out=None if out is None else Path(out),
                 parent=parent,
             )
@@ -133,7 +134,7 @@ class Client:
             return job.text if job and name == job.name else read_source(source.folder / name)
 
         loaded = load_batch(
-            source.text, source.name, read_file, str(source.folder), self._session.wiring.local_now()
+            source.text, source.name, read_file, str(source.folder), self._session.app.local_now()
         )
         return self._submit(loaded, source, provider, out)
 
@@ -175,7 +176,7 @@ class Client:
             raise UsageError(f"samples: expected a whole number from 1 to {MAX_POINTS:,}, got {samples}")
         axes = [f"{key}={_axis(key, value)}" for key, value in values.items()]
         loaded = load_sweep(
-            spec, source.text, axes, str(source.folder), samples, self._session.wiring.local_now()
+            spec, source.text, axes, str(source.folder), samples, self._session.app.local_now()
         )
         return self._submit(loaded, source, provider, out)
 
@@ -198,24 +199,24 @@ class Client:
 
     @property
     def _now(self) -> datetime:
-        return self._session.wiring.local_now()
+        return self._session.app.local_now()
 
     def _without_auto(
         self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None
     ) -> JobSpec:
         """Return the job with numbers in place of `auto`."""
-        wiring = self._session.wiring
+        app = self._session.app
         with name_in_errors(source):
-            return resolve_auto(spec, wiring.estimator(), wiring.provider(provider), parent).spec
+            return resolve_auto(spec, app.make.estimator(), app.provider(provider), parent).spec
 
     def _plan(self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None) -> LaunchPlan:
         """Return the plan of a job. Raises if it cannot be uploaded, rented or paid."""
-        wiring = self._session.wiring
+        app = self._session.app
         with name_in_errors(source):
-            check_upload(wiring.packer(NOTHING), spec, source.folder)
+            check_upload(app.make.packer(NOTHING), spec, source.folder)
             ledger = self._session.ledger
-            now = wiring.now()
-            plan = plan_of(spec, wiring.provider(provider), ledger, now, wiring.budgets(now), parent)
+            now = app.now()
+            plan = plan_of(spec, app.provider(provider), ledger, now, app.budgets(now), parent)
             if plan.refusals:
                 raise plan.refusals[0]
             return plan
@@ -227,20 +228,20 @@ class Client:
         provider: str,
         out: str | os.PathLike[str] | None,
     ) -> BatchHandle:
-        wiring, ledger = self._session.wiring, self._session.ledger
+        app, ledger = self._session.app, self._session.ledger
         loaded = batches.rename_for_job(ledger, loaded)
         spec = loaded.spec
         with name_in_errors(source):
             points = first_points(spec, loaded.points, loaded.search)
             job = read_job(points[0].spec_json)
-            check_upload(wiring.packer(NOTHING), job, source.folder)
+            check_upload(app.make.packer(NOTHING), job, source.folder)
             check_values_used(job, loaded.unmentioned)
-            now = wiring.now()
-            market, budgets = wiring.market_of_many(provider), wiring.budgets(now)
+            now = app.now()
+            market, budgets = app.shared_provider(provider), app.budgets(now)
             plan = price(spec, points, market, ledger, now, loaded.search, budgets)
         folder = Path(out or Path("batches") / spec.name).resolve()
         batches.check_can_start(ledger, plan, folder)
-        batch, _ = batches.submit(ledger, plan, folder, wiring.now(), wiring.computer())
+        batch, _ = batches.submit(ledger, plan, folder, app.now(), app.user.computer())
         if not ledger.batches.is_driven(batch.name):
             self._session.drive(Target("batch", batch.name))
         return BatchHandle(self._session, batch.name)

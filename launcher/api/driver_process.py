@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.api.drivers import Target, error_line
 from vastrun.launcher.api.session import silent
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.shared import NoteScreen
 from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.environment import wire
+from vastrun.launcher.run_services import attempts_for, drive_batch, settle_bills
 from vastrun.launcher.ui.interrupts import Interrupts
-from vastrun.launcher.wiring import Wiring
 
 if TYPE_CHECKING:
     from vastrun.launcher.batch.services import BatchScreen
@@ -28,29 +29,29 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str]) -> int:
     """Drive the run or batch in the arguments; return the exit code."""
     kind, name = arguments
-    wiring = silent(wire(os.environ))
-    interrupts = wiring.interrupts()
+    app = silent(wire(os.environ))
+    interrupts = app.make.interrupts()
     try:
         with interrupts.listening():
-            drive(wiring, interrupts, Target("batch" if kind == "batch" else "run", name))
+            drive(app, interrupts, Target("batch" if kind == "batch" else "run", name))
     except VastrunError as error:
         print(error_line(error), file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def drive(wiring: Wiring, interrupts: Interrupts, target: Target, screen: BatchScreen | None = None) -> bool:
+def drive(app: AppContext, interrupts: Interrupts, target: Target, screen: BatchScreen | None = None) -> bool:
     """Drive a run or a batch; return whether it is closed.
 
     `screen`: the screen of a batch. Raises as `Attempts.resume` and `BatchDriver.drive`.
     """
     if target.kind == "batch":
-        states = wiring.drive_batch(target.name, interrupts, screen or NoteScreen(lambda _: None))
+        states = drive_batch(app, target.name, interrupts, screen or NoteScreen(lambda _: None))
         return not any(state.is_open for state in states)
-    run = wiring.ledger().get(target.name)
-    with wiring.attempts(interrupts, began=run.created_at) as attempts:
+    run = app.ledger().get(target.name)
+    with attempts_for(app, interrupts, began=run.created_at) as attempts:
         last = attempts.resume(run, None)
-        wiring.settle(run.provider)
+        settle_bills(app, run.provider)
     return last.phase is Phase.ENDED
 
 

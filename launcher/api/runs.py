@@ -133,8 +133,8 @@ class RunHandle:
         Raises StorageError, and as `wait` the error that ended its launcher.
         """
         run = self._newest()
-        feed = feed_of(run, self._session.ledger, self._session.wiring.provider(run.provider))
-        choice, clock = LogFilter(rank=rank), self._session.wiring.clock()
+        feed = feed_of(run, self._session.ledger, self._session.app.provider(run.provider))
+        choice, clock = LogFilter(rank=rank), self._session.app.clock()
 
         def sleep(seconds: float) -> None:
             self._launcher_has_ended(self._attempts())

@@ -1,4 +1,4 @@
-"""The session of a Python program: its wiring, and the launchers that it has started."""
+"""The session of a Python program: its app, and the launchers that it has started."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from vastrun.launcher.api.drivers import DriverProcess, StartDriver, Target
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
 from vastrun.launcher.ui.screens import PlainScreens
-from vastrun.launcher.wiring import Wiring
 
 POLL_INTERVAL_S = 0.25
 """Seconds between two polls of a wait."""
@@ -23,31 +23,31 @@ _T = TypeVar("_T")
 class ApiSession:
     """State shared by all handles; thread-safe."""
 
-    def __init__(self, wire: Callable[[], Wiring], start_driver: StartDriver) -> None:
+    def __init__(self, wire: Callable[[], AppContext], start_driver: StartDriver) -> None:
         """`wire` is called when the session is first used, and again in a forked process."""
         self._wire, self._start_driver = wire, start_driver
-        self._wiring: Wiring | None = None
+        self._app: AppContext | None = None
         self._process = 0
         self._drivers: dict[Target, DriverProcess] = {}
         self._lock = threading.Lock()
 
     @property
-    def wiring(self) -> Wiring:
+    def app(self) -> AppContext:
         """Adapters of this process, with silent screens."""
         with self._lock:
-            if self._wiring is None or self._process != os.getpid():
+            if self._app is None or self._process != os.getpid():
                 # A fork must not use its parent's connection to the ledger, or wait for its children.
-                self._wiring, self._process, self._drivers = silent(self._wire()), os.getpid(), {}
-            return self._wiring
+                self._app, self._process, self._drivers = silent(self._wire()), os.getpid(), {}
+            return self._app
 
     @property
     def ledger(self) -> Ledger:
         """The ledger of runs and batches."""
-        return self.wiring.ledger()
+        return self.app.ledger()
 
     def now(self) -> float:
         """Return epoch seconds."""
-        return self.wiring.now()
+        return self.app.now()
 
     def drive(self, target: Target) -> None:
         """Start a launcher for the run or batch, unless this session has one running."""
@@ -68,7 +68,7 @@ class ApiSession:
 
     def wait(self, poll: Callable[[], _T | None], timeout: float | None, what: str) -> _T:
         """Call `poll` repeatedly until it returns a result. Raises TimeoutError after `timeout` seconds."""
-        clock = self.wiring.clock()
+        clock = self.app.clock()
         until = None if timeout is None else clock.now() + timeout
         while True:
             found = poll()
@@ -80,15 +80,15 @@ class ApiSession:
             clock.sleep(min(POLL_INTERVAL_S, left_s))
 
 
-def silent(wiring: Wiring) -> Wiring:
-    """Return the wiring with silent screens."""
+def silent(app: AppContext) -> AppContext:
+    """Return the app with silent screens."""
 
     def screen(began: float) -> StreamScreen:
         return StreamScreen(
-            _NullStream(), TerminalCapabilities(live=False, color=False), began=began, now=wiring.now
+            _NullStream(), TerminalCapabilities(live=False, color=False), began=began, now=app.now
         )
 
-    return replace(wiring, screens=PlainScreens(screen))
+    return replace(app, screens=PlainScreens(screen))
 
 
 class _NullStream:

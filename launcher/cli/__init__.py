@@ -116,7 +116,7 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
             from vastrun.launcher.cli.background import continue_killed
 
             continue_killed(ctx.obj, presence, killed)
-        if _has_drivers(ctx.obj.drivers):
+        if _has_drivers(ctx.obj.paths.drivers):
             from vastrun.launcher.cli.background import replace_dead_drivers
 
             replace_dead_drivers(ctx.obj)

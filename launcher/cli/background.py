@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vastrun.launcher.api.background import DriverFolder, find_open_target, is_driven
 from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.attempts import pushed_url
 from vastrun.launcher.config import read_job
@@ -15,84 +16,83 @@ from vastrun.launcher.core.errors import HeldError, VastrunError
 from vastrun.launcher.decisions.policy import lease_ends_at, lease_of, within_deadline
 from vastrun.launcher.ledger.presence import KilledLauncher, Presence
 from vastrun.launcher.ui.render.background import DetachedWork, detached_text
-from vastrun.launcher.wiring import Wiring
 
 _SERVER_WAIT_S = 15.0
 """Longest wait for a server of the team: it polls every 5 s, and claims what it saw twice."""
 _POLL_S = 0.5
 
 
-def hand_over_run(wiring: Wiring, run: Run) -> str:
+def hand_over_run(app: AppContext, run: Run) -> str:
     """Start a background driver for a run; return a notice for its user, empty if it is driven already.
 
     Raises VastrunError if no driver could be started: then only the lease limits the run.
     """
     target = Target("run", run.id)
-    ledger = wiring.ledger()
-    if wiring.drivers is None or is_driven(ledger, target):
+    ledger = app.ledger()
+    if app.paths.drivers is None or is_driven(ledger, target):
         return ""
-    if find_open_target(ledger, target, wiring.now()) is None:
+    if find_open_target(ledger, target, app.now()) is None:
         return ""
-    if wiring.computer() and wiring.provider(run.provider).shared and _is_served(wiring, target):
+    if app.user.computer() and app.provider(run.provider).shared and _is_served(app, target):
         driver = "vastrun serve --driver, on a computer of the team"
     else:
-        driver = start_driver(wiring, wiring.drivers, target)
-    return detached_text(_detached(wiring, run, driver))
+        driver = start_driver(app, app.paths.drivers, target)
+    return detached_text(_detached(app, run, driver))
 
 
-def check_unused(wiring: Wiring, run: Run) -> None:
+def check_unused(app: AppContext, run: Run) -> None:
     """Raise HeldError if another launcher drives the run."""
-    driver = wiring.ledger().driver(run.id)
+    driver = app.ledger().driver(run.id)
     if driver is not None:
         raise HeldError(
             f"{run.id} is driven by another launcher: {driver.who}", hint=f"vastrun attach {run.id}"
         )
 
 
-def hand_over_batch(wiring: Wiring, name: str) -> str:
+def hand_over_batch(app: AppContext, name: str) -> str:
     """Start a background driver for a batch; return as `hand_over_run`."""
     target = Target("batch", name)
-    if wiring.drivers is None or is_driven(wiring.ledger(), target):
+    if app.paths.drivers is None or is_driven(app.ledger(), target):
         return ""
-    driver = start_driver(wiring, wiring.drivers, target)
-    job = read_job(wiring.ledger().batches.points(name)[0].spec_json)
-    shown = wiring.notifier(lambda _: None).shown_addresses(job)
+    driver = start_driver(app, app.paths.drivers, target)
+    job = read_job(app.ledger().batches.points(name)[0].spec_json)
+    shown = app.make.notifier(lambda _: None).shown_addresses(job)
     return detached_text(
         DetachedWork(name=name, driver=driver, is_batch=True, pushed_to=job.checkpoints.push, notifies=shown)
     )
 
 
-def start_driver(wiring: Wiring, path: Path, target: Target) -> str:
+def start_driver(app: AppContext, path: Path, target: Target) -> str:
     """Start a background driver; return its process and log as text. Raises VastrunError."""
     folder = DriverFolder(path)
-    ledger = wiring.ledger()
-    pid = folder.start(target, holds=lambda: is_driven(ledger, target), wait=wiring.clock().sleep)
+    ledger = app.ledger()
+    pid = folder.start(target, holds=lambda: is_driven(ledger, target), wait=app.clock().sleep)
     return f"process {pid}, log {folder.log(target)}"
 
 
-def replace_dead_drivers(wiring: Wiring) -> None:
+def replace_dead_drivers(app: AppContext) -> None:
     """Replace each background driver that died before its work was done, with a message."""
-    if wiring.drivers is None:
+    if app.paths.drivers is None:
         return
-    folder = DriverFolder(wiring.drivers)
+    folder = DriverFolder(app.paths.drivers)
     for record in folder.records():
         target = record.target
         if folder.is_alive(target):
             continue
-        if find_open_target(wiring.ledger(), target, wiring.now()) is None:
+        if find_open_target(app.ledger(), target, app.now()) is None:
             folder.remove(target)
-        elif is_driven(wiring.ledger(), target):
+        elif is_driven(app.ledger(), target):
             continue
         elif record.error:
             say(f"the background driver of {target.name} gave up: {record.error}", err=True)
             say(f"try:   {target.resume_command} -d", err=True)
         else:
-            _replace(wiring, target, record.pid)
+            _replace(app, target, record.pid)
 
 
-def continue_killed(wiring: Wiring, presence: Presence, killed: Sequence[KilledLauncher]) -> None:
+def continue_killed(app: AppContext, presence: Presence, killed: Sequence[KilledLauncher]) -> None:
     """Report launchers that were killed for lack of memory; continue their work with background drivers."""
-    ledger = wiring.ledger()
+    ledger = app.ledger()
     for launcher in killed:
         runs = [ledger.get(run_id) for run_id in ledger.held_by(launcher.who)]
         targets = {
@@ -100,39 +100,39 @@ def continue_killed(wiring: Wiring, presence: Presence, killed: Sequence[KilledL
         }
         targets |= {Target("batch", name) for name in ledger.batches.held_by(launcher.who)}
         for target in sorted(targets, key=lambda target: target.name):
-            if find_open_target(ledger, target, wiring.now()) is None or is_driven(ledger, target):
+            if find_open_target(ledger, target, app.now()) is None or is_driven(ledger, target):
                 continue
             say(
                 f"the launcher of {target.name} (process {launcher.pid}) was killed, most likely by the "
                 "kernel: this computer ran out of memory",
                 err=True,
             )
-            _continue(wiring, target)
+            _continue(app, target)
         presence.forget(launcher)
 
 
-def _continue(wiring: Wiring, target: Target) -> None:
-    if wiring.drivers is None:
+def _continue(app: AppContext, target: Target) -> None:
+    if app.paths.drivers is None:
         say(f"try:   {target.resume_command}", err=True)
         return
     try:
-        say(f"a background driver continues it: {start_driver(wiring, wiring.drivers, target)}", err=True)
+        say(f"a background driver continues it: {start_driver(app, app.paths.drivers, target)}", err=True)
     except VastrunError as error:  # the user's own command must still run
         say(f"cannot start a background driver: {error}\ntry:   {target.resume_command}", err=True)
 
 
-def _replace(wiring: Wiring, target: Target, pid: int) -> None:
-    assert wiring.drivers is not None
+def _replace(app: AppContext, target: Target, pid: int) -> None:
+    assert app.paths.drivers is not None
     gone = f"the background driver of {target.name} (process {pid}) is gone"
     try:
-        say(f"{gone}; another one replaces it: {start_driver(wiring, wiring.drivers, target)}", err=True)
+        say(f"{gone}; another one replaces it: {start_driver(app, app.paths.drivers, target)}", err=True)
     except VastrunError as error:  # the user's own command must still run
         say(f"{gone}, and cannot be replaced: {error}", err=True)
 
 
-def _is_served(wiring: Wiring, target: Target) -> bool:
+def _is_served(app: AppContext, target: Target) -> bool:
     """Return whether a server of the team claims the run within `_SERVER_WAIT_S`."""
-    ledger, clock = wiring.ledger(), wiring.clock()
+    ledger, clock = app.ledger(), app.clock()
     until = clock.now() + _SERVER_WAIT_S
     while clock.now() < until:
         if is_driven(ledger, target):
@@ -141,7 +141,7 @@ def _is_served(wiring: Wiring, target: Target) -> bool:
     return False
 
 
-def _detached(wiring: Wiring, run: Run, driver: str) -> DetachedWork:
+def _detached(app: AppContext, run: Run, driver: str) -> DetachedWork:
     spec = within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
     lease = None if run.offer is None else lease_of(spec, run.offer)
     return DetachedWork(
@@ -149,7 +149,7 @@ def _detached(wiring: Wiring, run: Run, driver: str) -> DetachedWork:
         driver=driver,
         collect_s=None if lease is None else lease.collect_s,
         lease_ends_at=None if lease is None else lease_ends_at(run, lease),
-        now=wiring.now(),
+        now=app.now(),
         pushed_to=pushed_url(run),
-        notifies=wiring.notifier(lambda _: None).shown_addresses(spec),
+        notifies=app.make.notifier(lambda _: None).shown_addresses(spec),
     )

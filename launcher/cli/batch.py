@@ -11,6 +11,7 @@ import click
 
 from vastrun.launcher.api import jobs
 from vastrun.launcher.api.batches import holds_machines, request_stop, retry_points
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.results import results_of, row_in, states_in
 from vastrun.launcher.cli.background import replace_dead_drivers
 from vastrun.launcher.cli.batch_driver import (
@@ -35,15 +36,14 @@ from vastrun.launcher.ui.render.batch import (
     batches_table,
 )
 from vastrun.launcher.ui.render.batch_results import results_csv
-from vastrun.launcher.wiring import Wiring
 
 
 def _newest_for_last(ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:
     """Resolve `last` to the name of the newest batch, unless a batch has that name."""
     if name != LAST or ctx.resilient_parsing:
         return name
-    wiring: Wiring = ctx.find_root().obj
-    names = [batch.name for batch in wiring.ledger().batches.all()]
+    app: AppContext = ctx.find_root().obj
+    names = [batch.name for batch in app.ledger().batches.all()]
     if not names:
         raise UsageError("there are no batches yet", hint="vastrun batch submit BATCH.yaml")
     return name if name in names else names[0]
@@ -130,9 +130,9 @@ def submit_command(
 @click.argument("name", metavar="[BATCH]", required=False, callback=_newest_for_last)
 @json_option
 @click.pass_obj
-def status_command(wiring: Wiring, name: str | None, as_json: bool) -> None:
+def status_command(app: AppContext, name: str | None, as_json: bool) -> None:
     """List the batches, or show one in detail."""
-    ledger, now = wiring.ledger(), wiring.now()
+    ledger, now = app.ledger(), app.now()
     if name is None:
         rows = [row_in(ledger, batch.name, now) for batch in ledger.batches.all()]
         show(
@@ -147,7 +147,7 @@ def status_command(wiring: Wiring, name: str | None, as_json: bool) -> None:
         for one in row.states
     ]
     document = BatchInDetail.of(row, points_list=points)
-    show(document, batch_text(row, wiring.now(), width()), as_json=as_json)
+    show(document, batch_text(row, app.now(), width()), as_json=as_json)
 
 
 @command.command("watch")
@@ -160,14 +160,14 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
 
     Ctrl-C detaches; the batch continues.
     """
-    wiring: Wiring = ctx.obj
-    interrupts = wiring.interrupts(views=True)
-    screen = wiring.screens.of_many(wiring.now(), lambda: open_runs_of(wiring, name))
-    lines, ended = BatchLines(screen), {s.point.id for s in states_in(wiring.ledger(), name) if s.verdict}
+    app: AppContext = ctx.obj
+    interrupts = app.make.interrupts(views=True)
+    screen = app.screens.of_many(app.now(), lambda: open_runs_of(app, name))
+    lines, ended = BatchLines(screen), {s.point.id for s in states_in(app.ledger(), name) if s.verdict}
     try:
         with interrupts.listening():
             while True:
-                row = row_in(wiring.ledger(), name, wiring.now())
+                row = row_in(app.ledger(), name, app.now())
                 for state in row.states:
                     if state.verdict is not None and state.point.id not in ended:
                         ended.add(state.point.id)
@@ -178,7 +178,7 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
                 interrupts.sleep(2.0)
     finally:
         screen.close()
-    show_results(wiring, row.batch, row.states, as_json=as_json)
+    show_results(app, row.batch, row.states, as_json=as_json)
 
 
 @command.command("resume")
@@ -190,12 +190,12 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.pass_context
 def resume_command(ctx: click.Context, name: str, no_early_stop: bool, detach: bool, as_json: bool) -> None:
     """Continue a batch that was stopped or killed."""
-    wiring: Wiring = ctx.obj
+    app: AppContext = ctx.obj
     if detach and no_early_stop:
         raise click.UsageError("--no-early-stop and --detach exclude each other")
-    wiring.ledger().batches.get(name)
-    wiring.ledger().batches.reopen(name)
-    ctx.exit(drive(wiring, name, as_json=as_json, prunes=not no_early_stop, detach=detach))
+    app.ledger().batches.get(name)
+    app.ledger().batches.reopen(name)
+    ctx.exit(drive(app, name, as_json=as_json, prunes=not no_early_stop, detach=detach))
 
 
 @command.command("stop")
@@ -207,14 +207,14 @@ def stop_command(ctx: click.Context, name: str) -> None:
     Each run saves a checkpoint, its outputs are downloaded and its machine is destroyed. The launcher of
     the batch does so; without one, this command does.
     """
-    wiring: Wiring = ctx.obj
-    ledger = wiring.ledger()
+    app: AppContext = ctx.obj
+    ledger = app.ledger()
     asked = request_stop(ledger, name)
     say(f"asked {asked} runs of {name} to stop", err=True)
     if asked and not ledger.batches.is_driven(name):
         say("no launcher drives the batch; stopping its runs from here", err=True)
         try:
-            code = drive(wiring, name, as_json=False)
+            code = drive(app, name, as_json=False)
         except HeldError as held:  # another launcher has started since, and obeys the request
             say(f"{held}; it stops the runs", err=True)
         else:
@@ -226,17 +226,17 @@ def stop_command(ctx: click.Context, name: str) -> None:
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
 @click.pass_obj
-def results_command(wiring: Wiring, name: str, as_json: bool, as_csv: bool) -> None:
+def results_command(app: AppContext, name: str, as_json: bool, as_csv: bool) -> None:
     """Show the result of each point, the best first."""
-    batch = wiring.ledger().batches.get(name)
+    batch = app.ledger().batches.get(name)
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
-    states = states_in(wiring.ledger(), name)
+    states = states_in(app.ledger(), name)
     if as_csv:
-        rows = results_of(states, batch.spec.objective, wiring.now())
+        rows = results_of(states, batch.spec.objective, app.now())
         csv.writer(sys.stdout, lineterminator="\n").writerows(results_csv(rows, batch.spec))
         return
-    show_results(wiring, batch, states, as_json=as_json)
+    show_results(app, batch, states, as_json=as_json)
 
 
 @command.command("retry")
@@ -253,21 +253,21 @@ def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: boo
 
     Each retry gets a new folder for its outputs.
     """
-    wiring: Wiring = ctx.obj
-    count = retry_points(wiring.ledger(), name, cause)
+    app: AppContext = ctx.obj
+    count = retry_points(app.ledger(), name, cause)
     say(f"retrying {count} points of {name}", err=True)
-    ctx.exit(drive(wiring, name, as_json=as_json))
+    ctx.exit(drive(app, name, as_json=as_json))
 
 
 @command.command("rm")
 @name_argument
 @yes_option
 @click.pass_obj
-def rm_command(wiring: Wiring, name: str, yes: bool) -> None:
+def rm_command(app: AppContext, name: str, yes: bool) -> None:
     """Remove an ended batch from the ledger; its runs stay."""
-    ledger = wiring.ledger()
+    ledger = app.ledger()
     batch = ledger.batches.get(name)
-    is_open = any(state.is_open for state in states_in(wiring.ledger(), name)) or holds_machines(ledger, name)
+    is_open = any(state.is_open for state in states_in(app.ledger(), name)) or holds_machines(ledger, name)
     if ledger.batches.is_driven(name) or is_open:
         raise UsageError(f"batch {name} has runs that have not ended", hint=f"vastrun batch stop {name}")
     confirm(f"remove batch {name} from the ledger", yes=yes)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from vastrun.launcher.api import batches
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.api.sweep_values import check_values_used
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.plan import BatchPlan, price
 from vastrun.launcher.batch.results import metric_of, results_of, states_in
 from vastrun.launcher.batch.search import first_points
@@ -25,6 +26,7 @@ from vastrun.launcher.core.errors import HeldError, VastrunError
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.estimates import usd
 from vastrun.launcher.decisions.schedule import BatchProgress, PointState
+from vastrun.launcher.run_services import drive_batch
 from vastrun.launcher.ui.documents.batches import PlannedBatch, Results
 from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.batch import (
@@ -35,7 +37,6 @@ from vastrun.launcher.ui.render.batch import (
 )
 from vastrun.launcher.ui.render.batch_results import results_text
 from vastrun.launcher.ui.screen import StreamScreen
-from vastrun.launcher.wiring import Wiring
 
 if TYPE_CHECKING:
     from vastrun.launcher.config.batch_file import LoadedBatch
@@ -58,30 +59,30 @@ class Submission:
     """True for `vastrun sweep`, which has no batch file."""
 
 
-def submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submission) -> int:
+def submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submission) -> int:
     """Price the batch, ask for confirmation, write it into the ledger and drive it; return the exit code."""
     try:
-        name = _submit(wiring, loaded, file, submission)
+        name = _submit(app, loaded, file, submission)
     except VastrunError as error:
         error.hint = hint_for_sweep(error.hint) if submission.sweeps else hint_for_batch(error.hint)
         raise
     if name is None:
         return 0
-    return drive(wiring, name, as_json=submission.as_json, detach=submission.detach)
+    return drive(app, name, as_json=submission.as_json, detach=submission.detach)
 
 
-def _submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submission) -> str | None:
+def _submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submission) -> str | None:
     """Return the name of the batch in the ledger; None after a dry run."""
-    market, ledger = wiring.market_of_many(submission.provider), wiring.ledger()
+    market, ledger = app.shared_provider(submission.provider), app.ledger()
     asked, loaded = loaded.spec.name, batches.rename_for_job(ledger, loaded)
     spec, points = loaded.spec, first_points(loaded.spec, loaded.points, loaded.search)
     if spec.name != asked:
         say(f"the batch {asked} has another job; creating a new batch: {spec.name}", err=True)
     job = read_job(points[0].spec_json)
-    check_upload(wiring.packer(NOTHING), job, file.resolve().parent, note)
+    check_upload(app.make.packer(NOTHING), job, file.resolve().parent, note)
     check_values_used(job, loaded.unmentioned)
-    now = wiring.now()
-    plan = price(spec, points, market, ledger, now, loaded.search, wiring.budgets(now))
+    now = app.now()
+    plan = price(spec, points, market, ledger, now, loaded.search, app.budgets(now))
     if submission.dry_run:
         show(PlannedBatch.of(plan), plan_text(plan), as_json=submission.as_json)
         return None
@@ -89,37 +90,35 @@ def _submit(wiring: Wiring, loaded: LoadedBatch, file: Path, submission: Submiss
     batches.check_can_start(ledger, plan, folder)
     if not market.free:
         confirm(_question(plan), yes=submission.yes)
-    batch, new = batches.submit(ledger, plan, folder, wiring.now(), wiring.computer())
+    batch, new = batches.submit(ledger, plan, folder, app.now(), app.user.computer())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
     say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
     return batch.name
 
 
-def drive(wiring: Wiring, name: str, *, as_json: bool, prunes: bool = True, detach: bool = False) -> int:
+def drive(app: AppContext, name: str, *, as_json: bool, prunes: bool = True, detach: bool = False) -> int:
     """Drive the batch to its end and print its results; return the exit code.
 
     `detach`: start a background driver instead.
     """
     if detach:
-        if notice := hand_over_batch(wiring, name):
+        if notice := hand_over_batch(app, name):
             say(notice, err=True)
-            show_results(
-                wiring, wiring.ledger().batches.get(name), states_in(wiring.ledger(), name), as_json=as_json
-            )
+            show_results(app, app.ledger().batches.get(name), states_in(app.ledger(), name), as_json=as_json)
             return 0
         raise HeldError(f"batch {name} is driven by another launcher", hint=f"vastrun batch watch {name}")
-    interrupts = wiring.interrupts(UserRequest.NONE)
+    interrupts = app.make.interrupts(UserRequest.NONE)
     interrupts.subject = f"the runs of {name}"
-    screen = wiring.screens.of_many(wiring.now(), lambda: open_runs_of(wiring, name))
+    screen = app.screens.of_many(app.now(), lambda: open_runs_of(app, name))
     try:
         with interrupts.listening():
-            states = wiring.drive_batch(name, interrupts, BatchLines(screen), prunes=prunes)
+            states = drive_batch(app, name, interrupts, BatchLines(screen), prunes=prunes)
     finally:
         screen.close()
-    ledger = wiring.ledger()
+    ledger = app.ledger()
     batch, is_held = ledger.batches.get(name), batches.holds_machines(ledger, name)
-    show_results(wiring, batch, states, as_json=as_json)
-    if interrupts.current() is UserRequest.DETACH and (notice := hand_over_batch(wiring, name)):
+    show_results(app, batch, states, as_json=as_json)
+    if interrupts.current() is UserRequest.DETACH and (notice := hand_over_batch(app, name)):
         say(notice, err=True)
     elif rest := _what_is_left(batch, states, interrupts.current(), is_held=is_held):
         say(f"{rest}\ntry:   vastrun batch resume {name}", err=True)
@@ -140,9 +139,9 @@ def _what_is_left(batch: Batch, states: Sequence[PointState], request: UserReque
     return f"{waiting} of {len(states)} points were not started: {batch.reason or 'stopped'}"
 
 
-def show_results(wiring: Wiring, batch: Batch, states: Sequence[PointState], *, as_json: bool) -> None:
+def show_results(app: AppContext, batch: Batch, states: Sequence[PointState], *, as_json: bool) -> None:
     """Print the result of each point, the best first."""
-    rows = results_of(states, batch.spec.objective, wiring.now())
+    rows = results_of(states, batch.spec.objective, app.now())
     show(Results.of(rows, batch), results_text(rows, batch.spec, width()), as_json=as_json)
 
 
@@ -166,9 +165,9 @@ def exit_code(
     return EXIT_CODE_OF[Verdict.LIMIT if batch.reason else Verdict.FAILED]
 
 
-def open_runs_of(wiring: Wiring, name: str) -> Sequence[str]:
+def open_runs_of(app: AppContext, name: str) -> Sequence[str]:
     """Return a header and a line for each open run of the batch; empty if there is none."""
-    ledger, now = wiring.ledger(), wiring.now()
+    ledger, now = app.ledger(), app.now()
     runs = [run for run in ledger.runs(open_only=True, batch=name) if run.point]
     values = {run.point: ledger.batches.values_of(name, run.point) for run in runs}
     return open_runs_lines([with_cost(run, ledger.runs(leader=run.id), now) for run in runs], values, now)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.bugreport import PrivateData, ReportPart, write_report
@@ -22,7 +23,6 @@ from vastrun.launcher.transcript.mask import Mask, secrets_in
 from vastrun.launcher.transcript.serialize import secrets_of
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.table import table
-from vastrun.launcher.wiring import Wiring
 
 _PACKAGES = ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch")
 
@@ -44,45 +44,45 @@ class BugReport(Document):
 )
 @json_option
 @click.pass_obj
-def command(wiring: Wiring, run_name: str, output: Path | None, as_json: bool) -> None:
+def command(app: AppContext, run_name: str, output: Path | None, as_json: bool) -> None:
     """Write an archive about RUN, and list its contents.
 
     It has the transcript, events, job, verdict, last log lines, the findings of vastrun doctor, and versions.
     Secrets, your name, your computer's name and your folders are masked. Look at it before you send it: a
     log contains whatever your program printed.
     """
-    run = the_run(wiring, run_name)
+    run = the_run(app, run_name)
     file = output or Path(f"bugreport-{run.id}.tar.gz")
     parts = write_report(
         file,
         run,
-        wiring.ledger(),
-        wiring.now(),
-        private=_private(wiring, run),
+        app.ledger(),
+        app.now(),
+        private=_private(app, run),
         versions=_versions(),
-        findings=_findings(wiring, run),
+        findings=_findings(app, run),
     )
     show(BugReport(file=str(file), parts=parts), f"{file}\n\n{_table(parts)}", as_json=as_json)
 
 
-def _private(wiring: Wiring, run: Run) -> PrivateData:
+def _private(app: AppContext, run: Run) -> PrivateData:
     spec, knows = read_job(run.spec_json), False
-    mask = Mask([*wiring.secrets(), *secrets_of(spec)])
+    mask = Mask([*app.secrets(), *secrets_of(spec)])
     with suppress(VastrunError):
-        mask.learn(secrets_in(wiring.packer(NOTHING).secrets(spec)))
+        mask.learn(secrets_in(app.make.packer(NOTHING).secrets(spec)))
         knows = True
-    words = {run.out_dir: "<outputs>", str(Path.cwd()): "<here>", **wiring.private_words()}
+    words = {run.out_dir: "<outputs>", str(Path.cwd()): "<here>", **app.private_words()}
     return PrivateData(mask=mask, words=words, knows_secrets=knows)
 
 
-def _findings(wiring: Wiring, run: Run) -> list[Finding]:
+def _findings(app: AppContext, run: Run) -> list[Finding]:
     setup = CheckedSetup(
-        state=wiring.state,
-        python=wiring.python,
-        ledger=wiring.ledger,
-        provider=wiring.provider,
+        state=app.paths.state,
+        python=app.python,
+        ledger=app.ledger,
+        provider=app.provider,
         chosen=run.provider,
-        now=wiring.now,
+        now=app.now,
     )
     return list(examine(setup))
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.settings import budgets_of, set_value, unset_value
 from vastrun.launcher.config.settings_file import KEYS, value_of
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.ui.render.settings import BudgetState, ShownSetting, ShownSettings, settings_text
-from vastrun.launcher.wiring import DEFAULT_PROVIDER, Wiring
 
 
 @click.group("config", invoke_without_command=True)
@@ -31,19 +31,19 @@ def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    wiring: Wiring = ctx.obj
-    loaded = wiring.settings()
+    app: AppContext = ctx.obj
+    loaded = app.settings()
     settings = replace(loaded.settings, provider=loaded.settings.provider or DEFAULT_PROVIDER)
     origins = dict.fromkeys(KEYS, "default") | {key: f"line {line}" for key, line in loaded.lines.items()}
     if provider:
         settings = replace(settings, provider=provider)
         named = ctx.get_parameter_source("provider") is ParameterSource.COMMANDLINE
         origins["provider"] = "--provider" if named else "VASTRUN_PROVIDER"
-    ledger = wiring.ledger()
+    ledger = app.ledger()
     shown = ShownSettings(
-        file=str(_file(wiring)),
+        file=str(_file(app)),
         settings=[ShownSetting(key=key, value=value_of(settings, key), origin=origins[key]) for key in KEYS],
-        budgets=[BudgetState.show(ledger.use_of(one)) for one in budgets_of(settings.budget, wiring.now())],
+        budgets=[BudgetState.show(ledger.use_of(one)) for one in budgets_of(settings.budget, app.now())],
         faults=loaded.faults,
     )
     show(shown, settings_text(shown), as_json=as_json)
@@ -56,34 +56,34 @@ def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
 @click.argument("key")
 @click.argument("value")
 @click.pass_obj
-def set_command(wiring: Wiring, key: str, value: str) -> None:
+def set_command(app: AppContext, key: str, value: str) -> None:
     """Write a setting to your config file; comments are kept."""
-    set_value(_file(wiring), key, value)
-    _report_change(wiring, f"{key} is {value}")
+    set_value(_file(app), key, value)
+    _report_change(app, f"{key} is {value}")
 
 
 @command.command("unset")
 @click.argument("key")
 @click.pass_obj
-def unset_command(wiring: Wiring, key: str) -> None:
+def unset_command(app: AppContext, key: str) -> None:
     """Remove a setting from your config file; comments are kept."""
-    unset_value(_file(wiring), key)
-    _report_change(wiring, f"{key} is no longer set")
+    unset_value(_file(app), key)
+    _report_change(app, f"{key} is no longer set")
 
 
 @command.command("path")
 @click.pass_obj
-def path_command(wiring: Wiring) -> None:
+def path_command(app: AppContext) -> None:
     """Print the path of your config file, whether it exists or not."""
-    say(str(_file(wiring)))
+    say(str(_file(app)))
 
 
-def _file(wiring: Wiring) -> Path:
-    assert wiring.config_file is not None
-    return wiring.config_file
+def _file(app: AppContext) -> Path:
+    assert app.paths.config_file is not None
+    return app.paths.config_file
 
 
-def _report_change(wiring: Wiring, change: str) -> None:
-    say(f"{change} in {_file(wiring)}", err=True)
-    for fault in wiring.settings().faults:
+def _report_change(app: AppContext, change: str) -> None:
+    say(f"{change} in {_file(app)}", err=True)
+    for fault in app.settings().faults:
         say(f"note: {fault}", err=True)

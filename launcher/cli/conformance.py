@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.launcher.api.runs import start_run
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.options import confirm
 from vastrun.launcher.cli.output import say, show
@@ -25,10 +26,10 @@ from vastrun.launcher.decisions.download_check import PYPI_FILE
 from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.providers.vast.conformance.observed_vast import ProbeLevel
 from vastrun.launcher.providers.vast.conformance.record import read_record, write_record
+from vastrun.launcher.run_services import attempts_for
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.conformance import Conformance, conformance_text
-from vastrun.launcher.wiring import Wiring
 
 _PROVIDER = "vast"
 
@@ -47,30 +48,30 @@ class ConformanceRequest:
     as_json: bool
 
 
-def rent(wiring: Wiring, request: ConformanceRequest) -> int:
+def rent(app: AppContext, request: ConformanceRequest) -> int:
     """Rent a machine, run the job there, show the comparison; return the exit code."""
-    began = wiring.now()
+    began = app.now()
     spec = conformance_job(request.usd, request.gpus, request.sets, began)
-    interrupts = wiring.interrupts()
+    interrupts = app.make.interrupts()
     examination = ConformanceRun(
-        wiring.provider(_PROVIDER),
+        app.provider(_PROVIDER),
         ProbeLevel(download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s),
         lambda: interrupts.current() is not UserRequest.NONE,
     )
-    wiring = replace(wiring, provider=lambda _: examination.provider)
+    app = app.with_factories(provider=lambda _: examination.provider)
     run: Run | None = None
     error: VastrunError | None = None
     try:
-        _agree(wiring, spec, began, yes=request.yes)
+        _agree(app, spec, began, yes=request.yes)
     except NoOfferError as no_offer:  # the report still shows the search
         error = no_offer
     with interrupts.listening():
         if error is None:
-            run, error = _drive(wiring, interrupts, spec, began)
+            run, error = _drive(app, interrupts, spec, began)
         examination.check_after_run()
-    run = None if run is None else wiring.ledger().get(run.id)
+    run = None if run is None else app.ledger().get(run.id)
     path = request.file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
-    report = examination.report(run, began, wiring.now())
+    report = examination.report(run, began, app.now())
     write_record(path, report.record)
     show(Conformance.of(report, str(path)), conformance_text(report, str(path)), as_json=request.as_json)
     if error is not None:
@@ -78,9 +79,9 @@ def rent(wiring: Wiring, request: ConformanceRequest) -> int:
     return report.exit_code
 
 
-def settle(wiring: Wiring, path: Path, *, as_json: bool) -> int:
+def settle(app: AppContext, path: Path, *, as_json: bool) -> int:
     """Add the charges to a record, and show it; return the exit code."""
-    record = settled(read_record(path), wiring.provider(_PROVIDER), wiring.now())
+    record = settled(read_record(path), app.provider(_PROVIDER), app.now())
     if record.billed_usd is not None:
         write_record(path, record)
     report = report_of(record)
@@ -90,9 +91,9 @@ def settle(wiring: Wiring, path: Path, *, as_json: bool) -> int:
     return report.exit_code
 
 
-def _agree(wiring: Wiring, spec: JobSpec, now: float, *, yes: bool) -> None:
+def _agree(app: AppContext, spec: JobSpec, now: float, *, yes: bool) -> None:
     """Check the budgets and ask the user to agree. Costs nothing."""
-    plan = plan_of(spec, wiring.provider(_PROVIDER), wiring.ledger(), now, wiring.budgets(now))
+    plan = plan_of(spec, app.provider(_PROVIDER), app.ledger(), now, app.budgets(now))
     if plan.refusals:
         raise plan.refusals[0]
     offer = offer_text(plan.spec, plan.offers[0])
@@ -101,11 +102,11 @@ def _agree(wiring: Wiring, spec: JobSpec, now: float, *, yes: bool) -> None:
 
 
 def _drive(
-    wiring: Wiring, interrupts: Interrupts, spec: JobSpec, began: float
+    app: AppContext, interrupts: Interrupts, spec: JobSpec, began: float
 ) -> tuple[Run, VastrunError | None]:
     """Drive the run to its end; return it with the error that ended it early, raised after the report."""
-    run_id = wiring.new_id()
-    with wiring.attempts(interrupts, began=began) as attempts:
+    run_id = app.new_id()
+    with attempts_for(app, interrupts, began=began) as attempts:
         run = start_run(attempts, spec, provider=_PROVIDER, run_id=run_id, out=None, parent=None)
         set_error_run(run)
         say(f"run {run.id}, outputs in {run.out_dir}", err=True)

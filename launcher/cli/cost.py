@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
 from vastrun.launcher.cli.output import say, show, width
 from vastrun.launcher.commands.cost import cost_report, reconciliation, with_nodes
@@ -18,7 +19,6 @@ from vastrun.launcher.ui.documents.costs import Costs, Reconciled
 from vastrun.launcher.ui.render.reconciling import reconciliation_text
 from vastrun.launcher.ui.render.spending import costs_table, report_csv, report_text
 from vastrun.launcher.ui.render.volumes import volume_costs_text
-from vastrun.launcher.wiring import Wiring
 
 
 class CostCommandGroup(click.Group):
@@ -56,7 +56,7 @@ class CostCommand(click.Command):
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values, with unrounded numbers.")
 @click.pass_obj
 def cost_command(
-    wiring: Wiring,
+    app: AppContext,
     run_name: str | None,
     by_name: str | None,
     since: str | None,
@@ -72,13 +72,13 @@ def cost_command(
     failed runs, and the cost per finished run and per thousand steps.
     """
     if not as_csv and all(value is None for value in (by_name, since, until, metric)):
-        _list(wiring, run_name, billed=billed, as_json=as_json)
+        _list(app, run_name, billed=billed, as_json=as_json)
         return
     _must_agree(billed=billed, as_json=as_json, as_csv=as_csv)
-    now, ledger, calendar = wiring.now(), wiring.ledger(), Calendar()
+    now, ledger, calendar = app.now(), app.ledger(), Calendar()
     report = cost_report(
         ledger,
-        with_nodes(ledger, the_run(wiring, run_name)) if run_name else ledger.runs(members=True),
+        with_nodes(ledger, the_run(app, run_name)) if run_name else ledger.runs(members=True),
         now,
         by=GroupBy(by_name or GroupBy.RUN),
         since=_moment("--since", since, calendar.since, now),
@@ -92,12 +92,12 @@ def cost_command(
         show(report, report_text(report, width()), as_json=as_json)
 
 
-def _list(wiring: Wiring, run_name: str | None, *, billed: bool, as_json: bool) -> None:
+def _list(app: AppContext, run_name: str | None, *, billed: bool, as_json: bool) -> None:
     """Show a line for each run, the newest first."""
-    now, ledger = wiring.now(), wiring.ledger()
-    rows = [row_of(ledger, the_run(wiring, run_name), now)] if run_name else all_rows(ledger, now)
+    now, ledger = app.now(), app.ledger()
+    rows = [row_of(ledger, the_run(app, run_name), now)] if run_name else all_rows(ledger, now)
     if billed:
-        rows = with_bills(rows, wiring.provider, now)
+        rows = with_bills(rows, app.provider, now)
     volumes = [] if run_name else ledger.volumes.all()
     table = costs_table(rows, now, billed=billed, width=width())
     text = "\n\n".join(filter(None, (table, volume_costs_text(volumes, now))))
@@ -131,11 +131,11 @@ def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
     far, and the reasons for the difference. An hour after a run's end, its charges replace the cost by the
     ledger in all commands, unless they are inexplicably low. Exit code 1 if a difference is unexplained.
     """
-    wiring: Wiring = ctx.obj
-    now, ledger = wiring.now(), wiring.ledger()
+    app: AppContext = ctx.obj
+    now, ledger = app.now(), app.ledger()
     begin = _moment("--since", since, Calendar().since, now)
-    found = reconciliation(ledger, wiring.provider, now, now if begin is None else begin)
-    settled = settle(found.runs, ledger, wiring.who(), now)
+    found = reconciliation(ledger, app.provider, now, now if begin is None else begin)
+    settled = settle(found.runs, ledger, app.user.who(), now)
     show(Reconciled.of(found, settled), reconciliation_text(found, settled, width()), as_json=as_json)
     ctx.exit(0 if found.explained else 1)
 

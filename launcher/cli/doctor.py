@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option, lenient_provider_option, set_option, yes_option
 from vastrun.launcher.cli.output import say
-from vastrun.launcher.wiring import Wiring
 
 
 @click.command("doctor")
@@ -74,13 +74,13 @@ def command(
       vastrun doctor --rent
       vastrun doctor --settle conformance-RUN.json
     """
-    wiring: Wiring = ctx.obj
+    app: AppContext = ctx.obj
     if rents and settle_file is not None:
         raise click.UsageError("--rent and --settle exclude each other")
     if settle_file is not None:
         from vastrun.launcher.cli.conformance import settle
 
-        ctx.exit(settle(wiring, settle_file, as_json=as_json))
+        ctx.exit(settle(app, settle_file, as_json=as_json))
     if rents:
         from vastrun.launcher.cli.conformance import ConformanceRequest, rent
 
@@ -94,11 +94,11 @@ def command(
             yes=yes,
             as_json=as_json,
         )
-        ctx.exit(rent(wiring, request))
-    ctx.exit(_examine(wiring, provider, as_json=as_json))
+        ctx.exit(rent(app, request))
+    ctx.exit(_examine(app, provider, as_json=as_json))
 
 
-def _examine(wiring: Wiring, provider: str, *, as_json: bool) -> int:
+def _examine(app: AppContext, provider: str, *, as_json: bool) -> int:
     """Show the findings; return 1 if one fails, else 0."""
     from vastrun.launcher.commands.doctor import CheckedSetup, Health, examine
     from vastrun.launcher.providers import provider_class
@@ -107,12 +107,12 @@ def _examine(wiring: Wiring, provider: str, *, as_json: bool) -> int:
 
     provider_class(provider)  # an unknown name is a usage error, not a finding
     setup = CheckedSetup(
-        state=wiring.state,
-        python=wiring.python,
-        ledger=wiring.ledger,
-        provider=wiring.provider,
+        state=app.paths.state,
+        python=app.python,
+        ledger=app.ledger,
+        provider=app.provider,
         chosen=provider,
-        now=wiring.now,
+        now=app.now,
     )
     findings = []
     for finding in examine(setup):

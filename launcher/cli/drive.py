@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.background import hand_over_run
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.output import say, show
@@ -12,14 +13,14 @@ from vastrun.launcher.commands.chains import chain_of
 from vastrun.launcher.commands.queries import ending_of
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.verdict import EXIT_TIMED_OUT
+from vastrun.launcher.run_services import attempts_for, settle_bills
 from vastrun.launcher.ui.documents.runs import Ending
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.summary import summary
-from vastrun.launcher.wiring import Wiring
 
 
 def drive_to_end(
-    wiring: Wiring,
+    app: AppContext,
     work: Callable[[Attempts], Run],
     *,
     began: float,
@@ -37,23 +38,23 @@ def drive_to_end(
     `first`: meaning of the first Ctrl-C (NONE: ask); `request`: holds from the start; `until`: epoch seconds
     at which the wait ends; `views`: no signal stops the run.
     """
-    interrupts = wiring.interrupts(first, request, until, views)
-    with interrupts.listening(), wiring.attempts(interrupts, began=began) as attempts:
+    interrupts = app.make.interrupts(first, request, until, views)
+    with interrupts.listening(), attempts_for(app, interrupts, began=began) as attempts:
         run = work(attempts)
         if run.phase is Phase.ENDED:
-            wiring.settle(run.provider)
+            settle_bills(app, run.provider)
     set_error_run(run)
     is_detached = interrupts.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
-    notice = hand_over_run(wiring, run) if run.phase is not Phase.ENDED and is_detached else ""
-    show_end(wiring, run, as_json=as_json)
+    notice = hand_over_run(app, run) if run.phase is not Phase.ENDED and is_detached else ""
+    show_end(app, run, as_json=as_json)
     if notice:
         say(f"\n{notice}", err=True)
     return _exit_code(run, interrupts)
 
 
-def show_end(wiring: Wiring, run: Run, *, as_json: bool) -> None:
+def show_end(app: AppContext, run: Run, *, as_json: bool) -> None:
     """Print the summary of an ended run, or the state of a run that continues without this launcher."""
-    now, ledger = wiring.now(), wiring.ledger()
+    now, ledger = app.now(), app.ledger()
     ending = ending_of(ledger, run, chain_of(ledger, run), now)
     show(Ending.of(ending), summary(ending, now), as_json=as_json)
 

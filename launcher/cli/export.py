@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.export import ExportedCheckpoint
 from vastrun.launcher.ui.documents.document import Document
-from vastrun.launcher.wiring import Wiring
 
 
 class Exported(Document, ExportedCheckpoint):
@@ -50,15 +50,15 @@ def _which(_: click.Context, __: click.Parameter, value: str) -> str:
 @json_option
 @click.pass_obj
 def command(
-    wiring: Wiring, run_name: str, to: Path, checkpoint: str, everything: bool, force: bool, as_json: bool
+    app: AppContext, run_name: str, to: Path, checkpoint: str, everything: bool, force: bool, as_json: bool
 ) -> None:
     """Write the weights of RUN's checkpoint to one file, for torch.load or safetensors.
 
     The weights have the model's own names; if the training kept an average of them, the average is written.
     No code in the checkpoint is executed, because it comes from a stranger's machine.
     """
-    run = the_run(wiring, run_name)
-    written = wiring.exporter().export(run, to, which=checkpoint, everything=everything, force=force)
+    run = the_run(app, run_name)
+    written = app.make.exporter().export(run, to, which=checkpoint, everything=everything, force=force)
     kind = "tensors" if everything else "averaged weights" if written.averaged else "weights"
     text = f"{to}: {kind} of {written.checkpoint}, {written.tensors} tensors, {written.bytes / 1e6:.1f} MB"
     show(Exported.fill(written, run=run.id, file=str(to)), text, as_json=as_json)

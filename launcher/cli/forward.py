@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import run_argument, the_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.terminals import run_program, tunnel_to
-from vastrun.launcher.wiring import Wiring
 
 _PORT = click.IntRange(1, 65535)
 
@@ -27,10 +27,10 @@ def command(ctx: click.Context, run_name: str, port: int, local_port: int | None
       vastrun ssh last 'tensorboard --logdir run --port 6006 >/dev/null 2>&1 &'
       vastrun forward last 6006
     """
-    wiring: Wiring = ctx.obj
-    run = the_run(wiring, run_name)
+    app: AppContext = ctx.obj
+    run = the_run(app, run_name)
     here = local_port or port
-    program = tunnel_to(run, wiring.provider(run.provider), port, here)
+    program = tunnel_to(run, app.provider(run.provider), port, here)
     if program is None:
         say(f"http://127.0.0.1:{port} is already on this computer: {run.id} runs here", err=True)
         return

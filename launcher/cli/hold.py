@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.api.jobs import check_upload
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.drive import drive_to_end
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
@@ -27,7 +28,6 @@ from vastrun.launcher.core import NOTHING, Run, UserRequest
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.decisions.advice import resources_of_slots
 from vastrun.launcher.decisions.estimates import offer_text
-from vastrun.launcher.wiring import Wiring
 
 
 @click.command("hold")
@@ -67,12 +67,12 @@ def command(
     Start them with: vastrun launch JOB.yaml --provider pool. The machine is released when the job's
     limits.hours or limits.usd is reached, when it has been idle for --idle, or by vastrun stop.
     """
-    wiring: Wiring = ctx.obj
-    began = wiring.now()
+    app: AppContext = ctx.obj
+    began = app.now()
     say(f"reading {job_file}", err=True)
     job = read_job_file(job_file, sets)
-    check_upload(wiring.packer(NOTHING), job, job_file.resolve().parent, note)
-    job = resolve_auto(wiring, job, wiring.provider(provider))
+    check_upload(app.make.packer(NOTHING), job, job_file.resolve().parent, note)
+    job = resolve_auto(app, job, app.provider(provider))
     request = HoldRequest(
         job=job,
         provider=provider,
@@ -81,8 +81,8 @@ def command(
         usd=job.limits.usd,
         idle_s=idle,
     )
-    _agree(wiring, request, began, yes=yes)
-    run_id = wiring.new_id()
+    _agree(app, request, began, yes=yes)
+    run_id = app.new_id()
     folder = str((out or Path("runs") / run_id).resolve())
 
     def work(attempts: Attempts) -> Run:
@@ -96,14 +96,14 @@ def command(
         return attempts.drive_or_follow(run)
 
     user_request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
-    ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=user_request))
+    ctx.exit(drive_to_end(app, work, began=began, as_json=as_json, request=user_request))
 
 
-def _agree(wiring: Wiring, request: HoldRequest, began: float, *, yes: bool) -> None:
+def _agree(app: AppContext, request: HoldRequest, began: float, *, yes: bool) -> None:
     """Ask before money is spent. Raises the first refusal of the plan, or Abort."""
-    market = wiring.provider(request.provider)
+    market = app.provider(request.provider)
     try:
-        plan = plan_of(request.spec, market, wiring.ledger(), began, wiring.budgets(began))
+        plan = plan_of(request.spec, market, app.ledger(), began, app.budgets(began))
     except NoOfferError as error:
         if request.slots > 1:
             needs = resources_of_slots(request.spec)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import click
 
 from vastrun.launcher import __version__
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.bundle.checkout import commit_of
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
@@ -21,7 +22,6 @@ from vastrun.launcher.image.relock import lock_anew, reference_of, relock
 from vastrun.launcher.image.stream import push
 from vastrun.launcher.image.verify import check_registry, checks, contents_of, subject_of
 from vastrun.launcher.ui.render.images import Images, ShownImage, VerifiedImage, checks_text, images_text
-from vastrun.launcher.wiring import Wiring
 
 
 @click.group("image")
@@ -37,7 +37,7 @@ def command() -> None:
 @click.option("--repository", default="vastrun", show_default=True, help="Name of the image, without a tag.")
 @click.option("--base", metavar="IMAGE", help="Build on this image instead of the Dockerfile's.")
 @click.pass_obj
-def build_command(wiring: Wiring, variant: str, repository: str, base: str | None) -> None:
+def build_command(app: AppContext, variant: str, repository: str, base: str | None) -> None:
     """Build an image from this checkout and print its name.
 
     The tag is the hash of the inputs: the same files give the same tag.
@@ -51,37 +51,37 @@ def build_command(wiring: Wiring, variant: str, repository: str, base: str | Non
         version=__version__,
         revision=f"{commit or 'unknown'}{'-dirty' if dirty else ''}",
     )
-    screen = wiring.plain_screen()
-    say(build(connect(), recipe, wiring.cache / "wheels", screen))
+    screen = app.plain_screen()
+    say(build(connect(), recipe, app.paths.cache / "wheels", screen))
 
 
 @command.command("push")
 @click.argument("image")
 @click.argument("repository", required=False)
 @click.pass_obj
-def push_command(wiring: Wiring, image: str, repository: str | None) -> None:
+def push_command(app: AppContext, image: str, repository: str | None) -> None:
     """Push IMAGE to its registry, or to REPOSITORY, and print its name with its digest.
 
     Uses the credentials of `docker login`.
     """
     reference = reference_of(image)
     to = reference_of(repository).name if repository else reference.name
-    click.echo(push(connect(), reference, to, wiring.plain_screen()))
+    click.echo(push(connect(), reference, to, app.plain_screen()))
 
 
 @command.command("lock")
 @click.argument("images", nargs=-1, metavar="[[VARIANT=]IMAGE]...")
 @click.pass_obj
-def lock_command(wiring: Wiring, images: tuple[str, ...]) -> None:
+def lock_command(app: AppContext, images: tuple[str, ...]) -> None:
     """Write the digest of IMAGE in its registry to the lock file.
 
     Without IMAGE, check the locked images again, and fail if a tag now names another image. An image that
     vastrun did not build needs its VARIANT.
     """
-    old, registry = read_lock(wiring.image_lock), Registry(login_of)
+    old, registry = read_lock(app.paths.image_lock), Registry(login_of)
     new = lock_anew(old, images, registry) if images else relock(old, registry)
-    write_lock(wiring.image_lock, new)
-    say(f"wrote {wiring.image_lock}", err=True)
+    write_lock(app.paths.image_lock, new)
+    say(f"wrote {app.paths.image_lock}", err=True)
     say(images_text(new, (), ""))
 
 
@@ -99,14 +99,14 @@ def verify_command(
     IMAGE is a variant of the lock file or any image name. Fails if its tag names another image than the
     locked one. Exit code 1 if a check fails.
     """
-    wiring: Wiring = ctx.obj
-    subject = subject_of(image, read_lock(wiring.image_lock))
+    app: AppContext = ctx.obj
+    subject = subject_of(image, read_lock(app.paths.image_lock))
     if (cuda_max is None) != (compute_cap is None):
         raise click.UsageError("--cuda-max and --compute-cap go together")
     machine = None
     if cuda_max is not None and compute_cap is not None:
         machine = Capability(cuda_max=cuda_max, compute_cap=compute_cap)
-    screen = wiring.plain_screen()
+    screen = app.plain_screen()
     client = connect()
     check_registry(subject, Registry(login_of))
     rows = checks(contents_of(client, subject.reference, screen), subject.locked, __version__, machine)
@@ -119,9 +119,9 @@ def verify_command(
 @command.command("ls")
 @json_option
 @click.pass_obj
-def ls_command(wiring: Wiring, as_json: bool) -> None:
+def ls_command(app: AppContext, as_json: bool) -> None:
     """List the locked images, and the images in the local Docker."""
-    lock = read_lock(wiring.image_lock)
+    lock = read_lock(app.paths.image_lock)
     try:
         here, note = images_here(connect()), ""
     except ImageError as error:

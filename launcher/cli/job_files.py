@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.api import jobs
+from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
 from vastrun.launcher.cli.failures import set_error_job_file
 from vastrun.launcher.cli.output import note, say
 from vastrun.launcher.commands.chains import chain_of
@@ -17,7 +18,6 @@ from vastrun.launcher.config.tags import tag_faults
 from vastrun.launcher.core import Offer, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ports import Provider
-from vastrun.launcher.wiring import DEFAULT_PROVIDER, Wiring
 
 
 def read_job_file(path: Path, sets: tuple[str, ...], by: str | None = None) -> JobSpec:
@@ -36,8 +36,8 @@ def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
 
     Raises JobFileError.
     """
-    wiring: Wiring = click.get_current_context().obj
-    first = read_job(chain_of(wiring.ledger(), run)[0].spec_json)
+    app: AppContext = click.get_current_context().obj
+    first = read_job(chain_of(app.ledger(), run)[0].spec_json)
     source = jobs.source_of(first)
     spec = _changed(source.text, f"the job of {run.id}", source.folder, sets, by)
     return replace(spec, job_file=first.job_file)
@@ -45,8 +45,8 @@ def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
 
 def _changed(text: str, source: str, folder: Path, sets: tuple[str, ...], by: str | None) -> JobSpec:
     overrides = [*sets, *([f"limits.deadline='{by}'"] if by else [])]
-    wiring: Wiring = click.get_current_context().obj
-    return load_job(text, source, overrides, str(folder), wiring.local_now())
+    app: AppContext = click.get_current_context().obj
+    return load_job(text, source, overrides, str(folder), app.local_now())
 
 
 def with_tags(spec: JobSpec, tags: tuple[str, ...]) -> JobSpec:
@@ -57,13 +57,13 @@ def with_tags(spec: JobSpec, tags: tuple[str, ...]) -> JobSpec:
     return replace(spec, tags=all_tags)
 
 
-def resolve_auto(wiring: Wiring, spec: JobSpec, market: Provider, parent: Run | None = None) -> JobSpec:
+def resolve_auto(app: AppContext, spec: JobSpec, market: Provider, parent: Run | None = None) -> JobSpec:
     """Return the job with numbers in place of `auto`, and print them. Raises JobValueError."""
     if not spec.auto_keys:
         return spec
     from vastrun.launcher.commands.resolve_auto import resolve_auto
 
-    found = resolve_auto(spec, wiring.estimator(), market, parent)
+    found = resolve_auto(spec, app.make.estimator(), market, parent)
     note(found.message)
     return found.spec
 

@@ -9,6 +9,7 @@ import click
 
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.api.runs import start_run
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.drive import drive_to_end
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.job_files import job_of, print_warnings, read_job_file, resolve_auto, with_tags
@@ -32,7 +33,6 @@ from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.ledger.run_ids import find_run
 from vastrun.launcher.ui.documents.market import ShownPlan
 from vastrun.launcher.ui.render.plan import plan_text
-from vastrun.launcher.wiring import Wiring
 
 
 @click.command("launch")
@@ -78,29 +78,29 @@ def command(
 
     Ctrl-C asks whether to stop, detach or continue. Without a terminal, Ctrl-C stops the run.
     """
-    wiring: Wiring = ctx.obj
-    began = wiring.now()
+    app: AppContext = ctx.obj
+    began = app.now()
     if from_url is not None:
         if from_name is not None:
             raise click.UsageError("--from and --from-url exclude each other")
         sets = (*sets, f"checkpoints.start_from={from_url}")
-    ledger = wiring.ledger()  # opened first: an unwritable ledger must fail before an offer is chosen
+    ledger = app.ledger()  # opened first: an unwritable ledger must fail before an offer is chosen
     parent = find_run(ledger, from_name) if from_name else None
     spec = with_tags(_job(job_file, parent, sets, by), tags)
-    check_upload(wiring.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
-    market = wiring.provider(provider)
-    spec = resolve_auto(wiring, spec, market, parent)
-    plan = plan_of(spec, market, ledger, began, wiring.budgets(began), parent)
+    check_upload(app.make.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
+    market = app.provider(provider)
+    spec = resolve_auto(app, spec, market, parent)
+    plan = plan_of(spec, market, ledger, began, app.budgets(began), parent)
     print_warnings(spec, market, plan.offers)
     if dry_run:
         show(ShownPlan.of(plan), plan_text(plan, width()), as_json=as_json)
         return
-    asked_at = wiring.now()
+    asked_at = app.now()
     _confirm_cost(plan, free=market.free, yes=yes)
-    began += wiring.now() - asked_at  # the user's thinking time does not count as run time
-    work = _work(wiring, spec, provider=provider, out=out, parent=parent)
+    began += app.now() - asked_at  # the user's thinking time does not count as run time
+    work = _work(app, spec, provider=provider, out=out, parent=parent)
     request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
-    ctx.exit(drive_to_end(wiring, work, began=began, as_json=as_json, request=request))
+    ctx.exit(drive_to_end(app, work, began=began, as_json=as_json, request=request))
 
 
 def _job(job_file: Path | None, parent: Run | None, sets: tuple[str, ...], by: str | None) -> JobSpec:
@@ -124,10 +124,10 @@ def _confirm_cost(plan: LaunchPlan, *, free: bool, yes: bool) -> None:
 
 
 def _work(
-    wiring: Wiring, spec: JobSpec, *, provider: str, out: Path | None, parent: Run | None
+    app: AppContext, spec: JobSpec, *, provider: str, out: Path | None, parent: Run | None
 ) -> Callable[[Attempts], Run]:
     """Return a function that starts the run and attends it to its end."""
-    run_id = wiring.new_id()
+    run_id = app.new_id()
 
     def work(attempts: Attempts) -> Run:
         run = start_run(attempts, spec, provider=provider, run_id=run_id, out=out, parent=parent)

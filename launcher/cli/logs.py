@@ -10,6 +10,7 @@ from datetime import datetime
 import click
 
 from vastrun.launcher.api.logs import new_lines, written_lines
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import run_argument, seconds, the_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.logfeed import feed_of
@@ -31,7 +32,6 @@ from vastrun.launcher.ui.render.loglines import (
     remembered,
     shown,
 )
-from vastrun.launcher.wiring import Wiring
 
 
 @click.command("logs")
@@ -51,7 +51,7 @@ from vastrun.launcher.wiring import Wiring
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @click.pass_obj
 def command(
-    wiring: Wiring,
+    app: AppContext,
     run_name: str,
     follow: bool,
     rank: int | None,
@@ -63,15 +63,15 @@ def command(
     as_json: bool,
 ) -> None:
     """Print the log of RUN: onstart steps, supervisor and all ranks, in order."""
-    run = the_run(wiring, run_name)
+    run = the_run(app, run_name)
     ranks = read_job(run.spec_json).world_size
     if rank is not None and rank >= ranks:
         has = f"ranks 0 to {ranks - 1}" if ranks > 1 else "one rank, 0"
         raise UsageError(
             f"--rank {rank}: {run.id} has {has}", hint=f"vastrun logs {run.id} --rank {ranks - 1}"
         )
-    feed = feed_of(run, wiring.ledger(), wiring.provider(run.provider), node)
-    choice = LogFilter(rank=rank, since=None if since is None else _moment(since, wiring.now()))
+    feed = feed_of(run, app.ledger(), app.provider(run.provider), node)
+    choice = LogFilter(rank=rank, since=None if since is None else _moment(since, app.now()))
     form = (lambda line: json.dumps(keys_of(line))) if as_json else _as_text(timestamps)
     lines = chosen(written_lines(feed), choice, tail=tail)
     if errors:
@@ -80,7 +80,7 @@ def command(
     if errors and note:
         say(note, err=True)
     if follow and not errors:
-        _print(chosen(new_lines(feed, wiring.clock().sleep), choice), form)
+        _print(chosen(new_lines(feed, app.clock().sleep), choice), form)
     if feed.note:
         say(feed.note, err=True)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.settings import require_valid
@@ -19,7 +20,6 @@ from vastrun.launcher.core.settings import LoadedSettings, Settings
 from vastrun.launcher.core.verdict import EXIT_DECLINED
 from vastrun.launcher.environment import wire
 from vastrun.launcher.ledger.run_ids import LAST, find_run
-from vastrun.launcher.wiring import DEFAULT_PROVIDER, Wiring
 
 
 def _complete_run(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -51,7 +51,7 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for conf
 def _use_plain_screens(ctx: click.Context, _: click.Parameter, plain: bool) -> None:
     if plain and not ctx.resilient_parsing:
         root = ctx.find_root()
-        root.obj = root.obj.plainly()
+        root.obj = root.obj.without_live_view()
         ctx.obj = root.obj
 
 
@@ -90,8 +90,8 @@ def _provider_or_note(ctx: click.Context, _: click.Parameter, value: str | None)
 
 
 def _settings(ctx: click.Context) -> LoadedSettings:
-    wiring: Wiring = ctx.find_root().obj
-    return wiring.settings()
+    app: AppContext = ctx.find_root().obj
+    return app.settings()
 
 
 def _provider(value: str | None, settings: Settings) -> str:
@@ -110,9 +110,9 @@ lenient_provider_option = click.option(
 """Option of all other commands: a faulty config file is a note."""
 
 
-def the_run(wiring: Wiring, name: str) -> Run:
+def the_run(app: AppContext, name: str) -> Run:
     """Find the run by its id, the first letters of one, or `last`; errors from here on are about it."""
-    run = find_run(wiring.ledger(), name)
+    run = find_run(app.ledger(), name)
     set_error_run(run)
     return run
 

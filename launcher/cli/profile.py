@@ -7,11 +7,12 @@ import secrets
 import click
 
 from vastrun.contract.profiling import MAX_STEPS, ProfileRequest
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option, run_argument, seconds, the_run
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.profile import profile
+from vastrun.launcher.run_services import services_for
 from vastrun.launcher.ui.documents.document import Document
-from vastrun.launcher.wiring import Wiring
 
 VIEWER = "https://ui.perfetto.dev"
 
@@ -48,14 +49,14 @@ class Profiled(Document):
 )
 @json_option
 @click.pass_obj
-def command(wiring: Wiring, run_name: str, steps: int, timeout: float, as_json: bool) -> None:
+def command(app: AppContext, run_name: str, steps: int, timeout: float, as_json: bool) -> None:
     """Record the next steps of RUN with torch.profiler, and download the trace; the training continues."""
-    run = the_run(wiring, run_name)
+    run = the_run(app, run_name)
     if run.leader:  # rank 0 trains on node 0
-        run = wiring.ledger().get(run.leader)
+        run = app.ledger().get(run.leader)
     say(f"requesting a profile of the next {steps} steps of {run.id}", err=True)
     request = ProfileRequest(id=secrets.token_hex(8), steps=steps)
-    found = profile(run, wiring.services_for(run.provider, run.created_at), request, timeout_s=timeout)
+    found = profile(run, services_for(app, run.provider, run.created_at), request, timeout_s=timeout)
     trace, operations = str(found.trace), str(found.operations)
     document = Profiled(run=run.id, step=found.step, steps=steps, trace=trace, operations=operations)
     text = f"trace: {trace} (open it at {VIEWER})\noperations: {operations}"

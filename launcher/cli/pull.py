@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.pull import pull, pull_path
 from vastrun.launcher.core import Collected, Fetched, LeftOutFiles
+from vastrun.launcher.run_services import services_for
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.left_out import left_out_lines
-from vastrun.launcher.wiring import Wiring
 
 
 class Pulled(Document):
@@ -36,15 +37,15 @@ class Pulled(Document):
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Download into another folder.")
 @json_option
 @click.pass_obj
-def command(wiring: Wiring, run_name: str, path: str | None, out: Path | None, as_json: bool) -> None:
+def command(app: AppContext, run_name: str, path: str | None, out: Path | None, as_json: bool) -> None:
     """Download the outputs of RUN so far from its machine; files already here are kept.
 
     With PATH, download only that file or folder. It is relative to the code folder or to $VASTRUN_OUTPUTS,
     as in `vastrun why`. This works while the program runs, also for files that `outputs` does not list.
     """
-    run = the_run(wiring, run_name)
+    run = the_run(app, run_name)
     folder = run.out_dir if out is None else str(out.resolve())
-    services = wiring.services_for(run.provider, run.created_at)
+    services = services_for(app, run.provider, run.created_at)
     got: Collected | Fetched
     if path is None:
         got = pull(run, services, folder=folder)

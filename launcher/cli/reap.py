@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import confirm, json_option, lenient_provider_option, yes_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.orphans import leftover_networks, orphans, select_by_ledger
@@ -18,12 +19,12 @@ from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Provider
+from vastrun.launcher.run_services import services_for, settle_bills
 from vastrun.launcher.ui.documents.machines import OrphanMachine, Orphans, ShownVolume
 from vastrun.launcher.ui.documents.runs import ShownRun
 from vastrun.launcher.ui.render.orphans import orphans_text, warning_text
 from vastrun.launcher.ui.render.summary import left_text
 from vastrun.launcher.ui.render.volumes import volume_states_text
-from vastrun.launcher.wiring import Wiring
 
 
 @click.command("reap")
@@ -59,12 +60,12 @@ def command(
     network that was made for a run on several nodes is removed with its machines. Then the costs of earlier
     runs are settled, as by `vastrun cost reconcile`. Data volumes are listed, and deleted only with --volume.
     """
-    wiring: Wiring = ctx.obj
+    app: AppContext = ctx.obj
     if volumes:
-        ctx.exit(_delete_volumes(wiring, provider, volumes, yes=yes, dry_run=dry_run, as_json=as_json))
-    code = _reap(wiring, provider, yes=yes, dry_run=dry_run, from_ledger=from_ledger, as_json=as_json)
+        ctx.exit(_delete_volumes(app, provider, volumes, yes=yes, dry_run=dry_run, as_json=as_json))
+    code = _reap(app, provider, yes=yes, dry_run=dry_run, from_ledger=from_ledger, as_json=as_json)
     if not dry_run:
-        wiring.settle(provider)
+        settle_bills(app, provider)
     ctx.exit(code)
 
 
@@ -73,22 +74,22 @@ def _warn(text: str) -> None:
 
 
 def _reap(
-    wiring: Wiring, provider: str, *, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
+    app: AppContext, provider: str, *, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
 ) -> int:
     """Destroy the machines of one ledger after confirmation; return the exit code."""
-    market = wiring.provider(provider)
-    leases = _left_to_leases(wiring, market.name)
+    market = app.provider(provider)
+    leases = _left_to_leases(app, market.name)
     try:
-        found = orphans(wiring.ledger(), market, wiring.now(), warn=_warn)
+        found = orphans(app.ledger(), market, app.now(), warn=_warn)
     except (AuthError, ProviderError):
         for row in leases:
-            say(left_text(row, wiring.now()), err=True)
+            say(left_text(row, app.now()), err=True)
         raise
     chosen = select_by_ledger(found, from_ledger)
-    networks = _networks(wiring, market) if from_ledger is None else []
-    services = wiring.services_for(provider, wiring.now())
-    volumes = _volumes(wiring, services)
-    now = wiring.now()
+    networks = _networks(app, market) if from_ledger is None else []
+    services = services_for(app, provider, app.now())
+    volumes = _volumes(app, services)
+    now = app.now()
     text = "\n\n".join(
         filter(None, (orphans_text(found, networks, leases, now), volume_states_text(volumes, now)))
     )
@@ -121,38 +122,38 @@ def _reap(
     return EXIT_TEARDOWN_NOT_CONFIRMED if set(left) & set(ids) else 0
 
 
-def _left_to_leases(wiring: Wiring, provider: str) -> list[RunRow]:
+def _left_to_leases(app: AppContext, provider: str) -> list[RunRow]:
     """Return the provider's open runs whose machines are left to their leases."""
-    ledger = wiring.ledger()
+    ledger = app.ledger()
     runs = [run for run in ledger.runs(open_only=True, members=True) if run.provider == provider]
-    return [row for row in rows_of(ledger, runs, wiring.now()) if row.lease is not None]
+    return [row for row in rows_of(ledger, runs, app.now()) if row.lease is not None]
 
 
-def _networks(wiring: Wiring, market: Provider) -> list[RunNetwork]:
+def _networks(app: AppContext, market: Provider) -> list[RunNetwork]:
     """Return left-over networks; none, after a note, if the key may not list them: machines matter more."""
     try:
-        return leftover_networks(wiring.ledger(), market)
+        return leftover_networks(app.ledger(), market)
     except (AuthError, ProviderError) as error:
         say(f"note: networks of runs cannot be listed: {error}", err=True)
         return []
 
 
-def _volumes(wiring: Wiring, services: Services) -> list[VolumeState]:
+def _volumes(app: AppContext, services: Services) -> list[VolumeState]:
     """Return the volumes of this ledger; none, after a note, if the key may not list them."""
     try:
-        return volume_states(wiring.ledger(), services.provider, services.clock)
+        return volume_states(app.ledger(), services.provider, services.clock)
     except (AuthError, ProviderError) as error:
         say(f"note: data volumes cannot be listed: {error}", err=True)
         return []
 
 
 def _delete_volumes(
-    wiring: Wiring, provider: str, names: Sequence[str], *, yes: bool, dry_run: bool, as_json: bool
+    app: AppContext, provider: str, names: Sequence[str], *, yes: bool, dry_run: bool, as_json: bool
 ) -> int:
     """Delete the named volumes after confirmation; return the exit code."""
-    services, ledger = wiring.services_for(provider, wiring.now()), wiring.ledger()
+    services, ledger = services_for(app, provider, app.now()), app.ledger()
     chosen = named_volumes(volume_states(ledger, services.provider, services.clock), names, provider)
-    now = wiring.now()
+    now = app.now()
     text, volumes = volume_states_text(chosen, now), [ShownVolume.listed(state, now) for state in chosen]
     if dry_run:
         show(Orphans(volumes=volumes), text, as_json=as_json)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from vastrun.contract.gpus import PEAKS
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
 from vastrun.launcher.cli.options import job_argument, json_option, set_option
 from vastrun.launcher.cli.output import say, show
@@ -28,7 +29,6 @@ from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
 from vastrun.launcher.decisions.fit import Fit, fit_of
 from vastrun.launcher.decisions.workload import efficiency_of
 from vastrun.launcher.ui.render.rehearsal import Rehearsed, rehearsal_text
-from vastrun.launcher.wiring import Wiring
 
 _CHECK_GPU = "check-gpu"
 _HERE = "local"
@@ -80,26 +80,26 @@ def command(
     \b
       vastrun rehearse job.yaml --set 'resources={gpus: 0}' --set ranks=1
     """
-    wiring: Wiring = ctx.obj
-    began = wiring.now()
+    app: AppContext = ctx.obj
+    began = app.now()
     requested = select_steps(steps)
     spec = read_job_file(job_file, sets)
     here = [step for step in requested if step not in (CONFIG, FIT, REPORT)]
     if spec.nodes > 1 and here:
         raise UsageError(f"the job needs {spec.nodes} machines; this is one", hint="--set nodes=1")
-    folder = (box or rehearsal_folder(wiring.cache, spec)).resolve()
-    rehearsal = wiring.rehearsal(folder)
-    performed = [StepEnd(step=CONFIG, exit_code=0, seconds=wiring.now() - began)]
+    folder = (box or rehearsal_folder(app.paths.cache, spec)).resolve()
+    rehearsal = app.make.rehearsal(folder)
+    performed = [StepEnd(step=CONFIG, exit_code=0, seconds=app.now() - began)]
     if here or FIT in requested:
-        spec = resolve_auto(wiring, spec, wiring.provider(_HERE))
+        spec = resolve_auto(app, spec, app.provider(_HERE))
     fit = None
     if FIT in requested:
-        began = wiring.now()
-        fit = _fit(wiring, spec, gpus)
+        began = app.now()
+        fit = _fit(app, spec, gpus)
         code = 0 if fit.holds else NoOfferError.exit_code
-        performed.append(StepEnd(step=FIT, exit_code=code, seconds=wiring.now() - began))
+        performed.append(StepEnd(step=FIT, exit_code=code, seconds=app.now() - began))
     if performed[-1].exit_code == 0:
-        performed += _perform(wiring, rehearsal, spec, here)
+        performed += _perform(app, rehearsal, spec, here)
     assessment = None
     if REPORT in requested and (performed[-1].exit_code == 0 or performed[-1].step == TRAIN):
         assessment = rehearsal.assessment(spec)
@@ -123,16 +123,16 @@ def command(
     ctx.exit(_exit_code(performed[-1]))
 
 
-def _fit(wiring: Wiring, spec: JobSpec, gpus: Sequence[str]) -> Fit:
+def _fit(app: AppContext, spec: JobSpec, gpus: Sequence[str]) -> Fit:
     """Estimate the needs of a step on each GPU. Raises UsageError, EstimateError."""
     if spec.resources.gpus == 0:
         raise UsageError("fit: the job uses no GPU", hint="--set resources.gpus=1")
-    estimator = wiring.estimator()
+    estimator = app.make.estimator()
     workloads = estimator.workloads(spec)
     if workloads is None:
         raise UsageError("fit works for the onboard trainer only; this job has its own command")
     try:
-        return fit_of(workloads, spec, gpus, efficiency_of(wiring.ledger().measured(), estimator.known))
+        return fit_of(workloads, spec, gpus, efficiency_of(app.ledger().measured(), estimator.known))
     except KeyError as error:
         raise UsageError(
             f"--gpu: unknown GPU {error.args[0]!r}: its speed and memory are not in the table",
@@ -140,19 +140,19 @@ def _fit(wiring: Wiring, spec: JobSpec, gpus: Sequence[str]) -> Fit:
         ) from error
 
 
-def _perform(wiring: Wiring, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]) -> list[StepEnd]:
+def _perform(app: AppContext, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]) -> list[StepEnd]:
     """Run the steps until one fails; return how each ended."""
     if not steps:
         return []
-    screen, packer = wiring.plain_screen(), wiring.packer(NOTHING)
+    screen, packer = app.plain_screen(), app.make.packer(NOTHING)
     performed: list[StepEnd] = []
     try:
-        rehearsal.prepare(packer.pack(_run(wiring, spec), spec), fresh=TRAIN in steps)
+        rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=TRAIN in steps)
         secrets = packer.secrets(spec)
         for step in steps:
-            began = wiring.now()
+            began = app.now()
             code = rehearsal.run_step(step, secrets, screen.log)
-            performed.append(StepEnd(step=step, exit_code=code, seconds=wiring.now() - began))
+            performed.append(StepEnd(step=step, exit_code=code, seconds=app.now() - began))
             screen.step(step, "ok" if code == 0 else f"exit code {code}")
             if code:
                 break
@@ -161,11 +161,11 @@ def _perform(wiring: Wiring, rehearsal: Rehearsal, spec: JobSpec, steps: Sequenc
     return performed
 
 
-def _run(wiring: Wiring, spec: JobSpec) -> Run:
+def _run(app: AppContext, spec: JobSpec) -> Run:
     """Return the run as its machine will see it."""
-    now = wiring.now()
+    now = app.now()
     return Run(
-        id=wiring.new_id(),
+        id=app.new_id(),
         job=spec.name,
         spec_json=dump_job(spec),
         provider=_HERE,

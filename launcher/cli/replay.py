@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import plain_option, the_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.bugreport import TRANSCRIPT_NAME, read_member
@@ -20,7 +21,6 @@ from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.transcript.reader import Entry, entries_of
 from vastrun.launcher.ui.render.calls import call_text
-from vastrun.launcher.wiring import Wiring
 
 _MAX_LINE_BYTES = 1 << 22
 
@@ -47,14 +47,14 @@ def command(ctx: click.Context, name: str, speed: float | None, calls: bool) -> 
       vastrun replay last --speed 60
       vastrun replay bugreport-RUN.tar.gz --calls
     """
-    wiring: Wiring = ctx.obj
-    run = None if Path(name).is_file() else the_run(wiring, name)
+    app: AppContext = ctx.obj
+    run = None if Path(name).is_file() else the_run(app, name)
     entries = _entries(name, run)
     speed = (1.0 if sys.stdout.isatty() else 0.0) if speed is None else speed
-    clock = ReplayClock(began_at(entries), speed, wiring.clock().sleep)
-    with closing(wiring.screens.of_replay(began_at(entries), clock.now)) as screen:
+    clock = ReplayClock(began_at(entries), speed, app.clock().sleep)
+    with closing(app.screens.of_replay(began_at(entries), clock.now)) as screen:
         replay(entries, screen, clock, (lambda call: screen.note(call_text(call))) if calls else None)
-    if run is not None and (text := _other_attempts(wiring.ledger(), run)):
+    if run is not None and (text := _other_attempts(app.ledger(), run)):
         say(text, err=True)
 
 

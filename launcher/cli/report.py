@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.report import batch_report_of
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.options import json_option
@@ -19,7 +20,6 @@ from vastrun.launcher.outputs.store import REPORT
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.report.batch_page import batch_page_file
 from vastrun.launcher.ui.report.run_page import run_page
-from vastrun.launcher.wiring import Wiring
 
 
 class WrittenReport(Document):
@@ -40,27 +40,27 @@ class WrittenReport(Document):
 )
 @json_option
 @click.pass_obj
-def command(wiring: Wiring, name: str, opens: bool, output: Path | None, as_json: bool) -> None:
+def command(app: AppContext, name: str, opens: bool, output: Path | None, as_json: bool) -> None:
     """Write one HTML page about RUN or BATCH, and print its path.
 
     The page needs no network. For a run, it has the verdict with its proofs, time and cost by phase, curves,
     pictures, the error in context, machine and job. For a batch, it has the results, metric against cost,
     parameters and all curves. Each run writes its report when it ends.
     """
-    run = _run_named(wiring, name)
-    file, text = _of_batch(wiring, name, output) if run is None else _of_run(wiring, run, output)
+    run = _run_named(app, name)
+    file, text = _of_batch(app, name, output) if run is None else _of_run(app, run, output)
     content = text.encode(errors="replace")
     with storing(file.parent):
         need_space(file.parent, len(content))
         stored(file, content)
     show(WrittenReport(file=str(file), bytes=len(content)), str(file), as_json=as_json)
-    if opens and not wiring.browse(file.resolve().as_uri()):
+    if opens and not app.make.browse(file.resolve().as_uri()):
         say(f"cannot find a browser; open {file} in one", err=True)
 
 
-def _run_named(wiring: Wiring, name: str) -> Run | None:
+def _run_named(app: AppContext, name: str) -> Run | None:
     """Find the run of that name; None if it is a batch. Raises NoSuchRunError if it is neither."""
-    ledger = wiring.ledger()
+    ledger = app.ledger()
     names = [batch.name for batch in ledger.batches.all()]
     if name in names:
         return None
@@ -78,12 +78,12 @@ def _run_named(wiring: Wiring, name: str) -> Run | None:
     return run
 
 
-def _of_run(wiring: Wiring, run: Run, output: Path | None) -> tuple[Path, str]:
-    return _place(run.out_dir, run.id, output), run_page(report_of(wiring.ledger(), run, wiring.now()))
+def _of_run(app: AppContext, run: Run, output: Path | None) -> tuple[Path, str]:
+    return _place(run.out_dir, run.id, output), run_page(report_of(app.ledger(), run, app.now()))
 
 
-def _of_batch(wiring: Wiring, name: str, output: Path | None) -> tuple[Path, str]:
-    report = batch_report_of(wiring.ledger(), name, wiring.now())
+def _of_batch(app: AppContext, name: str, output: Path | None) -> tuple[Path, str]:
+    report = batch_report_of(app.ledger(), name, app.now())
     file = _place(report.batch.folder, name, output)
     return file, batch_page_file(report, file.resolve().parent)
 

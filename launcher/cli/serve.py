@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.api.serve import serve
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.service import UserService
-from vastrun.launcher.wiring import Wiring
 
 
 @click.command("serve")
@@ -19,7 +19,7 @@ from vastrun.launcher.wiring import Wiring
 )
 @click.option("--uninstall", is_flag=True, help="Remove that service.")
 @click.pass_obj
-def command(wiring: Wiring, driver: bool, install: bool, uninstall: bool) -> None:
+def command(app: AppContext, driver: bool, install: bool, uninstall: bool) -> None:
     """Drive all open runs and batches of the ledger that have no launcher, until Ctrl-C.
 
     Without VASTRUN_LEDGER these are your own on this computer, whose driver was killed or ended by a
@@ -31,14 +31,14 @@ def command(wiring: Wiring, driver: bool, install: bool, uninstall: bool) -> Non
     if driver + install + uninstall != 1:
         raise click.UsageError("choose one of --driver, --install and --uninstall")
     if not driver:
-        assert wiring.service is not None
-        service = wiring.service(Path.cwd())
+        assert app.make.service is not None
+        service = app.make.service(Path.cwd())
         _install(service) if install else _uninstall(service)
         return
-    interrupts = wiring.interrupts(views=True)
-    say(f"driving runs and batches without a launcher in {wiring.place}; Ctrl-C ends this server", err=True)
+    interrupts = app.make.interrupts(views=True)
+    say(f"driving runs and batches without a launcher in {app.user.place}; Ctrl-C ends this server", err=True)
     with interrupts.listening():
-        serve(wiring, interrupts)
+        serve(app, interrupts)
 
 
 def _install(service: UserService) -> None:

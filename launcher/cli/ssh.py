@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import run_argument, the_run
 from vastrun.launcher.commands.terminals import run_program, terminal_of
-from vastrun.launcher.wiring import Wiring
 
 
 @click.command("ssh", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -24,7 +24,7 @@ def command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> None:
       vastrun ssh last nvidia-smi
       vastrun ssh last 'tail -n 20 run/log.txt'
     """
-    wiring: Wiring = ctx.obj
-    run = the_run(wiring, run_name)
-    program = terminal_of(run, wiring.provider(run.provider), " ".join(words) or None)
+    app: AppContext = ctx.obj
+    run = the_run(app, run_name)
+    program = terminal_of(run, app.provider(run.provider), " ".join(words) or None)
     ctx.exit(run_program(program))

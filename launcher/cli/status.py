@@ -11,17 +11,18 @@ from typing import Any
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
 from vastrun.launcher.cli.output import show, width
 from vastrun.launcher.commands.queries import RunRow, all_rows, detail_of, look_at, newest_rows, with_download
 from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.gate.text import printable
+from vastrun.launcher.run_services import services_for
 from vastrun.launcher.ui.documents.runs import RunInDetail, Runs, ShownRun
 from vastrun.launcher.ui.painter import Painter
 from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.render.runs import run_text, runs_table
-from vastrun.launcher.wiring import Wiring
 
 _MAX_ENDED = 20
 """Ended runs that are listed without --all."""
@@ -39,7 +40,7 @@ _LIST_INTERVAL_S, _RUN_INTERVAL_S = 2.0, 5.0
 @click.option("-w", "--watch", is_flag=True, help="Refresh every few seconds, until Ctrl-C.")
 @json_option
 @click.pass_obj
-def command(wiring: Wiring, run_name: str | None, every: bool, watch: bool, as_json: bool) -> None:
+def command(app: AppContext, run_name: str | None, every: bool, watch: bool, as_json: bool) -> None:
     """List the runs, open ones first; or show one RUN with its ranks and events.
 
     Only the newest 20 ended runs are listed; --all lists every one.
@@ -53,25 +54,25 @@ def command(wiring: Wiring, run_name: str | None, every: bool, watch: bool, as_j
         if as_json:
             raise click.UsageError("--watch and --json exclude each other")
         interval_s = _LIST_INTERVAL_S if run_name is None else _RUN_INTERVAL_S
-        _watch(wiring, lambda: _text(wiring, run_name, every=every), interval_s)
+        _watch(app, lambda: _text(app, run_name, every=every), interval_s)
         return
-    now = wiring.now()
+    now = app.now()
     if run_name is None:
-        rows, more = _rows(wiring, now, every=every)
-        rows = _with_downloads(wiring, rows, now)
-        text = runs_table(rows, now, width(), users=every, more=more, points=_points(wiring, rows))
+        rows, more = _rows(app, now, every=every)
+        rows = _with_downloads(app, rows, now)
+        text = runs_table(rows, now, width(), users=every, more=more, points=_points(app, rows))
         show(Runs(runs=list(map(ShownRun.of, rows)), more=more), text, as_json=as_json)
         return
-    run = the_run(wiring, run_name)
-    detail = detail_of(wiring.services_for(run.provider, run.created_at), run, now)
+    run = the_run(app, run_name)
+    detail = detail_of(services_for(app, run.provider, run.created_at), run, now)
     show(RunInDetail.of(detail), run_text(detail, now, width()), as_json=as_json)
 
 
-def _watch(wiring: Wiring, text: Callable[[], str], interval_s: float) -> None:
+def _watch(app: AppContext, text: Callable[[], str], interval_s: float) -> None:
     """Repaint the text every `interval_s` seconds. Raises click.UsageError without a terminal."""
     if not sys.stdout.isatty():
         raise click.UsageError("--watch needs a terminal; for programs, use --json")
-    painter, clock = Painter(HeldStream(lambda: sys.stdout)), wiring.clock()
+    painter, clock = Painter(HeldStream(lambda: sys.stdout)), app.clock()
     with suppress(KeyboardInterrupt):
         while True:
             newest = printable(text()).expandtabs().splitlines()
@@ -80,31 +81,31 @@ def _watch(wiring: Wiring, text: Callable[[], str], interval_s: float) -> None:
     click.echo()
 
 
-def _rows(wiring: Wiring, now: float, *, every: bool) -> tuple[list[RunRow], int]:
+def _rows(app: AppContext, now: float, *, every: bool) -> tuple[list[RunRow], int]:
     """Return the rows to list, and the number of runs left out."""
-    ledger = wiring.ledger()
+    ledger = app.ledger()
     if every:
         return all_rows(ledger, now), 0
     rows = newest_rows(ledger, now, _MAX_ENDED)
     return rows, max(0, ledger.count() - len(rows))
 
 
-def _points(wiring: Wiring, rows: Sequence[RunRow]) -> dict[str, dict[str, Mapping[str, Any]]]:
+def _points(app: AppContext, rows: Sequence[RunRow]) -> dict[str, dict[str, Mapping[str, Any]]]:
     """Return the values of the listed runs' points, by batch and point."""
-    batches = wiring.ledger().batches
+    batches = app.ledger().batches
     points: dict[str, dict[str, Mapping[str, Any]]] = {}
     for run in [row.run for row in rows if row.run.batch and row.run.point][:_MAX_VALUES]:
         points.setdefault(run.batch, {})[run.point] = batches.values_of(run.batch, run.point)
     return points
 
 
-def _with_downloads(wiring: Wiring, rows: Sequence[RunRow], now: float) -> list[RunRow]:
+def _with_downloads(app: AppContext, rows: Sequence[RunRow], now: float) -> list[RunRow]:
     """Query the machines of detached runs in parallel; return the rows, updated if one answered in time."""
     found: dict[str, RunRow] = {}
 
     def query(row: RunRow) -> None:
         with suppress(VastrunError):
-            services = wiring.services_for(row.run.provider, row.run.created_at)
+            services = services_for(app, row.run.provider, row.run.created_at)
             found[row.run.id] = with_download(row, look_at(services, row.run), now)
 
     left = [row for row in rows if row.run.phase is Phase.TRAIN and row.driver is None]
@@ -117,10 +118,10 @@ def _with_downloads(wiring: Wiring, rows: Sequence[RunRow], now: float) -> list[
     return [found.get(row.run.id, row) for row in rows]
 
 
-def _text(wiring: Wiring, run_name: str | None, *, every: bool) -> str:
-    now = wiring.now()
+def _text(app: AppContext, run_name: str | None, *, every: bool) -> str:
+    now = app.now()
     if run_name is None:
-        rows, more = _rows(wiring, now, every=every)
-        return runs_table(rows, now, width(), users=every, more=more, points=_points(wiring, rows))
-    run = the_run(wiring, run_name)
-    return run_text(detail_of(wiring.services_for(run.provider, run.created_at), run, now), now, width())
+        rows, more = _rows(app, now, every=every)
+        return runs_table(rows, now, width(), users=every, more=more, points=_points(app, rows))
+    run = the_run(app, run_name)
+    return run_text(detail_of(services_for(app, run.provider, run.created_at), run, now), now, width())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from vastrun.launcher.api.runs import request_end
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.drive import drive_to_end
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
-from vastrun.launcher.wiring import Wiring
 
 
 @click.command("stop")
@@ -25,11 +25,11 @@ def command(ctx: click.Context, run_name: str, at_once: bool, reason: str, as_js
 
     Asks the launcher of the run to do so, and waits; without one, this command does so.
     """
-    wiring: Wiring = ctx.obj
-    run = the_run(wiring, run_name)
-    request_end(wiring.ledger(), run, wiring.now(), at_once=at_once, reason=reason)
+    app: AppContext = ctx.obj
+    run = the_run(app, run_name)
+    request_end(app.ledger(), run, app.now(), at_once=at_once, reason=reason)
     code = drive_to_end(
-        wiring,
+        app,
         lambda attempts: attempts.drive_or_follow(run),
         began=run.created_at,
         as_json=as_json,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.output import say
-from vastrun.launcher.wiring import Wiring
 
 
 @click.command("ui")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on [a free one].")
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
 @click.pass_obj
-def command(wiring: Wiring, port: int, opens: bool) -> None:
+def command(app: AppContext, port: int, opens: bool) -> None:
     """Show runs and batches live in the browser until Ctrl-C.
 
     Prints an address on 127.0.0.1 with a token; without the token nothing is shown. The pages are read-only,
@@ -24,10 +24,10 @@ def command(wiring: Wiring, port: int, opens: bool) -> None:
     from vastrun.launcher.ui.serving.server import Server  # slow to import: HTTP
     from vastrun.launcher.ui.serving.site import Site
 
-    with Server(Site(wiring.ledger, wiring.now).page, port) as server:
+    with Server(Site(app.ledger, app.now).page, port) as server:
         say(server.address)
         say("Ctrl-C stops the server", err=True)
-        if opens and not wiring.browse(server.address):
+        if opens and not app.make.browse(server.address):
             say("cannot find a browser; open the address in one", err=True)
         try:
             server.serve_forever()

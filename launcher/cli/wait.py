@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.drive import drive_to_end
 from vastrun.launcher.cli.options import json_option, run_argument, seconds, the_run
 from vastrun.launcher.core import UserRequest
-from vastrun.launcher.wiring import Wiring
 
 
 @click.command("wait")
@@ -22,11 +22,11 @@ from vastrun.launcher.wiring import Wiring
 @click.pass_context
 def command(ctx: click.Context, run_name: str, timeout: float | None, as_json: bool) -> None:
     """Wait until RUN ends; its verdict is the exit code. Drives it if no launcher does. Ctrl-C detaches."""
-    wiring: Wiring = ctx.obj
-    run = the_run(wiring, run_name)
-    until = None if timeout is None else wiring.now() + timeout
+    app: AppContext = ctx.obj
+    run = the_run(app, run_name)
+    until = None if timeout is None else app.now() + timeout
     code = drive_to_end(
-        wiring,
+        app,
         lambda attempts: attempts.drive_or_follow(run),
         began=run.created_at,
         as_json=as_json,

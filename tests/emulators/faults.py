@@ -56,7 +56,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "stuck_loading": (BOOT, "loads for ever, status_msg does not change"),
     "slow_loading": (BOOT, "loads `seconds` longer, 600 without; status_msg does not change meanwhile"),
     "never_scheduled": (BOOT, "loading, cur_state and intended_status stopped"),
-    "oci_failure": (BOOT, "created, stopped, OCI and CDI text: broken GPU wiring"),
+    "oci_failure": (BOOT, "created, stopped, OCI and CDI text: broken GPU app"),
     "image_not_found": (BOOT, "loading, manifest not found"),
     "pull_denied": (BOOT, "loading, pull access denied"),
     "registry_limit": (BOOT, "toomanyrequests for `seconds`, 600 without; then it loads"),

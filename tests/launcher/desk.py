@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.terminal import Terminal
-from vastrun.launcher.wiring import Wiring
+from vastrun.launcher.app_context import AppContext
 
 FILE = """\
 name: widths
@@ -26,11 +26,8 @@ class Desk(Terminal):
         self.file = folder / "batch.yaml"
         self.file.write_text(FILE)
 
-    def wiring(self) -> Wiring:
-        wiring = super().wiring()
-        object.__setattr__(wiring, "workers", self.time.workers)
-        object.__setattr__(wiring, "bell", lambda: self.time)
-        return wiring
+    def app(self) -> AppContext:
+        return super().app().with_factories(workers=self.time.workers, bell=lambda: self.time)
 
     def submit(self, *options: str) -> tuple[int, str, str]:
         result = self.type(

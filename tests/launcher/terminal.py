@@ -22,6 +22,7 @@ from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakeProvider
 from tests.jobs import FakeForeteller
 from vastrun.contract.outcome import Hang, Outcome, RankEnd
+from vastrun.launcher.app_context import AppContext, AppPaths, AppUser, Factories
 from vastrun.launcher.cli import cli
 from vastrun.launcher.commands.export import Exporter
 from vastrun.launcher.commands.rehearse import Rehearsal
@@ -36,7 +37,6 @@ from vastrun.launcher.ui.render.index import index_of
 from vastrun.launcher.ui.report.run_page import page_of
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
 from vastrun.launcher.ui.screens import PlainScreens
-from vastrun.launcher.wiring import Wiring
 
 JOB = """\
 name: demo
@@ -151,7 +151,7 @@ class Terminal:
         What it prints with --json is held to its schema.
         """
         with contextlib.chdir(self.stands_in):
-            end = CliRunner().invoke(cli, arguments, obj=self.wiring(), input=keys)
+            end = CliRunner().invoke(cli, arguments, obj=self.app(), input=keys)
         hold_to_schema(arguments, end.stdout)
         return end
 
@@ -175,34 +175,38 @@ class Terminal:
         """How many are rented."""
         return self.market.rented
 
-    def wiring(self) -> Wiring:
-        return Wiring(
-            state=self.folder,
-            cache=self.folder / "cache",
-            image_lock=self.folder / "image.lock",
-            python=sys.executable,
-            ledger=lambda: self.ledger,
-            provider=lambda _: self.market,
-            packer=lambda _: FakePacker(self.folder),
-            output_store=lambda: FolderStore(
-                index=index_of, report=lambda run, now: page_of(self.ledger, run, now)
+    def app(self) -> AppContext:
+        return AppContext(
+            paths=AppPaths(
+                state=self.folder,
+                cache=self.folder / "cache",
+                image_lock=self.folder / "image.lock",
+                config_file=self.folder / "config.yaml",
             ),
+            user=AppUser(who=lambda: self.who),
+            make=Factories(
+                ledger=lambda: self.ledger,
+                provider=lambda _: self.market,
+                packer=lambda _: FakePacker(self.folder),
+                output_store=lambda: FolderStore(
+                    index=index_of, report=lambda run, now: page_of(self.ledger, run, now)
+                ),
+                notifier=lambda say: UrlNotifier(self.environ, say),
+                interrupts=self._interrupts,
+                rehearsal=lambda box: Rehearsal(box, sys.executable, {}),
+                exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
+                estimator=lambda: self.estimator,
+                browse=self._browse,
+            ),
+            python=sys.executable,
+            now=self.clock.now,
+            new_id=lambda: new_id(random.Random(next(self._chances))),
             screens=PlainScreens(
                 lambda began: StreamScreen(
                     sys.stderr, TerminalCapabilities(live=False, color=False), began=began, now=self.clock.now
                 )
             ),
-            notifier=lambda say: UrlNotifier(self.environ, say),
-            interrupts=self._interrupts,
             guard=self.guard,
-            now=self.clock.now,
-            new_id=lambda: new_id(random.Random(next(self._chances))),
-            who=lambda: self.who,
-            rehearsal=lambda box: Rehearsal(box, sys.executable, {}),
-            exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
-            estimator=lambda: self.estimator,
-            config_file=self.folder / "config.yaml",
-            browse=self._browse,
         )
 
     def _browse(self, address: str) -> bool:

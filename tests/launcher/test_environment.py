@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import LONGEST_S
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.core import Driver, Phase, Run
 from vastrun.launcher.core.errors import HeldError, StorageError, UsageError
 from vastrun.launcher.environment import wire
-from vastrun.launcher.wiring import Wiring
 
 RUN = Run(
     id="calm-heron-3f1a",
@@ -32,9 +32,9 @@ import os
 from vastrun.launcher.core import Driver
 from vastrun.launcher.environment import wire
 
-wiring = wire(os.environ)
-wiring.ledger().hold("calm-heron-3f1a", Driver(who=wiring.who(), until=1e12))
-print(wiring.who(), flush=True)
+app = wire(os.environ)
+app.ledger().hold("calm-heron-3f1a", Driver(who=app.user.who(), until=1e12))
+print(app.user.who(), flush=True)
 input()
 """
 
@@ -45,18 +45,18 @@ from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.environment import wire
 
 name = sys.argv[1]
-wiring = wire(os.environ)
-wiring.ledger()
+app = wire(os.environ)
+app.ledger()
 print("ready", flush=True)
 input()
 for number in range(40):
-    now = wiring.now()
+    now = app.now()
     run = Run(
         id=f"{name}-{number}", job="demo", spec_json="{}", provider="fake", phase=Phase.PLAN,
         out_dir="/", created_at=now, phase_at=now, reserved_usd=1.0,
     )
     try:
-        wiring.ledger().add(run, wiring.budgets(now))
+        app.ledger().add(run, app.budgets(now))
     except BudgetError as error:
         print(error)
         break
@@ -64,14 +64,14 @@ for number in range(40):
 
 
 @pytest.fixture
-def wiring(tmp_path: Path) -> Wiring:
-    wiring = wire({"XDG_STATE_HOME": str(tmp_path)})
-    wiring.ledger().add(RUN)
-    return wiring
+def app(tmp_path: Path) -> AppContext:
+    app = wire({"XDG_STATE_HOME": str(tmp_path)})
+    app.ledger().add(RUN)
+    return app
 
 
-def test_the_state_lies_where_xdg_says(wiring: Wiring, tmp_path: Path) -> None:
-    assert wiring.ledger().get(RUN.id) == RUN
+def test_the_state_lies_where_xdg_says(app: AppContext, tmp_path: Path) -> None:
+    assert app.ledger().get(RUN.id) == RUN
     assert (tmp_path / "vastrun" / "ledger.db").is_file()
 
 
@@ -83,9 +83,9 @@ def test_a_relative_state_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp
     assert not (tmp_path / "here").exists()
 
 
-def test_an_unknown_provider_is_answered_with_the_known_ones(wiring: Wiring) -> None:
+def test_an_unknown_provider_is_answered_with_the_known_ones(app: AppContext) -> None:
     with pytest.raises(UsageError) as caught:
-        wiring.provider("moon")
+        app.provider("moon")
     assert "local" in caught.value.hint
 
 
@@ -93,9 +93,9 @@ def test_an_unknown_provider_is_answered_with_the_known_ones(wiring: Wiring) -> 
     "url", ["http://example.org", "http://9.9.9.9:80", "ftp://x", "console.vast.ai", "http://"]
 )
 def test_the_key_of_vast_is_sent_to_nobody_that_others_can_listen_to(url: str, tmp_path: Path) -> None:
-    wiring = wire({"XDG_STATE_HOME": str(tmp_path), "VAST_API_KEY": "s3cret", "VAST_URL": url})
+    app = wire({"XDG_STATE_HOME": str(tmp_path), "VAST_API_KEY": "s3cret", "VAST_URL": url})
     with pytest.raises(UsageError, match="VAST_URL: expected an address with https") as caught:
-        wiring.provider("vast")
+        app.provider("vast")
     assert "s3cret" not in f"{caught.value} {caught.value.hint}"
 
 
@@ -103,12 +103,12 @@ def test_the_key_of_vast_is_sent_to_nobody_that_others_can_listen_to(url: str, t
     "url", ["", "https://example.org", "http://127.0.0.1:1", "http://localhost", "http://172.17.0.1"]
 )
 def test_an_emulator_nearby_may_be_asked_without_encryption(url: str, tmp_path: Path) -> None:
-    wiring = wire({"XDG_STATE_HOME": str(tmp_path), "VAST_API_KEY": "s3cret", "VAST_URL": url})
-    assert wiring.provider("vast").name == "vast"
+    app = wire({"XDG_STATE_HOME": str(tmp_path), "VAST_API_KEY": "s3cret", "VAST_URL": url})
+    assert app.provider("vast").name == "vast"
 
 
 def test_a_living_driver_keeps_its_run_and_a_killed_one_loses_it_at_once(
-    wiring: Wiring, tmp_path: Path
+    app: AppContext, tmp_path: Path
 ) -> None:
     other = subprocess.Popen(
         [sys.executable, "-c", _DRIVER],
@@ -120,15 +120,15 @@ def test_a_living_driver_keeps_its_run_and_a_killed_one_loses_it_at_once(
     )
     assert other.stdout is not None
     who = other.stdout.readline().strip()
-    mine = Driver(who=wiring.who(), until=FAR)
+    mine = Driver(who=app.user.who(), until=FAR)
     try:
         with pytest.raises(HeldError, match=f"process {other.pid}"):
-            wiring.ledger().hold(RUN.id, mine)
+            app.ledger().hold(RUN.id, mine)
     finally:
         other.kill()
         other.communicate()
     assert who.split(":")[1] == str(other.pid)
-    wiring.ledger().hold(RUN.id, mine)
+    app.ledger().hold(RUN.id, mine)
     assert len(list((tmp_path / "vastrun" / "launchers").iterdir())) == 1
 
 
@@ -139,16 +139,16 @@ def test_a_launcher_that_cannot_say_that_it_lives_says_so(tmp_path: Path) -> Non
         wire({"XDG_STATE_HOME": str(tmp_path)}).who()
 
 
-def test_a_process_that_has_the_number_of_a_dead_driver_is_not_that_driver(wiring: Wiring) -> None:
-    host, pid, _ = wiring.who().rsplit(":", 2)
-    wiring.ledger().hold(RUN.id, Driver(who=f"{host}:{pid}:0123abcd", until=FAR))
-    wiring.ledger().hold(RUN.id, Driver(who=wiring.who(), until=FAR))
+def test_a_process_that_has_the_number_of_a_dead_driver_is_not_that_driver(app: AppContext) -> None:
+    host, pid, _ = app.user.who().rsplit(":", 2)
+    app.ledger().hold(RUN.id, Driver(who=f"{host}:{pid}:0123abcd", until=FAR))
+    app.ledger().hold(RUN.id, Driver(who=app.user.who(), until=FAR))
 
 
-def test_a_driver_on_another_computer_is_taken_to_be_alive(wiring: Wiring) -> None:
-    wiring.ledger().hold(RUN.id, Driver(who="elsewhere:1:1.0", until=FAR))
+def test_a_driver_on_another_computer_is_taken_to_be_alive(app: AppContext) -> None:
+    app.ledger().hold(RUN.id, Driver(who="elsewhere:1:1.0", until=FAR))
     with pytest.raises(HeldError, match="on elsewhere"):
-        wiring.ledger().hold(RUN.id, Driver(who=wiring.who(), until=FAR))
+        app.ledger().hold(RUN.id, Driver(who=app.user.who(), until=FAR))
 
 
 def test_two_terminals_at_once_never_reserve_the_same_dollar_of_a_month(tmp_path: Path) -> None:

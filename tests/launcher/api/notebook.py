@@ -45,7 +45,7 @@ class Notebook(Desk):
         self.started: list[Target] = []
         self.troubles: list[VastrunError] = []
         """What the next launchers can not go on with."""
-        self.client = Client(self.wiring, self._start)
+        self.client = Client(self.app, self._start)
 
     def _start(self, target: Target) -> DriverProcess:
         self.started.append(target)
@@ -57,8 +57,8 @@ class Notebook(Desk):
         def work() -> None:
             if trouble is not None:
                 raise trouble
-            wiring = silent(self.wiring())
-            interrupts = wiring.interrupts()
-            drive(wiring, interrupts, target)
+            app = silent(self.app())
+            interrupts = app.make.interrupts()
+            drive(app, interrupts, target)
 
         return work

@@ -12,6 +12,7 @@ from tests.fakebox import Training
 from tests.launcher.terminal import Terminal
 from vastrun.launcher.api.background import DriverFolder
 from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.background import continue_killed, hand_over_run, replace_dead_drivers
 from vastrun.launcher.commands.queries import row_of, with_download
 from vastrun.launcher.config import read_job
@@ -19,7 +20,6 @@ from vastrun.launcher.core import BoxStatus, Driver, Run
 from vastrun.launcher.core.batch import Batch, BatchSpec
 from vastrun.launcher.core.errors import AuthError, StorageError
 from vastrun.launcher.ledger.presence import KilledLauncher, Presence
-from vastrun.launcher.wiring import Wiring
 
 
 @pytest.fixture
@@ -35,8 +35,13 @@ def run_of(terminal: Terminal) -> Run:
     return run
 
 
-def wiring_of(terminal: Terminal) -> Wiring:
-    return replace(terminal.wiring(), drivers=terminal.folder / "drivers")
+def with_drivers(terminal: Terminal, folder: Path | None) -> AppContext:
+    app = terminal.app()
+    return replace(app, paths=replace(app.paths, drivers=folder))
+
+
+def app_of(terminal: Terminal) -> AppContext:
+    return with_drivers(terminal, terminal.folder / "drivers")
 
 
 def hold(terminal: Terminal) -> None:
@@ -56,21 +61,22 @@ def dead_driver(terminal: Terminal, error: Exception | None = None) -> DriverFol
 
 def test_a_server_of_the_team_that_takes_the_run_is_named(left: Terminal) -> None:
     left.at(6.0, lambda: hold(left))
-    wiring = replace(wiring_of(left), computer=lambda: "desk")
-    notice = hand_over_run(wiring, run_of(left))
+    app = app_of(left)
+    app = replace(app, user=replace(app.user, computer=lambda: "desk"))
+    notice = hand_over_run(app, run_of(left))
     assert "in the background: vastrun serve --driver, on a computer of the team" in notice
     assert not (left.folder / "drivers").exists()
 
 
 def test_a_run_that_another_launcher_drives_is_left_to_it(left: Terminal) -> None:
     hold(left)
-    assert hand_over_run(wiring_of(left), run_of(left)) == ""
+    assert hand_over_run(app_of(left), run_of(left)) == ""
 
 
 def test_where_no_driver_can_be_started_it_is_said_what_to_type(left: Terminal) -> None:
     (left.folder / "drivers").write_text("")
     with pytest.raises(StorageError) as caught:
-        hand_over_run(wiring_of(left), run_of(left))
+        hand_over_run(app_of(left), run_of(left))
     assert caught.value.hint == f"vastrun resume {run_of(left).id}"
 
 
@@ -78,7 +84,7 @@ def test_a_driver_that_gave_up_is_not_replaced_and_says_why(
     left: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = dead_driver(left, AuthError("the provider does not accept the key"))
-    replace_dead_drivers(wiring_of(left))
+    replace_dead_drivers(app_of(left))
     said = capsys.readouterr().err
     assert "gave up: the provider does not accept the key" in said
     assert f"try:   vastrun resume {run_of(left).id} -d" in said
@@ -90,7 +96,7 @@ def test_a_dead_driver_of_a_run_that_another_launcher_drives_is_not_replaced(
 ) -> None:
     dead_driver(left)
     hold(left)
-    replace_dead_drivers(wiring_of(left))
+    replace_dead_drivers(app_of(left))
     assert capsys.readouterr().err == ""
 
 
@@ -113,8 +119,8 @@ def test_a_launcher_that_was_killed_for_memory_is_reported_once_with_what_contin
     left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
 ) -> None:
     presence = presence_of(left, killed)
-    wiring = replace(left.wiring(), drivers=None)
-    continue_killed(wiring, presence, [killed])
+    app = with_drivers(left, None)
+    continue_killed(app, presence, [killed])
     run_id = run_of(left).id
     assert capsys.readouterr().err.splitlines() == [
         f"the launcher of {run_id} (process 4711) was killed, most likely by the kernel: "
@@ -132,7 +138,7 @@ def test_a_batch_launcher_that_was_killed_for_memory_between_two_runs_is_reporte
     batch = Batch(name="widths", spec=spec, provider="fake", folder=".", created_at=0.0, opened_at=0.0)
     left.ledger.batches.submit(batch, [])
     left.ledger.batches.hold("widths", Driver(who=killed.who, until=left.clock.now() - 1))
-    continue_killed(replace(left.wiring(), drivers=None), presence_of(left, killed), [killed])
+    continue_killed(with_drivers(left, None), presence_of(left, killed), [killed])
     said = capsys.readouterr().err
     assert "the launcher of widths (process 4711) was killed, most likely by the kernel" in said
     assert "try:   vastrun batch resume widths" in said
@@ -142,7 +148,7 @@ def test_where_no_driver_can_be_started_for_it_that_is_said(
     left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (left.folder / "drivers").write_text("")
-    continue_killed(wiring_of(left), presence_of(left, killed), [killed])
+    continue_killed(app_of(left), presence_of(left, killed), [killed])
     said = capsys.readouterr().err
     assert "cannot start a background driver" in said
     assert f"try:   vastrun resume {run_of(left).id}" in said
@@ -152,7 +158,7 @@ def test_nothing_is_said_of_one_whose_run_has_ended_or_has_another_launcher(
     left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hold(left)
-    continue_killed(wiring_of(left), presence_of(left, killed), [killed])
+    continue_killed(app_of(left), presence_of(left, killed), [killed])
     assert capsys.readouterr().err == ""
 
 
@@ -161,7 +167,7 @@ def test_the_record_of_a_run_that_has_ended_is_removed(
 ) -> None:
     folder = dead_driver(left)
     left.type("stop", "last")
-    replace_dead_drivers(wiring_of(left))
+    replace_dead_drivers(app_of(left))
     assert (capsys.readouterr().err, folder.records()) == ("", [])
 
 

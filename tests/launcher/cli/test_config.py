@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, Terminal
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.core import Phase
 from vastrun.launcher.ports import Provider
-from vastrun.launcher.wiring import Wiring
 
 BROKEN = "budget:\n  mnth_usd: 3\n"
 
@@ -19,14 +18,14 @@ BROKEN = "budget:\n  mnth_usd: 3\n"
 class Asked(Terminal):
     """A terminal that notes which providers were asked for."""
 
-    def wiring(self) -> Wiring:
+    def app(self) -> AppContext:
         self.asked: list[str] = []
 
         def provider(name: str) -> Provider:
             self.asked.append(name)
             return self.market
 
-        return replace(super().wiring(), provider=provider)
+        return super().app().with_factories(provider=provider)
 
 
 @pytest.fixture(autouse=True)

@@ -109,6 +109,6 @@ def test_the_python_api_has_the_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     notebook = Notebook(tmp_path)
     seed(notebook)
-    run = Client(notebook.wiring, notebook._start).run(ID)
+    run = Client(notebook.app, notebook._start).run(ID)
     assert (run.status().usd, run.status().usd_per_hour) == (pytest.approx(2.5), 5.0)
     assert (run.result().usd, run.result().cost.usd) == (pytest.approx(2.5), pytest.approx(2.5))

@@ -17,6 +17,7 @@ from vastrun.launcher.core import ExtraRates, Forecast, Offer
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.decisions.policy import MIN_KEPT_S, lease_of, min_usd
 from vastrun.launcher.flow.drive import create_run
+from vastrun.launcher.run_services import services_for
 
 
 def test_the_funnel_and_the_ranking_are_shown_within_80_columns(terminal: Terminal) -> None:
@@ -252,7 +253,7 @@ def test_an_hourly_price_below_all_offers_is_answered_with_the_cheapest(terminal
 
 def test_a_resumed_run_whose_limit_is_too_small_rents_nothing(terminal: Terminal) -> None:
     spec = train_job(limits=Limits(usd=0.0001))
-    services = terminal.wiring().services_for("fake", terminal.clock.now())
+    services = services_for(terminal.app(), "fake", terminal.clock.now())
     run = create_run(
         spec, dump_job(spec), services, run_id="calm-heron-3f1a", out_dir=str(terminal.folder / "out")
     )

@@ -14,11 +14,11 @@ from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.report.reading import assert_sound
 from vastrun.contract import layout
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli import cli
 from vastrun.launcher.core import Run
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.ui.render.index import index_of
-from vastrun.launcher.wiring import Wiring
 
 METRICS = b'{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n'
 RICH = Training(leaves={layout.METRICS: METRICS})
@@ -93,11 +93,10 @@ def test_a_page_that_cannot_be_written_is_an_error_of_this_computer(terminal: Te
 
 def test_a_page_with_a_fault_changes_nothing_about_the_end_of_a_run(tmp_path: Path) -> None:
     class Faulty(Terminal):
-        def wiring(self) -> Wiring:
-            wiring = super().wiring()
-            store = FolderStore(index=index_of, report=broken)
-            object.__setattr__(wiring, "output_store", lambda: store)
-            return wiring
+        def app(self) -> AppContext:
+            return (
+                super().app().with_factories(output_store=lambda: FolderStore(index=index_of, report=broken))
+            )
 
     def broken(run: Run, now: float) -> str:
         raise KeyError("a bug in the page")

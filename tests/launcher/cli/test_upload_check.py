@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.bundle import Bundler
-from vastrun.launcher.wiring import Wiring
 
 COMMANDS = [("plan",), ("plan", "--explain"), ("launch", "--dry-run"), ("launch", "-y")]
 HEAD = "name: own\nresources: {gpus: 0}\nlimits: {usd: 5}\nsuccess: {exit_code: 0}\n"
@@ -18,8 +17,8 @@ HEAD = "name: own\nresources: {gpus: 0}\nlimits: {usd: 5}\nsuccess: {exit_code: 
 class Desk(Terminal):
     """A terminal that packs as the real one does."""
 
-    def wiring(self) -> Wiring:
-        return replace(super().wiring(), packer=lambda origin: Bundler(self.environ, origin=origin))
+    def app(self) -> AppContext:
+        return super().app().with_factories(packer=lambda origin: Bundler(self.environ, origin=origin))
 
 
 @pytest.fixture

@@ -122,14 +122,14 @@ def test_where_the_system_does_not_say_what_is_free_the_need_is_stated(tmp_path:
 
 
 def _memory(free_mb: float | None, folder: Path) -> Finding:
-    wiring = Terminal(folder).wiring()
+    app = Terminal(folder).app()
     setup = CheckedSetup(
         state=folder,
         python=sys.executable,
-        ledger=wiring.ledger,
-        provider=wiring.provider,
+        ledger=app.ledger,
+        provider=app.provider,
         chosen="local",
-        now=wiring.now,
+        now=app.now,
         memory_mb=lambda: free_mb,
     )
     return next(finding for finding in examine(setup) if finding.name == "memory")

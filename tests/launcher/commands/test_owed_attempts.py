@@ -17,6 +17,7 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Driver, Phase, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.flow.drive import create_run, drive
+from vastrun.launcher.run_services import interactive_services
 
 RETRIED = train_job(retry={"signal": 1})
 
@@ -28,9 +29,9 @@ def terminal(tmp_path: Path) -> Terminal:
 
 def killed_after_one_attempt(terminal: Terminal, spec: JobSpec = RETRIED) -> Run:
     """The run of a launcher that was killed as soon as its first attempt had failed."""
-    wiring = terminal.wiring()
-    interrupts = wiring.interrupts()
-    services = wiring.services("fake", interrupts, wiring.plain_screen())
+    app = terminal.app()
+    interrupts = app.make.interrupts()
+    services = interactive_services(app, "fake", interrupts, app.plain_screen())
     out = str(terminal.folder / "out")
     run = drive(
         create_run(spec, dump_job(spec), services, run_id="calm-heron-3f1a", out_dir=out), spec, services

@@ -58,10 +58,10 @@ def test_clocks_that_are_ten_minutes_apart_take_no_run_from_its_driver(postgres:
 def test_a_launcher_tells_the_time_by_the_database_whatever_its_own_clock_says(
     postgres: PostgresServer,
 ) -> None:
-    wiring = wire({"VASTRUN_LEDGER": postgres.database()})
+    app = wire({"VASTRUN_LEDGER": postgres.database()})
     ((now,),) = postgres.ask("SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8")
     assert isinstance(now, float)
-    assert 0 <= wiring.now() - now < 60
+    assert 0 <= app.now() - now < 60
 
 
 def test_a_computer_that_is_not_heard_of_any_more_is_dead(postgres: PostgresServer) -> None:

@@ -173,10 +173,10 @@ def test_the_doctor_looks_at_plugins_and_one_that_is_broken_keeps_nothing_else_f
 ) -> None:
     install("vastrun-lab", "lab", "vastrun_lab", whole("lab"))
     install("vastrun-bad", "bad", "vastrun_bad", "import not_there_at_all")
-    wiring = wire({"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), **os.environ})
+    app = wire({"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), **os.environ})
     setup = CheckedSetup(
-        state=tmp_path, python=sys.executable, ledger=wiring.ledger, provider=wiring.provider,
-        chosen="lab", now=wiring.now,
+        state=tmp_path, python=sys.executable, ledger=app.ledger, provider=app.provider,
+        chosen="lab", now=app.now,
     )  # fmt: skip
     findings = {finding.name: finding for finding in examine(setup)}
     assert findings["bad"].health is Health.WARN

@@ -14,6 +14,7 @@ import pytest
 from tests.fakebox import Training
 from tests.launcher.node_world import NodeWorld
 from tests.launcher.terminal import CRASH, Market, Terminal
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Phase, RentalOrder, Run
 from vastrun.launcher.core.errors import NoOfferError
@@ -24,7 +25,6 @@ from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Interruptible, P
 from vastrun.launcher.transcript.mask import Mask, cut, secrets_in
 from vastrun.launcher.transcript.recorded import CALLS, recorded_remote
 from vastrun.launcher.transcript.recorder import MOST_BYTES, CallLogSpec, Recorder
-from vastrun.launcher.wiring import Wiring
 
 RUN = "calm-heron-0001"
 SECRET = "kept-from-everybody"
@@ -102,8 +102,8 @@ def test_a_recorded_remote_can_do_what_the_real_one_can_and_no_more(ability: typ
 class Keeper(Terminal):
     """A terminal whose environment has a secret, which the training prints, in a run's log, too."""
 
-    def wiring(self) -> Wiring:
-        return replace(super().wiring(), secrets=lambda: [SECRET])
+    def app(self) -> AppContext:
+        return replace(super().app(), secrets=lambda: [SECRET])
 
 
 def test_its_end_tells_the_longest_gap_of_the_guard(tmp_path: Path) -> None:

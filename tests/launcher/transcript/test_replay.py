@@ -15,10 +15,10 @@ import pytest
 
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal
+from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.commands.replay import ReplayClock, replay
 from vastrun.launcher.core import Event, Progress, Run
 from vastrun.launcher.transcript.reader import Called, entries_of
-from vastrun.launcher.wiring import Wiring
 
 BEGIN = {
     "kind": "begin",
@@ -182,9 +182,9 @@ def test_a_gap_of_years_is_not_ticked_through() -> None:
 class Desk(Terminal):
     """A desk whose folders and user have names, and whose environment has a key."""
 
-    def wiring(self) -> Wiring:
+    def app(self) -> AppContext:
         words = {str(self.folder): "~", "annabel": "<user>"}
-        return replace(super().wiring(), secrets=lambda: ["sk-very-secret"], private_words=lambda: words)
+        return replace(super().app(), secrets=lambda: ["sk-very-secret"], private_words=lambda: words)
 
 
 def test_a_bug_report_is_one_file_that_says_what_is_in_it_and_replays(tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def test_a_log_is_left_out_where_the_secrets_of_the_job_are_not_known_any_more(t
             raise UsageError("TOKEN is not set")
 
     terminal.launch()
-    wiring = replace(terminal.wiring(), packer=lambda _: Forgetful(terminal.folder))
-    terminal.wiring = lambda: wiring  # type: ignore[method-assign]
+    app = terminal.app().with_factories(packer=lambda _: Forgetful(terminal.folder))
+    terminal.app = lambda: app  # type: ignore[method-assign]
     file = terminal.folder / "report.tar.gz"
     assert terminal.type("bugreport", "last", "--output", str(file)).exit_code == 0
     with tarfile.open(file) as archive:

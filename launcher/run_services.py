@@ -1,0 +1,167 @@
+"""Run services: what drives runs and batches, made from the application's context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
+from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ports import Notifier, Provider, Screen
+from vastrun.launcher.ui.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from vastrun.launcher.batch.services import BatchScreen
+    from vastrun.launcher.batch.shared import RunScreen, SharedRequests
+    from vastrun.launcher.commands.attempts import Attempts
+    from vastrun.launcher.decisions.schedule import PointState
+
+
+def services_for(app: AppContext, provider: str, began: float) -> Services:
+    """Make what reaches machines, for a command that drives no run."""
+    screen = app.screens.of_run(began)
+    return interactive_services(app, provider, app.make.interrupts(), screen)
+
+
+@contextmanager
+def attempts_for(app: AppContext, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
+    """Yield what drives runs for a user who may interrupt."""
+    screen = app.screens.of_run(began)
+    notifier = app.make.notifier(screen.note)
+
+    def make_services(provider: str, origin: Origin) -> Services:
+        return interactive_services(app, provider, interrupts, screen, origin, notifier)
+
+    try:
+        yield _attempts(app, make_services, shown_since=began)
+    finally:
+        notifier.close()
+        screen.close()
+
+
+def attempts_of_many(
+    app: AppContext,
+    shared: SharedRequests,
+    screen: RunScreen,
+    runs_at_once: Callable[[], int],
+    notifier: Notifier | None = None,
+) -> Attempts:
+    """Return what drives one run among many. `notifier`: for a run that belongs to no batch."""
+
+    def make_services(provider: str, origin: Origin) -> Services:
+        made = _services(app, app.shared_provider(provider), shared, screen, origin, notifier)
+        return replace(made, active_runs=runs_at_once)
+
+    return _attempts(app, make_services, shown_since=None)
+
+
+def drive_batch(
+    app: AppContext,
+    name: str,
+    interrupts: Interrupts | SharedRequests,
+    screen: BatchScreen,
+    *,
+    prunes: bool = True,
+) -> Sequence[PointState]:
+    """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
+    from vastrun.launcher.batch.driver import BatchDriver
+    from vastrun.launcher.batch.services import BatchServices
+
+    def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
+        return attempts_of_many(app, shared, run_screen, driver.runs_at_once)
+
+    with closing(app.make.notifier(screen.note)) as notifier, app.make.workers() as workers:
+        driver = BatchDriver(
+            name,
+            BatchServices(
+                ledger=app.ledger(),
+                attempts=attempts,
+                requests=interrupts.current,
+                workers=workers,
+                bell=app.make.bell(),
+                sleep=interrupts.sleep,
+                now=app.now,
+                new_id=app.new_id,
+                who=app.user.who(),
+                computer=app.user.computer(),
+                screen=screen,
+                prunes=prunes,
+                notifier=notifier,
+            ),
+        )
+        states = driver.drive()
+        if interrupts.current() is UserRequest.NONE:
+            settle_bills(app, app.ledger().batches.get(name).provider)
+        from vastrun.launcher.ui.report.batch_page import leave_report  # when a batch has ended
+
+        if line := leave_report(app.ledger(), name, app.now()):
+            screen.note(line)
+        return states
+
+
+def settle_bills(app: AppContext, provider: str) -> None:
+    """Correct the costs of earlier runs to what that provider charged, where their bill is due by now."""
+    from vastrun.launcher.commands.settle import settle_due  # at the end of a command
+
+    settle_due(app.ledger(), provider, app.provider(provider), app.user.who(), app.now())
+
+
+def _attempts(
+    app: AppContext, make_services: Callable[[str, Origin], Services], *, shown_since: float | None
+) -> Attempts:
+    from vastrun.launcher.commands.attempts import Attempts  # when a run is driven
+
+    recorded = partial(_recorded, app, shown_since)
+    return Attempts(services_for=make_services, new_id=app.new_id, recorded=recorded)
+
+
+def _recorded(
+    app: AppContext, shown_since: float | None, run: Run, services: Services
+) -> AbstractContextManager[Services]:
+    """Return the services that drive the run, recorded in its transcript."""
+    from vastrun.launcher.transcript.recorded import recorded
+
+    gap_s = partial(getattr, app.guard, "longest_gap_s")
+    return recorded(run, services, app.secrets(), shown_since=shown_since, guard_gap_s=gap_s)
+
+
+def interactive_services(
+    app: AppContext,
+    provider: str,
+    interrupts: Interrupts,
+    screen: Screen,
+    origin: Origin = NOTHING,
+    notifier: Notifier | None = None,
+) -> Services:
+    """Make what drives one run for a user at a terminal."""
+    made = _services(app, app.provider(provider), interrupts, screen, origin, notifier)
+    return replace(made, ask_to_keep=interrupts.ask_to_keep)
+
+
+def _services(
+    app: AppContext,
+    provider: Provider,
+    requests: Interrupts | SharedRequests,
+    screen: Screen,
+    origin: Origin,
+    notifier: Notifier | None,
+) -> Services:
+    return Services(
+        provider=provider,
+        ledger=app.ledger(),
+        clock=requests,
+        packer=app.make.packer(origin),
+        output_store=app.make.output_store(),
+        screen=screen,
+        user_requests=requests,
+        who=app.user.who(),
+        user=app.user.name,
+        computer=app.user.computer(),
+        notifier=notifier,
+        budgets=app.budgets,
+        guard=app.guard.guarding,
+    )
