@@ -1,6 +1,6 @@
-"""Heartbeat: one line in a file for each rank, overwritten in place. Standard library only.
+"""Heartbeat: a file with one line for each rank, overwritten in place. Standard library only.
 
-A user's own program writes the same line by `vastrun.beat`.
+A user's program writes the same line with `vastrun.beat`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Activity = Literal[
     "start", "data", "compile", "forward", "backward", "optimizer", "eval", "checkpoint", "done", "step"
 ]
 
-_WIDTH = 64
-"""Bytes of a heartbeat, padded: a shorter one leaves no end of a longer one behind."""
-_MOST = 1024
-"""Bytes that are read of one, whoever wrote it."""
+_HEARTBEAT_BYTES = 64
+"""Bytes of a heartbeat, padded: a shorter one fully overwrites a longer one."""
+_MAX_READ_BYTES = 1024
+"""Maximum bytes to read, since a user's program may write the file."""
 
 
 class Heartbeat:
@@ -43,12 +43,12 @@ class Heartbeat:
         """Write that this rank is now in `activity` of `step`. Raises OSError."""
         self.step = step
         line = f"{step} {activity} {time.time():.3f} {self._pid}"
-        os.pwrite(self._fd, f"{line:<{_WIDTH - 1}}\n".encode(), 0)
+        os.pwrite(self._fd, f"{line:<{_HEARTBEAT_BYTES - 1}}\n".encode(), 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beat:
-    """A heartbeat as it was read from its file."""
+    """A heartbeat that was read from its file."""
 
     step: int
     activity: str
@@ -58,9 +58,9 @@ class Beat:
 
 
 def read_beat(path: Path) -> Beat | None:
-    """Read the last beat; None when there is none yet, or the file holds anything else."""
+    """Read the last beat; None when there is none yet, or the file is malformed."""
     try:
-        step, activity, at, pid = read_small(path, _MOST).decode("ascii").split()
+        step, activity, at, pid = read_small(path, _MAX_READ_BYTES).decode("ascii").split()
         return Beat(step=int(step), activity=activity, at=float(at), pid=int(pid))
     except (OSError, ValueError):
         return None

@@ -1,6 +1,6 @@
-"""The supervisor: starts the ranks, watches them, starts them again if that can help, writes the evidence.
+"""Supervisor: starts the ranks, watches them, restarts them if that can help, and writes the evidence.
 
-`python -m vastrun.trainer.supervise`, with the box's folder in VASTRUN_BOX. Leaves as `docs/box.md` says.
+`python -m vastrun.trainer.supervise`, with the box's folder in VASTRUN_BOX. `docs/box.md` has its exit codes.
 Standard library only.
 """
 
@@ -21,71 +21,71 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, Outcome, Reason, StartRecord
 from vastrun.contract.records import write_atomically
 from vastrun.trainer.distributed.nodes import this_node_of, torchrun_line
-from vastrun.trainer.supervision.agents import TURN, Agents, await_turn
-from vastrun.trainer.supervision.agreement import first_start, unreachable, what_follows
-from vastrun.trainer.supervision.checkpoint_restore import OwnCheckpoints
-from vastrun.trainer.supervision.diagnosis import Diagnosis, Watched, diagnose
+from vastrun.trainer.supervision.agents import EARLY_START, Agents, wait_for_start_signal
+from vastrun.trainer.supervision.checkpoint_push import push_last
+from vastrun.trainer.supervision.checkpoint_restore import ProgramCheckpoints
+from vastrun.trainer.supervision.diagnosis import Diagnosis, ObservedLaunch, diagnose
 from vastrun.trainer.supervision.environment import lowers_debug
 from vastrun.trainer.supervision.evidence import (
-    NOTHING,
+    NO_STAMPS,
     Stamp,
-    end_wandb,
+    finish_wandb_run,
     read_checkpoint,
     read_final,
     read_wandb,
     run_checks,
-    stamps,
+    stamp_files,
 )
-from vastrun.trainer.supervision.launch import put_aside
+from vastrun.trainer.supervision.launch import archive_start
 from vastrun.trainer.supervision.logged_curves import LoggedCurves
 from vastrun.trainer.supervision.native_stack import keep_native_stacks
-from vastrun.trainer.supervision.peers import Peers, PeersError, TooLateError
+from vastrun.trainer.supervision.peers import Peers, PeersError, TrainingOverError
 from vastrun.trainer.supervision.processes import adopt_orphans, kill_descendants
 from vastrun.trainer.supervision.program_files import note_files
 from vastrun.trainer.supervision.progress import last_loss
-from vastrun.trainer.supervision.pushing import push_last
 from vastrun.trainer.supervision.ranklogs import MergedLog
+from vastrun.trainer.supervision.restart_decision import agree_on_restart, first_start, unreachable_text
 from vastrun.trainer.supervision.restarts import NoRestart, Restart, Start
-from vastrun.trainer.supervision.stop import StopRequest, stopped_by
-from vastrun.trainer.supervision.watch import DRAIN_S, RESERVE, Begin, run_ranks
+from vastrun.trainer.supervision.stop import StopRequest, stop_text
+from vastrun.trainer.supervision.watch import DRAIN_S, RESERVE_BYTES, StartRanks, run_ranks
 
 _KILL_S = 5.0
-_LOOK_EVERY_S = 0.1
+_POLL_INTERVAL_S = 0.1
 
 
-def main(begin: Begin | None = None) -> int:
-    """Supervise the job of this box; the outcome is written on every path. `begin` starts the ranks."""
+def main(begin: StartRanks | None = None) -> int:
+    """Supervise the job of this box; every path writes the outcome. `begin` starts the ranks."""
     box, agents = Path(os.environ["VASTRUN_BOX"]).resolve(), Agents()
     adopt_orphans()
-    if TURN in os.environ:
-        await_turn(box, agents)
+    if EARLY_START in os.environ:
+        wait_for_start_signal(box, agents)
     started_at, job = time.time(), None
     stop = StopRequest.listen(box / layout.STOP)
     reserve = _reserve(box)
     try:
         job = Job.read(box)
         this_node = this_node_of(job.nodes, os.environ)
-        with Peers(this_node=this_node, run_id=job.run_id, least=job.min_nodes) as peers:
+        with Peers(this_node=this_node, run_id=job.run_id, min_nodes=job.min_nodes) as peers:
             outcome = _supervise(box, job, stop, begin or agents.begin, peers)
     except BaseException as error:
         kill_descendants(within_s=_KILL_S)
         reserve.unlink(missing_ok=True)
-        write_atomically(box / layout.OUTCOME, nothing_started(error, job, started_at).to_json())
+        write_atomically(box / layout.OUTCOME, supervisor_failure(error, job, started_at).to_json())
         raise
     kill_descendants(within_s=_KILL_S)
     reserve.unlink(missing_ok=True)
     write_atomically(box / layout.OUTCOME, outcome.to_json())
     exit_code = REASONS[outcome.reason].exit_code
-    # The evidence comes first: whoever asked for a stop may not wait for W&B.
-    write_atomically(box / layout.OUTCOME, end_wandb(box, job, outcome, exit_code).to_json())
+    # The evidence comes first: a stop may not leave enough time for W&B.
+    write_atomically(box / layout.OUTCOME, finish_wandb_run(box, job, outcome, exit_code).to_json())
     return exit_code
 
 
 def _reserve(box: Path) -> Path:
-    """Keep a file that gives its room back before the outcome is written: a full disk cannot keep it away."""
+    """Reserve disk space with a file that is deleted before the outcome is written, for a full disk."""
     path = box / layout.RUN / ".reserve"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bytes(RESERVE))
+    path.write_bytes(bytes(RESERVE_BYTES))
     return path
 
 
@@ -95,118 +95,118 @@ def _shown(command: str) -> str:
     return f"{first} …" if rest else first
 
 
-def _supervise(box: Path, job: Job, stop: StopRequest, begin: Begin, peers: Peers) -> Outcome:
-    """Start the ranks, again and again, until a start is the last."""
+def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers: Peers) -> Outcome:
+    """Start the ranks, and restart them until no restart follows."""
     log = MergedLog(path=box / layout.LOG)
     program = shlex.join(job.command or ("vastrun.trainer.train",))
     log.say(f"starting {_shown(program)} on {job.ranks} rank(s)")
     log.say(f"as {_shown(torchrun_line(job, peers.this_node))}")
     if lowers_debug(job, os.environ):
         log.say("TORCH_DISTRIBUTED_DEBUG=DETAIL becomes INFO: DETAIL makes DDP on gloo crash")
-    # What lies there already proves nothing of this training.
-    before = stamps(job.success, box)
+    # Existing files prove nothing about this training.
+    before = stamp_files(job.success, box)
     if job.command is not None:
         _note_files(box, job, log)
-    peers.meet(within_s=job.start_s, given_up=lambda: stop.cause is not None)
+    peers.connect_all(within_s=job.start_s, is_cancelled=lambda: stop.cause is not None)
     start, history = first_start(job, peers), list[StartRecord]()
-    checkpoints = OwnCheckpoints.of(box, job, log.say)
+    checkpoints = ProgramCheckpoints.of(box, job, log.say)
     curves = LoggedCurves.of(box, job, log.say, is_host=peers.this_node.is_host)
     while True:
         start = replace(start, resume=checkpoints.restore())
         with checkpoints.watching(), curves.reading():
-            watched = run_ranks(box, job, start, begin, stop, log, peers)
+            observed = run_ranks(box, job, start, begin, stop, log, peers)
         if job.command is not None:
-            _keep_native_stacks(box, watched, stop, log)
-        checkpoints.last_look(stop, ended_well=_all_exited_0(watched))
-        diagnosis = diagnose(box, watched)
-        history.append(start_record_of(box, watched, diagnosis))
+            _keep_native_stacks(box, observed, stop, log)
+        checkpoints.final_poll(stop, ended_well=_all_exited_0(observed))
+        diagnosis = diagnose(box, observed)
+        history.append(start_record_of(box, observed, diagnosis))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
-        following = _after_pause(what_follows(job, history, start, peers), stop, peers)
-        if isinstance(following, NoRestart) or stop.cause is not None:
+        decision = _wait_for_restart(agree_on_restart(job, history, start, peers), stop, peers)
+        if isinstance(decision, NoRestart) or stop.cause is not None:
             break
-        put_aside(box, start.number)
-        start = following.start
+        archive_start(box, start.number)
+        start = decision.start
         peers.begin(start.number)
-        log.say(_how(start, job))
-    peers.tell(is_over=True, stop_cause=stop.cause)
-    # Before the outcome: once that is there, the box may be collected and destroyed.
+        log.say(_restart_line(start, job))
+    peers.publish(is_over=True, stop_cause=stop.cause)
+    # Before the outcome: once that exists, the box may be collected and destroyed.
     if peers.this_node.is_host:
         push_last(box, job, stop)
     log.drain(within_s=DRAIN_S)
-    outcome = _outcome(conclude(box, job, watched, diagnosis, history, before), following, stop, log)
+    outcome = _outcome(conclude(box, job, observed, diagnosis, history, before), decision, stop, log)
     return replace(outcome, ended_at=time.time())
 
 
-def _keep_native_stacks(box: Path, watched: Watched, stop: StopRequest, log: MergedLog) -> None:
-    """Keep the stacks of ranks that crashed; after a stop there is no time for it."""
-    ranks = {process.rank for process in watched.processes}
-    but = ranks if stop.cause is not None else watched.killed
+def _keep_native_stacks(box: Path, observed: ObservedLaunch, stop: StopRequest, log: MergedLog) -> None:
+    """Record the stacks of ranks that crashed; after a stop there is no time for it."""
+    ranks = {process.rank for process in observed.processes}
+    exclude = ranks if stop.cause is not None else observed.killed
     deleted = keep_native_stacks(
         box,
-        watched.processes,
-        since=watched.started_at,
-        but=but,
+        observed.processes,
+        since=observed.started_at,
+        exclude=exclude,
         is_stopping=lambda: stop.cause is not None,
     )
     if deleted:
-        log.say(f"core files deleted: {deleted}; what they said of a rank's crash is in stacks/")
+        log.say(f"deleted {deleted} core file(s); the stacks of the crash are in stacks/")
 
 
 def _note_files(box: Path, job: Job, log: MergedLog) -> None:
     try:
         note_files(box, job)
     except OSError as error:
-        log.say(f"WARNING: what the program writes will not be found, only outputs that are named: {error}")
+        log.say(f"WARNING: only files that `outputs` names can be downloaded: {error}")
 
 
-def _all_exited_0(watched: Watched) -> bool:
-    return bool(watched.processes) and all(process.exit_code == 0 for process in watched.processes)
+def _all_exited_0(observed: ObservedLaunch) -> bool:
+    return bool(observed.processes) and all(process.exit_code == 0 for process in observed.processes)
 
 
-def _after_pause(following: Restart | NoRestart, stop: StopRequest, peers: Peers) -> Restart | NoRestart:
-    """Wait until the restart is due or somebody asks to stop; none is due once a node is gone."""
-    if isinstance(following, NoRestart):
-        return following
-    until = time.monotonic() + following.after_s
+def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: Peers) -> Restart | NoRestart:
+    """Wait until the restart is due or a stop is requested; a lost node cancels the restart."""
+    if isinstance(decision, NoRestart):
+        return decision
+    until = time.monotonic() + decision.after_s
     while True:
         peers.listen()
-        stop.heard = peers.stop_cause
-        peers.tell(stop_cause=stop.cause)
+        stop.peer_cause = peers.stop_cause
+        peers.publish(stop_cause=stop.cause)
         if stop.cause is not None or peers.lost or time.monotonic() >= until:
             break
-        time.sleep(_LOOK_EVERY_S)
-    return NoRestart(why=unreachable(peers)) if peers.lost and stop.cause is None else following
+        time.sleep(_POLL_INTERVAL_S)
+    return NoRestart(why=unreachable_text(peers)) if peers.lost and stop.cause is None else decision
 
 
-def _how(start: Start, job: Job) -> str:
+def _restart_line(start: Start, job: Job) -> str:
     fewer = f" of {job.ranks}" if start.world_size < job.ranks else ""
     cap = "" if start.micro_batch is None else f", at most {start.micro_batch} windows at once on each"
     each = f" on each of {job.nodes} nodes" if job.nodes > 1 else ""
-    return f"starting again (restart {start.number}) on {start.world_size}{fewer} rank(s){each}{cap}"
+    return f"restart {start.number} on {start.world_size}{fewer} rank(s){each}{cap}"
 
 
-def _outcome(last: Outcome, following: Restart | NoRestart, stop: StopRequest, log: MergedLog) -> Outcome:
-    """Say what became of the training when nothing follows its last start."""
-    if isinstance(following, Restart):
+def _outcome(last: Outcome, decision: Restart | NoRestart, stop: StopRequest, log: MergedLog) -> Outcome:
+    """Return the final outcome after the last start."""
+    if isinstance(decision, Restart):
         stopped = stopped_between(last, stop.cause or "stopped")
         log.say(f"stopped: {stopped.detail}")
         return stopped
     if last.reason not in ("finished", "stopped"):
-        log.say(f"not started again: {following.why}")
+        log.say(f"no restart: {decision.why}")
     return last
 
 
-def start_record_of(box: Path, watched: Watched, diagnosis: Diagnosis) -> StartRecord:
-    """Return what is remembered of a start of the ranks when another has followed."""
+def start_record_of(box: Path, observed: ObservedLaunch, diagnosis: Diagnosis) -> StartRecord:
+    """Return the record of one start of the ranks."""
     return StartRecord(
         reason=diagnosis.reason,
         detail=diagnosis.detail,
-        world_size=watched.world_size,
+        world_size=observed.world_size,
         micro_batch=_number(box / layout.PLAN, "micro_batch"),
         steps_done=_steps_done(box, diagnosis),
         checkpoint=_number(box / layout.CHECKPOINTS / "latest.json", "step"),
         first_failure=diagnosis.first_failure,
-        started_at=watched.started_at,
+        started_at=observed.started_at,
         ended_at=time.time(),
     )
 
@@ -214,14 +214,14 @@ def start_record_of(box: Path, watched: Watched, diagnosis: Diagnosis) -> StartR
 def conclude(
     box: Path,
     job: Job,
-    watched: Watched,
+    observed: ObservedLaunch,
     diagnosis: Diagnosis,
     starts: Sequence[StartRecord] = (),
-    before: Mapping[Path, Stamp] = NOTHING,
+    before: Mapping[Path, Stamp] = NO_STAMPS,
 ) -> Outcome:
-    """Gather the evidence of a training that is over.
+    """Collect the evidence of a training that is over.
 
-    The last of `starts` is the one that was watched; `before` are files that were there at the start.
+    `watched` is the last of `starts`; `before` are the files that existed before the program started.
     """
     final = read_final(box)
     loss = final.loss if final else last_loss(box)
@@ -229,15 +229,15 @@ def conclude(
         kind="train" if job.train else "command",
         reason=diagnosis.reason,
         detail=diagnosis.detail,
-        started_at=starts[0].started_at if starts else watched.started_at,
+        started_at=starts[0].started_at if starts else observed.started_at,
         ended_at=time.time(),
-        world_size=watched.world_size,
-        ranks=(*diagnosis.ranks, *(dated.end for dated in watched.departed)),
+        world_size=observed.world_size,
+        ranks=(*diagnosis.ranks, *(dated.end for dated in observed.departed)),
         first_failure=diagnosis.first_failure,
-        hang=watched.hang,
-        stop_cause=watched.stop_cause,
+        hang=observed.hang,
+        stop_cause=observed.stop_cause,
         stop_sent_at=diagnosis.stop_sent_at,
-        stop_sent_step=None if diagnosis.stop_sent_at is None else watched.stopped_at_step,
+        stop_sent_step=None if diagnosis.stop_sent_at is None else observed.stopped_at_step,
         final_record=final is not None,
         steps_done=_steps_done(box, diagnosis),
         steps_planned=job.train.steps if job.train else None,
@@ -246,25 +246,25 @@ def conclude(
         checkpoint=read_checkpoint(box),
         scores=final.scores if final else None,
         wandb=read_wandb(box),
-        # What a program proves lies on the first node.
-        checks=run_checks(job.success if watched.this_node.is_host else None, box, diagnosis.ranks, before),
+        # The files that prove a success are on the first node.
+        checks=run_checks(job.success if observed.this_node.is_host else None, box, diagnosis.ranks, before),
         starts=tuple(starts),
     )
 
 
 def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
-    """Return the outcome when somebody asked to stop before the ranks were started again."""
-    detail = f"{stopped_by(stop_cause)} before the ranks were restarted, after: {outcome.detail}"
+    """Return the outcome of a stop request before a restart of the ranks."""
+    detail = f"{stop_text(stop_cause)} before the ranks were restarted, after: {outcome.detail}"
     return replace(outcome, reason="stopped", stop_cause=stop_cause, detail=detail)
 
 
-def nothing_started(error: BaseException, job: Job | None, started_at: float) -> Outcome:
-    """Return the evidence when the supervisor itself could not do its work."""
+def supervisor_failure(error: BaseException, job: Job | None, started_at: float) -> Outcome:
+    """Return the outcome of a failure of the supervisor itself."""
     alone = isinstance(error, PeersError)
     why: Reason = "communication" if alone else "error"
     return Outcome(
         kind="train" if job and job.train else "command",
-        reason="stopped" if isinstance(error, TooLateError) else why,
+        reason="stopped" if isinstance(error, TrainingOverError) else why,
         detail=str(error) if alone else f"the supervisor failed: {type(error).__name__}: {error}",
         started_at=started_at,
         ended_at=time.time(),
@@ -279,7 +279,7 @@ def _steps_done(box: Path, diagnosis: Diagnosis) -> int:
 
 
 def _number(path: Path, key: str) -> int | None:
-    """Read a whole number from a JSON file, if it is there."""
+    """Read an integer from a JSON file; None if it is missing."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         value = json.loads(path.read_text(encoding="utf-8"))[key]
         return value if isinstance(value, int) else None

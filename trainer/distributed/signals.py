@@ -45,10 +45,10 @@ class StopSignal:
         times are seconds from SIGTERM: see `contract/stop_budget.py`.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        watched = cls(give_up, least_s=least_s, grace_s=grace_s, saving_grace_s=saving_grace_s)
+        observed = cls(give_up, least_s=least_s, grace_s=grace_s, saving_grace_s=saving_grace_s)
         # A daemon: a rank that ends by itself does not wait for a signal that never comes.
-        threading.Thread(target=watched._wait, name="sigterm", daemon=True).start()
-        return watched
+        threading.Thread(target=observed._wait, name="sigterm", daemon=True).start()
+        return observed
 
     @property
     def asked(self) -> bool:

@@ -42,7 +42,7 @@ class _State:
     """On the monotonic clock, as the others."""
     told_at: float = 0.0
     stop_at: float | None = None
-    watched: frozenset[str] = frozenset()
+    observed: frozenset[str] = frozenset()
 
 
 class Holder:
@@ -109,11 +109,11 @@ class Holder:
                 self._say(f"{slot.name}: {excess.text}")
                 _note(self._box / layout.SLOTS / slot.name, excess.text)
         names = frozenset(slot.name for slot in slots)
-        for name in sorted(names - self._state.watched):
+        for name in sorted(names - self._state.observed):
             self._say(f"slot {name} is there")
-        for name in sorted(self._state.watched - names):
+        for name in sorted(self._state.observed - names):
             self._say(f"slot {name} is gone")
-        self._state.watched = names
+        self._state.observed = names
 
     def _tell(self) -> None:
         if self._now() - self._state.told_at >= _STATUS_S:

@@ -1,1 +1,1 @@
-"""The parts of the supervisor: start the ranks, watch them, end them, tell what happened."""
+"""The parts of the supervisor: start the ranks, watch them, end them, record what happened."""

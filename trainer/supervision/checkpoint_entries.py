@@ -1,4 +1,4 @@
-"""Checkpoint entries: files and folders that match `checkpoints.files`, and what proves that one is complete.
+"""Checkpoint entries: find files and folders that match `checkpoints.files`, and tell which are complete.
 
 Standard library only.
 """
@@ -22,21 +22,22 @@ from vastrun.contract import layout
 from vastrun.trainer.supervision.processes import descendants
 
 MAX_FILES = 20_000
-"""Files that one look reads the times of; of more, the entries that changed last count."""
+"""Maximum files whose times one poll reads; the entries that changed last come first."""
 MIN_QUIET_S = 5.0
 MAX_QUIET_S = 120.0
-"""Seconds without a change after which a folder without a mark of its framework counts as complete."""
+"""Minimum and maximum seconds without a change until a folder counts as complete that has no completion
+marker of its framework."""
 _MAX_CHECKED = 1000
-"""Files of one entry whose format is checked."""
+"""Maximum files of one entry whose format is checked."""
 _MAX_HEADER = 100 << 20
 _UNFINISHED = re.compile(r"\.(tmp|temp|part|partial|incomplete|lock)(\.\w+)?$", re.IGNORECASE)
 _TEMPORARY = re.compile(r"\.|tmp[-_.]", re.IGNORECASE)
-_NOTES = frozenset(
+_SIDECAR_SUFFIXES = frozenset(
     (".txt", ".json", ".jsonl", ".yaml", ".yml", ".csv", ".log", ".md", ".html", ".png", ".py")
 )
-"""Endings of files next to checkpoints, which are none unless the pattern names them."""
-_NOTE_NAMES = frozenset(("latest", "latest_universal", "checkpoint"))
-"""Files that name the newest checkpoint: of DeepSpeed, and of others."""
+"""Suffixes of files next to checkpoints; they are no checkpoints unless the pattern names them."""
+_SIDECAR_NAMES = frozenset(("latest", "latest_universal", "checkpoint"))
+"""Files that name the newest checkpoint, of DeepSpeed and other frameworks."""
 _ZIP = b"PK\x03\x04"
 _SAFETENSORS = ".safetensors"
 
@@ -46,12 +47,12 @@ FileId = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class EntryFile:
-    """A file of an entry, as one look saw it."""
+    """A file of an entry, as one poll saw it."""
 
     name: str
-    """Relative to the program's folder."""
+    """Path relative to the program's folder."""
     source: Path
-    """The path of its content: another one if it is a link within the program's folder."""
+    """Path of its content; differs from `name` for a link within the program's folder."""
     size: int
     modified_ns: int
     id: FileId
@@ -62,15 +63,16 @@ class Entry:
     """A file or folder that matches the pattern."""
 
     name: str
-    """Relative to the program's folder, with slashes."""
+    """Path relative to the program's folder, with slashes."""
     is_folder: bool
     files: tuple[EntryFile, ...]
     was_renamed: bool
-    """It was renamed, or given its time, after the last write: whoever wrote it was done."""
+    """True when it was renamed, or its time was set, after the last write: its writer was done."""
     leads_out: bool
-    """One of its files is a link out of the program's folder, so that it would not be whole."""
+    """True when one of its files is a link out of the program's folder: a copy would be incomplete."""
     has_control_characters: bool = False
-    """The name of one of its files has control characters and is not downloaded, so it would not be whole."""
+    """True when a file name has control characters: that file is not downloaded, a copy would be
+    incomplete."""
 
     @property
     def modified_ns(self) -> int:
@@ -82,7 +84,7 @@ class Entry:
 
     @property
     def quiet_s(self) -> float:
-        """Seconds without a change that it needs: a folder longer the longer its files took to write."""
+        """Seconds without a change that it needs: twice as long as a folder's files took to write."""
         if not self.is_folder:
             return 0.0
         took_s = (self.modified_ns - min(file.modified_ns for file in self.files)) / 1e9
@@ -95,11 +97,11 @@ class FoundEntries:
 
     entries: tuple[Entry, ...]
     outside: tuple[str, ...] = ()
-    """Names that lead out of the program's folder, which are not followed."""
+    """Names that lead out of the program's folder; they are not followed."""
     unprintable: tuple[str, ...] = ()
-    """Entries with control characters in a name, which is escaped here; they are not taken."""
+    """Entries with control characters in a name, escaped here; they are not stored."""
     is_cut: bool = False
-    """There were more files than one look reads."""
+    """True when there were more files than one poll reads."""
 
 
 def find_entries(root: Path, pattern: str, max_files: int = MAX_FILES) -> FoundEntries:
@@ -133,9 +135,9 @@ def printable(name: str) -> str:
 
 
 def _matches(root: Path, pattern: str, limit: int) -> tuple[list[tuple[int, str]], list[str], bool]:
-    """Return times and paths of what may be an entry, the names that lead out, and whether there were more.
+    """Return times and paths of possible entries, the names that lead out, and True when there were more.
 
-    Paths are strings: ten thousand are looked at every two seconds, beside the training.
+    Paths are strings: ten thousand are checked every two seconds during the training.
     """
     found: list[tuple[int, str]] = []
     outside: list[str] = []
@@ -148,8 +150,8 @@ def _matches(root: Path, pattern: str, limit: int) -> tuple[list[tuple[int, str]
             continue
         with suppress(OSError):
             stat = os.lstat(path)
-            if S_ISLNK(stat.st_mode) or (S_ISREG(stat.st_mode) and is_note(name, pattern)):
-                continue  # a link is another name of something
+            if S_ISLNK(stat.st_mode) or (S_ISREG(stat.st_mode) and is_sidecar(name, pattern)):
+                continue  # a link is a second name of something
             if parent not in leads_out:
                 leads_out[parent] = not Path(parent).resolve().is_relative_to(root)
             if leads_out[parent]:
@@ -159,23 +161,23 @@ def _matches(root: Path, pattern: str, limit: int) -> tuple[list[tuple[int, str]
     return found, outside, False
 
 
-def is_note(name: str, pattern: str) -> bool:
-    """Tell whether a file next to checkpoints is none, by its name."""
+def is_sidecar(name: str, pattern: str) -> bool:
+    """Tell by its name whether a file next to checkpoints is no checkpoint."""
     suffix = PurePosixPath(name).suffix.lower()
-    return name in _NOTE_NAMES or (suffix in _NOTES and not pattern.lower().endswith(suffix))
+    return name in _SIDECAR_NAMES or (suffix in _SIDECAR_SUFFIXES and not pattern.lower().endswith(suffix))
 
 
 def entry_at(path: str, root: Path, limit: int = MAX_FILES) -> Entry | None:
     """Return the entry at `path`; None when it has no files, or is gone."""
     files: list[EntryFile] = []
-    leads_out = is_odd = False
+    leads_out = has_control = False
     with suppress(OSError):
         top = Path(path).stat()
         is_folder, latest_ns = S_ISDIR(top.st_mode), top.st_mtime_ns
         for place in (
             (f"{at}/{name}" for at, _, names in os.walk(path) for name in names) if is_folder else (path,)
         ):
-            is_odd = is_odd or layout.has_control_characters(place[len(str(root)) + 1 :])
+            has_control = has_control or layout.has_control_characters(place[len(str(root)) + 1 :])
             leads_out = leads_out or _leads_out(place, root)
             file = None if leads_out else _file_at(place, root)
             if file is not None:
@@ -183,14 +185,14 @@ def entry_at(path: str, root: Path, limit: int = MAX_FILES) -> Entry | None:
                 files.append(file)
             if len(files) > limit:
                 break
-        if files or leads_out or is_odd:
+        if files or leads_out or has_control:
             return Entry(
                 name=path[len(str(root)) + 1 :],
                 is_folder=is_folder,
                 files=tuple(sorted(files, key=lambda file: file.name)),
                 was_renamed=top.st_ctime_ns > latest_ns,
                 leads_out=leads_out,
-                has_control_characters=is_odd,
+                has_control_characters=has_control,
             )
     return None
 
@@ -200,13 +202,13 @@ def _leads_out(path: str, root: Path) -> bool:
 
 
 def _file_at(path: str, root: Path) -> EntryFile | None:
-    """Return the file; None for what is no file, or has a name that is not downloaded."""
+    """Return the file; None if it is no regular file, or has a name that is not downloaded."""
     name = path[len(str(root)) + 1 :]
     stat, source = os.lstat(path), path
     if S_ISLNK(stat.st_mode):
         source = os.path.realpath(path)
         stat = Path(source).stat()
-    if not S_ISREG(stat.st_mode) or not all(map(_comes_home, name.split("/"))):
+    if not S_ISREG(stat.st_mode) or not all(map(_should_download, name.split("/"))):
         return None
     return EntryFile(
         name=name,
@@ -217,7 +219,7 @@ def _file_at(path: str, root: Path) -> EntryFile | None:
     )
 
 
-_comes_home = lru_cache(maxsize=100_000)(layout.should_download)
+_should_download = lru_cache(maxsize=100_000)(layout.should_download)
 
 
 def open_for_writing(root: Path) -> frozenset[FileId]:
@@ -229,7 +231,7 @@ def open_for_writing(root: Path) -> frozenset[FileId]:
 
 
 def _open_files(process: Path, inside: str) -> Iterator[FileId]:
-    with suppress(OSError):  # it has ended, or is another user's
+    with suppress(OSError):  # it has ended, or belongs to another user
         for number in os.listdir(process / "fd"):  # noqa: PTH208 (a name is all that is needed)
             with suppress(OSError):
                 target = process / "fd" / number
@@ -243,15 +245,15 @@ def _is_written(fdinfo: Path) -> bool:
     return int(flags.split()[1], 8) & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR)
 
 
-def mark_of(entry: Entry) -> bool | None:
-    """Say what its framework or its format tells: True complete, False incomplete, None nothing."""
+def completeness(entry: Entry) -> bool | None:
+    """Tell by its framework or format whether it is complete; None: unknown."""
     names = {PurePosixPath(file.name).relative_to(entry.name).as_posix() for file in entry.files}
     if any(_UNFINISHED.search(name) for name in names) or not entry.size:
         return False
-    wholes = [_is_whole(file) for file in entry.files[:_MAX_CHECKED]]
-    if False in wholes:
+    complete = [_is_complete(file) for file in entry.files[:_MAX_CHECKED]]
+    if False in complete:
         return False
-    return _framework_mark(names) if entry.is_folder else wholes[0]
+    return _framework_mark(names) if entry.is_folder else complete[0]
 
 
 def _framework_mark(names: set[str]) -> bool | None:
@@ -265,8 +267,8 @@ def _framework_mark(names: set[str]) -> bool | None:
     return None
 
 
-def _is_whole(file: EntryFile) -> bool | None:
-    """Tell by its end whether a file of a known format is whole; None: its format does not tell."""
+def _is_complete(file: EntryFile) -> bool | None:
+    """Tell whether a file of a known format is complete; None: its format does not show it."""
     with suppress(OSError), file.source.open("rb") as content:
         if file.name.endswith(_SAFETENSORS):
             return _safetensors_size(content) == file.size
@@ -278,7 +280,7 @@ def _is_whole(file: EntryFile) -> bool | None:
 
 
 def _safetensors_size(content: BinaryIO) -> int | None:
-    """Return the size that the header promises; None when it cannot be read."""
+    """Return the file size according to the header; None when it cannot be read."""
     try:
         (length,) = struct.unpack("<Q", content.read(8))
         header = json.loads(content.read(min(length, _MAX_HEADER)))

@@ -1,4 +1,4 @@
-"""Checkpoint restore: takes what a program saves, and puts its newest intact checkpoint back to its place.
+"""Checkpoint restore: put the newest intact checkpoint of a program back before it starts.
 
 Standard library only.
 """
@@ -31,20 +31,20 @@ from vastrun.trainer.supervision.checkpoint_watcher import FILES, POLL_S, STATE,
 from vastrun.trainer.supervision.rank_process import read_processes
 from vastrun.trainer.supervision.stop import StopRequest
 
-LAST_LOOK_S = 300.0
-"""Seconds in which the last checkpoint is taken after the end: the machine costs money meanwhile."""
+FINAL_POLL_S = 300.0
+"""Maximum seconds to store the last checkpoint after the end: the machine costs money meanwhile."""
 
-ASIDE = "tmp/incomplete"
-"""The folder for entries that are incomplete, or that a restored checkpoint replaces."""
+ASIDE_FOLDER = "tmp/incomplete"
+"""Folder for incomplete entries, and for those that a restored checkpoint replaces."""
 _MAX_STATE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramPath:
-    """The place of a checkpoint."""
+    """The original path of a checkpoint."""
 
     path: str
-    """Relative to the program's folder."""
+    """Path relative to the program's folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,8 @@ class ProgramState:
 def restore_newest(box: Path, settings: JobCheckpoints, say: Callable[[str], None]) -> str:
     """Put the newest intact checkpoint back and return its path; empty when there is none.
 
-    Those of this run come first, then those that came with the job. Raises DamagedError when there are some
-    and none is intact.
+    Checkpoints of this run come first, then those that were uploaded with the job. Raises DamagedError when
+    there are checkpoints and none is intact.
     """
     damaged = 0
     for folder in (box / layout.CHECKPOINTS, box / layout.RESUME):
@@ -69,7 +69,7 @@ def restore_newest(box: Path, settings: JobCheckpoints, say: Callable[[str], Non
                 say(f"checkpoint {checkpoint.name} is damaged and is skipped: {error}")
                 damaged += 1
                 continue
-            path = _put_back(checkpoint, manifest, box, settings, say)
+            path = _restore(checkpoint, manifest, box, settings, say)
             say(f"checkpoint {checkpoint.name} is restored: VASTRUN_RESUME={os.path.relpath(path, box)}")
             return str(path)
     if damaged:
@@ -77,17 +77,17 @@ def restore_newest(box: Path, settings: JobCheckpoints, say: Callable[[str], Non
     return ""
 
 
-def set_aside(names: Sequence[str], root: Path, box: Path, say: Callable[[str], None]) -> None:
+def move_aside(names: Sequence[str], root: Path, box: Path, say: Callable[[str], None]) -> None:
     """Move entries of the program's folder `root` away, so that the program does not load them."""
     for name in names:
-        place = _free_place(box / ASIDE / name)
+        place = _free_path(box / ASIDE_FOLDER / name)
         with suppress(OSError):  # it is gone, or on another disk
             place.parent.mkdir(parents=True, exist_ok=True)
             (root / name).rename(place)
             say(f"{name} is not the complete checkpoint; it was moved to {os.path.relpath(place, box)}")
 
 
-def _free_place(place: Path) -> Path:
+def _free_path(place: Path) -> Path:
     number = 1
     free = place
     while free.exists():
@@ -96,22 +96,22 @@ def _free_place(place: Path) -> Path:
     return free
 
 
-def _put_back(
+def _restore(
     checkpoint: Path, manifest: Manifest, box: Path, settings: JobCheckpoints, say: Callable[[str], None]
 ) -> Path:
-    """Return where the program finds the checkpoint: at its place, else where it was stored."""
+    """Return the path for the program: the original one, else the stored one."""
     name = _name_of(checkpoint)
     if name is None:
-        return checkpoint  # of the onboard trainer, or one that the program made by itself
+        return checkpoint  # of the onboard trainer, or stored by the program itself
     root = settings.folder(box)
     source, target = checkpoint / FILES / name, root / name
-    if not _may_go_to(target, root, name, settings.pattern):
+    if not _is_allowed_target(target, root, name, settings.pattern):
         say(f"checkpoint {checkpoint.name}: {name} does not match {settings.files}; it is left where it is")
         return source
-    if _is_there(target, name, manifest, root):
+    if _is_restored(target, name, manifest, root):
         return target
     if os.path.lexists(target):
-        set_aside([name], root, box, say)
+        move_aside([name], root, box, say)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
     _remove(part)
@@ -132,12 +132,12 @@ def _name_of(checkpoint: Path) -> str | None:
     return name if is_inside(name) and (checkpoint / FILES / name).exists() else None
 
 
-def _may_go_to(target: Path, root: Path, name: str, pattern: str) -> bool:
-    """Tell whether the program itself would save there: a checkpoint may come from a stranger's machine."""
+def _is_allowed_target(target: Path, root: Path, name: str, pattern: str) -> bool:
+    """Tell whether the program itself would save there: a checkpoint may come from an untrusted machine."""
     return fnmatch(name, pattern.replace("**/", "*")) and target.parent.resolve().is_relative_to(root)
 
 
-def _is_there(target: Path, name: str, manifest: Manifest, root: Path) -> bool:
+def _is_restored(target: Path, name: str, manifest: Manifest, root: Path) -> bool:
     """Tell whether the program's folder has exactly these files."""
     stored = {
         file.path.removeprefix(f"{FILES}/"): file
@@ -159,19 +159,19 @@ def _remove(path: Path) -> None:
 
 
 @dataclass(kw_only=True)
-class OwnCheckpoints:
-    """The checkpoints of one supervised program; does nothing where the job does not name them."""
+class ProgramCheckpoints:
+    """The checkpoints of one supervised program; does nothing where the job has no `checkpoints`."""
 
     box: Path
     say: Callable[[str], None]
     watcher: CheckpointWatcher | None
     _stopping: threading.Event = field(default_factory=threading.Event)
     _is_late: Callable[[], bool] = lambda: False
-    """Return True once the last look has used up its time."""
+    """Return True once the time of the final poll is over."""
 
     @classmethod
-    def of(cls, box: Path, job: Job, say: Callable[[str], None]) -> OwnCheckpoints:
-        """Return those of the job's program."""
+    def of(cls, box: Path, job: Job, say: Callable[[str], None]) -> ProgramCheckpoints:
+        """Return the checkpoints of the job's program."""
         own = cls(box=box, say=say, watcher=None)
         if job.checkpoints is not None:
             own.watcher = CheckpointWatcher(
@@ -184,17 +184,17 @@ class OwnCheckpoints:
         return own
 
     def restore(self) -> str:
-        """Put the newest checkpoint back and return its path; empty on a fresh start. Raises DamagedError."""
+        """Restore the newest checkpoint and return its path; empty on a fresh start. Raises DamagedError."""
         if self.watcher is None:
             return ""
-        set_aside(self.watcher.incomplete, self.watcher.root, self.box, self.say)
+        move_aside(self.watcher.incomplete, self.watcher.root, self.box, self.say)
         path = restore_newest(self.box, self.watcher.settings, self.say)
         self.watcher.begin()
         return path
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look for new checkpoints in a separate thread while all ranks of the program live."""
+        """Watch for new checkpoints in a separate thread while all ranks of the program live."""
         if self.watcher is None:
             yield
             return
@@ -207,20 +207,21 @@ class OwnCheckpoints:
             self._stopping.set()
             thread.join()
 
-    def last_look(self, stop: StopRequest, *, ended_well: bool) -> None:
-        """Take what the program saved last, in the time that a stop has left."""
+    def final_poll(self, stop: StopRequest, *, ended_well: bool) -> None:
+        """Store the last checkpoints of the program, within the remaining time of a stop."""
         if self.watcher is None:
             return
-        deadline = time.monotonic() + LAST_LOOK_S
+        deadline = time.monotonic() + FINAL_POLL_S
         self._stopping.clear()
         self._is_late = lambda: time.monotonic() > deadline or stop.waited_s > CHECKPOINT_S
-        self.watcher.last_look(ended_well=ended_well)
+        self.watcher.final_poll(ended_well=ended_well)
         self._is_late = lambda: False
 
     def _watch(self, watcher: CheckpointWatcher) -> None:
         while not self._stopping.wait(min(POLL_S, watcher.settings.every_s)):
             if any(process.exit_code for process in read_processes(self.box)):
-                return  # what a killed rank left half written stands still too: the last look judges it
+                # A file that a killed rank left half written does not change either: the final poll decides.
+                return
             try:
                 watcher.poll(time.monotonic())
             except OSError as error:  # a full disk, a folder that is removed meanwhile

@@ -1,8 +1,8 @@
-"""Checkpoint watcher: takes what a user's own program saves into `run/checkpoints`, complete or not at all.
+"""Checkpoint watcher: stores complete checkpoints of a user's program in `run/checkpoints`.
 
-A checkpoint taken is a folder with `files/` (the program's files at their places relative to its folder),
-`state.json` and a manifest, as one of the onboard trainer. Hard links keep the files while they are
-downloaded, so that the program may remove its own. Standard library only.
+A stored checkpoint is a folder with `files/` (the program's files at their relative paths), `state.json` and
+a manifest, like one of the onboard trainer. Hard links keep the files during a download, so that the program
+may remove its own. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from vastrun.trainer.supervision.checkpoint_entries import (
     Entry,
     EntryFile,
     FileId,
+    completeness,
     entry_at,
     find_entries,
-    mark_of,
     open_for_writing,
 )
 
 FILES = "files"
-"""The folder within a checkpoint for the program's own files."""
+"""Folder within a checkpoint for the program's files."""
 STATE = "state.json"
 POLL_S = 2.0
 _CHUNK = 1 << 20
 _SPARE_BYTES = 64 << 20
-"""Room that a copy leaves on the disk."""
+"""Bytes that a copy leaves free on the disk."""
 _MAX_DIGITS = 9
 
 Signature = tuple[tuple[str, int, int, FileId], ...]
@@ -49,25 +49,25 @@ class InterruptedCopyError(Exception):
     """The time for storing a checkpoint is over."""
 
 
-class ChangedError(Exception):
-    """The program wrote to its files while they were stored."""
+class ChangedDuringCopyError(Exception):
+    """The program changed its files while they were stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sighting:
-    """One look at an entry while the program ran."""
+class EntryObservation:
+    """The state of an entry at one poll while the program ran."""
 
     signature: Signature
     since: float
-    """Time of the first look with this signature at which no process had it open."""
+    """Time of the first poll with this signature at which no process had it open."""
     at: float
-    """Time of the last look."""
+    """Time of the last poll."""
     was_open: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredCheckpoint:
-    """A checkpoint that the watcher made."""
+    """A checkpoint that the watcher stored."""
 
     step: int
     entry: Entry
@@ -75,7 +75,7 @@ class StoredCheckpoint:
 
 @dataclass(kw_only=True)
 class CheckpointWatcher:
-    """Looks at the program's files and takes the newest complete checkpoint of them."""
+    """Polls the program's files and stores the newest complete checkpoint."""
 
     box: Path
     run_id: str
@@ -84,16 +84,16 @@ class CheckpointWatcher:
     is_stopping: Callable[[], bool] = lambda: False
     """Return True to interrupt the copy in progress."""
     incomplete: tuple[str, ...] = ()
-    """Names of the entries that the last look found incomplete."""
+    """Names of the entries that were incomplete at the final poll."""
     _known: dict[str, Signature] = field(default_factory=dict)
-    _sightings: Mapping[str, Sighting] = field(default_factory=dict)
+    _observations: Mapping[str, EntryObservation] = field(default_factory=dict)
     _stored: list[StoredCheckpoint] = field(default_factory=list)
     _newest_ns: int = 0
     _stored_at: float = float("-inf")
     _overwrites: bool = False
-    """The program was seen to write into files that it saved before."""
+    """True once the program wrote into files that it had saved before."""
     _linked: set[FileId] = field(default_factory=set)
-    """Files that had a second name here: adding or removing that changes their state, as a rename does."""
+    """Files that had a hard link here: adding or removing it changes their ctime, as a rename does."""
     _last_step: int = -1
     _reported: set[str] = field(default_factory=set)
 
@@ -107,20 +107,20 @@ class CheckpointWatcher:
         return self.settings.folder(self.box)
 
     def begin(self) -> None:
-        """Note what is there before the program starts: it is no checkpoint of this start."""
+        """Record the existing entries before the program starts: they are no checkpoints of this start."""
         self.folder.path.mkdir(parents=True, exist_ok=True)
         self.folder.remove_parts()
         self._known = {entry.name: signature_of(entry) for entry in self._entries()}
-        self._sightings, self.incomplete = {}, ()
+        self._observations, self.incomplete = {}, ()
 
     def poll(self, now: float) -> None:
-        """Look once. Take the newest complete entry, if one is due. `now`: seconds of a steady clock."""
-        self._withdraw_damaged()
+        """Poll once, and store the newest complete entry if one is due. `now`: monotonic seconds."""
+        self._remove_damaged()
         entries = self._changed()
         written = open_for_writing(self.root) if entries else frozenset[FileId]()
-        before = self._sightings
-        self._sightings = {
-            entry.name: _sighting_of(entry, before.get(entry.name), now, written) for entry in entries
+        before = self._observations
+        self._observations = {
+            entry.name: _observe(entry, before.get(entry.name), now, written) for entry in entries
         }
         if now - self._stored_at < self.settings.every_s:
             return
@@ -129,21 +129,21 @@ class CheckpointWatcher:
                 self._stored_at = now
                 return
 
-    def last_look(self, *, ended_well: bool) -> None:
-        """Take the newest entries once the program has ended.
+    def final_poll(self, *, ended_well: bool) -> None:
+        """Store the newest entries once the program has ended.
 
-        After a failure an entry needs more than that nobody writes it: it was closed before the end, renamed
-        into place, or its framework or format shows that it is whole.
+        After a failure, a closed file is not enough: the entry was closed before the end, renamed into place,
+        or its framework or format shows that it is complete.
         """
-        self._withdraw_damaged()
+        self._remove_damaged()
         ready: list[Entry] = []
         incomplete: list[str] = []
         for entry in self._changed():
             if len(ready) == self.settings.keep:
                 break
-            mark = mark_of(entry)
-            evident = mark or self._was_renamed(entry) or ended_well or self._was_complete(entry)
-            if mark is not False and evident:
+            mark = completeness(entry)
+            is_evident = mark or self._was_renamed(entry) or ended_well or self._was_complete(entry)
+            if mark is not False and is_evident:
                 ready.append(entry)
             else:
                 incomplete.append(entry.name)
@@ -151,30 +151,30 @@ class CheckpointWatcher:
         for entry in reversed(ready):
             self._store(entry)
 
-    def _is_complete(self, entry: Entry, before: Sighting | None) -> bool:
-        sighting = self._sightings[entry.name]
-        mark = mark_of(entry)
-        if sighting.was_open or mark is False:
+    def _is_complete(self, entry: Entry, before: EntryObservation | None) -> bool:
+        observation = self._observations[entry.name]
+        mark = completeness(entry)
+        if observation.was_open or mark is False:
             return False
-        is_still = before is not None and not before.was_open and before.signature == sighting.signature
+        is_still = before is not None and not before.was_open and before.signature == observation.signature
         if entry.is_folder and mark:  # other ranks may add their files after the mark
             return is_still
         if mark or self._was_renamed(entry):
             return True
-        return is_still and sighting.at - sighting.since >= entry.quiet_s
+        return is_still and observation.at - observation.since >= entry.quiet_s
 
     def _was_renamed(self, entry: Entry) -> bool:
         return entry.was_renamed and self._linked.isdisjoint(file.id for file in entry.files)
 
     def _was_complete(self, entry: Entry) -> bool:
-        """Tell whether two looks saw it closed, and still for long enough, while the program still ran."""
-        seen = self._sightings.get(entry.name)
+        """Tell whether it was closed and unchanged for long enough while the program still ran."""
+        seen = self._observations.get(entry.name)
         if seen is None or seen.was_open or seen.signature != signature_of(entry):
             return False
         return seen.at > seen.since and seen.at - seen.since >= entry.quiet_s
 
     def _changed(self) -> list[Entry]:
-        """Return what was saved since the newest checkpoint taken, the newest first."""
+        """Return the entries that were saved since the newest stored checkpoint, the newest first."""
         return [
             entry
             for entry in self._entries()
@@ -184,11 +184,11 @@ class CheckpointWatcher:
     def _entries(self) -> Sequence[Entry]:
         listing = find_entries(self.root, self.settings.pattern)
         for name in listing.outside:
-            self._report_once(f"checkpoints: {name} is a link out of the program's folder; it is not taken")
+            self._report_once(f"checkpoints: {name} is a link out of the program's folder and is not stored")
         for name in listing.unprintable:
-            self._report_once(f"checkpoints: {name} has a name with control characters; it is not taken")
+            self._report_once(f"checkpoints: {name} has control characters in its name and is not stored")
         if listing.is_cut:
-            self._report_once("checkpoints: too many files match; only the newest are looked at")
+            self._report_once("checkpoints: too many files match; only the newest are checked")
         return listing.entries
 
     def _report_once(self, text: str) -> None:
@@ -197,40 +197,40 @@ class CheckpointWatcher:
             self.say(text)
 
     def _store(self, entry: Entry) -> bool:
-        """Make a checkpoint of the entry. Return False when that failed; the others stay as they were."""
+        """Store the entry as a checkpoint. Return False when that failed; other checkpoints are unchanged."""
         step, folder = self._next_step(entry), self.folder
         part = folder.part(step)
         try:
             shutil.rmtree(part, ignore_errors=True)
-            linked = self._links(entry)
-            sums = [self._place(file, part, linked) for file in entry.files]
+            linked = self._should_link(entry)
+            sums = [self._store_file(file, part, linked) for file in entry.files]
             now = entry_at(f"{self.root}/{entry.name}", self.root)
             if now is None or signature_of(now) != signature_of(entry):
-                raise ChangedError
+                raise ChangedDuringCopyError
             made_by, program = {"run_id": self.run_id}, {"path": entry.name}
             write_json(part / STATE, {"made_by": made_by, "program": program, "at": time.time()})
             folder.commit(step, None, [*sums, checksum_file(part / STATE)])
-        except (InterruptedCopyError, ChangedError, FileNotFoundError):
+        except (InterruptedCopyError, ChangedDuringCopyError, FileNotFoundError):
             folder.discard(step)
             return False
         except OSError as error:
             folder.discard(step)
-            self._report_once(f"checkpoint {entry.name} cannot be kept: {error}")
+            self._report_once(f"checkpoint {entry.name} cannot be stored: {error}")
             return False
         self._known[entry.name] = signature_of(entry)
         self._newest_ns, self._last_step = entry.modified_ns, step
         current = [stored for stored in self._stored if (folder.path / name_of(stored.step)).exists()]
         self._stored = [*current, StoredCheckpoint(step=step, entry=entry)]
-        self.say(f"checkpoint {entry.name} kept as {name_of(step)}, {entry.size / 1e6:.1f} MB")
+        self.say(f"checkpoint {entry.name} stored as {name_of(step)}, {entry.size / 1e6:.1f} MB")
         return True
 
-    def _links(self, entry: Entry) -> bool:
-        """Say whether to link instead of to copy: a file that is soon written again needs a copy."""
+    def _should_link(self, entry: Entry) -> bool:
+        """Tell whether to link instead of copy: a file that will be overwritten needs a copy."""
         rewritten = self._overwrites or not re.search(r"\d", Path(entry.name).stem)
         return not rewritten or shutil.disk_usage(self.box).free < entry.size + _SPARE_BYTES
 
-    def _place(self, file: EntryFile, part: Path, linked: bool) -> FileChecksum:
-        """Put a file into the part of a checkpoint and return its checksum."""
+    def _store_file(self, file: EntryFile, part: Path, linked: bool) -> FileChecksum:
+        """Link or copy a file into the part of a checkpoint and return its checksum."""
         target = part / FILES / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
         if linked:
@@ -250,7 +250,7 @@ class CheckpointWatcher:
         return FileChecksum(path=f"{FILES}/{file.name}", size=size, sha256=digest.hexdigest())
 
     def _next_step(self, entry: Entry) -> int:
-        """Return the last number in its name if it is higher than all before, else one more than those."""
+        """Return the last number in its name if it exceeds all earlier steps, else the highest plus one."""
         folders = (self.folder.path, self.box / layout.RESUME)
         steps = [step_of(path) for folder in folders for path in newest_first(folder)[:1]]
         last = max([*steps, self._last_step])
@@ -259,43 +259,45 @@ class CheckpointWatcher:
         named = int(numbers[-1]) if numbers and len(numbers[-1]) <= _MAX_DIGITS else 0
         return max(named, last + 1)
 
-    def _withdraw_damaged(self) -> None:
-        """Remove checkpoints whose files the program has written again, or that were taken too early."""
+    def _remove_damaged(self) -> None:
+        """Remove checkpoints that the program overwrote, or that were stored before they were complete."""
         for stored in list(self._stored):
             checkpoint = self.folder.path / name_of(stored.step)
             if not checkpoint.exists():
                 self._stored.remove(stored)
             elif not all(_is_unchanged(file, checkpoint) for file in stored.entry.files):
                 self._overwrites = True
-                self._withdraw(stored, "was overwritten in place")
+                self._remove_stored(stored, "was overwritten in place")
             elif stored.entry.is_folder and self._has_grown(stored.entry):
-                self._withdraw(stored, "was taken before it was complete")
+                self._remove_stored(stored, "was stored before it was complete")
 
     def _has_grown(self, entry: Entry) -> bool:
         now = entry_at(f"{self.root}/{entry.name}", self.root)
         return now is not None and set(signature_of(entry)) < set(signature_of(now))
 
-    def _withdraw(self, stored: StoredCheckpoint, why: str) -> None:
+    def _remove_stored(self, stored: StoredCheckpoint, why: str) -> None:
         self._stored.remove(stored)
-        self.folder.withdraw(stored.step)
+        self.folder.remove_damaged(stored.step)
         self._newest_ns = max((other.entry.modified_ns for other in self._stored), default=0)
-        self.say(f"checkpoint {stored.entry.name} {why}: {name_of(stored.step)} is not kept")
+        self.say(f"checkpoint {stored.entry.name} {why}: {name_of(stored.step)} is removed")
 
 
 def signature_of(entry: Entry) -> Signature:
-    """Return what changes when the program writes to the entry."""
+    """Return a value that changes when the program writes to the entry."""
     return tuple((file.name, file.size, file.modified_ns, file.id) for file in entry.files)
 
 
-def _sighting_of(entry: Entry, before: Sighting | None, now: float, written: frozenset[FileId]) -> Sighting:
+def _observe(
+    entry: Entry, before: EntryObservation | None, now: float, written: frozenset[FileId]
+) -> EntryObservation:
     signature, was_open = signature_of(entry), any(file.id in written for file in entry.files)
     is_still = before is not None and before.signature == signature and not before.was_open
     since = before.since if before is not None and is_still else now
-    return Sighting(signature=signature, since=since, at=now, was_open=was_open)
+    return EntryObservation(signature=signature, since=since, at=now, was_open=was_open)
 
 
 def _is_unchanged(file: EntryFile, checkpoint: Path) -> bool:
-    """Return False if the program wrote to the file since. It cannot write to a copy."""
+    """Return False if the program changed the file since. It cannot change a copy."""
     try:
         stat = (checkpoint / FILES / file.name).stat()
     except OSError:

@@ -1,7 +1,7 @@
-"""Core file: what the kernel's dump of a program says of its crash, where it lies, how large it may be.
+"""Core file: locate, bound and read the kernel's dump of a crashed program.
 
-The notes at its beginning name the signal, the address and the files that were mapped; they are there however
-small a core may be. Linux; standard library only.
+The notes at its beginning name the signal, the address and the mapped files; even the smallest core has them.
+Linux; standard library only.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import BinaryIO, NamedTuple
 
 from vastrun.contract.job import working_folder
 
-MAX_CORE = 2 << 30
-"""Bytes of one core file that gdb can use."""
-NOTES_CORE = 16 << 20
-"""Bytes that hold the notes: without gdb nothing else of a core is of use."""
-_SHARE = 32
-"""One core takes at most this part of the free disk: the workers of a rank may crash with it."""
+MAX_CORE_BYTES = 2 << 30
+"""Maximum bytes of a core file where gdb is installed."""
+MIN_CORE_BYTES = 16 << 20
+"""Bytes that hold the notes: without gdb the rest of a core is useless."""
+_DISK_DIVISOR = 32
+"""Divisor of the free disk space for one core: the workers of a rank may crash with it."""
 _MAX_CORES = 2
-"""Cores that are there at once: a program may continue when one process after another of its crashes."""
+"""Maximum cores at once: a program may continue while its processes crash one after the other."""
 _TRIM_S = 5.0
 _FILTER = "0x11\n"
-"""Memory in a core: a process's own, and the beginnings of files; no memory that is shared."""
+"""Memory in a core: private memory and ELF headers, no shared memory."""
 
 _PATTERN = Path("/proc/sys/kernel/core_pattern")
 _USES_PID = Path("/proc/sys/kernel/core_uses_pid")
@@ -47,23 +47,23 @@ _ENTRY = 9
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorePlace:
-    """Path at which the kernel writes the core of a program that runs in a folder."""
+class CoreLocation:
+    """The path at which the kernel writes the core of a program that runs in a folder."""
 
     folder: Path
     name: str
-    """A glob."""
+    """A glob for the file's name."""
     has_pid: bool
-    """The name differs for each process."""
+    """True when the name differs for each process."""
 
     def find(self, pid: int, since: float) -> Path | None:
-        """Return the core of a process, written since then; the newest one where names do not differ."""
+        """Return the core of a process that was written since then; the newest where names do not differ."""
         cores = self.written(since)
         own = [core for core in cores if core.match(f"*{pid}*")] if self.has_pid else []
         return next(reversed(own or cores), None)
 
     def written(self, since: float) -> list[Path]:
-        """Return all cores that were written since then, the oldest first; epoch seconds."""
+        """Return all cores that were written since `since` (epoch seconds), the oldest first."""
         found = []
         with suppress(OSError):
             for path in self.folder.glob(self.name):
@@ -74,8 +74,8 @@ class CorePlace:
         return [path for _, path in sorted(found)]
 
 
-def core_place(folder: Path, pattern: Path = _PATTERN, uses_pid: Path = _USES_PID) -> CorePlace | None:
-    """Return where cores are written; None: the kernel hands them to a program, or does not say."""
+def core_location(folder: Path, pattern: Path = _PATTERN, uses_pid: Path = _USES_PID) -> CoreLocation | None:
+    """Return where cores are written; None: the kernel pipes them to a program, or it is unknown."""
     try:
         text = pattern.read_text(encoding="utf-8").strip()
         adds_pid = uses_pid.read_text(encoding="utf-8").strip() == "1"
@@ -90,11 +90,11 @@ def core_place(folder: Path, pattern: Path = _PATTERN, uses_pid: Path = _USES_PI
     name = re.sub("%.", "*", name.replace("[", "[[]"))
     if adds_pid and not has_pid:
         name, has_pid = f"{name}.*", True
-    return CorePlace(folder=folder / parent if parent else folder, name=name, has_pid=has_pid)
+    return CoreLocation(folder=folder / parent if parent else folder, name=name, has_pid=has_pid)
 
 
 def core_handler(pattern: Path = _PATTERN) -> str:
-    """Return the program to which the kernel hands cores; empty where there is none."""
+    """Return the program to which the kernel pipes cores; empty where there is none."""
     with suppress(OSError, ValueError):
         text = pattern.read_text(encoding="utf-8").strip()
         return text[1:].split(" ")[0] if text.startswith("|") else ""
@@ -107,7 +107,7 @@ class CoreMapping(NamedTuple):
     start: int
     end: int
     offset: int
-    """Within the file."""
+    """Byte offset within the file."""
     file: str
 
 
@@ -117,14 +117,14 @@ class CoreNotes:
 
     address: int | None
     """The address that could not be accessed; None: a process sent the signal."""
-    place: str
-    """Library and offset of the instruction; empty where it is in none."""
+    location: str
+    """Library and offset of the instruction; empty where it is in no library."""
     executable: str
-    """Path of the program; empty where it is not known."""
+    """Path of the program; empty where it is unknown."""
 
 
 def read_notes(path: Path) -> CoreNotes | None:
-    """Read the notes of a core; None where it has none that can be read."""
+    """Read the notes of a core; None where they cannot be read."""
     try:
         with path.open("rb") as file:
             machine, notes = _notes_of(file)
@@ -134,7 +134,7 @@ def read_notes(path: Path) -> CoreNotes | None:
         mappings = list(_mappings(found.get(_FILES, b"")))
         return CoreNotes(
             address=_address(found.get(_SIGNAL, b"")),
-            place=_place(mappings, _program_counter(machine, found.get(_STATUS, b""))),
+            location=_place(mappings, _program_counter(machine, found.get(_STATUS, b""))),
             executable=_executable(mappings, found.get(_AUXILIARY, b"")),
         )
     except (OSError, struct.error, ValueError):
@@ -211,26 +211,26 @@ def _executable(mappings: list[CoreMapping], auxiliary: bytes) -> str:
 
 
 def allow_core(box: Path, ranks: int, environment: Mapping[str, str]) -> None:
-    """Let this process, and those that it starts, leave a bounded core file where that can be read."""
+    """Let this process and its children write a bounded core file, where the file can be read afterwards."""
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    if soft != 0 or hard == 0 or core_place(working_folder(box)) is None:
-        return  # a limit that somebody else has set is theirs
-    size = MAX_CORE if shutil.which("gdb", path=environment.get("PATH")) else NOTES_CORE
-    limit = min(size, shutil.disk_usage(box).free // (_SHARE * max(1, ranks)))
+    if soft != 0 or hard == 0 or core_location(working_folder(box)) is None:
+        return  # a limit that was set before stays
+    size = MAX_CORE_BYTES if shutil.which("gdb", path=environment.get("PATH")) else MIN_CORE_BYTES
+    limit = min(size, shutil.disk_usage(box).free // (_DISK_DIVISOR * max(1, ranks)))
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (limit if hard < 0 else min(limit, hard), hard))
         Path("/proc/self/coredump_filter").write_text(_FILTER)
 
 
-def forbid_core(pid: int) -> None:
-    """Keep another process from writing a core file: it is only asked for its Python stack."""
+def disable_core(pid: int) -> None:
+    """Prevent another process from writing a core file: it is only asked for its Python stack."""
     with suppress(OSError, ValueError):
         hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
         resource.prlimit(pid, resource.RLIMIT_CORE, (0, hard))
 
 
 def bounds_cores() -> bool:
-    """Tell whether cores are there because of `allow_core`: this process has no limit of somebody else's."""
+    """Tell whether cores exist because of `allow_core`: this process started with the limit 0."""
     return resource.getrlimit(resource.RLIMIT_CORE)[0] == 0
 
 
@@ -238,22 +238,22 @@ def bounds_cores() -> bool:
 class CoreTrimmer:
     """Deletes all but the newest cores while the ranks run."""
 
-    place: CorePlace | None
-    """Folder of the cores; None: nothing is deleted."""
+    location: CoreLocation | None
+    """Location of the cores; None: nothing is deleted."""
     since: float
     """Epoch seconds at which the ranks were started."""
     _due_at: float = 0.0
 
     @classmethod
     def of(cls, box: Path, since: float) -> CoreTrimmer:
-        """Return the one for the program of a box."""
-        return cls(place=core_place(working_folder(box)) if bounds_cores() else None, since=since)
+        """Return the trimmer for the program of a box."""
+        return cls(location=core_location(working_folder(box)) if bounds_cores() else None, since=since)
 
     def look(self) -> None:
-        """Delete what is too much, every few seconds; to be called more often than that."""
+        """Delete surplus cores at most every few seconds; call it often."""
         now = time.monotonic()
-        if self.place is not None and now >= self._due_at:
+        if self.location is not None and now >= self._due_at:
             self._due_at = now + _TRIM_S
-            for core in self.place.written(self.since)[:-_MAX_CORES]:
+            for core in self.location.written(self.since)[:-_MAX_CORES]:
                 with suppress(OSError):
                     core.unlink()

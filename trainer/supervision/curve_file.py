@@ -1,7 +1,7 @@
-"""Curve file: a log file of TensorBoard or W&B that a program still writes, read record by record.
+"""Curve file: reads a growing log file of TensorBoard or W&B, record by record.
 
-A file is read from where the last look ended, whole records only. One whose framing is broken is given up.
-What a record holds is a message of Protobuf (https://protobuf.dev/programming-guides/encoding/).
+Each read continues where the last one ended, with complete records only. A file with broken framing is not
+read further. A record is a Protobuf message (https://protobuf.dev/programming-guides/encoding/).
 Standard library only.
 """
 
@@ -21,24 +21,24 @@ from typing import BinaryIO, ClassVar, NamedTuple
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _MAX_SHIFT = 63
 
-MAX_RECORD = 1 << 20
-"""Bytes of one record; longer ones hold pictures or a graph, no curve, and are skipped."""
+MAX_RECORD_BYTES = 1 << 20
+"""Maximum bytes of one record; longer ones hold pictures or a graph, no curve, and are skipped."""
 MAX_STEP = 10**12
 
 
 class MessageField(NamedTuple):
-    """A field of a message."""
+    """A field of a Protobuf message."""
 
     kind: tuple[int, int]
-    """Its number, and its wire type."""
+    """Field number and wire type."""
     integer: int = 0
     """The value of a varint."""
     content: bytes = b""
-    """The value of all other types."""
+    """The value of every other type."""
 
 
 class MalformedError(ValueError):
-    """The bytes are no message."""
+    """The bytes are no Protobuf message."""
 
 
 def fields(message: bytes) -> Iterator[MessageField]:
@@ -58,7 +58,7 @@ def fields(message: bytes) -> Iterator[MessageField]:
         elif wire in (FIXED64, FIXED32):
             size = 8 if wire == FIXED64 else 4
         else:
-            raise MalformedError(f"no wire type {wire}")
+            raise MalformedError(f"unknown wire type {wire}")
         if size > len(message) - at:
             raise MalformedError("a field is cut off")
         yield MessageField((number, wire), content=message[at : at + size])
@@ -66,19 +66,19 @@ def fields(message: bytes) -> Iterator[MessageField]:
 
 
 def signed(value: int) -> int:
-    """Return the number that a varint of the types int32 and int64 stands for."""
+    """Decode a varint of the types int32 and int64."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def unzigzag(value: int) -> int:
-    """Return the number that a varint of the types sint32 and sint64 stands for."""
+    """Decode a varint of the types sint32 and sint64."""
     return value >> 1 ^ -(value & 1)
 
 
 def number_of(layout: str, content: bytes) -> float:
     """Unpack one number of a `struct` layout. Raises MalformedError."""
     if len(content) != struct.calcsize(layout):
-        raise MalformedError(f"{len(content)} bytes are no single number")
+        raise MalformedError(f"{len(content)} bytes are not a single number")
     return float(struct.unpack(layout, content)[0])
 
 
@@ -91,7 +91,7 @@ def varints(packed: bytes) -> Iterator[int]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return a number, and where it ends."""
+    """Return a number, and the offset after it."""
     value = shift = 0
     while at < len(message) and shift <= _MAX_SHIFT:
         byte = message[at]
@@ -104,16 +104,16 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 class CurvePoint(NamedTuple):
-    """One value of one name."""
+    """One value of one curve."""
 
     step: int
     name: str
     value: float | None
-    """Value; None: it was not finite."""
+    """The value; None: it was not finite."""
 
 
 class BrokenFileError(ValueError):
-    """The file does not have the format that its name says."""
+    """The file does not have the format that its name implies."""
 
 
 @dataclass
@@ -122,11 +122,11 @@ class CurveFile(ABC):
 
     path: Path
     offset: int = 0
-    """Bytes that were read."""
+    """Number of bytes that were read."""
     is_broken: bool = False
 
     has_sub_runs: ClassVar[bool] = False
-    """True: its folder is a part of the names of its curves."""
+    """True: its folder is part of the names of its curves."""
 
     def points(self, deadline: float) -> Iterator[CurvePoint]:
         """Yield the points that were added, until the deadline (monotonic clock)."""
@@ -135,10 +135,10 @@ class CurveFile(ABC):
         with suppress(OSError):
             size = os.stat(self.path).st_size  # noqa: PTH116 (many files, every two seconds)
             if size < self.offset:
-                self.is_broken = True  # it was begun anew, and nobody knows where a record begins
+                self.is_broken = True  # truncated: no longer known where a record begins
             if size <= self.offset:
                 return
-            with _opened(self.path) as file:
+            with _open_regular(self.path) as file:
                 yield from self._points(file, size, deadline)
 
     def _points(self, file: BinaryIO, size: int, deadline: float) -> Iterator[CurvePoint]:
@@ -150,12 +150,12 @@ class CurveFile(ABC):
                 return
             if record is None:
                 return
-            with suppress(MalformedError):  # of this record only: the next ones are framed by themselves
+            with suppress(MalformedError):  # skips this record only: each record has its own frame
                 yield from self._points_of(record)
 
     @abstractmethod
     def _next_record(self, file: BinaryIO, size: int) -> bytes | None:
-        """Return the record at `offset` and move that; None: it is not whole yet. Raises BrokenFileError.
+        """Return the record at `offset` and advance it; None for an incomplete one. Raises BrokenFileError.
 
         A record that is too long is returned empty.
         """
@@ -165,10 +165,10 @@ class CurveFile(ABC):
         """Yield the points of a record. Raises MalformedError."""
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading; a pipe by that name would block. Raises OSError."""
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not S_ISREG(os.fstat(number).st_mode):
         os.close(number)
-        raise OSError(f"{path} is no regular file")
+        raise OSError(f"{path} is not a regular file")
     return os.fdopen(number, "rb")

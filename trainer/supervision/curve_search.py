@@ -1,7 +1,7 @@
-"""Curve search: the files of TensorBoard and W&B that the run's program writes. Standard library only.
+"""Curve search: finds the files of TensorBoard and W&B that the program writes. Standard library only.
 
-Files that a process has open are found wherever they are; others in the program's folder and among its
-outputs, as TensorBoard's writer opens its file only for a moment.
+Files that a process has open are found anywhere; others in the program's folder and its outputs, since
+TensorBoard's writer opens its file only for a moment.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from vastrun.trainer.supervision.tensorboard_file import TensorBoardFile
 from vastrun.trainer.supervision.wandb_file import WandbFile
 
 MAX_FILES = 64
-"""Files of one start that are read."""
+"""Maximum files of one start that are read."""
 _MAX_ENTRIES = 20_000
-"""Files and folders that one search looks at."""
+"""Maximum files and folders of one search."""
 _TENSORBOARD = re.compile(r"events\.out\.tfevents\.\d+\..+")
 _WANDB = re.compile(r"run-[\w.-]+\.wandb")
 _PID = re.compile(r"\.(\d+)\.\d+(\.v2)?$")
-"""Number of the process in the name of an event file."""
+"""The process id in the name of an event file."""
 _MAX_DIGITS = 9
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 _BOX_FOLDERS = frozenset(
     Path(name).parts[0] for name in (layout.RUN, layout.PACKAGES, layout.DATA, layout.SLOTS)
 )
-"""Folders of the box in which no program logs; its outputs are searched by themselves."""
+"""Folders of the box in which no program logs; the outputs are searched separately."""
 _ENVIRONMENT_BYTES = 1 << 18
 
 
@@ -45,17 +45,17 @@ class CurveSearch:
 
     box: Path
     _seen: dict[Path, int] = field(default_factory=dict)
-    """Size at the start of the files that were there before; 0 of all others."""
+    """Size of each file before the start; 0 for new files."""
     _of_other_ranks: set[Path] = field(default_factory=set)
     _found: set[Path] = field(default_factory=set)
 
     def begin(self) -> None:
-        """Note what is there before the program starts: only what is added to it counts."""
+        """Record the sizes of existing files before the program starts: only additions count."""
         self._found, self._of_other_ranks = set(), set()
         self._seen = {path: _size(path) for path in self._below_folders()}
 
     def open_files(self) -> Iterator[CurveFile]:
-        """Yield files that are new, of those that a process has open."""
+        """Yield new files among those that a process has open."""
         for pid in descendants(os.getpid()):
             for path in _open_files(pid):
                 if path in self._found or path in self._of_other_ranks:
@@ -66,7 +66,7 @@ class CurveSearch:
                     self._of_other_ranks.add(path)
 
     def all_files(self) -> Iterator[CurveFile]:
-        """Yield files that are new, of those in the program's folder and among its outputs."""
+        """Yield new files in the program's folder and in its outputs."""
         ranks = {process.pid: process.rank for process in read_processes(self.box)}
         living = frozenset(descendants(os.getpid()))
         for path in self._below_folders():
@@ -89,7 +89,7 @@ class CurveSearch:
 
 
 def _below(root: Path, skipped: frozenset[str]) -> Iterator[Path]:
-    """Yield the files of curves below a folder; links are not followed."""
+    """Yield the curve files below a folder; links are not followed."""
     folders, left = [str(root)], _MAX_ENTRIES
     while folders and left > 0:
         folder = folders.pop()
@@ -111,7 +111,7 @@ def _is_curve_file(name: str) -> bool:
 
 
 def _open_files(pid: int) -> Iterator[Path]:
-    with suppress(OSError):  # it has ended, or is another user's
+    with suppress(OSError):  # it has ended, or belongs to another user
         for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 (a name is all that is needed)
             with suppress(OSError):
                 target = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
@@ -120,7 +120,7 @@ def _open_files(pid: int) -> Iterator[Path]:
 
 
 def _is_of_rank_0(pid: int) -> bool:
-    """Tell whether a process is of rank 0, by its environment; one without ranks is."""
+    """Tell by its environment whether a process belongs to rank 0; without RANK it does."""
     try:
         environment = read_small(Path(f"/proc/{pid}/environ"), _ENVIRONMENT_BYTES)
     except (OSError, ValueError):
@@ -130,7 +130,7 @@ def _is_of_rank_0(pid: int) -> bool:
 
 
 def _is_written_by_rank_0(path: Path, ranks: Mapping[int, int], living: frozenset[int]) -> bool:
-    """Tell by the number of a process in its name; a file without one is taken for one of rank 0."""
+    """Tell by the process id in its name; a file without one counts as rank 0's."""
     named = _PID.search(path.name)
     if named is None or len(named[1]) > _MAX_DIGITS:
         return True

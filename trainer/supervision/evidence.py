@@ -1,7 +1,7 @@
-"""Evidence: what the files of a training prove, and what W&B is told where rank 0 could not tell it.
+"""Evidence: read the proof that a training leaves in files, and end its W&B run where rank 0 could not.
 
-A rank that is killed leaves a run that W&B hears no more of, and calls crashed. A process of its own ends
-that run. Standard library only.
+After a rank was killed, W&B would report its run as crashed; a separate process ends that run. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from vastrun.trainer.supervision.processes import kill_descendants
 from vastrun.trainer.supervision.progress import Loss, last_loss
 from vastrun.trainer.supervision.restarts import Start
 
-_END_S = 40.0
-"""W&B's own limits are within it: the machine costs money meanwhile."""
+_WANDB_TIMEOUT_S = 40.0
+"""Timeout, longer than W&B's own timeouts: the machine costs money meanwhile."""
 _KILL_S = 2.0
 _COMMAND = module_command("vastrun.trainer.telemetry.tracking")
 
-_LONGEST_LINE = 8192
+_MAX_LINE_BYTES = 8192
 
 Stamp = tuple[int, int, int]
-"""Size, and when content and inode changed; nanoseconds."""
-NOTHING: Mapping[Path, Stamp] = {}
+"""Size in bytes, and times of the last change of content and inode in nanoseconds."""
+NO_STAMPS: Mapping[Path, Stamp] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinalRecord:
-    """What rank 0 wrote when all ranks agreed that they were done."""
+    """The record that rank 0 writes when all ranks have finished."""
 
     step: int
     loss: Loss
@@ -50,7 +50,7 @@ class FinalRecord:
 
 
 def read_final(box: Path) -> FinalRecord | None:
-    """Read the final record; None when it was not written, or not as it should be."""
+    """Read the final record; None when it is missing or malformed."""
     found = _json(box / layout.FINAL)
     if not isinstance(found, dict) or not isinstance(found.get("step"), int):
         return None
@@ -62,14 +62,14 @@ def read_final(box: Path) -> FinalRecord | None:
 
 
 def _scores(found: Any) -> dict[str, float] | None:
-    """Return the finite ones: JSON has no other numbers."""
+    """Return the finite scores: JSON has no other numbers."""
     if not isinstance(found, dict):
         return None
     return {k: float(v) for k, v in found.items() if isinstance(v, (int, float)) and math.isfinite(v)}
 
 
 def read_wandb(box: Path) -> WandbRun | None:
-    """Read the W&B run. All ranks have ended: one that was never finished has crashed."""
+    """Read the W&B run. All ranks have ended: a run that still counts as running has crashed."""
     try:
         run: WandbRun = read_as(WandbRun, _json(box / layout.WANDB))
     except ValueError:
@@ -78,7 +78,7 @@ def read_wandb(box: Path) -> WandbRun | None:
 
 
 def read_checkpoint(box: Path) -> CheckpointEnd | None:
-    """Read every file of the newest complete checkpoint again, and name it."""
+    """Verify every file of the newest complete checkpoint, and return its record."""
     latest = _json(box / layout.CHECKPOINTS / "latest.json")
     if not isinstance(latest, dict) or not {"step", "path"} <= set(latest):
         return None
@@ -86,7 +86,7 @@ def read_checkpoint(box: Path) -> CheckpointEnd | None:
     manifest = _json(folder / "manifest.json")
     named = manifest.get("files", []) if isinstance(manifest, dict) else []
     files = tuple(replace(file, path=_relative(folder / file.path, box)) for file in _sums(named))
-    intact = bool(files) and all(file_sum(box / file.path, box) == file for file in files)
+    intact = bool(files) and all(file_checksum(box / file.path, box) == file for file in files)
     return CheckpointEnd(step=latest["step"], path=_relative(folder, box), files=files, intact=intact)
 
 
@@ -97,8 +97,8 @@ def _sums(named: Sequence[Any]) -> list[FileChecksum]:
         return []
 
 
-def file_sum(path: Path, box: Path) -> FileChecksum | None:
-    """Checksum the file; None when it cannot be read."""
+def file_checksum(path: Path, box: Path) -> FileChecksum | None:
+    """Return the size and the checksum of a file; None when it cannot be read."""
     try:
         with path.open("rb") as file:
             digest = sha256_of(file)
@@ -107,21 +107,21 @@ def file_sum(path: Path, box: Path) -> FileChecksum | None:
         return None
 
 
-def stamps(success: JobSuccess | None, box: Path) -> Mapping[Path, Stamp]:
-    """Note what of `success.files` is there before the program starts: it proves nothing."""
+def stamp_files(success: JobSuccess | None, box: Path) -> Mapping[Path, Stamp]:
+    """Record the files of `success.files` that exist before the program starts: they prove nothing."""
     patterns = success.files if success else ()
-    return {path: _stamp(path) for pattern in patterns for path in _found(pattern, box)}
+    return {path: _stamp(path) for pattern in patterns for path in _matching_files(pattern, box)}
 
 
 def run_checks(
-    success: JobSuccess | None, box: Path, ranks: Sequence[RankEnd], before: Mapping[Path, Stamp] = NOTHING
+    success: JobSuccess | None, box: Path, ranks: Sequence[RankEnd], before: Mapping[Path, Stamp] = NO_STAMPS
 ) -> tuple[Check, ...]:
-    """Look at each condition of the job's `success:` section. `before`: files that were there before."""
+    """Check each condition of the job's `success:` section. `before`: files that existed before."""
     if success is None:
         return ()
     checks = [_check_file(pattern, box, before) for pattern in success.files]
     if success.log is not None:
-        # The raw log: in the merged one each line has a prefix, and some are ours.
+        # The raw log: lines of the merged one have a prefix, and some are the supervisor's.
         checks.append(_check_log(success.log, box / layout.RAW_LOGS / "rank-0.log"))
     if success.steps is not None:
         checks.append(_check_steps(success.steps, ranks))
@@ -134,12 +134,12 @@ def run_checks(
     return tuple(checks)
 
 
-def _check_steps(wanted: int, ranks: Sequence[RankEnd]) -> Check:
+def _check_steps(required: int, ranks: Sequence[RankEnd]) -> Check:
     done = min((end.step for end in ranks), default=0)
     silent = [str(end.rank) for end in ranks if not end.step and not end.activity]
     if not silent:
-        text = f"every rank reached step {done} of {wanted}"
-        return Check(name="steps", holds=done >= wanted, text=text)
+        text = f"every rank reached step {done} of {required}"
+        return Check(name="steps", holds=done >= required, text=text)
     who = (
         "no rank reported a step"
         if len(silent) == len(ranks)
@@ -150,21 +150,21 @@ def _check_steps(wanted: int, ranks: Sequence[RankEnd]) -> Check:
 
 
 def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
-    found = _found(pattern, box)
+    found = _matching_files(pattern, box)
     if not found:
         where = "" if pattern.startswith(OUTPUTS_PREFIXES) else " in the code folder or in $VASTRUN_OUTPUTS"
         return Check(name="files", holds=False, text=f"no file matches {pattern}{where}")
     sizes = [path.stat().st_size for path in found if _stamp(path) != before.get(path)]
     if not sizes:
-        text = f"{_relative(found[0], box)} was there before the start and was not written since: {pattern}"
+        text = f"{_relative(found[0], box)} existed before the start and was not written since: {pattern}"
         return Check(name="files", holds=False, text=text)
     if not min(sizes):
         return Check(name="files", holds=False, text=f"a file that matches {pattern} is empty")
     return Check(name="files", holds=True, text=f"{len(sizes)} file(s) match {pattern}, {sum(sizes)} bytes")
 
 
-def _found(pattern: str, box: Path) -> list[Path]:
-    """Find files of the code folder, or of the outputs, that match; a link does not lead out of these."""
+def _matching_files(pattern: str, box: Path) -> list[Path]:
+    """Find matching files in the code folder or the outputs; a link may not lead out of these."""
     outputs = box / layout.OUTPUTS
     named = next((pattern.removeprefix(name) for name in OUTPUTS_PREFIXES if pattern.startswith(name)), None)
     places = [(working_folder(box), pattern), (outputs, pattern)] if named is None else [(outputs, named)]
@@ -174,7 +174,7 @@ def _found(pattern: str, box: Path) -> list[Path]:
             for folder, glob in places
             for path in folder.glob(glob.lstrip("/") or "*")
             if path.is_file() and path.resolve().is_relative_to(folder.resolve())
-            # What is not downloaded proves nothing.
+            # A file that is not downloaded proves nothing.
             if all(map(layout.should_download, path.relative_to(folder).parts))
         }
     )
@@ -189,10 +189,10 @@ def _check_log(pattern: str, log: Path) -> Check:
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        return Check(name="log", holds=False, text=f"{pattern} is no regular expression: {error}")
+        return Check(name="log", holds=False, text=f"{pattern} is not a regular expression: {error}")
     if log.exists():
         with log.open(encoding="utf-8", errors="replace") as lines:
-            while line := lines.readline(_LONGEST_LINE):
+            while line := lines.readline(_MAX_LINE_BYTES):
                 if expression.search(line):
                     return Check(name="log", holds=True, text=f"rank 0 printed: {line.strip()[:200]}")
     return Check(name="log", holds=False, text=f"rank 0 printed nothing that matches {pattern}")
@@ -209,8 +209,8 @@ def _relative(path: Path, box: Path) -> str:
     return os.path.relpath(path, box)
 
 
-def end_wandb(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
-    """Return the outcome, with what W&B says of it now."""
+def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
+    """End the W&B run if rank 0 did not, and return the outcome with its new state."""
     run = outcome.wandb
     truth: Literal["finished", "failed"] = "finished" if exit_code == 0 else "failed"
     if run is None or run.mode == "off" or run.state == truth or outcome.kind != "train":
@@ -230,6 +230,6 @@ def end_wandb(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
             stdout=log,
             stderr=log,
             start_new_session=True,
-        ).wait(_END_S)
+        ).wait(_WANDB_TIMEOUT_S)
     kill_descendants(within_s=_KILL_S)
     return replace(outcome, wandb=read_wandb(box))

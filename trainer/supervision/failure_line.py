@@ -1,7 +1,7 @@
-"""Failure line: what is said of a rank that failed, and whether the kernel had killed a process of it.
+"""Failure line: describe the failure of a rank, also after the kernel killed one of its processes.
 
-A rank that lives on when a worker or a subprocess of its was killed for want of memory raises an error of its
-own: RuntimeError, CalledProcessError, BrokenProcessPool, EOFError. Pure; standard library only.
+A rank whose worker or subprocess was killed for lack of memory survives and raises another error:
+RuntimeError, CalledProcessError, BrokenProcessPool, EOFError. Pure; standard library only.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from vastrun.trainer.supervision.memory_counters import MemoryUse, gib
 from vastrun.trainer.supervision.ranklogs import last_line
 
 _RECENT_S = 120.0
-"""Seconds in which a program notices that a process of its was killed."""
+"""Seconds within which a program notices that one of its processes was killed."""
 _SLACK_S = 5.0
-"""Seconds by which a kill may be seen after the end that it caused."""
+"""Seconds by which a kill may be recorded after the end that it caused."""
 _OWN_REASONS: tuple[Reason, ...] = ("error", "signal")
 _NAMES_A_KILL = re.compile(
     r"SIGKILL|\b[Kk]illed\b|signal 9\b|exited unexpectedly|terminated abruptly|exit (code|status) (-9|137)\b"
 )
-"""Found in the text of an error about a process that ended."""
+"""Matches the text of an error about a process that was killed."""
 
 
 def failure_line(end: RankEnd, reason: Reason, *, training: bool, peak: str, crash: str = "") -> str:
-    """Say how a rank failed. `training`: it is one of the onboard trainer. `peak`: what `peak_text` says.
+    """Return a line on the failure of a rank. `training`: it ran the onboard trainer.
 
-    `crash`: where it crashed in native code.
+    `peak`: the result of `peak_text`. `crash`: the place of a crash in native code.
     """
     where, who = where_text(end.step, end.activity), f"rank {end.rank}"
     if reason == "oom" and end.signal:
         return f"{who} was killed by the kernel (out of memory){where}{peak}"
     if end.signal:
-        # A shell, or a launcher that the program brings, says by its exit code what ended its child.
+        # The exit code of a shell, or of the program's own launcher, names the signal that ended its child.
         code = f" (exit code {end.exit_code})" if (end.exit_code or 0) > 0 else ""
         cause = f": {end.exception}" if end.exception else crash and f" {crash}"
         return f"{who} was killed by {end.signal}{code}{where}{cause}"
@@ -51,21 +51,21 @@ def _last_line_text(end: RankEnd) -> str:
 
 
 def lost_process_line(end: RankEnd, peak: str) -> str:
-    """Say that the kernel killed a process of a rank, and then what the rank made of it."""
+    """Return a line on a process of a rank that the kernel killed, and on the rank's error afterwards."""
     raised = end.exception or f"it exited with code {end.exit_code}"
     where = where_text(end.step, end.activity)
     return f"the kernel killed a process of rank {end.rank} (out of memory){where}{peak}; then {raised}"
 
 
 def peak_text(use: MemoryUse | None, peak_bytes: int | None) -> str:
-    """Say how much memory was in use: by all, where that is limited and known, else by the rank alone."""
+    """Format the peak memory: of all processes, where the limit is known, else of the rank alone."""
     if use is not None:
         return f"; {use}"
     return f"; it used at most {gib(peak_bytes)}" if peak_bytes else ""
 
 
 def where_text(step: int, activity: str) -> str:
-    """Say at which step a rank was, and what it did there; empty where neither is known."""
+    """Format the step and the activity of a rank; empty where neither is known."""
     if not step and not activity:
         return ""
     return f" at step {step}" + (f" ({activity})" if activity not in ("", "step") else "")
@@ -74,10 +74,10 @@ def where_text(step: int, activity: str) -> str:
 def lost_a_process(
     reason: Reason, end: RankEnd, at: float, *, killed_at: float | None, killed_elsewhere: bool
 ) -> bool:
-    """Tell whether a rank that failed at `at`, seemingly for `reason`, had lost a process before.
+    """Tell whether a rank that failed at `at` with `reason` had lost a process before.
 
-    `killed_at`: when the kernel last killed one of this run for want of memory. `killed_elsewhere`: it killed
-    one on this computer, and does not say of which run: then the error must speak of it.
+    `killed_at`: time at which the kernel last killed a process of this run for lack of memory.
+    `killed_elsewhere`: it killed one of an unknown run on this computer: then the error must mention a kill.
     """
     if reason not in _OWN_REASONS or end.signal is not None or not end.exit_code:
         return False

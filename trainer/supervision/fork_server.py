@@ -1,15 +1,15 @@
-"""Fork server: starts ranks as copies of a process that has torch loaded. Standard library only.
+"""Fork server: starts ranks as forks of a process that has torch loaded. Standard library only.
 
-To import torch and what the trainer needs takes each rank seconds of CPU at each start; a copy is there in
-milliseconds. The launch agent forks the server while it has one thread. The watcher of each rank
-(`rank_process.py`) asks it for a copy, hands over its environment and its log, and is told how it ended.
+Importing torch and the trainer takes each rank seconds of CPU time at each start; a fork takes milliseconds.
+The launch agent forks the server while it has one thread. The watcher of each rank (`rank_process.py`)
+requests a fork, passes its environment and its log, and receives its exit status.
 
     watcher -> server   length, then {"env": {...}, "cwd": "..."} as JSON, with stdout and stderr
-    server -> watcher   the copy's pid, a line; later its wait status, a line
-    watcher is gone     the copy is killed; the server is gone: the copy is killed, too
+    server -> watcher   the fork's pid, a line; later its wait status, a line
+    watcher is gone     the fork is killed; the server is gone: the fork is killed, too
 
-The address is in Linux's abstract namespace: it is no file, and may not be too long as the path of a box may.
-Its name is secret, and other users are not served.
+The address is in Linux's abstract namespace, since the path of a box may be too long for a socket. Its name
+is secret, and other users are not served.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ from typing import NoReturn
 from vastrun.trainer.supervision.processes import die_with_parent, send
 
 ADDRESS = "VASTRUN_FORK_SERVER"
-"""The environment variable with the server's name."""
+"""Environment variable with the server's name."""
 _LENGTH = struct.Struct("!I")
-_MOST_BYTES = 1 << 26
+_MAX_REQUEST_BYTES = 1 << 26
 _CREDENTIALS = struct.Struct("3i")
 _STREAMS = (1, 2)
-_DEFAULT_AGAIN = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_RESET_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def start_server(program: Callable[[], NoReturn]) -> str:
-    """Fork a server whose copies run `program`; return its name. Call while this process has one thread.
+    """Fork a server whose forks run `program`; return its name. Call while this process has one thread.
 
-    It ends with this process. Raises OSError where there are no such sockets.
+    It ends with this process. Raises OSError where abstract sockets are not supported.
     """
     name, parent = f"vastrun-{secrets.token_hex(16)}", os.getpid()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(_address(name))
         listener.listen(socket.SOMAXCONN)
         if os.fork() == 0:
-            os.setsid()  # a signal to the agent's group is not for the ranks
+            os.setsid()  # a signal to the agent's group must not reach the ranks
             die_with_parent(parent)
             _serve(listener, program)
     return name
 
 
 @dataclass
-class Copy:
-    """A copy that runs the program, as its watcher sees it."""
+class ForkedProgram:
+    """A fork that runs the program, from the view of its watcher."""
 
     pid: int
     _connection: socket.socket
 
     @classmethod
-    def ask_for(cls, name: str, env: Mapping[str, str], cwd: Path) -> Copy:
-        """Start a copy with this environment and folder, and this process's stdout and stderr.
+    def request(cls, name: str, env: Mapping[str, str], cwd: Path) -> ForkedProgram:
+        """Start a fork with this environment and folder, and this process's stdout and stderr.
 
-        Raises OSError when the server does not answer.
+        Raises OSError when the server does not respond.
         """
         connection = socket.socket(socket.AF_UNIX)
         try:
@@ -72,46 +72,48 @@ class Copy:
             request = json.dumps({"env": dict(env), "cwd": str(cwd)}).encode()
             socket.send_fds(connection, [_LENGTH.pack(len(request))], _STREAMS)
             connection.sendall(request)
-            return cls(int(_line(connection)), connection)
+            return cls(int(_read_line(connection)), connection)
         except ValueError as error:
-            raise ConnectionError(f"the fork server answered no pid: {error}") from error
+            raise ConnectionError(
+                f"malformed response of the fork server, expected a pid: {error}"
+            ) from error
 
     def wait(self) -> int:
-        """Return the exit code once the copy has ended; negative: minus the signal's number."""
+        """Return the exit code once the fork has ended; negative: minus the signal's number."""
         try:
-            return os.waitstatus_to_exitcode(int(_line(self._connection)))
-        except (OSError, ValueError):  # the server is gone, and so is the copy
+            return os.waitstatus_to_exitcode(int(_read_line(self._connection)))
+        except (OSError, ValueError):  # the server is gone, and so is the fork
             send(self.pid, signal.SIGKILL)
             return -signal.SIGKILL
 
 
 def _serve(listener: socket.socket, program: Callable[[], NoReturn]) -> NoReturn:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the keepers
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the keepers
     server = os.getpid()
     while True:
         connection, _ = listener.accept()
         with connection:
-            if _is_ours(connection) and os.fork() == 0:
+            if _is_same_user(connection) and os.fork() == 0:
                 listener.close()
                 die_with_parent(server)
-                _keep(connection, program)
+                _serve_one(connection, program)
 
 
-def _keep(connection: socket.socket, program: Callable[[], NoReturn]) -> NoReturn:
-    """Start one copy, tell how it ended, and end it when nobody listens any more."""
+def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> NoReturn:
+    """Start one fork and report its exit status; kill it when its watcher is gone."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
     header, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, len(_STREAMS))
     (length,) = _LENGTH.unpack(header)
-    request = json.loads(_exactly(connection, min(length, _MOST_BYTES)))
+    request = json.loads(_read_exactly(connection, min(length, _MAX_REQUEST_BYTES)))
     keeper, copy = os.getpid(), os.fork()
     if copy == 0:
         signal.set_wakeup_fd(-1)
         for fd in (woken, wake, connection.fileno()):
             os.close(fd)
-        _become(request["env"], request["cwd"], streams, keeper)
+        _set_up_process(request["env"], request["cwd"], streams, keeper)
         program()
     for stream in streams:
         os.close(stream)
@@ -129,11 +131,11 @@ def _keep(connection: socket.socket, program: Callable[[], NoReturn]) -> NoRetur
             os._exit(1)
 
 
-def _become(env: Mapping[str, str], cwd: str, streams: list[int], keeper: int) -> None:
-    """Become a process such as the watcher would have started."""
+def _set_up_process(env: Mapping[str, str], cwd: str, streams: list[int], keeper: int) -> None:
+    """Set up this process as if the watcher had started it."""
     os.setsid()
     die_with_parent(keeper)
-    for number in _DEFAULT_AGAIN:
+    for number in _RESET_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(env)
@@ -143,24 +145,24 @@ def _become(env: Mapping[str, str], cwd: str, streams: list[int], keeper: int) -
         os.close(source)
 
 
-def _is_ours(connection: socket.socket) -> bool:
-    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(told)[1]) == os.getuid()
+def _is_same_user(connection: socket.socket) -> bool:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[1]) == os.getuid()
 
 
 def _address(name: str) -> str:
     return f"\0{name}"
 
 
-def _line(connection: socket.socket) -> str:
-    """Read what comes before the next end of line. Raises ConnectionError when it ends before."""
+def _read_line(connection: socket.socket) -> str:
+    """Read up to the next end of line. Raises ConnectionError when the connection ends before."""
     line = b""
     while not line.endswith(b"\n"):
-        line += _exactly(connection, 1)
+        line += _read_exactly(connection, 1)
     return line.decode("ascii")
 
 
-def _exactly(connection: socket.socket, length: int) -> bytes:
+def _read_exactly(connection: socket.socket, length: int) -> bytes:
     content = b""
     while len(content) < length:
         more = connection.recv(length - len(content))

@@ -1,4 +1,4 @@
-"""Launch: the agent and the ranks below it, as the supervisor holds them. Standard library only."""
+"""Launch: controls the agent and the ranks below it, for the supervisor. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Protocol, cast
 from vastrun.contract import layout
 from vastrun.contract.records import read_json
 from vastrun.trainer.supervision.launch_agent import AgentRecord
-from vastrun.trainer.supervision.processes import hear_of_a_stop, kill_descendants, send
+from vastrun.trainer.supervision.processes import kill_descendants, send, stop_signal_targets
 from vastrun.trainer.supervision.progress import pid_of
 from vastrun.trainer.supervision.rank_process import RankProcess, read_processes
 from vastrun.trainer.supervision.stacks import dump_recorders, dump_stacks
 
 _POLL_S = 0.05
 _KILL_S = 5.0
-_OF_ONE_START = (
+_START_PATHS = (
     layout.HEARTBEATS,
     layout.RANKS,
     layout.RAW_LOGS,
@@ -53,10 +53,10 @@ class Launch:
     box: Path
     world_size: int
     agent: Agent
-    asked: set[int] = field(default_factory=set)
-    """Ranks that were asked to stop."""
+    stopping: set[int] = field(default_factory=set)
+    """Ranks that received SIGTERM for a stop."""
     killed: set[int] = field(default_factory=set)
-    """Ranks that were killed, or asked for their stack, which kills some."""
+    """Ranks that were killed, or dumped their stacks, which kills some."""
 
     def processes(self) -> tuple[RankProcess, ...]:
         """List the ranks started so far."""
@@ -71,32 +71,32 @@ class Launch:
         return {process.rank: pid_of(self.box, process) for process in self.running()}
 
     def ask_to_stop(self) -> None:
-        """Send every rank SIGTERM once: its process, or what that waits for, and the program that beats.
+        """Send every rank SIGTERM once: its process, or the child of its shell, and the program that beats.
 
-        The agent is frozen first: it would end the others as soon as one has left.
+        The agent is frozen first: it would end the other ranks as soon as one has exited.
         """
         self.freeze()
         programs = self.programs()
         for process in self.running():
-            if process.rank not in self.asked:
-                self.asked.add(process.rank)
-                for pid in hear_of_a_stop(process.pid) | {programs.get(process.rank, process.pid)}:
+            if process.rank not in self.stopping:
+                self.stopping.add(process.rank)
+                for pid in stop_signal_targets(process.pid) | {programs.get(process.rank, process.pid)}:
                     send(pid, signal.SIGTERM)
 
     def freeze(self) -> None:
-        """Keep the agent from doing anything until the ranks were killed or ended."""
+        """Suspend the agent until the ranks were killed or ended."""
         send(self.agent.pid, signal.SIGSTOP)
 
     def kill_ranks(self) -> None:
-        """Kill the ranks that are left; how they ended is still recorded."""
+        """Kill the remaining ranks; their ends are still recorded."""
         for process in self.running():
             self.killed.add(process.rank)
             send(process.pid, signal.SIGKILL)
 
     def dump_stacks(self, *, within_s: float) -> tuple[str, ...]:
-        """Write stacks of all ranks, to files relative to the box. Some ranks do not survive it.
+        """Write the stacks of all ranks and return the files, relative to the box. Some ranks do not survive.
 
-        With NCCL, each has told before which collectives it was in.
+        With NCCL, each rank first records its current collectives.
         """
         self.freeze()
         programs = self.programs()
@@ -105,37 +105,37 @@ class Launch:
         return dump_stacks(self.box, programs, within_s=within_s)
 
     def end(self, *, within_s: float) -> AgentRecord | None:
-        """End all of the launch. Returns what the agent recorded, if it still could."""
+        """End all processes of the launch. Return the record of the agent, if it still wrote one."""
         deadline = time.monotonic() + within_s
-        if len(self.processes()) == self.world_size:  # else it would go on starting ranks
+        if len(self.processes()) == self.world_size:  # else it would start more ranks
             send(self.agent.pid, signal.SIGCONT)
         else:
             self.agent.kill()
         while self.agent.poll() is None and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        spare = spare_of(self.box)
-        kill_descendants(within_s=_KILL_S, but=None if spare == self.agent.pid else spare)
+        spare = spare_agent_pid(self.box)
+        kill_descendants(within_s=_KILL_S, exclude=None if spare == self.agent.pid else spare)
         return _agent_record(self.box)
 
 
 def make_folders(box: Path) -> None:
-    """Make the folders that ranks write into."""
+    """Create the folders that ranks write to."""
     own = (layout.RAW_LOGS, layout.RANKS, layout.STACKS, layout.FLIGHT_RECORDER, layout.RECORDER_PIPES)
     for folder in (*own, layout.OUTPUTS):
         (box / folder).mkdir(parents=True, exist_ok=True)
 
 
-def put_aside(box: Path, number: int) -> None:
-    """Move what the ranks of start `number` wrote of themselves to a folder of its own."""
+def archive_start(box: Path, number: int) -> None:
+    """Move the files of start `number` of the ranks to a separate folder."""
     folder = box / layout.STARTS / str(number)
     folder.mkdir(parents=True)
-    for name in _OF_ONE_START:
+    for name in _START_PATHS:
         with contextlib.suppress(FileNotFoundError):
             (box / name).rename(folder / Path(name).name)
 
 
-def spare_of(box: Path) -> int | None:
-    """Return the process that waits to be the next agent, as the last one left its number."""
+def spare_agent_pid(box: Path) -> int | None:
+    """Return the pid of the process that waits to be the next agent, which the last agent wrote."""
     with contextlib.suppress(OSError, ValueError):
         return int((box / layout.SPARE_AGENT).read_text(encoding="ascii"))
     return None
@@ -150,18 +150,18 @@ def _agent_record(box: Path) -> AgentRecord | None:
 
 
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")
-_WITHIN_S = 30.0
+_QUERY_TIMEOUT_S = 30.0
 
 
 def healthy_gpus(env: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
-    """Return the UUIDs of the GPUs that the ranks may use and that answer; None when that cannot be told."""
+    """Return the UUIDs of the GPUs that the ranks may use and that respond; None when unknown."""
     try:
         done = subprocess.run(
-            _QUERY, env=dict(env), capture_output=True, text=True, timeout=_WITHIN_S, check=False
+            _QUERY, env=dict(env), capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    # One that has fallen off the bus is left out, or is a line of another form.
+    # A GPU that has fallen off the bus is missing, or has a line of another form.
     answers = [line.split(", ") for line in done.stdout.splitlines()]
     gpus = {index: uuid for index, uuid in (a for a in answers if len(a) == 2) if uuid.startswith("GPU-")}
     if done.returncode and not gpus:
@@ -169,5 +169,5 @@ def healthy_gpus(env: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
     visible = env.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return tuple(gpus.values())
-    asked = [name.strip() for name in visible.split(",")]
-    return tuple(uuid for index, uuid in gpus.items() if index in asked or uuid in asked)
+    requested = [name.strip() for name in visible.split(",")]
+    return tuple(uuid for index, uuid in gpus.items() if index in requested or uuid in requested)

@@ -1,12 +1,12 @@
-"""The launch agent: starts the ranks and records how each ended.
+"""Launch agent: starts the ranks and records how each ended.
 
 Ranks of the onboard trainer are started through torch's launcher API; those of a user's program without torch
-(`rank_starter.py`), of which it may use any version, or none.
+(`rank_starter.py`), since it may use any version of torch, or none.
 
-`run_module.py vastrun.trainer.supervision.launch_agent SUPERVISOR`, with its order on stdin. Before it
-carries that out it forks: the copy, which has torch imported already, waits for the next order, so that the
-next start takes less time. For the onboard trainer it imports what ranks need, too: ranks are copies of it
-(`fork_server.py`). The supervisor, which knows no torch, reads `run/ranks/agent.json`.
+`run_module.py vastrun.trainer.supervision.launch_agent SUPERVISOR` reads its request from stdin. Before it
+starts the ranks it forks: the copy, which has torch imported already, waits for the next request, so that the
+next start takes less time. For the onboard trainer it also imports the modules of the ranks, which are forks
+of it (`fork_server.py`). The supervisor, which does not import torch, reads `run/ranks/agent.json`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 @dataclass(frozen=True, kw_only=True)
 class AgentRecord:
-    """All ranks ended; those not named here exited 0."""
+    """The ends of all ranks; those not listed exited 0."""
 
     at: float
     world_size: int
@@ -47,38 +47,38 @@ class AgentRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchOrder:
-    """What an agent is to start."""
+class LaunchRequest:
+    """The supervisor's request to start ranks."""
 
     world_size: int
     env: Mapping[str, str]
-    """Of the agent and of the ranks below it."""
+    """Environment of the agent and of the ranks below it."""
 
 
 def main() -> NoReturn:
-    """Start the ranks and leave when all have ended: with 0 when all exited 0."""
+    """Start the ranks and exit when all have ended: with 0 when all exited 0."""
     supervisor = int(sys.argv[1])
     die_with_parent(supervisor)
     job = Job.read(_box())
     _load(job)
-    order = _next_order()
+    request = _next_request()
     while (copy := os.fork()) == 0:
-        order = _next_order()
+        request = _next_request()
     die_with_parent(supervisor)
-    _begin(order, copy)
+    _apply_request(request, copy)
     if job.train is not None:
         from vastrun.trainer.supervision.preload import serve_ranks
 
         serve_ranks()
-    failures = _run_ranks(job, order.world_size, _box())
-    record = AgentRecord(at=time.time(), world_size=order.world_size, failures=failures)
+    failures = _run_ranks(job, request.world_size, _box())
+    record = AgentRecord(at=time.time(), world_size=request.world_size, failures=failures)
     write_json(_box() / layout.AGENT, asdict(record))
     sys.stderr.flush()
-    os._exit(1 if failures else 0)  # taking torch down again would cost half a second and may abort
+    os._exit(1 if failures else 0)  # the teardown of torch takes half a second and may abort
 
 
 def _load(job: Job) -> None:
-    """Import now what this agent, its copies and the ranks need; for a user's program nothing."""
+    """Import the modules of this agent, its copies and the ranks; for a user's program nothing."""
     if job.train is None:
         return
     from vastrun.trainer.supervision.preload import load
@@ -88,29 +88,29 @@ def _load(job: Job) -> None:
         import torch.distributed.launcher.api  # noqa: F401
 
 
-def _next_order() -> LaunchOrder:
-    """Wait for it; when the supervisor is gone there is none, and nothing to wait for."""
+def _next_request() -> LaunchRequest:
+    """Wait for the next request; exit when the supervisor is gone."""
     line = b""
     while not line.endswith(b"\n"):
         more = os.read(0, _CHUNK)
         if not more:
             os._exit(0)
         line += more
-    return cast(LaunchOrder, read_json(LaunchOrder, line))
+    return cast(LaunchRequest, read_json(LaunchRequest, line))
 
 
-def _begin(order: LaunchOrder, copy: int) -> None:
-    """Make this process the agent of a new start; `copy` is that of the one after it."""
+def _apply_request(request: LaunchRequest, copy: int) -> None:
+    """Make this process the agent of a new start; `copy` is the agent of the next one."""
     os.environ.clear()
-    os.environ.update(order.env)
-    importlib.invalidate_caches()  # folders may have come since, as that of the user's code
+    os.environ.update(request.env)
+    importlib.invalidate_caches()  # folders were added since, for instance the user's code
     if os.getpgrp() != os.getpid():  # a copy
         os.setpgid(0, 0)
-    nothing, log = os.open(os.devnull, os.O_RDONLY), os.open(_box() / layout.AGENT_LOG, _APPEND)
-    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+    null, log = os.open(os.devnull, os.O_RDONLY), os.open(_box() / layout.AGENT_LOG, _APPEND)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
     write_atomically(_box() / layout.SPARE_AGENT, str(copy), durable=False)
-    logging.disable(logging.ERROR)  # torch tells each end in three lines, the supervisor in one
+    logging.disable(logging.ERROR)  # torch logs each end in three lines, the supervisor in one
 
 
 def _box() -> Path:
@@ -129,15 +129,15 @@ def _run_training_ranks(job: Job, this_node: ThisNode, count: int, box: Path) ->
     from torch.distributed.launcher.api import elastic_launch
 
     config = launch_config(job, this_node, count, log_dir=str(box / layout.RANKS / "elastic"))
-    # -S: what holds a rank needs no packages, and starts sooner. -P: no file beside it hides a module.
+    # -S: the watcher of a rank needs no packages, and starts sooner. -P: no file next to it hides a module.
     program = ("-S", "-P", "-m", "vastrun.trainer.supervision.rank_process", str(os.getpid()))
     try:
         elastic_launch(config, sys.executable)(*program)
     except ChildFailedError as error:
-        before = this_node.ranks(count).start if job.is_diloco else 0
+        first_rank = this_node.ranks(count).start if job.is_diloco else 0
         return tuple(
             AgentFailure(
-                rank=before + rank,
+                rank=first_rank + rank,
                 exit_code=f.exitcode,
                 at=float(f.timestamp),
                 message=str(f.message)[-2000:],
@@ -148,13 +148,13 @@ def _run_training_ranks(job: Job, this_node: ThisNode, count: int, box: Path) ->
 
 
 def launch_config(job: Job, this_node: ThisNode, count: int, *, log_dir: str) -> LaunchConfig:
-    """Say how torch's launcher starts `count` ranks here, and as many on every other node."""
+    """Return the options with which torch's launcher starts `count` ranks here and on every other node."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 
     from vastrun.trainer.distributed.rendezvous import ALONE, IN_ORDER
 
-    # Agents of nodes that train apart do not meet: one may come while the others train.
+    # Agents of diloco nodes have no rendezvous: a node may join while the others train.
     nodes = 1 if job.is_diloco else this_node.nodes
     return LaunchConfig(
         min_nodes=nodes,
@@ -171,7 +171,7 @@ def launch_config(job: Job, this_node: ThisNode, count: int, *, log_dir: str) ->
             "apart": job.is_diloco,
         },
         local_addr=this_node.address,
-        max_restarts=0,  # the supervisor starts another agent: ranks that meet again need another store
+        max_restarts=0,  # the supervisor starts another agent: a restart needs a new store
         logs_specs=DefaultLogsSpecs(log_dir=log_dir),
     )
 

@@ -1,6 +1,6 @@
-"""Logged curves: what a user's own program logs to TensorBoard or W&B becomes lines of `run/metrics.jsonl`.
+"""Logged curves: copies the metrics that a user's program logs to TensorBoard or W&B to `run/metrics.jsonl`.
 
-For programs that do not call `beat` with metrics: as soon as the program writes to that file, nothing more
+For programs that do not call `beat` with metrics: once the program writes to that file itself, nothing more
 is added. A thread of the supervisor reads while the program runs. Standard library only.
 """
 
@@ -25,31 +25,31 @@ from vastrun.trainer.supervision.curve_search import CurveSearch
 
 POLL_S = 2.0
 SEARCH_S = 4.0
-"""Least seconds between two searches of the program's folders."""
+"""Minimum seconds between two searches of the program's folders."""
 _PAUSE = 100
-"""A pause between two searches is at least this many times as long as a search took."""
+"""Minimum pause between two searches, as a multiple of the duration of a search."""
 _READ_S = 0.5
-"""Seconds that one look may read."""
+"""Maximum seconds that one poll reads."""
 _LAST_READ_S = 5.0
-"""The same once the program has ended: the machine costs money meanwhile."""
+"""Maximum seconds that the final poll reads: the machine costs money meanwhile."""
 MAX_NAMES = 200
 MAX_NAME = 200
-"""Characters of one name."""
+"""Maximum characters of one name."""
 MAX_BYTES = 32 << 20
-"""Bytes of metrics that are added; a launcher takes 64 MiB."""
+"""Maximum bytes of metrics that are added; a launcher accepts 64 MiB."""
 _NAMES_IN_LINE = 50
 _UNEXPECTED = (ArithmeticError, LookupError, MemoryError, RecursionError, ValueError, struct.error)
 """Errors that no file should cause."""
 _RESERVED = frozenset({"", "step", "at"})
 _NO_TEXT = "\ufffd"
-"""Character that replaces bytes which are no text."""
+"""Character that replaces bytes that are not UTF-8."""
 _LOSS = re.compile(r"train(?:ing)?_loss(?:_step)?|loss_train(?:ing)?|epoch_loss")
 _VALIDATION_LOSS = re.compile(r"(?:val|valid|validation|eval)_loss|loss_(?:val|valid|validation|eval)")
 
 
 @dataclass(kw_only=True)
 class LoggedCurves:
-    """The curves of one supervised program; does nothing for the onboard trainer, which writes its own."""
+    """The curves of one supervised program; does nothing for the onboard trainer."""
 
     box: Path
     say: Callable[[str], None]
@@ -58,7 +58,8 @@ class LoggedCurves:
     _files: list[CurveFile] = field(default_factory=list)
     _merge: CurveMerge = field(init=False)
     _size: int = 0
-    """Bytes of the metrics after the last line added here: more means that the program writes there."""
+    """Bytes of the metrics file after the last line added here: a larger file means that the program writes
+    it."""
     _left: int = MAX_BYTES
     _search_at: float = 0.0
     """Time of the next search; monotonic clock."""
@@ -69,7 +70,7 @@ class LoggedCurves:
 
     @classmethod
     def of(cls, box: Path, job: Job, say: Callable[[str], None], *, is_host: bool) -> LoggedCurves:
-        """Return those of the job's program. `is_host`: rank 0 is on this node."""
+        """Return the curves of the job's program. `is_host`: rank 0 is on this node."""
         return cls(box=box, say=say, is_on=job.command is not None and is_host)
 
     @contextmanager
@@ -90,7 +91,7 @@ class LoggedCurves:
         self.poll(is_last=True)
 
     def begin(self) -> None:
-        """Forget the files of an earlier start: its steps may come again."""
+        """Forget the files of an earlier start: its steps may be repeated."""
         self._search.begin()
         self._files, self._merge, self._size = [], CurveMerge(), self._metrics_size()
 
@@ -99,7 +100,7 @@ class LoggedCurves:
             self.poll()
 
     def poll(self, *, is_last: bool = False) -> None:
-        """Look for new files, and add what all of them gained to the metrics."""
+        """Search for new files, and append the additions of all files to the metrics."""
         if not self.is_on:
             return
         now = time.monotonic()
@@ -108,9 +109,9 @@ class LoggedCurves:
             self._find(now, is_last=is_last)
             self._append(self._lines(deadline))
         except OSError as error:  # a full disk
-            self._give_up(f"curves cannot be added: {error}")
-        except _UNEXPECTED as error:  # no curve is worth a training
-            self._give_up(f"curves cannot be read: {error!r}")
+            self._disable(f"curves cannot be added: {error}")
+        except _UNEXPECTED as error:  # a curve must not end a training
+            self._disable(f"curves cannot be read: {error!r}")
 
     def _find(self, now: float, *, is_last: bool) -> None:
         new = list(self._search.open_files())
@@ -127,7 +128,9 @@ class LoggedCurves:
             was_broken = file.is_broken
             self._merge.add(file, deadline)
             if file.is_broken and not was_broken:
-                self.say(f"curves: {self._shown(file.path)} has a part that cannot be read; it is left there")
+                self.say(
+                    f"curves: {self._shown(file.path)} has a part that cannot be read; the rest is skipped"
+                )
         return [f"{json.dumps(line)}\n".encode() for line in self._merge.take()]
 
     def _append(self, lines: list[bytes]) -> None:
@@ -135,17 +138,17 @@ class LoggedCurves:
         if not content:
             return
         if self._metrics_size() != self._size:
-            self._give_up("curves: the program writes metrics itself; those are shown")
+            self._disable("curves: the program writes metrics itself; logged curves are no longer added")
             return
         if len(content) > self._left:
             content = content[: content.rfind(b"\n", 0, self._left) + 1]
-            self._give_up(f"curves: more than {MAX_BYTES >> 20} MiB; what follows is left out")
+            self._disable(f"curves: more than {MAX_BYTES >> 20} MiB; further values are skipped")
         with (self.box / layout.METRICS).open("ab", buffering=0) as metrics:
             metrics.write(content)
         self._size += len(content)
         self._left -= len(content)
 
-    def _give_up(self, why: str) -> None:
+    def _disable(self, why: str) -> None:
         self.is_on = False
         self.say(why)
 
@@ -162,26 +165,26 @@ class LoggedCurves:
 
 @dataclass
 class CurveMerge:
-    """Points of several files as lines of metrics, in which the steps of each name rise.
+    """Merges the points of several files into lines of metrics with rising steps for each name.
 
-    Of two files with one name the first one to have a step counts: two ranks, or two loggers, tell the same.
+    If two files have the same name, the first value of a step counts: two ranks or loggers log the same.
     """
 
     _last: dict[str, int] = field(default_factory=dict)
     _owner: dict[str, str] = field(default_factory=dict)
-    """Folder of the files that each tag came from first: TensorBoard's name for it is a run."""
+    """Folder of the files from which each tag came first: a run in TensorBoard's terms."""
     _without_step: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Values with step 0 so far, by file and tag: a program that gives no steps."""
+    """Number of values with step 0 so far, by file and tag: the program logs no steps."""
     _alias: dict[str, str] = field(default_factory=dict)
     _lines: dict[int, dict[str, float | None]] = field(default_factory=dict)
 
     def add(self, file: CurveFile, deadline: float) -> None:
-        """Read what the file gained."""
+        """Read the additions of the file."""
         for point in file.points(deadline):
             self._add(file, point)
 
     def take(self) -> list[dict[str, Any]]:
-        """Return the lines that were not taken yet, by step."""
+        """Return and clear the pending lines, sorted by step."""
         lines, self._lines = self._lines, {}
         found: list[dict[str, Any]] = []
         for step, values in sorted(lines.items()):
@@ -202,7 +205,7 @@ class CurveMerge:
             self._without_step[key] = step + 1
         self._put(step, name, point.value)
         common = _common_name(name)
-        # Its own name comes first; of several others, the first one.
+        # The exact name comes first; among several aliases, the first one.
         if common is not None and self._alias.setdefault(common, name) == name:
             self._put(step, common, point.value)
 
@@ -215,7 +218,7 @@ class CurveMerge:
         self._lines.setdefault(step, {})[name] = value
 
     def _name(self, file: CurveFile, tag: str) -> str | None:
-        """Return the name that a tag of the file is shown by; None: it is not shown."""
+        """Return the displayed name of a tag of the file; None: it is not shown."""
         if tag in _RESERVED or len(tag) > MAX_NAME or not tag.isprintable() or _NO_TEXT in tag:
             return None
         if tag in ("loss", "validation_loss"):
@@ -231,7 +234,7 @@ class CurveMerge:
 
 
 def _common_name(name: str) -> str | None:
-    """Return the name by which vastrun shows a loss, where the name is one that loggers have for it."""
+    """Return vastrun's name of a loss, where the name is a usual one of loggers; None for other names."""
     plain = re.sub(r"[^a-z]+", "_", name.lower())
     if _LOSS.fullmatch(plain):
         return "loss"

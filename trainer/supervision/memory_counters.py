@@ -1,6 +1,6 @@
-"""Memory counters: processes killed for want of memory, and the peak use. Linux only, standard library only.
+"""Memory counters: count processes killed for lack of memory, and read the peak use. Linux, standard library.
 
-The kernel counts both for each cgroup; who holds a machine counts them for each of its slots.
+The kernel counts both for each cgroup; the holder of a machine counts them for each slot.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from vastrun.contract import layout
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
 _UNLIMITED = 1 << 60
-"""Bytes: cgroup v1 says such a number where there is no limit."""
+"""Bytes; cgroup v1 reports a larger number where there is no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryUse:
-    """Most memory that was in use at once, and the limit."""
+    """The peak memory in use, and the limit."""
 
     peak: int
     """Bytes."""
@@ -38,35 +38,35 @@ def gib(size: int) -> str:
 
 
 def memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
-    """Count processes that were killed for want of memory.
+    """Count processes that were killed for lack of memory.
 
-    By the kernel, in this cgroup, else on this computer; and by who holds the machine, in this slot of it.
+    By the kernel in this cgroup, else on this computer; and by the holder of the machine in this slot.
     """
     kernel = _events(proc, cgroups)
     return _count("oom_kill", (box / layout.MEMORY_EVENTS,)) + _count("oom_kill", (*kernel, proc / "vmstat"))
 
 
 def own_memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
-    """Count those in this cgroup and in this slot alone; 0 where only the whole computer is counted."""
+    """Count kills in this cgroup and in this slot only; 0 where only the whole computer is counted."""
     return _count("oom_kill", (box / layout.MEMORY_EVENTS,)) + _count("oom_kill", _events(proc, cgroups))
 
 
 @dataclass(kw_only=True)
 class MemoryKills:
-    """Processes killed for want of memory since this was made."""
+    """Counts processes killed for lack of memory since its creation."""
 
     box: Path
     last_at: float | None = None
-    """Time at which the last one in this cgroup or slot was seen, in epoch seconds; None: none was."""
+    """Epoch seconds at which the last kill in this cgroup or slot was observed; None: there was none."""
     _before: int = field(init=False)
     _own: int = field(init=False)
 
     def __post_init__(self) -> None:
-        # The kernel's counters are of all that ever happened here: what counts is by how much they grow.
+        # The kernel's counters include earlier kills: only their increase counts.
         self._before, self._own = memory_kills(self.box), own_memory_kills(self.box)
 
     def look(self) -> None:
-        """Note when another process was killed; to be called every second or so."""
+        """Record the time of a new kill; call it about every second."""
         own = own_memory_kills(self.box)
         if own > self._own:
             self.last_at = time.time()
@@ -74,12 +74,12 @@ class MemoryKills:
 
     @property
     def has_any(self) -> bool:
-        """Return whether there was one at all, in this cgroup, or else on this computer."""
+        """Tell whether there was a kill in this cgroup, else on this computer."""
         return self.last_at is not None or memory_kills(self.box) > self._before
 
 
 def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> MemoryUse | None:
-    """Return the peak use of this slot, else of this cgroup; None where it has no limit, or is unknown."""
+    """Return the peak use of this slot, else of this cgroup; None where it has no limit or is unknown."""
     slot = (box / layout.MEMORY_EVENTS,)
     limit, peak = _count("limit", slot), _count("peak", slot)
     for folder in () if limit else _folders(proc, cgroups):
@@ -91,13 +91,13 @@ def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Memor
 
 
 def _events(proc: Path, cgroups: Path) -> list[Path]:
-    """Return the files in which the kernel may count for this cgroup."""
+    """Return the files with possible counters of this cgroup."""
     names = ("memory.events", "memory.oom_control")
     return [folder / name for folder in _folders(proc, cgroups) for name in names]
 
 
 def _folders(proc: Path, cgroups: Path) -> Iterator[Path]:
-    """Yield the folders of this process's own cgroup, v2 and v1, then the roots that a container sees."""
+    """Yield the folders of this process's cgroup, v2 and v1, then the roots that a container sees."""
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / "self" / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -110,7 +110,7 @@ def _folders(proc: Path, cgroups: Path) -> Iterator[Path]:
 
 
 def _count(name: str, files: Iterable[Path]) -> int:
-    """Return the number by that name in the first of the files that has it; 0 where none has."""
+    """Return the named number from the first file that has it; 0 where none has."""
     for path in files:
         with contextlib.suppress(OSError, ValueError):
             counts = dict(line.split()[:2] for line in path.read_text().splitlines())
@@ -120,7 +120,7 @@ def _count(name: str, files: Iterable[Path]) -> int:
 
 
 def _number(path: Path) -> int:
-    """Return the number in a file; 0 where there is none, as in `max`."""
+    """Return the number in a file; 0 where there is none, for instance `max`."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())
     return 0

@@ -1,8 +1,8 @@
-"""Native stacks: the record of a user's program that crashed in native code. Standard library only.
+"""Native stacks: record the crash of a user's program in native code. Standard library only.
 
-Where the kernel writes core files, and the image has gdb, the stacks of all threads; without gdb, the signal,
-the address and the library. Python's own stack is in the rank's log: PYTHONFAULTHANDLER is set. Cores are
-bounded while they are written (`core_file.py`), and deleted afterwards.
+Where the kernel writes core files and the image has gdb: the stacks of all threads; without gdb the signal,
+the address and the library. Python's stack is in the rank's log: PYTHONFAULTHANDLER is set. Cores are bounded
+(`core_file.py`), and deleted afterwards.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.job import working_folder
 from vastrun.trainer.supervision.core_file import (
+    CoreLocation,
     CoreNotes,
-    CorePlace,
     bounds_cores,
     core_handler,
-    core_place,
+    core_location,
     read_notes,
 )
 from vastrun.trainer.supervision.rank_process import RankProcess
@@ -34,8 +34,8 @@ from vastrun.trainer.supervision.stacks import main_thread, top_frame
 
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 GDB_S = 90.0
-"""Seconds for all ranks: gdb reads the symbols of torch first."""
-_LOOK_S = 0.2
+"""Timeout for all ranks: gdb reads the symbols of torch first."""
+_POLL_INTERVAL_S = 0.2
 _MAX_OUTPUT = 1 << 18
 _FRAME = re.compile(
     r"#\d+ +(?:0x[0-9a-f]+ in )?(?P<function>.+?) \(.*?(?: from (?P<library>\S+)| at (?P<line>\S+))?$"
@@ -47,8 +47,8 @@ _RAISES = frozenset(
 )
 _HEAD_FRAMES = 12
 _MAX_HEADLINE = 300
-_SHOWN = 4000
-"""Characters of the file that the evidence repeats."""
+_MAX_EVIDENCE_CHARS = 4000
+"""Maximum characters of the file in the evidence."""
 
 
 def keep_native_stacks(
@@ -56,27 +56,27 @@ def keep_native_stacks(
     processes: Iterable[RankProcess],
     *,
     since: float,
-    but: Collection[int] = (),
-    place: CorePlace | None = None,
+    exclude: Collection[int] = (),
+    location: CoreLocation | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Write `run/stacks/rank-N.native.txt` of each rank that crashed on its own, and delete the cores.
+    """Write `run/stacks/rank-N.native.txt` for each rank that crashed on its own, and delete the cores.
 
-    Returns how many those were; gdb is ended when `is_stopping` returns True. `since`: when the ranks were
-    started; epoch seconds. `but`: ranks that did not crash by themselves.
+    Returns the number of deleted cores; gdb is killed when `is_stopping` returns True. `since`: epoch seconds
+    at which the ranks were started. `exclude`: ranks that did not crash on their own.
     """
-    place = place or core_place(working_folder(box))
-    crashed = [p for p in processes if crash_signal(p.exit_code) is not None and p.rank not in but]
+    location = location or core_location(working_folder(box))
+    crashed = [p for p in processes if crash_signal(p.exit_code) is not None and p.rank not in exclude]
     deadline = time.monotonic() + GDB_S
 
     def is_over() -> bool:
         return time.monotonic() > deadline or is_stopping()
 
     for process in sorted(crashed, key=lambda p: p.ended_at or 0.0):
-        core = place.find(process.pid, since) if place else None
+        core = location.find(process.pid, since) if location else None
         with suppress(OSError):  # a full disk
             _write(box, process, core, is_over)
-    cores = place.written(since) if place and bounds_cores() else []
+    cores = location.written(since) if location and bounds_cores() else []
     for core in cores:
         with suppress(OSError):
             core.unlink()
@@ -84,7 +84,7 @@ def keep_native_stacks(
 
 
 def crash_signal(exit_code: int | None) -> signal.Signals | None:
-    """Return the signal of a crash that an exit code, also a shell's, stands for; None of any other."""
+    """Return the crash signal of an exit code, also of a shell's; None for any other code."""
     number = -exit_code if exit_code is not None and exit_code < 0 else (exit_code or 0) - 128
     return next((crash for crash in CRASHES if crash == number), None)
 
@@ -94,9 +94,9 @@ class Crash:
     """Stacks and signal of a crash in native code."""
 
     where: str
-    """The address and the innermost frames, in one line; may be empty."""
+    """Address and innermost frames in one line; may be empty."""
     stacks: str
-    """The beginning of the stacks."""
+    """The first part of the stacks."""
     file: str
 
     def __str__(self) -> str:
@@ -105,16 +105,16 @@ class Crash:
 
 
 def read_crash(box: Path, rank: int) -> Crash | None:
-    """Read what was kept of a rank's crash; None: nothing was."""
+    """Read the record of a rank's crash; None: there is none."""
     path = native_file(box, rank)
     with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
-        headline, _, text = file.read(_SHOWN).partition("\n")
+        headline, _, text = file.read(_MAX_EVIDENCE_CHARS).partition("\n")
         return Crash(where=headline.partition(" ")[2], stacks=text.strip(), file=path.name)
     return None
 
 
 def native_file(box: Path, rank: int) -> Path:
-    """Return the file for the stacks of a rank."""
+    """Return the path of the file with a rank's stacks."""
     return box / layout.STACKS / f"rank-{rank}.native.txt"
 
 
@@ -125,11 +125,11 @@ def _write(box: Path, process: RankProcess, core: Path | None, is_over: Callable
     notes = None if core is None else read_notes(core)
     stack = "" if core is None else _gdb_stack(core, notes, is_over)
     where = [top for top in (top_native_frame(stack), python[:1] and python[0]) if top]
-    if not where and notes is not None and notes.place:
-        where = [notes.place]
+    if not where and notes is not None and notes.location:
+        where = [notes.location]
     address = f" at address {notes.address:#x}" if notes is not None and notes.address is not None else ""
     headline = address + (f" in {', called by '.join(where)}" if where else "")
-    parts = [f"{crash.name}{headline}"[:_MAX_HEADLINE], _how(core, notes, stack)]
+    parts = [f"{crash.name}{headline}"[:_MAX_HEADLINE], _missing_stack_text(core, notes, stack)]
     if stack:
         parts.append(f"Native stack (gdb):\n{stack}")
     if python:
@@ -140,15 +140,15 @@ def _write(box: Path, process: RankProcess, core: Path | None, is_over: Callable
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
-def _how(core: Path | None, notes: CoreNotes | None, stack: str) -> str:
-    """Say what there was to read, and why not more."""
+def _missing_stack_text(core: Path | None, notes: CoreNotes | None, stack: str) -> str:
+    """Return the reason for a missing native stack; empty where there is one."""
     if stack:
         return ""
     if core is None:
         handler = core_handler()
-        why = f"this machine hands core files to {handler}" if handler else "no core file was found"
+        why = f"this machine pipes core files to {handler}" if handler else "no core file was found"
         return f"There is no native stack: {why}."
-    read = f" The instruction was in {notes.place}." if notes is not None and notes.place else ""
+    read = f" The instruction was in {notes.location}." if notes is not None and notes.location else ""
     if shutil.which("gdb"):
         size = core.stat().st_size >> 20
         return (
@@ -166,13 +166,13 @@ def _python_stack(box: Path, rank: int) -> list[str]:
         frames = main_thread(fatal)
         top = top_frame(frames)
         shown = [frame.text(box) for frame in frames[:_HEAD_FRAMES]]
-        # What the user wrote comes first: the innermost frame is often of a library.
+        # The user's innermost frame comes first: the top of the stack is often a library.
         return [top.text(box), *shown] if top is not None and shown[:1] != [top.text(box)] else shown
     return []
 
 
 def _gdb_stack(core: Path, notes: CoreNotes | None, is_over: Callable[[], bool]) -> str:
-    """Return the stacks, of the thread that crashed first; empty where gdb is missing or too slow."""
+    """Return the stacks, the crashed thread's first; empty where gdb is missing or too slow."""
     gdb = shutil.which("gdb")
     if gdb is None or is_over():
         return ""
@@ -199,11 +199,11 @@ def _kill_when(process: subprocess.Popen[bytes], is_over: Callable[[], bool]) ->
     while process.poll() is None:
         if is_over():
             process.kill()
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def top_native_frame(stack: str) -> str:
-    """Return the innermost frame of the thread that crashed, without those of its signal handlers."""
+    """Return the innermost frame of the crashed thread, without its signal handlers."""
     lines = stack.partition("\nThread ")[0].splitlines()
     frames = [line for line in lines if line.startswith("#")]
     handlers = [number for number, line in enumerate(frames) if _HANDLER in line]

@@ -1,66 +1,66 @@
-"""NodeState: what the supervisor of a node tells those of the others. Standard library only."""
+"""NodeState: the state that the supervisor of a node sends to the other nodes. Standard library only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from vastrun.contract.outcome import Hang
-from vastrun.trainer.supervision.diagnosis import DatedEnd
+from vastrun.trainer.supervision.diagnosis import TimedRankEnd
 from vastrun.trainer.supervision.restarts import Restart
 from vastrun.trainer.supervision.stall import RankProgress
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeState:
-    """How a node stands."""
+    """The state of one node."""
 
     run_id: str
     node: int
     start: int = 0
-    """The start of the ranks that the rest is about; 0: the first."""
+    """Number of the start of the ranks that the other fields describe; 0: the first."""
     joins: bool = False
-    """It came while the others train, has no ranks yet, and begins them in the start of the others."""
+    """True for a node without ranks that joins the current start of a running training."""
     stop_cause: str | None = None
-    """It was asked to stop."""
+    """Cause of a stop request to this node; None: there was none."""
     stopped_at: float | None = None
-    """When it asked its ranks to stop; epoch seconds."""
+    """Epoch seconds at which it asked its ranks to stop."""
     stopped_at_step: int | None = None
-    """Step that each of its ranks had reported by then."""
+    """Step that each of its ranks had reached by then."""
     failing: bool = False
-    """A rank of its has failed."""
+    """True when one of its ranks has failed."""
     stalled: bool = False
-    """Its ranks make no progress."""
-    ends: tuple[DatedEnd, ...] | None = None
-    """How its ranks ended; None while one of them runs."""
+    """True when its ranks make no progress."""
+    ends: tuple[TimedRankEnd, ...] | None = None
+    """Ends of its ranks; None while one of them runs."""
     killed: tuple[int, ...] = ()
     """Ranks that its supervisor killed."""
     memory_killed: bool = False
-    """The kernel killed something there for want of memory."""
+    """True when the kernel killed a process there for lack of memory."""
     memory_killed_at: float | None = None
-    """Time at which it last killed a process of the run there; None: it did not, or it is not known."""
+    """Epoch seconds at which it last killed a process of the run there; None: never, or unknown."""
     culprit: RankProgress | None = None
-    """Of its ranks that stand still, the one that the others wait for."""
+    """The stalled rank for which its other ranks wait."""
     hang: Hang | None = None
-    """The same as evidence."""
+    """The evidence of that hang."""
     lost: tuple[int, ...] = ()
-    """Nodes that it cannot reach any more."""
+    """Nodes that it can no longer reach."""
     has_concluded: bool = False
-    """It knows how this start ended, and waits for what follows."""
+    """True when it has diagnosed the end of this start, and waits for the decision."""
     gpus: int | None = None
-    """How many of its GPUs answer then; None: not known, or it has none."""
+    """Number of its GPUs that respond then; None: unknown, or it has none."""
     restart: Restart | None = None
-    """What the first node decided last: how the ranks are started again on every node."""
+    """The last restart that the first node decided for every node."""
     is_over: bool = False
-    """It starts no ranks any more."""
+    """True when it starts no more ranks."""
     why_over: str = ""
-    """Why the first node decided so."""
-    said_at: float = 0.0
-    """When it said this, by its own clock; epoch seconds."""
+    """Reason of the first node's decision against a restart."""
+    sent_at: float = 0.0
+    """Epoch seconds of this message, by the clock of its sender."""
     clocks: tuple[float, ...] = ()
-    """By how many seconds the clock of each node is ahead of the first node's, as that one heard."""
+    """Seconds by which the clock of each node is ahead of the first node's, as measured there."""
 
     def at_start(self, number: int) -> NodeState:
-        """Return what is still so when the ranks are started once more."""
+        """Return the state for the next start of the ranks; other fields are reset."""
         return NodeState(
             run_id=self.run_id,
             node=self.node,

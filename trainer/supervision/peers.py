@@ -1,7 +1,7 @@
-"""Peers: the supervisors of several nodes tell each other their state. Standard library only.
+"""Peers: exchange the state of the supervisors of several nodes. Standard library only.
 
-A star: every node holds a connection to the first one, which passes on all that it hears. A node says all of
-where it stands, each second and at every change, so that no message can be missed.
+A star: every node is connected to the first one, which relays all messages. A node sends its whole state each
+second and at every change, so that no message can be missed.
 """
 
 from __future__ import annotations
@@ -24,47 +24,47 @@ if TYPE_CHECKING:
     from typing import Self  # since Python 3.11
 
 SILENT_S = 30.0
-"""A node that says nothing for so long is lost. Its supervisor may be busy for 20 s, ending its ranks."""
+"""Seconds without a message until a node is lost. Its supervisor may be busy for 20 s while it ends ranks."""
 ENDING_S = 30.0
-"""How long a node may take to end its ranks when those of another have failed."""
+"""Maximum seconds for a node to end its ranks after those of another node failed."""
 _REPEAT_S = 1.0
 _SEND_S = 2.0
-_LOOK_EVERY_S = 0.1
+_POLL_INTERVAL_S = 0.1
 _CHUNK = 1 << 16
-_LAST_WORDS = 16
-"""Of a node's last so many words, the one that came quickest tells how its clock differs."""
+_CLOCK_SAMPLES = 16
+"""Number of a node's last messages among which the fastest one determines the offset of its clock."""
 
 
 class PeersError(ConnectionError):
-    """The nodes did not come together."""
+    """The nodes could not connect to each other."""
 
 
-class TooLateError(PeersError):
-    """The others had ended before this node could join them."""
+class TrainingOverError(PeersError):
+    """The training was over before this node could join it."""
 
 
 @dataclass(kw_only=True)
-class _Line:
-    """A connection that carries words, each a line of JSON."""
+class _Connection:
+    """A connection to another supervisor; each message is a line of JSON."""
 
     socket: socket.socket
-    heard_at: float = field(default_factory=time.monotonic)
+    received_at: float = field(default_factory=time.monotonic)
     node: int | None = None
-    """Whose words come here first; None: nothing came yet."""
+    """Number of the connected node; None before its first message."""
     _partial: bytes = b""
 
     def states(self) -> Iterator[NodeState]:
-        """Return what came since.
+        """Yield the states that arrived.
 
-        Raises OSError when the other side is gone, ValueError when it is none of ours.
+        Raises OSError when the other side is gone, ValueError when it is no supervisor of this run.
         """
         while select.select([self.socket], [], [], 0)[0]:
             if not (new := self.socket.recv(_CHUNK)):
                 raise ConnectionResetError("the other side has left")
-            self.heard_at = time.monotonic()
+            self.received_at = time.monotonic()
             *whole, self._partial = (self._partial + new).split(b"\n")
-            for line in whole:
-                yield cast(NodeState, read_json(NodeState, line))
+            for message in whole:
+                yield cast(NodeState, read_json(NodeState, message))
 
     def send(self, states: list[NodeState]) -> None:
         self.socket.sendall(b"".join(json.dumps(asdict(state)).encode() + b"\n" for state in states))
@@ -72,26 +72,26 @@ class _Line:
 
 @dataclass(kw_only=True)
 class Peers:
-    """This node's side. With one node there is nobody to talk to, and nothing is ever heard."""
+    """The connections of this node to the others. With one node it does nothing."""
 
     this_node: ThisNode
     run_id: str
-    least: int | None = None
-    """While so many nodes are there, those that left are not needed, but for node 0; None: all are."""
+    min_nodes: int | None = None
+    """Minimum number of nodes, node 0 included, with which the training continues; None: all are needed."""
     silent_s: float = SILENT_S
-    others: dict[int, NodeState] = field(default_factory=dict)
-    """The last word of each other node."""
+    peer_states: dict[int, NodeState] = field(default_factory=dict)
+    """Last state of each other node."""
     lost: set[int] = field(default_factory=set)
-    """Nodes that cannot be reached any more, though their ranks had not ended."""
+    """Nodes that can no longer be reached although their ranks had not ended."""
     clock: Callable[[], float] = time.time
-    """By which ranks and supervisors date what happens here; epoch seconds."""
-    _lines: list[_Line] = field(default_factory=list)
-    _door: socket.socket | None = None
+    """Clock of the ranks and supervisor of this node; epoch seconds."""
+    _connections: list[_Connection] = field(default_factory=list)
+    _listener: socket.socket | None = None
     _port_error: str = ""
-    """Why this node cannot listen for the others yet."""
-    _said_at: float = 0.0
+    """Reason why this node cannot listen for the others yet."""
+    _sent_at: float = 0.0
     _ahead: Mapping[int, deque[float]] = field(
-        default_factory=lambda: defaultdict(lambda: deque[float](maxlen=_LAST_WORDS))
+        default_factory=lambda: defaultdict(lambda: deque[float](maxlen=_CLOCK_SAMPLES))
     )
 
     def __post_init__(self) -> None:
@@ -101,45 +101,46 @@ class Peers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for line in self._lines:
-            line.socket.close()
-        if self._door is not None:
-            self._door.close()
+        for connection in self._connections:
+            connection.socket.close()
+        if self._listener is not None:
+            self._listener.close()
 
     @property
-    def _elsewhere(self) -> list[int]:
+    def _other_nodes(self) -> list[int]:
         return [node for node in range(self.this_node.nodes) if node != self.this_node.node]
 
     @property
     def complete(self) -> bool:
-        """Every node was heard of."""
-        return all(node in self.others for node in self._elsewhere)
+        """Tell whether every node has sent its state."""
+        return all(node in self.peer_states for node in self._other_nodes)
 
     @property
     def ended(self) -> bool:
-        """The ranks of every other node that ever began any have ended, or nobody can know."""
+        """Tell whether the ranks of every other node that started any have ended, or the node is lost."""
         return all(
-            node in self.lost or state.joins or self._has_ended(node) for node, state in self.others.items()
+            node in self.lost or state.joins or self._has_ended(node)
+            for node, state in self.peer_states.items()
         )
 
     @property
     def needed(self) -> Set[int]:
-        """The other nodes without which the ranks of this one cannot go on."""
-        enough = self._may_leave and self._there >= (self.least or 0)
-        return {0} - {self.this_node.node} if enough else set(self._elsewhere)
+        """Return the other nodes without which the ranks of this node cannot continue."""
+        enough = self._may_leave and self._present_nodes >= (self.min_nodes or 0)
+        return {0} - {self.this_node.node} if enough else set(self._other_nodes)
 
     @property
     def _may_leave(self) -> bool:
-        """Whether a node may leave, and come back on another machine."""
-        return self.least is not None and self.least < self.this_node.nodes
+        """Tell whether a node may leave, and return on another machine."""
+        return self.min_nodes is not None and self.min_nodes < self.this_node.nodes
 
     @property
-    def can_do_without_this(self) -> bool:
-        """Whether the others go on when the ranks of this node end."""
-        first = self.others.get(0)
+    def others_can_continue(self) -> bool:
+        """Tell whether the other nodes continue when the ranks of this node end."""
+        first = self.peer_states.get(0)
         return (
-            self.least is not None
-            and self.least < self._there
+            self.min_nodes is not None
+            and self.min_nodes < self._present_nodes
             and first is not None
             and first.ends is None
             and not self._has_left(0)
@@ -147,22 +148,22 @@ class Peers:
 
     @property
     def in_this_start(self) -> list[NodeState]:
-        """The last words of the other nodes, of those that speak of the same start as this one."""
-        return [state for state in self.others.values() if state.start == self.state.start]
+        """Return the states of the other nodes that are about the current start."""
+        return [state for state in self.peer_states.values() if state.start == self.state.start]
 
     @property
     def failing(self) -> bool:
-        """A rank of another node has failed, or nobody knows: those of this one cannot go on."""
+        """Tell whether a needed node has failed, is lost or has moved on: the ranks here cannot continue."""
         needed = self.needed
-        others = [state for state in self.others.values() if state.node in needed]
-        left_out = any(state.is_over and state.start < self.state.start for state in others)
-        is_behind = 0 in self.others and self.others[0].start > self.state.start
+        needed_states = [state for state in self.peer_states.values() if state.node in needed]
+        left_out = any(state.is_over and state.start < self.state.start for state in needed_states)
+        is_behind = 0 in self.peer_states and self.peer_states[0].start > self.state.start
         failing = any(state.failing for state in self._needed_now)
         return bool(self.lost & needed) or left_out or is_behind or failing
 
     @property
     def stalled(self) -> bool:
-        """The ranks of another node make no progress."""
+        """Tell whether the ranks of another node make no progress."""
         return any(state.stalled for state in self._needed_now)
 
     @property
@@ -171,75 +172,80 @@ class Peers:
         return [state for state in self.in_this_start if state.node in needed]
 
     @property
-    def away(self) -> Set[int]:
-        """The nodes from which nothing more can be heard, though their ranks may have ended."""
-        heard = {line.node for line in self._lines}
-        direct = self._elsewhere if self.this_node.is_host else self._elsewhere[:1]
+    def disconnected(self) -> Set[int]:
+        """Return the nodes without a connection, although their ranks may have ended."""
+        heard = {connection.node for connection in self._connections}
+        direct = self._other_nodes if self.this_node.is_host else self._other_nodes[:1]
         return self.lost | {node for node in direct if node not in heard}
 
     @property
     def stop_cause(self) -> str | None:
-        """Why another node was asked to stop; None: none was."""
+        """Return the cause of a stop request to another node; None: there was none."""
         needed = self.needed
-        asked = (state.stop_cause for state in self.others.values() if state.node in needed)
+        asked = (state.stop_cause for state in self.peer_states.values() if state.node in needed)
         return next(filter(None, asked), None)
 
-    def meet(self, *, within_s: float, given_up: Callable[[], bool]) -> None:
-        """Wait until every node is here, or `given_up` says that it does not matter any more.
+    def connect_all(self, *, within_s: float, is_cancelled: Callable[[], bool]) -> None:
+        """Wait until every node is connected, or `is_cancelled` returns True.
 
-        One that joins the others waits until their ranks run, and is in their start then. Raises PeersError.
+        A node that joins a running training waits until its ranks run, and enters that start. Raises
+        PeersError.
         """
         deadline = time.monotonic() + within_s
-        while not (self.complete and self._is_met) and not given_up():
+        while not (self.complete and self._can_start) and not is_cancelled():
             self.listen()
-            if self.this_node.joins and 0 in self.others and self.others[0].is_over:
-                raise TooLateError("the training was over before this node joined it")
+            if self.this_node.joins and 0 in self.peer_states and self.peer_states[0].is_over:
+                raise TrainingOverError("the training was over before this node joined it")
             if self.lost & self.needed or time.monotonic() > deadline:
                 if self._port_error:
                     raise PeersError(f"other nodes cannot connect: {self._port_error}")
-                missing = [str(n) for n in self._elsewhere if n in self.lost or n not in self.others]
+                missing = [str(n) for n in self._other_nodes if n in self.lost or n not in self.peer_states]
                 raise PeersError(f"node {', '.join(missing or '0')} did not come within {within_s:g} s")
-            time.sleep(_LOOK_EVERY_S)
-        if self.this_node.joins and 0 in self.others:
-            self.tell(joins=False, start=self.others[0].start)
+            time.sleep(_POLL_INTERVAL_S)
+        if self.this_node.joins and 0 in self.peer_states:
+            self.publish(joins=False, start=self.peer_states[0].start)
 
     @property
-    def _is_met(self) -> bool:
-        """Whether the ranks of this node can begin: at once, or beside those of the first node, which run."""
+    def _can_start(self) -> bool:
+        """Tell whether the ranks of this node can start: a joining node waits for those of the first node."""
         return not self.this_node.joins or self._first_trains
 
     @property
     def _first_trains(self) -> bool:
-        first = self.others.get(0)
+        first = self.peer_states.get(0)
         return first is not None and first.ends is None and not first.is_over and first.stop_cause is None
 
     @property
     def too_late(self) -> bool:
-        """Whether this node came to join the others, and those of the first have ended in this start."""
-        first = self.others.get(0)
+        """Tell whether this node is still joining although the first node's ranks ended in this start."""
+        first = self.peer_states.get(0)
         if first is None or not self.this_node.joins:
             return False
         return first.start == self.state.start and first.ends is not None
 
-    def tell(self, **changes: Any) -> None:
-        """Tell the others how this node stands now."""
+    def publish(self, **changes: Any) -> None:
+        """Change the state of this node and send it to the others."""
         state = replace(self.state, **changes)
         if state != self.state:
             self.state = state
-            self._say()
+            self._send_state()
 
     def begin(self, start: int) -> None:
-        """Tell the others that the ranks are started here once more."""
-        self.lost |= {node for node in self.away if node not in self.others or not self.others[node].is_over}
+        """Send the others the number of a new start of the ranks here."""
+        self.lost |= {
+            node
+            for node in self.disconnected
+            if node not in self.peer_states or not self.peer_states[node].is_over
+        }
         self.state = replace(self.state.at_start(start), lost=tuple(sorted(self.lost)))
-        self._say()
+        self._send_state()
 
-    def by_own_clock(self, node: int, at: float) -> float:
-        """Return the moment `at` of that node's clock by the clock of this one; both epoch seconds.
+    def to_own_clock(self, node: int, at: float) -> float:
+        """Convert a time of that node's clock to this node's clock; both in epoch seconds.
 
-        Clocks of machines differ by seconds, and ranks of two nodes fail within one. The first node compares
-        each clock with its own, at every word that it hears, and tells all how they differ: then all put
-        failures in the same order. It errs by as long as the quickest of the last words took.
+        Clocks of machines differ by seconds, and ranks of two nodes fail within one second. The first node
+        compares each clock with its own at every message, and sends the offsets to all: then all order the
+        failures alike. The error is at most the latency of the fastest recent message.
         """
         clocks = self._clocks if self.this_node.is_host else self._first_clocks
         if max(node, self.this_node.node) >= len(clocks):  # nothing was heard
@@ -252,81 +258,81 @@ class Peers:
 
     @property
     def _first_clocks(self) -> tuple[float, ...]:
-        return self.others[0].clocks if 0 in self.others else ()
+        return self.peer_states[0].clocks if 0 in self.peer_states else ()
 
     def listen(self) -> None:
-        """Note what the others said, and who was lost. To be called several times a second."""
+        """Receive states and record lost nodes. Call it several times a second."""
         if self.this_node.nodes == 1:
             return
         self._connect()
-        before = (dict(self.others), set(self.lost))
-        for line in list(self._lines):
-            self._hear(line)
+        before = (dict(self.peer_states), set(self.lost))
+        for connection in list(self._connections):
+            self._read(connection)
         self.state = replace(self.state, lost=tuple(sorted(self.lost)))
-        if (self.others, self.lost) != before or time.monotonic() - self._said_at >= _REPEAT_S:
-            self._say()
+        if (self.peer_states, self.lost) != before or time.monotonic() - self._sent_at >= _REPEAT_S:
+            self._send_state()
 
     def wait_until_ended(self) -> None:
-        """Wait until every other node's ranks have ended. Not for long once some rank has failed."""
+        """Wait until every other node's ranks have ended; at most `ENDING_S` once a rank has failed."""
         deadline = float("inf")
         while not self.ended and time.monotonic() < deadline:
             self.listen()
             if self.failing or self.stalled or self.state.failing or self.state.stop_cause:
                 deadline = min(deadline, time.monotonic() + ENDING_S)
-            time.sleep(_LOOK_EVERY_S)
-        self._say()
+            time.sleep(_POLL_INTERVAL_S)
+        self._send_state()
 
     def _connect(self) -> None:
         if self.this_node.is_host:
-            self._open_door()
-        elif not self._lines and not self.complete:
-            with suppress(OSError):  # the first node is not there yet
+            self._accept()
+        elif not self._connections and not self.complete:
+            with suppress(OSError):  # the first node does not listen yet
                 address = (self.this_node.host, self.this_node.port + 1)
                 self._add(socket.create_connection(address, timeout=_SEND_S))
 
-    def _open_door(self) -> None:
-        if self._door is None:
+    def _accept(self) -> None:
+        if self._listener is None:
             family = socket.AF_INET6 if ":" in self.this_node.address else socket.AF_INET
             try:
-                self._door = socket.create_server(("", self.this_node.port + 1), family=family)
+                self._listener = socket.create_server(("", self.this_node.port + 1), family=family)
             except OSError as error:  # another program's connection may hold the port for a while
                 self._port_error = f"port {self.this_node.port + 1}: {error.strerror}"
                 return
             self._port_error = ""
-        while select.select([self._door], [], [], 0)[0]:
-            self._add(self._door.accept()[0])
+        while select.select([self._listener], [], [], 0)[0]:
+            self._add(self._listener.accept()[0])
 
     def _add(self, connection: socket.socket) -> None:
         connection.settimeout(_SEND_S)
-        self._lines.append(_Line(socket=connection))
-        self._said_at = 0.0
+        self._connections.append(_Connection(socket=connection))
+        self._sent_at = 0.0
 
-    def _hear(self, line: _Line) -> None:
+    def _read(self, connection: _Connection) -> None:
         try:
-            for state in line.states():
-                self._take(line, state)
-            if time.monotonic() - line.heard_at > self.silent_s:
-                raise TimeoutError("it says nothing")
+            for state in connection.states():
+                self._receive(connection, state)
+            if time.monotonic() - connection.received_at > self.silent_s:
+                raise TimeoutError("the node is silent")
         except (OSError, ValueError):
-            self._drop(line)
+            self._drop(connection)
 
-    def _take(self, line: _Line, state: NodeState) -> None:
-        if state.run_id != self.run_id or state.node not in self._elsewhere:
-            raise ValueError(f"a word of node {state.node} of {state.run_id}")
-        if line.node is None:
-            self._welcome(line, state)
+    def _receive(self, connection: _Connection, state: NodeState) -> None:
+        if state.run_id != self.run_id or state.node not in self._other_nodes:
+            raise ValueError(f"unexpected message of node {state.node} of {state.run_id}")
+        if connection.node is None:
+            self._register(connection, state)
         if self.this_node.is_host:
-            self._ahead[state.node].append(state.said_at - self.clock())
-        elif state.node == 0:  # only the first node has a line to each: one that it lost may be back
+            self._ahead[state.node].append(state.sent_at - self.clock())
+        elif state.node == 0:  # only the first node is connected to all: a node that it lost may be back
             self.lost = {node for node in state.lost if node != self.this_node.node}
-        self.others[state.node] = state
+        self.peer_states[state.node] = state
 
-    def _welcome(self, line: _Line, state: NodeState) -> None:
-        """Note whose line this is. Raises ValueError where that node is here, or may not come back."""
+    def _register(self, connection: _Connection, state: NodeState) -> None:
+        """Record the node of a connection. Raises ValueError if it is connected or may not return."""
         node = state.node
         if self.this_node.is_host:
-            if any(other.node == node for other in self._lines):
-                raise ValueError(f"node {node} is here already")
+            if any(other.node == node for other in self._connections):
+                raise ValueError(f"node {node} is connected already")
             if state.joins:
                 if not self._may_leave:
                     raise ValueError(f"node {node} cannot join a training that needs all nodes")
@@ -334,47 +340,49 @@ class Peers:
                 self._ahead[node].clear()  # another machine has another clock
             elif node in self.lost:
                 raise ValueError(f"node {node} was lost")
-        line.node = node
+        connection.node = node
 
-    def _drop(self, line: _Line) -> None:
-        """Note who is lost, unless its ranks have ended; before all are here it may return."""
-        line.socket.close()
-        self._lines.remove(line)
-        if line.node is None:
+    def _drop(self, connection: _Connection) -> None:
+        """Record the node as lost unless its ranks have ended; before all are connected it may return."""
+        connection.socket.close()
+        self._connections.remove(connection)
+        if connection.node is None:
             return
         if not self.complete:
-            self.others.pop(line.node, None)
+            self.peer_states.pop(connection.node, None)
         else:
-            behind = [line.node] if self.this_node.is_host else self._elsewhere
-            self.lost.update(node for node in behind if not self._has_ended(node))
+            unreachable = [connection.node] if self.this_node.is_host else self._other_nodes
+            self.lost.update(node for node in unreachable if not self._has_ended(node))
 
-    def _say(self) -> None:
-        self._said_at = time.monotonic()
-        states = [replace(self.state, said_at=self.clock())]
+    def _send_state(self) -> None:
+        self._sent_at = time.monotonic()
+        states = [replace(self.state, sent_at=self.clock())]
         if self.this_node.is_host:
-            states = [replace(states[0], clocks=self._clocks), *self.others.values()]
-        # To whom a line leads is not known before its first word; who opened it speaks first.
-        for line in [one for one in self._lines if one.node is not None or not self.this_node.is_host]:
+            states = [replace(states[0], clocks=self._clocks), *self.peer_states.values()]
+        # The node of a connection is unknown before its first message; the side that opened it sends first.
+        for connection in [
+            one for one in self._connections if one.node is not None or not self.this_node.is_host
+        ]:
             try:
-                line.send([state for state in states if state.node != line.node])
+                connection.send([state for state in states if state.node != connection.node])
             except OSError:
-                self._drop(line)
+                self._drop(connection)
 
     @property
-    def _there(self) -> int:
-        """How many nodes have not left, this one among them."""
-        return self.this_node.nodes - sum(map(self._has_left, self._elsewhere))
+    def _present_nodes(self) -> int:
+        """Count the nodes that have not left, including this one."""
+        return self.this_node.nodes - sum(map(self._has_left, self._other_nodes))
 
     def _has_left(self, node: int) -> bool:
-        """Tell whether it is not there any more, though its ranks have not finished."""
-        state = self.others.get(node)
+        """Tell whether it is gone although its ranks have not finished."""
+        state = self.peer_states.get(node)
         if node in self.lost or state is None:
             return node in self.lost
         return state.failing or state.stalled or state.stop_cause is not None
 
     def _has_ended(self, node: int) -> bool:
-        """Tell whether its ranks of this start have ended, or will never begin."""
-        state, start = self.others.get(node), self.state.start
+        """Tell whether its ranks of this start have ended, or will never start."""
+        state, start = self.peer_states.get(node), self.state.start
         if state is None or state.start < start:
             return state is not None and state.is_over
         return state.start > start or state.ends is not None or state.is_over

@@ -1,7 +1,7 @@
-"""Preload: what the ranks of the onboard trainer import, loaded once in the launch agent, for all of them.
+"""Preload: imports the modules of the onboard trainer's ranks once, in the launch agent.
 
-A rented GPU is paid while its ranks import: seconds at each start and each restart, times the ranks of a
-machine where they share few cores.
+A rented GPU costs money while its ranks import: seconds at each start and restart, multiplied by the ranks of
+a machine with few cores.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def load(*, wandb: bool = False) -> None:
-    """Import all that a rank needs before its first step, and start no thread.
+    """Import all modules that a rank needs before its first step, and start no thread.
 
-    `wandb`: W&B, too, of which rank 0 would else import what takes half a second beside its first steps.
+    `wandb`: also W&B, whose import would take rank 0 half a second during its first steps.
     """
-    # numpy's algebra, which ranks do not use, starts a thread for each core when it is imported.
+    # numpy's BLAS, which ranks do not use, starts a thread for each core when it is imported.
     limit = os.environ.get(_BLAS_THREADS)
     os.environ[_BLAS_THREADS] = limit or "1"
     with importing():
@@ -32,7 +32,7 @@ def load(*, wandb: bool = False) -> None:
         import vastrun.trainer.loop  # noqa: F401
 
         if wandb:
-            with suppress(ImportError):  # told by the rank that misses it
+            with suppress(ImportError):  # rank 0 reports it
                 import wandb as _wandb  # noqa: F401
 
     if limit is None:
@@ -40,21 +40,21 @@ def load(*, wandb: bool = False) -> None:
 
 
 def serve_ranks() -> None:
-    """Start a server that makes the ranks, unless a copy of this process would differ from a new one.
+    """Start the server that forks the ranks, unless a fork of this process would differ from a new process.
 
-    Then ranks import everything by themselves, and stderr says why.
+    Without the server each rank imports everything itself, and stderr has the reason.
     """
-    why_not = _unlike_a_new_process()
-    if not why_not:
+    obstacle = _fork_obstacle()
+    if not obstacle:
         try:
             os.environ[ADDRESS] = start_server(_train)
         except OSError as error:
-            why_not = str(error)
-    if why_not:
-        print(f"each rank imports torch by itself: {why_not}", file=sys.stderr)
+            obstacle = str(error)
+    if obstacle:
+        print(f"each rank imports torch itself, without a fork server: {obstacle}", file=sys.stderr)
 
 
-def _unlike_a_new_process() -> str:
+def _fork_obstacle() -> str:
     import torch
 
     if torch.cuda.is_initialized():
@@ -64,7 +64,7 @@ def _unlike_a_new_process() -> str:
 
 
 def _train() -> NoReturn:
-    """Run the onboard trainer, as `Job.program` starts it."""
+    """Run the onboard trainer like `Job.program`."""
     import vastrun.trainer.train
 
     sys.argv = [str(vastrun.trainer.train.__file__)]

@@ -1,4 +1,4 @@
-"""Processes: who descends from whom, and how none outlives its parent. Linux only, standard library only."""
+"""Processes: find, signal and reap descendants, and tie a process to its parent. Linux, standard library."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ZOMBIE = b"Z"
 _SHELLS = ("bash", "sh", "dash", "ash", "zsh")
-_LOOK_ONLY = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_WAIT_FLAGS = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _FILTERS = frozenset(
     {"awk", "cat", "cut", "fold", "gawk", "grep", "egrep", "fgrep", "head", "less", "logger", "mawk", "more"}
     | {"nl", "pv", "rg", "sed", "sort", "tail", "tee", "tr", "ts", "uniq", "wc"}
 )
-"""Programs that only pass on what they read: they end when the program that writes to them does."""
+"""Programs that only copy their input: they end when the program that writes to them does."""
 
 
 def die_with_parent(parent: int) -> None:
-    """Have this process killed when the thread that started it ends; at once when `parent` is gone."""
+    """Make the kernel kill this process when the thread that started it ends; at once if `parent` is gone."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def outlive_parent() -> None:
-    """Take back what `die_with_parent` arranged."""
+    """Undo `die_with_parent`."""
     _prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def adopt_orphans() -> None:
-    """Make descendants that lose their parent children of this process, so that they can be found."""
+    """Make orphaned descendants children of this process, so that they can be found."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -54,28 +54,28 @@ def descendants(pid: int) -> list[int]:
 
 
 def innermost_program(pid: int) -> int:
-    """Return the program that a shell waits for; the process itself where it is no shell, or has several.
+    """Return the program that a shell waits for; the process itself if it is no shell or has several.
 
-    A filter behind the program in a pipeline does not count.
+    A filter after the program in a pipeline does not count.
     """
     children = [child for child in children_of(pid) if not _is_filter(child)] if _is_shell(pid) else []
     return innermost_program(children[0]) if len(children) == 1 else pid
 
 
-def hear_of_a_stop(pid: int) -> set[int]:
-    """Return who is to have the SIGTERM that is meant for the process.
+def stop_signal_targets(pid: int) -> set[int]:
+    """Return the processes that must receive a SIGTERM to stop this one.
 
-    A shell ends at once by it, and leaves what it waits for: that has it instead, and the shell too where it
-    has a trap for it, which it runs afterwards. A filter behind the program, as in `python x.py | tee log`,
-    does not: without its reader the program would fail as soon as it prints that it saves.
+    SIGTERM ends a shell at once without its children: they receive it instead, and the shell, too, if it has
+    a trap, which it runs afterwards. A filter after the program (`python x.py | tee log`) does not: without
+    its reader the program would fail at its next line of output.
     """
     children = [child for child in children_of(pid) if not _is_filter(child)] if _is_shell(pid) else []
-    heard = set().union(*(hear_of_a_stop(child) for child in children))
-    return heard | {pid} if not heard or _traps(pid, signal.SIGTERM) else heard
+    targets = set().union(*(stop_signal_targets(child) for child in children))
+    return targets | {pid} if not targets or _traps(pid, signal.SIGTERM) else targets
 
 
 def children_of(pid: int) -> list[int]:
-    """List living processes that it started, or adopted."""
+    """List living children of a process, started or adopted."""
     return sorted(child for child, (parent, state) in _table().items() if parent == pid and state != _ZOMBIE)
 
 
@@ -84,7 +84,7 @@ def _is_shell(pid: int) -> bool:
 
 
 def _is_filter(pid: int) -> bool:
-    """Tell whether it only passes on what another program writes into a pipe."""
+    """Tell whether it is a filter that reads from a pipe."""
     try:
         return _name(pid) in _FILTERS and str(Path(f"/proc/{pid}/fd/0").readlink()).startswith("pipe:")
     except OSError:
@@ -92,7 +92,7 @@ def _is_filter(pid: int) -> bool:
 
 
 def _name(pid: int) -> str:
-    """Return the name of its program; empty where it has ended."""
+    """Return the name of the program of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -108,10 +108,10 @@ def _traps(pid: int, number: int) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
-def kill_descendants(*, within_s: float, but: int | None = None) -> list[int]:
-    """Kill all below this process, `but` one. Returns what could not be killed in time."""
+def kill_descendants(*, within_s: float, exclude: int | None = None) -> list[int]:
+    """Kill all descendants of this process except `exclude`. Return those that survived until the timeout."""
     deadline = time.monotonic() + within_s
-    while alive := [pid for pid in descendants(os.getpid()) if pid != but]:
+    while alive := [pid for pid in descendants(os.getpid()) if pid != exclude]:
         for pid in alive:
             send(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
@@ -120,15 +120,15 @@ def kill_descendants(*, within_s: float, but: int | None = None) -> list[int]:
     return []
 
 
-def reap_orphans(*, but: int) -> None:
-    """Take adopted processes that ended out of the process table; `but` is left to whoever started it."""
+def reap_orphans(*, exclude: int) -> None:
+    """Reap adopted processes that have ended; `exclude` is left to its parent object."""
     with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitid(os.P_ALL, 0, _LOOK_ONLY)) is not None and ended.si_pid != but:
+        while (ended := os.waitid(os.P_ALL, 0, _WAIT_FLAGS)) is not None and ended.si_pid != exclude:
             os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def send(pid: int, number: int) -> None:
-    """Send the process the signal, if there is such a process."""
+    """Send a signal to a process, if it exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
@@ -139,7 +139,7 @@ def _table() -> dict[int, tuple[int, bytes]]:
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError), open(f"{entry.path}/stat", "rb") as file:  # noqa: PTH123
-                # The name, in parentheses, may hold anything; what follows the last one is plain.
+                # The name, in parentheses, may hold anything; the fields after the last one are plain.
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
                 table[int(entry.name)] = (int(parent), state)
     return table

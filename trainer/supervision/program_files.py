@@ -1,4 +1,4 @@
-"""Program files: what a user's program wrote into its code folder, and what was there before it started.
+"""Program files: find the files that a user's program wrote, by comparison with those before its start.
 
 Standard library only.
 """
@@ -18,7 +18,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.records import write_json
 
 MAX_ENTRIES = 200_000
-"""Files and folders that one search of a code folder looks at: about two seconds."""
+"""Maximum files and folders of one search, which takes about two seconds."""
 _CACHES = frozenset(
     (
         *("__pycache__", ".git", ".hg", ".svn", ".cache", ".ipynb_checkpoints", ".pytest_cache"),
@@ -38,7 +38,7 @@ _CACHE_VARIABLES = (
         "TORCH_EXTENSIONS_DIR",
     ),
 )
-"""Variables by which a job says where tools keep their caches."""
+"""Variables with the cache folders of tools."""
 _VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
 
 _Noted = Mapping[str, "tuple[int, int]"]
@@ -49,20 +49,20 @@ class WrittenFile:
     """A file that the program wrote."""
 
     path: Path
-    """Below the box; a part of it may be a link to another folder of the machine."""
+    """Path below the box; a part of it may be a link to another folder of the machine."""
     size: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilesBefore:
-    """The files that were there before the program started."""
+    """The files that existed before the program started."""
 
     noted: _Noted
-    """Size and time of the last write of each, by its path below the code folder."""
+    """Size and time of the last write of each file, by its path below the code folder."""
     is_cut: bool
-    """There were more than were noted: of others the time of their last change counts."""
+    """True when there were more files than recorded: for others the time of their last change counts."""
     at_ns: int
-    """Time of the record, by the clock of the disk; nanoseconds."""
+    """Time of the record by the disk's clock; nanoseconds."""
 
     @classmethod
     def read(cls, box: Path) -> FilesBefore | None:
@@ -77,11 +77,11 @@ class FilesBefore:
             return None
 
     def is_new(self, stat: os.stat_result) -> bool:
-        """Tell whether a file was made or changed since, by its own times."""
+        """Tell by its times whether a file was created or changed since."""
         return stat.st_ctime_ns > self.at_ns
 
     def has_changed(self, name: str, stat: os.stat_result) -> bool:
-        """Tell whether a file of the code folder is another one now, or was not there."""
+        """Tell whether a file of the code folder was created or changed since."""
         known = self.noted.get(name)
         if known is None:
             return not self.is_cut or self.is_new(stat)
@@ -89,7 +89,7 @@ class FilesBefore:
 
 
 def note_files(box: Path, job: Job) -> None:
-    """Note what is in the code folder before the program starts. Raises OSError."""
+    """Record the files in the code folder before the program starts. Raises OSError."""
     search = _Search(root=box / layout.CODE, caches=_caches(box, job))
     noted = {
         name: (stat.st_size, stat.st_mtime_ns) for name, stat in search.files() if not S_ISLNK(stat.st_mode)
@@ -99,32 +99,32 @@ def note_files(box: Path, job: Job) -> None:
 
 @dataclass(kw_only=True)
 class ProgramFileSearch:
-    """Finds what the program wrote in a folder of the box, also behind links to other folders."""
+    """Finds the files that the program wrote in a folder of the box, also behind links to other folders."""
 
     box: Path
     job: Job
     before: FilesBefore
     max_entries: int = MAX_ENTRIES
-    """Limit on the entries of a folder, and on those of all folders that links lead to."""
+    """Maximum entries of a folder, and of all folders behind links."""
     cut: list[Path] = field(default_factory=list)
-    """Folders with more files than were looked at."""
+    """Folders whose search was cut off."""
     followed: set[Path] = field(default_factory=set)
-    """Links behind which the program wrote something."""
+    """Links behind which the program wrote files."""
     _left_behind_links: int | None = None
 
     def below(self, folder: str) -> Iterator[WrittenFile]:
-        """Yield the files of the code folder, or those that lie behind links in the folder for outputs."""
+        """Yield the written files of the code folder, or those behind links in the folder for outputs."""
         search = _Search(root=self.box / folder, caches=_caches(self.box, self.job), left=self.max_entries)
         for name, stat in search.files():
             path = search.root / name
             if S_ISLNK(stat.st_mode):
-                yield from self._behind(path)
+                yield from self._behind_link(path)
             elif folder == layout.CODE and S_ISREG(stat.st_mode) and self.before.has_changed(name, stat):
                 yield WrittenFile(path=path, size=stat.st_size)
         self.cut += [search.root] if search.is_cut else []
 
-    def _behind(self, link: Path) -> Iterator[WrittenFile]:
-        """Yield what is new behind a link; nothing where that is found without the link."""
+    def _behind_link(self, link: Path) -> Iterator[WrittenFile]:
+        """Yield the new files behind a link, unless the search finds them without the link."""
         target = Path(os.path.realpath(link))
         if any(target.is_relative_to(self.box / own) for own in (layout.CODE, layout.RUN)):
             return
@@ -148,7 +148,7 @@ class ProgramFileSearch:
 
 
 def files_below(folder: Path, box: Path, job: Job) -> Iterator[Path]:
-    """Yield the files and links in a folder, without caches, up to a limit."""
+    """Yield the files and links in a folder, without caches, up to `MAX_ENTRIES`."""
     for name, _ in _Search(root=folder, caches=_caches(box, job)).files():
         yield folder / name
 
@@ -169,7 +169,7 @@ class _Search:
             below = waiting.pop()
             try:
                 entries = self._entries(below)
-            except OSError:  # removed meanwhile, or closed to us
+            except OSError:  # removed meanwhile, or not readable
                 continue
             if below and any(entry.name == _VIRTUAL_ENVIRONMENT for entry in entries):
                 continue

@@ -1,4 +1,4 @@
-"""Progress: where every rank stands now, and `run/status.json`. Standard library only."""
+"""Progress: tracks the step and activity of every rank, for `run/status.json`. Standard library only."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from vastrun.trainer.supervision.rank_process import RankProcess
 from vastrun.trainer.supervision.stall import RankProgress
 
 _TAIL = 1 << 14
-_BEGINNING = frozenset({"", "start", "data", "compile"})
-"""What a rank does before its first step."""
+_BEFORE_FIRST_STEP = frozenset({"", "start", "data", "compile"})
+"""Activities before the first step."""
 
 
 @dataclass(kw_only=True)
 class ProgressTracker:
-    """Reads the heartbeats and remembers when each last changed, by this machine's monotonic clock."""
+    """Reads the heartbeats and records when each last changed, by this machine's monotonic clock."""
 
     box: Path
     _moved: dict[int, tuple[Beat | None, float]] = field(default_factory=dict)
-    _beginning: dict[int, str] = field(default_factory=dict)
-    """What each rank was last seen to do, up to its first step."""
+    _first_activities: dict[int, str] = field(default_factory=dict)
+    """Last activity of each rank, up to its first step."""
 
     def ranks_progress(self, processes: Iterable[RankProcess]) -> tuple[RankProgress, ...]:
-        """Say where the ranks that still run stand."""
+        """Return the progress of the running ranks."""
         return tuple(self._progress_of(process.rank) for process in processes if process.exit_code is None)
 
     def has_news(self, ranks_progress: Iterable[RankProgress]) -> bool:
-        """Tell whether a rank has come on, on its way to its first step, since this was last asked."""
-        before = dict(self._beginning)
+        """Tell whether a rank advanced towards its first step since the last call."""
+        before = dict(self._first_activities)
         for rank_progress in ranks_progress:
-            if self._beginning.get(rank_progress.rank, "") in _BEGINNING:
-                self._beginning[rank_progress.rank] = rank_progress.activity
-        return self._beginning != before
+            if self._first_activities.get(rank_progress.rank, "") in _BEFORE_FIRST_STEP:
+                self._first_activities[rank_progress.rank] = rank_progress.activity
+        return self._first_activities != before
 
     def _progress_of(self, rank: int) -> RankProgress:
         now, beat = time.monotonic(), beat_of(self.box, rank)
@@ -60,7 +60,7 @@ def beat_of(box: Path, rank: int) -> Beat | None:
 
 
 def pid_of(box: Path, process: RankProcess) -> int:
-    """Return the pid of the program that beats; else of the rank's process, or what that shell waits for."""
+    """Return the pid of the program that beats; else of the rank's process or its shell's child."""
     beat = beat_of(box, process.rank)
     return beat.pid if beat else innermost_program(process.pid)
 
@@ -73,10 +73,10 @@ def write_status(
     world_size: int,
     steps: int,
 ) -> None:
-    """Write to `run/status.json` where the training stands; a full disk only makes it old.
+    """Write the progress of the training to `run/status.json`; with a full disk the old file stays.
 
-    The step is one that every rank has reached: while some of the `world_size` ranks here have not
-    started, it is 0.
+    Its step is the one that every rank has reached: 0 while some of the `world_size` ranks here have not
+    started.
     """
     still_s = {rank_progress.rank: rank_progress.still_s for rank_progress in ranks_progress}
     ranks = [_rank_status(box, process, still_s.get(process.rank, 0.0)) for process in processes]
@@ -104,22 +104,22 @@ def _rank_status(box: Path, process: RankProcess, age_s: float) -> dict[str, Any
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """A loss as recorded."""
+    """A recorded loss."""
 
     value: float | None = None
     finite: bool | None = None
-    """None: no loss was recorded."""
+    """True for a finite loss; None: no loss was recorded."""
 
     @classmethod
     def of(cls, recorded: object) -> Loss:
-        """Read a JSON value; what is not a finite number has no value."""
+        """Read a JSON value; without a finite number, `value` is None."""
         if isinstance(recorded, (int, float)) and math.isfinite(recorded):
             return cls(value=float(recorded), finite=True)
         return cls(value=None, finite=False)
 
 
 def last_loss(box: Path) -> Loss:
-    """Return the loss in the last whole line of the metrics that has one."""
+    """Return the loss of the last complete metrics line that has one."""
     for line in reversed(_last_lines(box / layout.METRICS)):
         with contextlib.suppress(ValueError):
             record = json.loads(line)

@@ -1,9 +1,9 @@
-"""One rank as a process: started, logged, watched to its end. Standard library only.
+"""Rank process: starts the program of one rank, logs it and records its end. Standard library only.
 
 `vastrun.trainer.supervision.rank_process PARENT` runs the job's program, with stdout and stderr in
-`run/raw/rank-N.log`, and leaves as the program left. The onboard trainer runs in a copy that the fork server
-makes, where there is one; everything else is the only child. The record says when and how the program ended,
-to the millisecond; the launch agent cannot: it looks ten times a second and counts whole seconds.
+`run/raw/rank-N.log`, and exits as the program exited. The onboard trainer runs in a fork of the fork server,
+where there is one; any other program is the only child. The record has the end of the program to the
+millisecond; the launch agent polls ten times a second and counts whole seconds.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from vastrun.contract.records import read_json, read_small, write_atomically
 from vastrun.contract.resume_command import RESUME, with_resume
 from vastrun.trainer.distributed.exit import last_raised, reason_of_text
 from vastrun.trainer.supervision.core_file import allow_core
-from vastrun.trainer.supervision.fork_server import ADDRESS, Copy
+from vastrun.trainer.supervision.fork_server import ADDRESS, ForkedProgram
 from vastrun.trainer.supervision.processes import die_with_parent, send
 
-VICTIM_S = 10.0
-"""How long a rank that lost another waits for that one's own words."""
-_LOOK_EVERY_S = 0.1
+VICTIM_WAIT_S = 10.0
+"""Seconds that a rank which lost a connection waits for the failure of another rank."""
+_POLL_INTERVAL_S = 0.1
 _CANNOT_RUN = 127
 _RECORD = re.compile(r"rank-\d+\.process\.json")
-"""The name of the file with a rank's record."""
-_WIDTH = 255
-_MOST = 4096
-_DEFAULT_AGAIN = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Name of the file with a rank's record."""
+_RECORD_BYTES = 255
+_MAX_RECORD_BYTES = 4096
+_RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,25 +50,25 @@ class RankProcess:
 
     rank: int
     pid: int
-    """Of the program itself."""
+    """Pid of the program itself."""
     started_at: float
     exit_code: int | None = None
-    """None while it runs; negative: minus the signal's number."""
+    """Exit code; negative: minus the signal's number; None while it runs."""
     ended_at: float | None = None
     peak_bytes: int | None = None
-    """Most memory that one process of the program had at once; None: it runs, or it is not known."""
+    """Peak memory of one process of the program; None while it runs, or unknown."""
 
 
 def read_processes(box: Path) -> tuple[RankProcess, ...]:
-    """List the ranks that were started so far, in order."""
+    """Return the records of the ranks that were started so far, by rank."""
     with contextlib.suppress(FileNotFoundError):
         paths = [path for path in (box / layout.RANKS).iterdir() if _RECORD.fullmatch(path.name)]
-        records = (_record_of(read_small(path, _MOST)) for path in paths)
+        records = (_record_of(read_small(path, _MAX_RECORD_BYTES)) for path in paths)
         return tuple(sorted(records, key=lambda record: record.rank))
     return ()
 
 
-# It changes once, when the rank ends, and is read many times a second.
+# The record changes once, when the rank ends, and is read many times a second.
 @lru_cache(maxsize=1024)
 def _record_of(line: bytes) -> RankProcess:
     record: RankProcess = read_json(RankProcess, line)
@@ -76,7 +76,7 @@ def _record_of(line: bytes) -> RankProcess:
 
 
 class Program(Protocol):
-    """The program of a rank, started."""
+    """The running program of a rank."""
 
     @property
     def pid(self) -> int: ...
@@ -87,84 +87,88 @@ class Program(Protocol):
 
 
 def main() -> NoReturn:
-    """Run the job's program and leave as it left."""
+    """Run the job's program and exit as it exited."""
     die_with_parent(int(sys.argv[1]))
     box = Path(os.environ["VASTRUN_BOX"])
     server, job = os.environ.pop(ADDRESS, None), Job.read(box)
     if job.is_diloco:
-        os.environ.update(among_all(job.nodes, os.environ))
+        os.environ.update(global_rank_variables(job.nodes, os.environ))
     environment = dict(os.environ)
     if job.command is not None:
         allow_core(box, job.ranks, environment)
-    own = partial(Child.start, partial(_become, program_of(job, environment), environment))
-    run(box, int(os.environ["RANK"]), own if server is None else partial(_copy_or, own, server, box))
+    start_child = partial(Child.start, partial(_exec_program, program_of(job, environment), environment))
+    run(
+        box,
+        int(os.environ["RANK"]),
+        start_child if server is None else partial(_fork_or_start, start_child, server, box),
+    )
 
 
 def program_of(job: Job, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command line of a rank, with `{resume}` filled in where the job names checkpoints."""
+    """Return the command line of a rank, with `{resume}` replaced where the job has checkpoints."""
     path = environment.get(RESUME, "")
     return job.program if job.checkpoints is None else with_resume(job.program, path)
 
 
-def among_all(nodes: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the number of a rank among those of all nodes: to its agent only those of its node are known."""
+def global_rank_variables(nodes: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the global RANK and WORLD_SIZE: the agent knows only the ranks of its node."""
     here, node = int(environ["WORLD_SIZE"]), int(environ["VASTRUN_NODE"])
     return {"RANK": str(node * here + int(environ["RANK"])), "WORLD_SIZE": str(nodes * here)}
 
 
 def run(box: Path, rank: int, start: Callable[[], Program]) -> NoReturn:
-    """Start the rank's program and leave as it left."""
+    """Start the rank's program and exit as it exited."""
     _log_into(box / layout.RAW_LOGS / f"rank-{rank}.log")
     os.chdir(working_folder(box))
     program = start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, partial(_leave_it_to, program))
+        signal.signal(number, partial(_forward_signal, program))
     code = _watch(box, rank, program)
     if code > 0 and is_victim(box, rank):
-        _let_another_speak(box, rank)
-    _leave_alike(code)
+        _wait_for_other_failure(box, rank)
+    _exit_like(code)
 
 
 def is_victim(box: Path, rank: int) -> bool:
-    """Tell whether the rank's program failed because it lost others, as its log says."""
+    """Tell by its log whether the rank's program failed because it lost a connection."""
     raised = last_raised(box / layout.RAW_LOGS / f"rank-{rank}.log")
     return raised is not None and reason_of_text(raised.exception) == "communication"
 
 
-def _let_another_speak(box: Path, rank: int) -> None:
-    """Wait until another rank has ended, too. Once this process leaves, the agent ends the others, also that
-    which failed first, and may have closed its connections before it says why."""
-    deadline = time.monotonic() + VICTIM_S
+def _wait_for_other_failure(box: Path, rank: int) -> None:
+    """Wait until another rank has ended, too. When this process exits, the agent ends the other ranks, also
+    the one that failed first, which may close its connections before it records its error."""
+    deadline = time.monotonic() + VICTIM_WAIT_S
     while time.monotonic() < deadline:
-        others = (process for process in read_processes(box) if process.rank != rank)
-        if any(process.exit_code is not None for process in others):
+        other_ranks = (process for process in read_processes(box) if process.rank != rank)
+        if any(process.exit_code is not None for process in other_ranks):
             return
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
-def _copy_or(own: Callable[[], Program], server: str, box: Path) -> Program:
-    """Fork a copy of the server's; without an answer from it the rank starts as any other program does."""
+def _fork_or_start(start_child: Callable[[], Program], server: str, box: Path) -> Program:
+    """Request a fork from the server; without its response, start the rank like any other program."""
     try:
-        return Copy.ask_for(server, os.environ, working_folder(box))
+        return ForkedProgram.request(server, os.environ, working_folder(box))
     except OSError as error:
-        os.write(2, f"this rank imports torch by itself: {error}\n".encode())
-        return own()
+        os.write(2, f"this rank imports torch itself, without the fork server: {error}\n".encode())
+        return start_child()
 
 
 @dataclass(frozen=True)
 class Child:
-    """A child of this process. It is in its process group: a signal to the group reaches both."""
+    """A child of this process in the same process group: a signal to the group reaches both."""
 
     pid: int
 
     @classmethod
-    def start(cls, become: Callable[[], NoReturn]) -> Child:
-        """Fork; the child runs `become`, which never returns."""
+    def start(cls, run_program: Callable[[], NoReturn]) -> Child:
+        """Fork; the child calls `run_program`, which never returns."""
         watcher = os.getpid()
         pid = os.fork()
         if pid == 0:
             die_with_parent(watcher)
-            become()
+            run_program()
         return cls(pid)
 
     def wait(self) -> int:
@@ -185,12 +189,12 @@ def _watch(box: Path, rank: int, program: Program) -> int:
 
 
 def _line(process: RankProcess) -> str:
-    """Write it always as long, so that the end overwrites the beginning."""
-    return f"{json.dumps(asdict(process)):<{_WIDTH}}\n"
+    """Pad the record to a fixed length, so that the final record overwrites the first one."""
+    return f"{json.dumps(asdict(process)):<{_RECORD_BYTES}}\n"
 
 
-def _become(program: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
-    for number in _DEFAULT_AGAIN:  # Python ignores these; a program expects them as they were
+def _exec_program(program: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
+    for number in _RESET_SIGNALS:  # Python ignores these; a program expects the defaults
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(program[0], program, environment)
@@ -200,12 +204,12 @@ def _become(program: tuple[str, ...], environment: Mapping[str, str]) -> NoRetur
 
 
 def _why_not(program: str, error: OSError) -> str:
-    """Say why the kernel did not run a program: of a script that is there, its interpreter is not."""
+    """Return why the kernel did not run a program: for an existing script, its interpreter is missing."""
     path = shutil.which(program)
     if error.errno != errno.ENOENT or path is None:
         return error.strerror or str(error)
     with contextlib.suppress(OSError):
-        first = read_small(path, _WIDTH).partition(b"\n")[0]
+        first = read_small(path, _RECORD_BYTES).partition(b"\n")[0]
         if first.endswith(b"\r"):
             return "its first line ends with a carriage return (a Windows line ending); save it with LF alone"
         if first.startswith(b"#!"):
@@ -222,17 +226,17 @@ def _log_into(path: Path) -> None:
     os.close(log)
 
 
-def _leave_it_to(program: Program, number: int, _frame: object) -> None:
-    """Let the program decide. A child has had the signal, as one of this group; a copy has not."""
-    if isinstance(program, Copy):
+def _forward_signal(program: Program, number: int, _frame: object) -> None:
+    """Pass a signal on to a fork. A child has received it already, as a member of this process group."""
+    if isinstance(program, ForkedProgram):
         send(program.pid, number)
 
 
-def _leave_alike(code: int) -> NoReturn:
+def _exit_like(code: int) -> NoReturn:
     if code >= 0:
         os._exit(code)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program's core is of use, ours is not
-    with contextlib.suppress(OSError):  # SIGKILL cannot be reset, and need not be
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # only the program's core is useful
+    with contextlib.suppress(OSError):  # SIGKILL cannot be reset
         signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
     os._exit(128 - code)

@@ -1,7 +1,7 @@
 """Rank starter: starts the ranks of a user's program and waits for them. Standard library only.
 
-Sets the variables that `torchrun` sets, without torch: the program may use any version of it, or none. As
-torchrun does, it ends all ranks once one has failed.
+Sets the variables of `torchrun` without torch: the program may use any version of it, or none. Like torchrun,
+it ends all ranks once one has failed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from vastrun.trainer.distributed.nodes import RANKS_PORT, ThisNode
 
 _POLL_INTERVAL_S = 0.05
 _KILL_AFTER_S = 30.0
-"""Seconds between SIGTERM and SIGKILL, as with torchrun."""
+"""Seconds between SIGTERM and SIGKILL, the same as torchrun's."""
 _ROLE = "rank"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentFailure:
-    """A rank that did not exit 0, as the agent saw it."""
+    """A rank that did not exit 0, as observed by the agent."""
 
     rank: int
     exit_code: int
@@ -38,7 +38,7 @@ class AgentFailure:
 
 
 def start_ranks(job: Job, this_node: ThisNode, count: int, box: Path) -> tuple[AgentFailure, ...]:
-    """Start `count` ranks on this node and return once all have ended: those that failed first, by rank."""
+    """Start `count` ranks on this node, wait until all have ended, and return those that failed first."""
     address, port = master_of(this_node)
     ranks = {
         rank: _start(
@@ -61,7 +61,7 @@ def start_ranks(job: Job, this_node: ThisNode, count: int, box: Path) -> tuple[A
 
 
 def rank_variables(job: Job, this_node: ThisNode, count: int, local: int, box: Path) -> dict[str, str]:
-    """Return the variables that tell a rank who it is, as torchrun names them."""
+    """Return the variables that identify a rank, with torchrun's names."""
     rank = this_node.ranks(count)[local]
     world_size = count * this_node.nodes
     numbers = {
@@ -81,7 +81,7 @@ def rank_variables(job: Job, this_node: ThisNode, count: int, local: int, box: P
         "ROLE_NAME": _ROLE,
         "TORCHELASTIC_RUN_ID": job.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": "False",
-        # Of a main function with torch's decorator `record`.
+        # Read by a main function with torch's decorator `record`.
         "TORCHELASTIC_ERROR_FILE": str(box / layout.RANKS / f"rank-{rank}.error.json"),
     }
 
@@ -89,7 +89,7 @@ def rank_variables(job: Job, this_node: ThisNode, count: int, local: int, box: P
 def master_of(this_node: ThisNode) -> tuple[str, int]:
     """Return the address and the port at which rank 0 listens for the others."""
     if this_node.nodes > 1:
-        # The first node may not reach itself by the name that others know.
+        # The first node may not reach itself under its public name.
         address = this_node.address if this_node.is_host else this_node.host
         return address, this_node.port + RANKS_PORT
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as free:
@@ -98,7 +98,7 @@ def master_of(this_node: ThisNode) -> tuple[str, int]:
 
 
 def _start(variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    # -S: what holds a rank needs no packages, and starts sooner.
+    # -S: the watcher of a rank needs no packages, and starts sooner.
     command = (*module_command("vastrun.trainer.supervision.rank_process", "-S"), str(os.getpid()))
     return subprocess.Popen(command, env={**os.environ, **variables}, start_new_session=True)
 

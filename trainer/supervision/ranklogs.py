@@ -1,7 +1,7 @@
-"""The merged log: what every rank prints becomes whole lines of `run/run.log`. Standard library only.
+"""Rank logs: merge the output of every rank into `run/run.log`, and extract the last lines of one.
 
 A line is `<epoch.mmm> <source> <text>`. Other programs append to the same file, so each write is one system
-call of whole lines. A rank's own log tells what it printed last, after its last traceback or without one.
+call of whole lines. Standard library only.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _OF_RANK = re.compile(r"^\[rank\d+\]: ?")
 _FRAME = '  File "'
 _MODULE_FRAME = ", in <module>"
 _LOG_RECORD = re.compile(r"\b(WARNING|ERROR|CRITICAL|FATAL|EXCEPTION)\b")
-"""A line of a log, which a caught exception's traceback follows."""
+"""A log line before the traceback of a caught exception."""
 _AT_EXIT = re.compile(
     r"\s|wandb:|\[?[WI]\d{4} |.*(resource_tracker|Warning\b)|Exception ignored in|terminate called"
 )
 """Lines that libraries print after the traceback of an exception that ends the program."""
 _MAX_MESSAGE_LINES = 20
-"""Maximum lines of an exception's message; after more the program went on."""
+"""Maximum lines of an exception's message; after more lines the program had continued."""
 
 SUPERVISOR = "supervisor"
 _CHUNK = 1 << 18
-_LONGEST_LINE = 8192
+_MAX_LINE_BYTES = 8192
 _PROGRESS_INTERVAL_S = 1.0
 _END_BYTES = 1 << 18
-"""Bytes of a rank's output that are added where there is no time for all of it."""
+"""Last bytes of a rank's output that are added where there is no time for all of it."""
 
 
 @dataclass(kw_only=True)
 class Tail:
-    """Reads the lines that a growing file gained."""
+    """Reads the new lines of a growing file."""
 
     path: Path
     source: str
@@ -54,32 +54,30 @@ class Tail:
     clock: Callable[[], float] = time.monotonic
     _partial: bytes = b""
     _shown: bytes | None = None
-    """The state of the line that is not whole yet, as it was last shown; None: it was not."""
+    """State of the incomplete line when it was last shown; None: it was not shown."""
     _shown_at: float = -math.inf
 
     def lines(self) -> Iterator[str]:
-        """Return whole lines that are new, at most one chunk of them, and how far a progress bar is.
+        """Yield new complete lines, at most one chunk of them, and the state of a progress bar.
 
-        A bar moves by carriage returns, and may have no line break for hours: it is shown once a second.
+        A bar uses carriage returns, and may have no line break for hours: it is shown once a second.
         """
         *whole, self._partial = (self._partial + self._read()).split(b"\n")
-        if (
-            b"\r" in self._partial
-        ):  # what is overwritten is not needed; more may follow, or overwrite the rest
+        if b"\r" in self._partial:  # drop overwritten text; more may follow, or overwrite the rest
             self._partial = b"\r" + _state(self._partial) + (b"\r" if self._partial.endswith(b"\r") else b"")
-        if len(self._partial) > _LONGEST_LINE:
+        if len(self._partial) > _MAX_LINE_BYTES:
             whole, self._partial = [*whole, self._partial], b""
         for line in whole:
             yield from self._ended(line)
         yield from self._progress()
 
     def last_line(self) -> Iterator[str]:
-        """Return what stands after the last newline."""
+        """Yield the text after the last newline."""
         partial, self._partial = self._partial, b""
         yield from self._ended(partial) if partial else ()
 
     def _ended(self, line: bytes) -> Iterator[str]:
-        """Return a line that changes no more; nothing where its last state was shown already."""
+        """Yield a finished line, unless its last state was shown already."""
         shown, self._shown = self._shown, None
         yield from as_text(line) if shown is None or _state(line) != shown else ()
 
@@ -92,23 +90,23 @@ class Tail:
             yield from as_text(state)
 
     def skip_to_end(self) -> int:
-        """Leave out all but the last lines of what was not read yet, and return how many bytes that are."""
+        """Skip all but the last unread lines, and return the number of skipped bytes."""
         size = self.path.stat().st_size if self.path.exists() else 0
         left_out = size - _END_BYTES - self.offset
         if left_out <= 0:
             return 0
         self.offset = size - _END_BYTES
-        # The line that was begun is not gone on with, and the first one is not whole.
+        # The incomplete line is dropped, and the first line of the rest is cut off.
         self._partial, self._shown = b"", None
         with self.path.open("rb") as file:
             file.seek(self.offset)
-            begun = len(file.readline(_END_BYTES))
-        self.offset += begun
-        return left_out + begun
+            cut = len(file.readline(_END_BYTES))
+        self.offset += cut
+        return left_out + cut
 
     def _read(self) -> bytes:
         with contextlib.suppress(FileNotFoundError):
-            # It is looked at ten times a second, and seldom grows: to open it takes four times as long.
+            # Polled ten times a second, and seldom grows: opening it takes four times as long.
             if self.path.stat().st_size <= self.offset:
                 return b""
             with self.path.open("rb") as file:
@@ -121,7 +119,7 @@ class Tail:
 
 @dataclass(kw_only=True)
 class MergedLog:
-    """The log of the whole run, as far as the ranks and the supervisor write it."""
+    """The log of the whole run, with the output of the ranks and the supervisor."""
 
     path: Path
     tails: tuple[Tail, ...] = ()
@@ -129,7 +127,7 @@ class MergedLog:
 
     @property
     def silent_s(self) -> float | None:
-        """Seconds since any rank printed something; None: none ever did."""
+        """Seconds since any rank printed something; None: none did."""
         return None if self._printed_at is None else time.monotonic() - self._printed_at
 
     def follow(self, tails: tuple[Tail, ...]) -> None:
@@ -137,7 +135,7 @@ class MergedLog:
         self.tails, self._printed_at = tails, None
 
     def say(self, text: str) -> None:
-        """Write a line of the supervisor's own."""
+        """Write a line as the supervisor."""
         self._append(SUPERVISOR, text.rstrip("\n").split("\n"))
 
     def pump(self) -> None:
@@ -149,9 +147,10 @@ class MergedLog:
                 self._printed_at = time.monotonic()
 
     def drain(self, *, within_s: float, first: Sequence[str] = ()) -> None:
-        """Add everything the ranks printed to the log, of the sources in `first` before all others.
+        """Add the rest of the ranks' output to the log, beginning with the sources in `first`.
 
-        Of what takes longer than `within_s`, the end is added, after a line that names the file with all.
+        After `within_s` seconds only the end of an output is added, after a line that names the complete
+        file.
         """
         deadline = time.monotonic() + within_s
         order = {source: number for number, source in enumerate(first)}
@@ -160,7 +159,7 @@ class MergedLog:
             if left_out := tail.skip_to_end():
                 raw = f"{tail.path.parent.name}/{tail.path.name}"
                 self.say(
-                    f"{tail.source}: {left_out / 1e6:.1f} MB of its output are left out here; all is in {raw}"
+                    f"{tail.source}: {left_out / 1e6:.1f} MB of its output are skipped; all of it is in {raw}"
                 )
                 self._drain(tail, math.inf)
             self._append(tail.source, tail.last_line())
@@ -176,9 +175,7 @@ class MergedLog:
         if not text:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk must not end the training: the raw logs are there too
+        with contextlib.suppress(OSError):  # a full disk must not end the training: the raw logs exist, too
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             try:
                 os.write(fd, text.encode())
@@ -187,18 +184,18 @@ class MergedLog:
 
 
 def _state(line: bytes) -> bytes:
-    """Return what a terminal shows of a line: what follows its last carriage return but that at its end."""
+    """Return the visible part of a line: the text after its last carriage return, trailing ones ignored."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def as_text(line: bytes) -> Iterator[str]:
-    """Return the line as a terminal would leave it: of a progress bar the last state.
+    """Yield the line as a terminal would show it, with the last state of a progress bar.
 
-    In parts when very long.
+    A very long line is split.
     """
     text = _state(line).decode("utf-8", errors="replace")
-    for start in range(0, max(len(text), 1), _LONGEST_LINE):
-        yield text[start : start + _LONGEST_LINE]
+    for start in range(0, max(len(text), 1), _MAX_LINE_BYTES):
+        yield text[start : start + _MAX_LINE_BYTES]
 
 
 @dataclass(frozen=True)
@@ -207,13 +204,13 @@ class LinesAfter:
 
     text: str
     count: int
-    """Number of all these lines."""
+    """Number of lines."""
     is_reason: bool
-    """True: the exception was caught, and the program ended later. False: it may be its message."""
+    """True: the exception was caught, and the program ended later. False: they may be its message."""
 
 
 def last_lines(log: Path) -> str | None:
-    """Return the last lines of a log that are not empty, as a terminal would show them; None without any."""
+    """Return the last non-empty lines of a log, as a terminal would show them; None without any."""
     found: list[str] = []
     for line in reversed(_tail(log).split(b"\n")):
         text = _OF_RANK.sub("", next(iter(as_text(line)))).rstrip()
@@ -225,12 +222,12 @@ def last_lines(log: Path) -> str | None:
 
 
 def last_line(lines: str | None) -> str:
-    """Return the last one of `last_lines`; empty where there are none."""
+    """Return the last line of a result of `last_lines`; empty where there is none."""
     return (lines or "").rpartition("\n")[2].strip()
 
 
 def lines_after(log: Path, raised: Raised) -> LinesAfter | None:
-    """Return what was printed after a traceback; None for nothing, or only what libraries print."""
+    """Return the output after a traceback; None for no output, or only lines of libraries."""
     lines = [_OF_RANK.sub("", next(iter(as_text(line)))).rstrip() for line in _tail(log).split(b"\n")]
     at = next((number for number in range(len(lines) - 1, -1, -1) if lines[number] == raised.exception), None)
     if at is None:
@@ -240,7 +237,7 @@ def lines_after(log: Path, raised: Raised) -> LinesAfter | None:
         return None
     header = at - raised.traceback.count("\n")
     before = next((lines[number] for number in range(header - 1, -1, -1) if lines[number]), "")
-    # The stack of an exception that nobody caught begins in the program's module.
+    # The stack of an uncaught exception begins in the program's module.
     was_caught = _FRAME in raised.traceback and _MODULE_FRAME not in raised.traceback
     was_logged = _LOG_RECORD.search(before) is not None
     shown = [line[:_MAX_CHARACTERS] for line in after]

@@ -1,4 +1,4 @@
-"""Restarts: whether ranks that failed are started again on this box, and how. Pure; standard library only."""
+"""Restarts: decide whether and how failed ranks restart on this box. Pure; standard library only."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from dataclasses import dataclass
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, Meaning, StartRecord
 
-WITHOUT_PROGRESS = 3
-"""So many starts in a row that saved nothing new are the last."""
+MAX_STARTS_WITHOUT_PROGRESS = 3
+"""Consecutive starts without a new checkpoint after which the ranks are not restarted."""
 
 _PAUSES_S = (0.0, 0.0, 10.0)
-"""Before a restart, by how many of the last starts were without progress."""
+"""Seconds before a restart, by the number of last starts without progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """How a group of ranks is started."""
+    """The options of one start of the ranks."""
 
     number: int = 0
-    """0: the first; each restart has one more."""
+    """Number of the start; 0: the first."""
     world_size: int
-    """On this node, and on each other one."""
+    """Ranks on this node, and on each other one."""
     micro_batch: int | None = None
-    """The most windows a rank may compute at once; None: nobody knows a limit."""
+    """Maximum windows that a rank may compute at once; None: no known limit."""
     gpus: tuple[str, ...] = ()
-    """The GPUs to use, by UUID: some of the machine's may have failed; empty: all that are there."""
+    """UUIDs of the GPUs to use, as some of the machine may have failed; empty: all of them."""
     resume: str = ""
-    """The path of the checkpoint that a user's own program continues from; empty: it starts afresh."""
+    """Path of the checkpoint from which a user's program continues; empty: a fresh start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Restart:
-    """The ranks are started again."""
+    """The decision to restart the ranks."""
 
     start: Start
     after_s: float
@@ -41,7 +41,7 @@ class Restart:
 
 @dataclass(frozen=True, kw_only=True)
 class NoRestart:
-    """No other start follows."""
+    """The decision against a restart, with its reason."""
 
     why: str
 
@@ -53,22 +53,22 @@ def next_start(
     healthy: Sequence[str] | None,
     elsewhere: Sequence[int] = (),
 ) -> Restart | NoRestart:
-    """Decide what follows on the last start of the ranks, which began as `last`.
+    """Decide whether the ranks restart after their last start, whose options were `last`.
 
-    `healthy`: the GPUs that answer, by UUID, if known; `elsewhere`: how many do on other nodes, by node.
+    `healthy`: UUIDs of the GPUs that respond, if known; `elsewhere`: their number on each other node.
     """
     meaning = REASONS[history[-1].reason]
     if not meaning.is_curable:
         return NoRestart(why="the same error would recur")
-    why_not = _used_up(job, history, meaning) or _does_not_fit(job, history[-1])
+    why_not = _limit_reached(job, history, meaning) or _would_run_out_again(job, history[-1])
     if why_not is not None:
         return NoRestart(why=why_not)
-    answering = fewest(healthy, elsewhere)
-    world_size = world_size_on(job, answering)
+    healthy_count = min_healthy_gpus(healthy, elsewhere)
+    world_size = world_size_on(job, healthy_count)
     if world_size is None:
         where = " on each node" if job.nodes > 1 else ""
         return NoRestart(
-            why=f"{answering or 0} GPU(s) answer, too few for this job's {job.ranks} ranks{where}"
+            why=f"{healthy_count or 0} GPU(s) respond, too few for this job's {job.ranks} ranks{where}"
         )
     start = Start(
         number=last.number + 1,
@@ -80,23 +80,23 @@ def next_start(
 
 
 def gpus_for(job: Job, world_size: int, healthy: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the GPUs for so many ranks on this node, by UUID; none where it is not known which answer.
+    """Return the UUIDs of the GPUs for `world_size` ranks on this node; empty if the healthy are unknown.
 
-    They are named even where enough are left: one that failed may still be there to be chosen. A program of
-    the user's own may have several GPUs a rank.
+    They are set even where enough are left, since a failed GPU may still be visible. A user's program may use
+    several GPUs per rank.
     """
     return tuple((healthy or ())[: world_size if job.train else job.gpus])
 
 
-def fewest(healthy: Sequence[str] | None, elsewhere: Sequence[int]) -> int | None:
-    """Return how many GPUs answer on the node with the fewest, as every node has as many ranks."""
+def min_healthy_gpus(healthy: Sequence[str] | None, elsewhere: Sequence[int]) -> int | None:
+    """Return the number of responding GPUs on the node with the fewest: all nodes have equally many ranks."""
     return min([*elsewhere, *([] if healthy is None else [len(healthy)])], default=None)
 
 
 def without_progress(history: Sequence[StartRecord]) -> int:
-    """Count the last starts that saved nothing new.
+    """Count the last consecutive starts without a new checkpoint.
 
-    Those that ran out of memory do not count, as another plan follows them.
+    Starts that ran out of memory do not count, since the next start has another plan.
     """
     count, saved = 0, [-1, *(_saved(record) for record in history)]
     for before, record in zip(reversed(saved[:-1]), reversed(history)):
@@ -106,37 +106,37 @@ def without_progress(history: Sequence[StartRecord]) -> int:
     return count
 
 
-def world_size_on(job: Job, answering: int | None) -> int | None:
-    """Say how many ranks to start on each node: as asked, or the most that the GPUs left can carry.
+def world_size_on(job: Job, healthy_count: int | None) -> int | None:
+    """Return the number of ranks to start on each node: the job's, or the maximum for the remaining GPUs.
 
-    None: none can.
+    None: no number fits.
     """
-    if not job.gpus or answering is None or answering >= job.ranks:
+    if not job.gpus or healthy_count is None or healthy_count >= job.ranks:
         return job.ranks
-    if job.train is None:  # a program of the user's own may count on its ranks
+    if job.train is None:  # a user's program may depend on its number of ranks
         return None
-    sizes = range(answering, 0, -1)
+    sizes = range(healthy_count, 0, -1)
     return next((size for size in sizes if job.train.batch % (size * job.nodes) == 0), None)
 
 
 def _micro_batch(job: Job, ended: StartRecord, last: Start, world_size: int) -> int | None:
-    """Return what is known to fit a rank, once something did not, or each rank has more to do."""
+    """Return a micro-batch that fits, after one did not, or when each rank gets a larger share."""
     if ended.reason == "oom" and job.train is not None:
         return (ended.micro_batch or 0) // 2
     return ended.micro_batch or last.micro_batch if world_size < last.world_size else last.micro_batch
 
 
-def _used_up(job: Job, history: Sequence[StartRecord], meaning: Meaning) -> str | None:
+def _limit_reached(job: Job, history: Sequence[StartRecord], meaning: Meaning) -> str | None:
     limit = job.restart_limits.get(meaning.cause or "", 0)
     if sum(REASONS[record.reason].cause == meaning.cause for record in history) > limit:
         return f"restarts allows {limit} by {meaning.cause}"
-    if without_progress(history) >= WITHOUT_PROGRESS:
-        return f"{WITHOUT_PROGRESS} starts in a row saved no new checkpoint"
+    if without_progress(history) >= MAX_STARTS_WITHOUT_PROGRESS:
+        return f"{MAX_STARTS_WITHOUT_PROGRESS} starts in a row saved no new checkpoint"
     return None
 
 
-def _does_not_fit(job: Job, record: StartRecord) -> str | None:
-    """Say why a training that ran out of memory would do so again."""
+def _would_run_out_again(job: Job, record: StartRecord) -> str | None:
+    """Return why a training that ran out of memory would do so again; None if a restart may help."""
     if record.reason != "oom" or job.train is None:
         return None
     if job.train.out_of_memory == "fail":

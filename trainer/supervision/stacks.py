@@ -1,6 +1,6 @@
-"""Stacks: makes every rank say where it stands, and reads what it said. Standard library only.
+"""Stacks: dump and parse the Python stacks of every rank. Standard library only.
 
-Besides its Python stacks, a rank with NCCL writes its flight recorder: which collectives it was in.
+In addition, a rank with NCCL writes its flight recorder with its current collectives.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.trainer.supervision.core_file import forbid_core
+from vastrun.trainer.supervision.core_file import disable_core
 from vastrun.trainer.supervision.processes import descendants, send
 
 _POLL_S = 0.02
@@ -28,29 +28,29 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<f
 
 @dataclass(frozen=True, kw_only=True)
 class StackFrame:
-    """One call."""
+    """One frame of a Python stack."""
 
     file: str
     line: str
     function: str
 
     def text(self, box: Path) -> str:
-        """Write `file:line function`, the path as short as it is clear."""
+        """Format as `file:line function`, with a short path."""
         return f"{_short(self.file, box)}:{self.line} {self.function}"
 
     def is_library(self) -> bool:
-        """Tell whether it is neither the user's own code nor ours."""
+        """Tell whether it belongs to a library: neither the user's code nor vastrun."""
         return self.file.startswith("<") or _LIBRARY.search(self.file) is not None
 
 
 def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple[str, ...]:
-    """Write the ranks' stacks, each by the pid of its program, to `run/stacks`; return the files.
+    """Write the stacks of the ranks (pids by rank) to `run/stacks`; return the files.
 
-    A rank that opened its stack file answers SIGUSR1 and lives on. Any other gets SIGABRT, and what Python
-    then prints into its log is copied.
+    A rank that opened its stack file responds to SIGUSR1 and survives. Any other receives SIGABRT, and the
+    dump that Python prints to its log is copied.
     """
-    sources = {rank: _ask(box, rank, pid) for rank, pid in pids.items()}
-    _until_quiet(dict(sources.values()), within_s)
+    sources = {rank: _request_stack(box, rank, pid) for rank, pid in pids.items()}
+    _wait_until_quiet(dict(sources.values()), within_s)
     written = []
     for rank, (path, offset) in sorted(sources.items()):
         name = f"{layout.STACKS}/rank-{rank}.txt"
@@ -62,7 +62,7 @@ def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple
 
 
 def main_thread(text: str) -> tuple[StackFrame, ...]:
-    """Return frames of the main thread in the last dump of a text, innermost first."""
+    """Return the frames of the main thread in the last dump of a text, innermost first."""
     threads: list[list[StackFrame]] = []
     for line in text.splitlines():
         if _THREAD.match(line):
@@ -74,13 +74,13 @@ def main_thread(text: str) -> tuple[StackFrame, ...]:
 
 
 def top_frame(frames: Iterable[StackFrame]) -> StackFrame | None:
-    """Return the innermost frame of the user's own code; of any code when there is none of theirs."""
+    """Return the innermost frame outside of libraries; without such a frame, the innermost one."""
     frames = tuple(frames)
     return next((f for f in frames if not f.is_library()), next(iter(frames), None))
 
 
-def _ask(box: Path, rank: int, pid: int) -> tuple[Path, int]:
-    """Return where the rank's answer appears, and from which byte on."""
+def _request_stack(box: Path, rank: int, pid: int) -> tuple[Path, int]:
+    """Request a rank's stacks; return the file in which they appear, and the offset."""
     own = box / layout.STACKS / f"rank-{rank}.txt"
     if own.exists():
         size = _size(own)
@@ -89,13 +89,13 @@ def _ask(box: Path, rank: int, pid: int) -> tuple[Path, int]:
     log = box / layout.RAW_LOGS / f"rank-{rank}.log"
     size = _size(log)
     python = _python_of(pid)
-    forbid_core(python)
+    disable_core(python)
     send(python, signal.SIGABRT)
     return log, size
 
 
 def _python_of(pid: int) -> int:
-    """Return the Python at or below a process: a shell that started it has no stack to show."""
+    """Return the Python process at or below a process: a shell that started it has no Python stack."""
     for candidate in (pid, *descendants(pid)):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{candidate}/exe").readlink().name.startswith("python"):
@@ -103,7 +103,7 @@ def _python_of(pid: int) -> int:
     return pid
 
 
-def _until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
+def _wait_until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
     """Wait until every file has grown beyond its offset and stopped growing."""
     changed_at = time.monotonic()
     deadline, sizes = changed_at + within_s, dict(offsets)
@@ -140,12 +140,12 @@ def _short(file: str, box: Path) -> str:
 
 
 def dump_recorders(box: Path, ranks: Iterable[int], *, within_s: float) -> None:
-    """Have the ranks write their flight recorders to `run/flight-recorder`, and give them time for it.
+    """Make the ranks write their flight recorders to `run/flight-recorder`, and wait for the files.
 
-    A rank has one as soon as it has a process group of NCCL. Its watchdog looks at the pipe once a second.
+    A rank has a recorder once it has a process group of NCCL. Its watchdog polls the pipe once a second.
     """
     deadline = time.monotonic() + within_s
-    asked = [box / layout.FLIGHT_RECORDER / f"rank-{rank}" for rank in ranks if _ask_recorder(box, rank)]
+    asked = [box / layout.FLIGHT_RECORDER / f"rank-{rank}" for rank in ranks if _request_recorder(box, rank)]
     sizes: list[int] = []
     while asked and time.monotonic() < deadline:
         before, sizes = sizes, [path.stat().st_size if path.exists() else 0 for path in asked]
@@ -154,8 +154,8 @@ def dump_recorders(box: Path, ranks: Iterable[int], *, within_s: float) -> None:
         time.sleep(_POLL_RECORDER_S)
 
 
-def _ask_recorder(box: Path, rank: int) -> bool:
-    """Ask this rank; return True when somebody reads its pipe."""
+def _request_recorder(box: Path, rank: int) -> bool:
+    """Request a rank's flight recorder; return True when the rank reads its pipe."""
     with contextlib.suppress(OSError):
         pipe = os.open(box / layout.RECORDER_PIPES / f"rank-{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK)
         try:

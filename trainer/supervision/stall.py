@@ -1,4 +1,4 @@
-"""The stall rule: which rank is stuck, if any. Pure functions, standard library only."""
+"""Stall detection: finds the rank that is stuck, if any. Pure functions, standard library only."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from vastrun.contract.job import Job
 from vastrun.trainer.supervision.stacks import StackFrame
 
 STARTING = ("", "start")
-LOG_ALONE = "log"
-"""The activity of a rank that never beat, and whose program prints: its step is not known."""
+LOG_ONLY = "log"
+"""Activity of a rank that never beat but prints: its step is unknown."""
 _SLOW = ("compile", "eval", "checkpoint")
 _ORDER = (
     *STARTING,
@@ -21,26 +21,26 @@ _ORDER = (
 )
 _BACKWARD = "torch/autograd/"
 _STRATEGY = (_BACKWARD, "torch/distributed/fsdp/", "torch/nn/")
-_OURS = f"{Path(__file__).parents[1]}/"
+_TRAINER_FOLDER = f"{Path(__file__).parents[1]}/"
 _WAITING = (_BACKWARD, "torch/distributed/", "torch/nn/parallel/")
 _DEVICE = ("torch/cuda/", "torch/accelerator/")
 _ON_DEVICE = "synchronize"
-"""What waits for a GPU waits for its collectives: those of NCCL run there, behind the host's back."""
-_READS_DEVICE = (f"{_OURS}distributed/group.py", "mean_of")
+"""Function that waits for a GPU, and so for its collectives: NCCL runs them there asynchronously."""
+_READS_DEVICE = (f"{_TRAINER_FOLDER}distributed/group.py", "mean_of")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StallLimits:
-    """How long a rank may stand still."""
+    """Maximum seconds without progress, by activity."""
 
     stall_s: float
     start_s: float
     activities: Mapping[str, float] = field(default_factory=dict)
-    """Of the slow activities that have one of their own."""
+    """Limits of slow activities that have a separate one."""
 
     @classmethod
     def of_job(cls, job: Job) -> StallLimits:
-        """Return what the job says."""
+        """Return the limits of the job."""
         own = asdict(job.train.limits) if job.train else {}
         activities = {
             name.removesuffix("_s"): seconds for name, seconds in own.items() if seconds is not None
@@ -48,7 +48,7 @@ class StallLimits:
         return cls(stall_s=job.stall_s, start_s=job.start_s, activities=activities)
 
     def of(self, activity: str) -> float:
-        """Return the seconds a rank may stand still in this activity."""
+        """Return the maximum seconds without progress in this activity."""
         if activity in STARTING:
             return self.start_s
         usual = max(self.stall_s, self.start_s) if activity in _SLOW else self.stall_s
@@ -57,47 +57,51 @@ class StallLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class RankProgress:
-    """Where a living rank stands, and since when."""
+    """The progress of a running rank."""
 
     rank: int
     step: int
     activity: str
-    """Empty: it never beat."""
+    """Activity of its last beat; empty: it never beat."""
     still_s: float
-    """Seconds since it last moved."""
+    """Seconds since its last progress."""
     frames: tuple[StackFrame, ...] = ()
-    """Its main thread's stack, innermost first; known once it was dumped."""
+    """Stack of its main thread, innermost first; empty before it was dumped."""
 
 
 def stalled(ranks_progress: Iterable[RankProgress], limits: StallLimits) -> bool:
-    """Tell whether a rank made no progress for longer than its activity allows."""
+    """Tell whether a rank made no progress for longer than the limit of its activity."""
     return any(rank_progress.still_s > limits.of(rank_progress.activity) for rank_progress in ranks_progress)
 
 
-def comparable(ranks_progress: Sequence[RankProgress], silent_s: float | None) -> tuple[RankProgress, ...]:
-    """Return the ranks whose movement can be told.
+def observable_ranks(
+    ranks_progress: Sequence[RankProgress], silent_s: float | None
+) -> tuple[RankProgress, ...]:
+    """Return the ranks whose progress can be observed.
 
-    Those that beat; a program may beat on some ranks only. When none does, a line in any log is a movement of
-    all, and before the first line (`silent_s` is None) they are starting.
+    These are the ranks that beat; a program may beat on some ranks only. When none does, a line in any log
+    counts as progress of all, and before the first line (`silent_s` is None) they are starting.
     """
     beating = tuple(s for s in ranks_progress if s.activity)
     if beating or silent_s is None:
         return beating or tuple(ranks_progress)
-    return tuple(replace(s, activity=LOG_ALONE, still_s=silent_s) for s in ranks_progress)
+    return tuple(replace(s, activity=LOG_ONLY, still_s=silent_s) for s in ranks_progress)
 
 
-def suspects(ranks_progress: Sequence[RankProgress], silent_s: float | None) -> tuple[RankProgress, ...]:
-    """Return those of whom one may be stuck: those comparable, and, as still, those that never beat."""
-    telling = comparable(ranks_progress, silent_s)
-    known, still_s = {s.rank for s in telling}, max(s.still_s for s in telling)
-    return (*telling, *(replace(s, still_s=still_s) for s in ranks_progress if s.rank not in known))
+def possibly_stuck(
+    ranks_progress: Sequence[RankProgress], silent_s: float | None
+) -> tuple[RankProgress, ...]:
+    """Return the ranks that may be stuck: the observable ones, and those that never beat as equally still."""
+    observable = observable_ranks(ranks_progress, silent_s)
+    known, still_s = {s.rank for s in observable}, max(s.still_s for s in observable)
+    return (*observable, *(replace(s, still_s=still_s) for s in ranks_progress if s.rank not in known))
 
 
-def stuck(ranks_progress: Sequence[RankProgress]) -> RankProgress:
-    """Return the rank the others wait for.
+def find_stuck(ranks_progress: Sequence[RankProgress]) -> RankProgress:
+    """Return the rank that the others wait for.
 
-    One that waits for nobody comes before those that wait in a collective. When all wait, it is the one whose
-    collective differs from that of the most. Of equals it is the furthest behind of those that beat.
+    A rank outside of collectives comes before ranks that wait in one. When all wait, it is the rank whose
+    collective the fewest ranks share. Among equals it is the furthest behind of those that beat.
     """
     count = Counter(collective_of(s) for s in ranks_progress)
 
@@ -105,15 +109,23 @@ def stuck(ranks_progress: Sequence[RankProgress]) -> RankProgress:
         waits_in = collective_of(s)
         activity = _ORDER.index(s.activity if s.activity in _ORDER else "step") if s.activity else 0
         step = s.step if s.activity else 0
-        return waits_in is not None, count[waits_in], not _by_hand(s), not s.activity, step, activity, s.rank
+        return (
+            waits_in is not None,
+            count[waits_in],
+            not _is_user_call(s),
+            not s.activity,
+            step,
+            activity,
+            s.rank,
+        )
 
     return min(ranks_progress, key=order_of)
 
 
 def collective_of(rank_progress: RankProgress) -> str | None:
-    """Name what it waits for others in: a collective, or `backward`, which runs some; None: in nothing.
+    """Return the collective in which it waits, or `backward`, which runs some; None: it does not wait.
 
-    `synchronize`: on its GPU, in whatever runs there.
+    `synchronize`: it waits for its GPU.
     """
     if any((frame.file, frame.function) == _READS_DEVICE for frame in rank_progress.frames[:1]):
         return _ON_DEVICE
@@ -126,9 +138,9 @@ def collective_of(rank_progress: RankProgress) -> str | None:
     return None
 
 
-def _by_hand(rank_progress: RankProgress) -> bool:
-    """Tell whether the user's own code called the collective; the trainer's are alike on all ranks."""
+def _is_user_call(rank_progress: RankProgress) -> bool:
+    """Tell whether the user's code called the collective; the trainer's calls are the same on all ranks."""
     library = list(itertools.takewhile(StackFrame.is_library, rank_progress.frames))
     caller = rank_progress.frames[len(library) : len(library) + 1]
     strategy = any(place in frame.file for frame in library for place in _STRATEGY)
-    return bool(library and caller) and not strategy and not caller[0].file.startswith(_OURS)
+    return bool(library and caller) and not strategy and not caller[0].file.startswith(_TRAINER_FOLDER)

@@ -1,4 +1,4 @@
-"""StopRequest: somebody wants the training to save and leave. Standard library only."""
+"""Stop request: detects that the training should save and exit. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _AT_REQUEST = "stopped"
-STOPPED_BY: Mapping[str, str] = {
+STOP_TEXTS: Mapping[str, str] = {
     _AT_REQUEST: "stopped at your request",
     "pruned": "stopped by its batch",
     "time_limit": "stopped at the time limit",
     "money_limit": "stopped at the money limit",
     "slow": "stopped to continue on a faster machine",
-    "preempted": "stopped because the machine is taken back",
+    "preempted": "stopped because the provider reclaims the machine",
 }
 
 
-def _by_signal() -> str:
-    """What SIGTERM means where this box is: with some providers, that they take the machine back."""
+def _signal_cause() -> str:
+    """Return the cause of SIGTERM with this provider: some send it before they reclaim the machine."""
     meant = os.environ.get("VASTRUN_TERM", "")
-    return meant if meant in STOPPED_BY else _AT_REQUEST
+    return meant if meant in STOP_TEXTS else _AT_REQUEST
 
 
-def stopped_by(cause: str | None) -> str:
-    """Say the cause in words; of one that is not known, the first."""
-    return STOPPED_BY.get(cause or "", STOPPED_BY[_AT_REQUEST])
+def stop_text(cause: str | None) -> str:
+    """Return the text of a cause; for an unknown one, the text of `stopped`."""
+    return STOP_TEXTS.get(cause or "", STOP_TEXTS[_AT_REQUEST])
 
 
 @dataclass(kw_only=True)
 class StopRequest:
-    """Comes as a file, as SIGTERM or SIGINT to the supervisor, or from the supervisor of another node."""
+    """A request to stop: a file, SIGTERM or SIGINT to the supervisor, or a message of another node."""
 
     path: Path
-    heard: str | None = None
-    """The cause that another node was told."""
+    peer_cause: str | None = None
+    """Cause of a stop request to another node."""
     _signalled_at: float | None = None
 
     @classmethod
     def listen(cls, path: Path) -> StopRequest:
-        """Note signals that ask to stop from here on."""
+        """Record signals that request a stop from now on."""
         request = cls(path=path)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, request._note)
@@ -50,16 +50,16 @@ class StopRequest:
 
     @property
     def cause(self) -> str | None:
-        """Why: what the file says, `stopped` when it says nothing known; None: nobody asked."""
+        """Return the cause in the file, `stopped` for an unknown one; None: there is no request."""
         try:
-            said = self.path.read_text(encoding="utf-8", errors="replace").strip()
+            cause = self.path.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
-            return self.heard if self._signalled_at is None else _by_signal()
-        return said if said in STOPPED_BY else _AT_REQUEST
+            return self.peer_cause if self._signalled_at is None else _signal_cause()
+        return cause if cause in STOP_TEXTS else _AT_REQUEST
 
     @property
     def waited_s(self) -> float:
-        """Seconds since it came, where that is known; else 0."""
+        """Seconds since the request, where the time is known; else 0."""
         try:
             asked_at: float | None = self.path.stat().st_mtime
         except OSError:

@@ -1,8 +1,8 @@
-"""TensorBoard's event files: the scalars that SummaryWriter, Keras, Lightning and others write there.
+"""TensorBoard file: reads the scalars of event files by SummaryWriter, Keras, Lightning and others.
 
-Frames are those of TFRecord: length, its checksum, the message `Event`, a checksum of that. Only the first
-checksum is looked at: it shows that a length is one, and CRC-32C of whole messages, in Python, would take
-longer than all the rest. Standard library only.
+Frames are those of TFRecord: length, its checksum, the message `Event`, its checksum. Only the first checksum
+is verified: it validates the length, and CRC-32C of whole messages in Python would take longer than
+everything else. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import BinaryIO, ClassVar
 from vastrun.trainer.supervision.curve_file import (
     BYTES,
     FIXED32,
-    MAX_RECORD,
+    MAX_RECORD_BYTES,
     MAX_STEP,
     VARINT,
     BrokenFileError,
@@ -35,7 +35,7 @@ _MASK_DELTA = 0xA282EAD8
 _DIGITS = 7
 """Significant digits of a number that was stored in 32 bits."""
 _FLOAT, _DOUBLE, _INT32, _INT64, _BFLOAT16, _HALF = 1, 2, 3, 9, 14, 19
-"""`dtype` of a tensor."""
+"""Values of a tensor's `dtype`."""
 _CONTENT = {_FLOAT: "<f", _DOUBLE: "<d", _INT32: "<i", _INT64: "<q", _HALF: "<e"}
 
 
@@ -57,7 +57,7 @@ class TensorBoardFile(CurveFile):
         end = self.offset + _HEADER.size + length + _FOOTER
         if end > size:
             return None
-        record = file.read(length) if length <= MAX_RECORD else b""
+        record = file.read(length) if length <= MAX_RECORD_BYTES else b""
         self.offset = end
         return record
 
@@ -77,7 +77,7 @@ class TensorBoardFile(CurveFile):
 
 
 def _scalar(step: int, summary_value: bytes) -> Iterator[CurvePoint]:
-    """Yield the point of a `Summary.Value`, where it is one."""
+    """Yield the point of a `Summary.Value`, if it is a scalar."""
     tag, value = b"", None
     for kind, _, content in fields(summary_value):
         if kind == (1, BYTES):
@@ -91,7 +91,7 @@ def _scalar(step: int, summary_value: bytes) -> Iterator[CurvePoint]:
 
 
 def _tensor_value(tensor: bytes) -> float | None:
-    """Return the number in a tensor without dimensions; None of any other."""
+    """Return the number in a tensor without dimensions; None for any other tensor."""
     dtype, found = 0, list[MessageField]()
     for field in fields(tensor):
         number, _ = field.kind
@@ -105,7 +105,7 @@ def _tensor_value(tensor: bytes) -> float | None:
 
 
 def _field_value(field: MessageField, dtype: int) -> float | None:
-    """Return the number of a field that has one: packed or not."""
+    """Return the number of a field that has exactly one, packed or not."""
     number, wire = field.kind
     if wire == VARINT:
         return _integer(number, dtype, field.integer)

@@ -1,7 +1,7 @@
-"""W&B's run files (`run-ID.wandb`): the numbers that `wandb.log` wrote there, online or offline.
+"""W&B file: reads the numbers that `wandb.log` wrote to `run-ID.wandb`, online or offline.
 
-The file is a log of LevelDB's format: blocks of 32 KiB with frames of checksum, length and type, after seven
-bytes of W&B's own; a frame holds a message `Record`, or a part of one. Standard library only.
+The file is a log in LevelDB's format: blocks of 32 KiB with frames of checksum, length and type, after a
+header of seven bytes; a frame holds a message `Record`, or a part of one. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import BinaryIO
 from vastrun.trainer.supervision.curve_file import (
     BYTES,
     FIXED64,
-    MAX_RECORD,
+    MAX_RECORD_BYTES,
     MAX_STEP,
     VARINT,
     BrokenFileError,
@@ -30,12 +30,12 @@ from vastrun.trainer.supervision.curve_file import (
 )
 
 _START = b":W&B\xe1\xbe\x00"
-"""The name, a number by which the format is known, and its version."""
+"""Header: the name, the magic number of the format, and its version."""
 _BLOCK = 1 << 15
 _FRAME = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _MAX_TEXT = 40
-"""Characters of a number in JSON."""
+"""Maximum characters of a number in JSON."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class WandbFile(CurveFile):
     """One run file."""
 
     _parts: bytearray | None = None
-    """The record that was begun; None: none was, or it is too long."""
+    """The incomplete record; None: there is none, or it is too long."""
 
     def _next_record(self, file: BinaryIO, size: int) -> bytes | None:
         if self.offset == 0 and not self._has_start(file, size):
@@ -60,7 +60,7 @@ class WandbFile(CurveFile):
                 self._parts = bytearray(content)
             elif self._parts is not None:
                 self._parts += content
-            if self._parts is not None and len(self._parts) > MAX_RECORD:
+            if self._parts is not None and len(self._parts) > MAX_RECORD_BYTES:
                 self._parts = None
             if kind == _LAST:
                 record, self._parts = bytes(self._parts or b""), None
@@ -70,12 +70,12 @@ class WandbFile(CurveFile):
         if size < len(_START):
             return False
         if file.read(len(_START)) != _START:
-            raise BrokenFileError(f"{self.path} is of another version of W&B")
+            raise BrokenFileError(f"{self.path} has the format of another W&B version")
         self.offset = len(_START)
         return True
 
     def _next_frame(self, file: BinaryIO, size: int) -> tuple[int, bytes] | None:
-        """Return the type and the content of the next frame; None: it is not whole yet."""
+        """Return the type and the content of the next frame; None: it is incomplete."""
         while True:
             left = _BLOCK - self.offset % _BLOCK
             end = self.offset + min(left, _FRAME.size)
@@ -106,7 +106,7 @@ class WandbFile(CurveFile):
 
 
 def _points_of_history(history: bytes) -> Iterator[CurvePoint]:
-    """Yield the numbers of one call of `wandb.log`, or of several of one step."""
+    """Yield the numbers of one step, from one or several calls of `wandb.log`."""
     step = 0
     found: dict[str, float | None] = {}
     for kind, _, content in fields(history):
@@ -122,7 +122,7 @@ def _points_of_history(history: bytes) -> Iterator[CurvePoint]:
 
 
 def _item(item: bytes) -> tuple[str, float | None]:
-    """Return the name and the number of an item; None: it is no number."""
+    """Return the name and the number of an item; None: it is not a number."""
     key, nested = "", list[str]()
     value: float | None = None
     for kind, integer, content in fields(item):
@@ -140,7 +140,7 @@ def _item(item: bytes) -> tuple[str, float | None]:
 
 
 def _number(text: bytes) -> float | None:
-    """Return a number written in JSON, or as `NaN` and `Infinity`; None of anything else."""
+    """Parse a JSON number, `NaN` or `Infinity`; None for anything else."""
     if len(text) > _MAX_TEXT:
         return None
     try:

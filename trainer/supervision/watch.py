@@ -1,4 +1,4 @@
-"""Watch: starts the ranks, looks at them until none is left, and acts by its rules. Standard library only."""
+"""Watch: starts the ranks, and stops or kills them by its rules until none is left. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import Hang
 from vastrun.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from vastrun.trainer.distributed.nodes import ThisNode, network_environment
+from vastrun.trainer.supervision.checkpoint_push import PUSH_LOG, start_push
 from vastrun.trainer.supervision.core_file import CoreTrimmer
-from vastrun.trainer.supervision.diagnosis import Watched, ends_here, left_early, signal_name
+from vastrun.trainer.supervision.diagnosis import ObservedLaunch, ends_here, left_early, signal_name
 from vastrun.trainer.supervision.environment import rank_environment
 from vastrun.trainer.supervision.launch import Launch
 from vastrun.trainer.supervision.memory_counters import MemoryKills, memory_use
@@ -24,52 +25,51 @@ from vastrun.trainer.supervision.node_state import NodeState
 from vastrun.trainer.supervision.peers import Peers
 from vastrun.trainer.supervision.processes import reap_orphans
 from vastrun.trainer.supervision.progress import ProgressTracker, beat_of, write_status
-from vastrun.trainer.supervision.pushing import PUSH_LOG, begin_pushing
-from vastrun.trainer.supervision.rank_process import VICTIM_S, RankProcess, is_victim
+from vastrun.trainer.supervision.rank_process import VICTIM_WAIT_S, RankProcess, is_victim
 from vastrun.trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 from vastrun.trainer.supervision.restarts import Start
 from vastrun.trainer.supervision.stacks import StackFrame, main_thread, top_frame
 from vastrun.trainer.supervision.stall import (
-    LOG_ALONE,
+    LOG_ONLY,
     RankProgress,
     StallLimits,
     collective_of,
-    comparable,
+    find_stuck,
+    observable_ranks,
+    possibly_stuck,
     stalled,
-    stuck,
-    suspects,
 )
-from vastrun.trainer.supervision.stop import StopRequest, stopped_by
+from vastrun.trainer.supervision.stop import StopRequest, stop_text
 
-Begin = Callable[[Path, int, Mapping[str, str]], Launch]
-"""Starts the ranks: the box, how many, their environment."""
+StartRanks = Callable[[Path, int, Mapping[str, str]], Launch]
+"""Starts ranks, given the box, their number and their environment."""
 
-RESERVE = 1 << 18
-"""Less room on the disk than this is a full disk."""
+RESERVE_BYTES = 1 << 18
+"""Bytes of free space below which a disk counts as full."""
 
-_LOOK_EVERY_S = 0.1
+_POLL_INTERVAL_S = 0.1
 _REPORT_EVERY_S = 1.0
 FAILED_GRACE_S = 4.0
-"""How long the other ranks may live on when one has failed."""
+"""Seconds until the other ranks are killed when one has failed."""
 DUMP_S = 3.0
 AGENT_START_S = 300.0
-"""How long the agent may take to start the ranks: it imports torch, which a slow disk takes minutes for."""
+"""Timeout of the agent's start of the ranks: importing torch takes minutes from a slow disk."""
 AGENT_GRACE_S = 20.0
-"""How long it may live on when no rank does."""
+"""Seconds until the agent is killed when no rank is left."""
 _AGENT_S = 5.0
-"""How long the agent may take to record how the ranks ended."""
+"""Seconds for the agent to record the ends of the ranks."""
 DRAIN_S = 10.0
-"""How long the rest of the logs may take."""
+"""Seconds for reading the rest of the logs."""
 
 
 def run_ranks(
-    box: Path, job: Job, start: Start, begin: Begin, stop: StopRequest, log: MergedLog, peers: Peers
-) -> Watched:
-    """Start the ranks and return when none of them, nor anything that they started, is left."""
+    box: Path, job: Job, start: Start, begin: StartRanks, stop: StopRequest, log: MergedLog, peers: Peers
+) -> ObservedLaunch:
+    """Start the ranks and return when none of them, and none of their processes, is left."""
     started_at, memory_kills, this_node = time.time(), MemoryKills(box=box), peers.this_node
     launch = begin(box, start.world_size, environment_of(box, job, start, this_node))
-    if this_node.is_host:  # what lies on the others is theirs alone
-        begin_pushing(box, job)
+    if this_node.is_host:  # checkpoints are on the first node
+        start_push(box, job)
     log.follow(_tails(box, this_node.ranks(start.world_size)))
     watch = Watch(
         box=box,
@@ -87,7 +87,7 @@ def run_ranks(
     log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
     watch.report()
     memory_killed = memory_kills.has_any
-    watched = Watched(
+    observed = ObservedLaunch(
         started_at=started_at,
         this_node=this_node,
         world_size=start.world_size * this_node.nodes,
@@ -104,15 +104,15 @@ def run_ranks(
         memory_killed=memory_killed,
         memory_killed_at=memory_kills.last_at,
         memory_use=memory_use(box) if memory_killed else None,
-        disk_full=shutil.disk_usage(box).free < RESERVE,
+        disk_full=shutil.disk_usage(box).free < RESERVE_BYTES,
         too_late=watch.too_late,
     )
-    return joint(box, watched, peers)
+    return add_peer_observations(box, observed, peers)
 
 
 @dataclass(kw_only=True)
 class Watch:
-    """One launch under watch."""
+    """The watch over one launch."""
 
     box: Path
     job: Job
@@ -125,48 +125,48 @@ class Watch:
     cores: CoreTrimmer
     hang: Hang | None = None
     stopped_at: float | None = None
-    """When the ranks were first asked to stop; epoch seconds."""
+    """Epoch seconds at which the ranks were first asked to stop."""
     stopped_at_step: int | None = None
-    """Step that every rank here had reported by then."""
+    """Step that every rank here had reached by then."""
     too_late: bool = False
     _since: dict[str, float] = field(default_factory=dict)
-    _told: set[int] = field(default_factory=set)
+    _reported: set[int] = field(default_factory=set)
 
     def until_over(self) -> None:
-        """Return when the agent has left, or when there is nothing more to wait for."""
+        """Return when the agent has exited, or when there is nothing more to wait for."""
         reported = 0.0
         while self.launch.agent.poll() is None:
             self.log.pump()
-            self._talk()
+            self._sync_peers()
             processes = self.launch.processes()
             ranks_progress = self.tracker.ranks_progress(processes)
-            # What comes before the first step is written at once: the log tells of it just as soon.
+            # Activities before the first step are written at once, so that the log shows them without delay.
             has_news = self.tracker.has_news(ranks_progress)
             if has_news or time.monotonic() - reported >= _REPORT_EVERY_S:
                 reported = time.monotonic()
                 self.report()
             if self._is_over(processes, ranks_progress):
                 return
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_INTERVAL_S)
 
     def report(self) -> None:
-        """Write `run/status.json`, and name in the log every rank that has ended."""
+        """Write `run/status.json`, and log every rank that has ended."""
         processes = self.launch.processes()
-        self._tell_ends(processes)
+        self._log_ends(processes)
         self.memory_kills.look()
         self.cores.look()
         steps = self.job.train.steps if self.job.train else 0
         ranks_progress, ranks = self.tracker.ranks_progress(processes), self.launch.world_size
         write_status(self.box, ranks_progress, processes, world_size=ranks, steps=steps)
-        reap_orphans(but=self.launch.agent.pid)
+        reap_orphans(exclude=self.launch.agent.pid)
 
     def _is_over(self, processes: tuple[RankProcess, ...], ranks_progress: tuple[RankProgress, ...]) -> bool:
-        self._tell_ends(processes)
-        # A stop comes first: ranks that fail on their way out have not failed by themselves.
+        self._log_ends(processes)
+        # A stop comes first: ranks that fail during a stop did not fail on their own.
         if self.stop.cause is not None:
             return self._stop(ranks_progress)
         if self._failed(processes):
-            self.peers.tell(failing=True)
+            self.peers.publish(failing=True)
             return self._lasted("failed", self._grace_s(processes)) and self._kill()
         if self.peers.failing:
             return not ranks_progress or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
@@ -175,28 +175,28 @@ class Watch:
         if self.peers.too_late and not any(rank_progress.step for rank_progress in ranks_progress):
             self.too_late = True
             return self._kill()
-        # Last of all: ranks that wait for one which has failed do not hang.
-        return self._stalled(ranks_progress) and self._hangs(ranks_progress)
+        # Last: ranks that wait for a failed rank do not hang.
+        return self._stalled(ranks_progress) and self._record_hang(ranks_progress)
 
-    def _talk(self) -> None:
-        """Tell the other nodes when this one is asked to stop, and hear when they are."""
+    def _sync_peers(self) -> None:
+        """Exchange stop requests with the other nodes."""
         self.peers.listen()
-        self.stop.heard = self.peers.stop_cause
-        self.peers.tell(stop_cause=self.stop.cause)
+        self.stop.peer_cause = self.peers.stop_cause
+        self.peers.publish(stop_cause=self.stop.cause)
 
     def _stop(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
         if self.stopped_at is None:
-            self.stopped_at, self.stopped_at_step = time.time(), self._least_step()
-            self.log.say(f"{stopped_by(self.stop.cause)}: the ranks save and exit")
-            self.peers.tell(stopped_at=self.stopped_at, stopped_at_step=self.stopped_at_step)
+            self.stopped_at, self.stopped_at_step = time.time(), self._min_step()
+            self.log.say(f"{stop_text(self.stop.cause)}: the ranks save and exit")
+            self.peers.publish(stopped_at=self.stopped_at, stopped_at_step=self.stopped_at_step)
         self.launch.ask_to_stop()
         saving = any(rank_progress.activity == "checkpoint" for rank_progress in ranks_progress)
         usual_s = PROGRAM_S if self.job.train is None else SUPERVISOR_S
         late = self._lasted("stop", SUPERVISOR_SAVING_S if saving else usual_s)
         return not ranks_progress or (late and self._kill())
 
-    def _least_step(self) -> int:
-        """Return the step that every rank of this node has reported; 0 while one has reported none."""
+    def _min_step(self) -> int:
+        """Return the step that every rank of this node has reached; 0 before the first beat of each."""
         ranks = self.peers.this_node.ranks(self.launch.world_size)
         beats = [beat_of(self.box, rank) for rank in ranks]
         return min((beat.step if beat else 0 for beat in beats), default=0)
@@ -209,47 +209,47 @@ class Watch:
         )
 
     def _grace_s(self, processes: tuple[RankProcess, ...]) -> float:
-        """Return how long to wait.
+        """Return the seconds until the other ranks are killed.
 
-        While all that failed only lost another rank, that one has longer to say why.
+        Longer while all failed ranks only lost a connection: the rank that caused it has not ended yet.
         """
         failed = [process.rank for process in processes if process.exit_code]
         victims = bool(failed) and all(is_victim(self.box, rank) for rank in failed)
-        return FAILED_GRACE_S + (VICTIM_S if victims else 0.0)
+        return FAILED_GRACE_S + (VICTIM_WAIT_S if victims else 0.0)
 
     def _without_ranks(self, processes: tuple[RankProcess, ...]) -> bool:
-        """Handle an agent without ranks: it has not started them yet, or it should have left."""
+        """Handle an agent without ranks: it has not started them yet, or it should have exited."""
         if processes and not self.peers.ended:
             return False  # it waits for those of the other nodes
         name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", AGENT_START_S)
         return self._lasted(name, limit_s)
 
     def _stalled(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
-        telling = comparable(ranks_progress, self.log.silent_s)
-        return self.peers.stalled or stalled(telling, StallLimits.of_job(self.job))
+        observable = observable_ranks(ranks_progress, self.log.silent_s)
+        return self.peers.stalled or stalled(observable, StallLimits.of_job(self.job))
 
-    def _hangs(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
-        # Before anything else: the other nodes look at their ranks while these still stand.
-        self.peers.tell(stalled=True)
+    def _record_hang(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
+        # Before anything else: the other nodes must dump their stacks while these ranks still hang.
+        self.peers.publish(stalled=True)
         self.log.say("no progress: the ranks are asked for their stacks, then killed")
         files = self.launch.dump_stacks(within_s=DUMP_S)
         dumped = [
             replace(rank_progress, frames=self._stack(rank_progress.rank))
-            for rank_progress in suspects(ranks_progress, self.log.silent_s)
+            for rank_progress in possibly_stuck(ranks_progress, self.log.silent_s)
         ]
-        culprit = stuck(dumped)
+        culprit = find_stuck(dumped)
         frame = top_frame(culprit.frames)
         self.hang = Hang(
             rank=culprit.rank,
             step=culprit.step,
-            activity="" if culprit.activity == LOG_ALONE else culprit.activity,
+            activity="" if culprit.activity == LOG_ONLY else culprit.activity,
             stalled_s=round(culprit.still_s, 1),
             frame=frame.text(self.box) if frame else "",
             stacks=files,
             in_collective=collective_of(culprit) is not None,
             waits=tuple(f"rank {s.rank} in {where}" for s in dumped if (where := collective_of(s))),
         )
-        self.peers.tell(culprit=culprit, hang=self.hang)
+        self.peers.publish(culprit=culprit, hang=self.hang)
         return self._kill()
 
     def _stack(self, rank: int) -> tuple[StackFrame, ...]:
@@ -261,61 +261,61 @@ class Watch:
         return True
 
     def _lasted(self, name: str, limit_s: float) -> bool:
-        """Tell whether what goes by that name began more than `limit_s` ago."""
+        """Tell whether a named condition has lasted `limit_s`; the first call starts its timer."""
         now = time.monotonic()
         return now - self._since.setdefault(name, now) > limit_s
 
-    def _tell_ends(self, processes: tuple[RankProcess, ...]) -> None:
+    def _log_ends(self, processes: tuple[RankProcess, ...]) -> None:
         for process in processes:
-            if process.exit_code is not None and process.rank not in self._told:
-                self._told.add(process.rank)
+            if process.exit_code is not None and process.rank not in self._reported:
+                self._reported.add(process.rank)
                 how = signal_name(process.exit_code) or f"exit code {process.exit_code}"
                 self.log.say(f"rank {process.rank} ended: {how}")
 
 
 def _failed_first(processes: Iterable[RankProcess]) -> tuple[str, ...]:
-    """Return the sources of the ranks that failed, the first one first: their end says what happened."""
+    """Return the log sources of the failed ranks in the order of their ends: their last lines matter most."""
     failed = [process for process in processes if process.exit_code]
     return tuple(f"rank{process.rank}" for process in sorted(failed, key=lambda p: p.ended_at or math.inf))
 
 
 def environment_of(box: Path, job: Job, start: Start, this_node: ThisNode) -> dict[str, str]:
-    """Return the environment of the ranks, from that of this process."""
+    """Return the environment of the ranks, derived from this process's."""
     return rank_environment(job, start, box, {**os.environ, **network_environment(this_node)})
 
 
 def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:
-    """Return whose output becomes the log of the run."""
+    """Return the files that are merged into the log of the run."""
     ranks = [Tail(path=box / layout.RAW_LOGS / f"rank-{rank}.log", source=f"rank{rank}") for rank in numbers]
     agent = Tail(path=box / layout.AGENT_LOG, source=SUPERVISOR)
     push = Tail(path=box / PUSH_LOG, source="push")
     return (agent, push, *ranks)
 
 
-def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
-    """Add what the other nodes saw, once their ranks have ended too: all conclude alike."""
+def add_peer_observations(box: Path, observed: ObservedLaunch, peers: Peers) -> ObservedLaunch:
+    """Add the observations of the other nodes once their ranks have ended: all reach one diagnosis."""
     if peers.this_node.nodes == 1:
-        return watched
-    ends = ends_here(box, watched)
-    peers.tell(
+        return observed
+    ends = ends_here(box, observed)
+    peers.publish(
         ends=ends,
         failing=any(dated.failed for dated in ends),
-        killed=tuple(sorted(watched.killed)),
-        memory_killed=watched.memory_killed,
-        memory_killed_at=watched.memory_killed_at,
+        killed=tuple(sorted(observed.killed)),
+        memory_killed=observed.memory_killed,
+        memory_killed_at=observed.memory_killed_at,
     )
-    if not peers.can_do_without_this or not (watched.hang or peers.state.failing or watched.stop_cause):
+    if not peers.others_can_continue or not (observed.hang or peers.state.failing or observed.stop_cause):
         peers.wait_until_ended()
     needed = peers.needed
     states = [peers.state, *(s for s in peers.in_this_start if s.node in needed or not s.failing)]
     stops = [
-        peers.by_own_clock(state.node, state.stopped_at) for state in states if state.stopped_at is not None
+        peers.to_own_clock(state.node, state.stopped_at) for state in states if state.stopped_at is not None
     ]
-    kills = [peers.by_own_clock(s.node, s.memory_killed_at) for s in states if s.memory_killed_at is not None]
+    kills = [peers.to_own_clock(s.node, s.memory_killed_at) for s in states if s.memory_killed_at is not None]
     return replace(
-        watched,
+        observed,
         elsewhere=tuple(
-            replace(dated, at=peers.by_own_clock(state.node, dated.at))
+            replace(dated, at=peers.to_own_clock(state.node, dated.at))
             for state in states[1:]
             for dated in state.ends or ()
         ),
@@ -325,22 +325,22 @@ def joint(box: Path, watched: Watched, peers: Peers) -> Watched:
         departed=tuple(
             dated for s in peers.in_this_start if s.node not in needed and s.failing for dated in s.ends or ()
         ),
-        stop_cause=watched.stop_cause or peers.stop_cause,
+        stop_cause=observed.stop_cause or peers.stop_cause,
         stopped_at=min(stops, default=None),
         stopped_at_step=min(
             (s.stopped_at_step for s in states if s.stopped_at_step is not None), default=None
         ),
-        hang=hang_of(states),
+        hang=common_hang(states),
         lost=tuple(sorted(peers.lost & needed)),
     )
 
 
-def hang_of(states: Sequence[NodeState]) -> Hang | None:
-    """Return, of the ranks that are stuck on each node, the one that all others wait for."""
+def common_hang(states: Sequence[NodeState]) -> Hang | None:
+    """Return the hang that all nodes wait for, among those of each node."""
     hangs = {
         state.culprit: state.hang for state in states if state.culprit is not None and state.hang is not None
     }
     if not hangs:
         return None
     waits = tuple(wait for hang in hangs.values() for wait in hang.waits)
-    return replace(hangs[stuck([*hangs])], waits=waits)
+    return replace(hangs[find_stuck([*hangs])], waits=waits)

@@ -19,7 +19,7 @@ from vastrun.contract.job import Job, matching_files, working_folder
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.contract.weights import looks_like_weights
-from vastrun.trainer.supervision.evidence import file_sum
+from vastrun.trainer.supervision.evidence import file_checksum
 from vastrun.trainer.transfer.program_outputs import ProgramOutputs, lineage
 
 _STILL_WRITTEN = (layout.LOG, layout.EXIT, layout.MANIFEST)
@@ -129,7 +129,7 @@ class ListBuilder:
 
     def _sum_of(self, path: Path) -> FileChecksum | None:
         if self.with_sums:
-            return file_sum(path, self.box)
+            return file_checksum(path, self.box)
         return FileChecksum(path=str(path.relative_to(self.box)), size=_size_of(path), sha256="0" * 64)
 
     def add_program_outputs(self, outputs: ProgramOutputs, behind: frozenset[str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.trainer.supervision.checkpoint_entries import entry_at, is_note
+from vastrun.trainer.supervision.checkpoint_entries import entry_at, is_sidecar
 from vastrun.trainer.supervision.program_files import FilesBefore, ProgramFileSearch, WrittenFile
 
 UNNAMED = "not named in outputs"
@@ -104,7 +104,7 @@ def _checkpoints(box: Path, job: Job) -> Iterator[str]:
         return
     root = settings.folder(box)
     for path in root.glob(settings.pattern):
-        if not path.is_dir() and is_note(path.name, settings.pattern):
+        if not path.is_dir() and is_sidecar(path.name, settings.pattern):
             continue
         entry = entry_at(str(path), root)
         # What a link leads to outside is not taken.

@@ -100,7 +100,7 @@ class CheckpointFolder:
             write_json(self.path / BEST, {"step": step, "path": final.name, **asdict(score)})
         self._prune()
 
-    def withdraw(self, step: int) -> None:
+    def remove_damaged(self, step: int) -> None:
         """Remove the damaged checkpoint of `step`. `latest.json` then names the newest intact one."""
         path = self.path / name_of(step)
         intact = [other for other in newest_first(self.path) if other != path and _has_expected_sizes(other)]

@@ -17,7 +17,7 @@ from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP, STOP_CAUSES, assess_run
 from vastrun.launcher.gate.evidence import parse_evidence, parse_step_ends
 from vastrun.launcher.shipped import onstart_dir
-from vastrun.trainer.supervision.stop import STOPPED_BY
+from vastrun.trainer.supervision.stop import STOP_TEXTS
 
 GOOD = Outcome(
     kind="train",
@@ -149,7 +149,7 @@ def test_a_stop_is_told_apart_by_who_asked(said: str | None, cause: Cause) -> No
 
 
 def test_the_box_knows_every_stop_that_the_launcher_tells_apart() -> None:
-    assert set(STOP_CAUSES) == set(STOPPED_BY)
+    assert set(STOP_CAUSES) == set(STOP_TEXTS)
 
 
 def test_without_an_outcome_the_failed_step_tells() -> None:

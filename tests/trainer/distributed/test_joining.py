@@ -167,5 +167,5 @@ def test_ranks_of_a_machine_that_joined_are_started_again_with_those_of_the_othe
         outcome = cluster.outcome(name)
         assert [start.reason for start in outcome.starts] == ["signal", "finished"], cluster.log(name)
         assert outcome.detail == "all 3 ranks exited 0"
-        assert "starting again (restart 1) on 1 rank(s) on each of 3 nodes" in cluster.log(name)
+        assert "restart 1 on 1 rank(s) on each of 3 nodes" in cluster.log(name)
     assert f"outer step after step {STEPS}: node 0, 1, 2" in cluster.log("node-0")

@@ -9,7 +9,7 @@ import pytest
 
 from vastrun.contract.job import Job
 from vastrun.trainer.distributed.nodes import ThisNode, network_environment, this_node_of, torchrun_line
-from vastrun.trainer.supervision.rank_process import among_all
+from vastrun.trainer.supervision.rank_process import global_rank_variables
 
 JOB = Job(run_id="calm-heron", ranks=2, command=("python", "train.py"), stall_s=60, start_s=60)
 
@@ -31,7 +31,10 @@ def test_a_node_talks_over_the_interface_on_the_route_to_the_first() -> None:
 def test_a_node_that_joins_others_says_so_and_numbers_its_ranks_among_all() -> None:
     place = {"VASTRUN_NODE": "2", "VASTRUN_RENDEZVOUS": "127.0.0.1:29400", "VASTRUN_JOINS": "1"}
     assert this_node_of(3, place).joins
-    assert among_all(3, {**place, "RANK": "1", "WORLD_SIZE": "2"}) == {"RANK": "5", "WORLD_SIZE": "6"}
+    assert global_rank_variables(3, {**place, "RANK": "1", "WORLD_SIZE": "2"}) == {
+        "RANK": "5",
+        "WORLD_SIZE": "6",
+    }
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TypeVar
 from tests.ports import free_port
 from tests.waiting import LONGEST_S
 from vastrun.trainer.distributed.nodes import ThisNode
-from vastrun.trainer.supervision.diagnosis import Watched
+from vastrun.trainer.supervision.diagnosis import ObservedLaunch
 from vastrun.trainer.supervision.peers import Peers
 from vastrun.trainer.supervision.rank_process import RankProcess
 
@@ -28,7 +28,7 @@ def meeting(nodes: int, *, ahead_s: Sequence[float] = ()) -> Iterator[list[Peers
             stack.enter_context(Peers(this_node=place, run_id="calm-heron", clock=_clock(ahead)))
             for place, ahead in zip(places, [*ahead_s, *[0.0] * nodes], strict=False)
         ]
-        at_once(lambda peers: peers.meet(within_s=LONGEST_S, given_up=lambda: False), sides)
+        at_once(lambda peers: peers.connect_all(within_s=LONGEST_S, is_cancelled=lambda: False), sides)
         yield sides
 
 
@@ -42,11 +42,11 @@ def at_once(work: Callable[..., _T], *each: Sequence[object]) -> list[_T]:
         return list(threads.map(work, *each))
 
 
-def watched(peers: Peers, exit_code: int, at: float) -> Watched:
+def observed(peers: Peers, exit_code: int, at: float) -> ObservedLaunch:
     """A node whose only rank left so."""
     node = peers.this_node
     process = RankProcess(rank=node.node, pid=1, started_at=1.0, exit_code=exit_code, ended_at=at)
-    return Watched(
+    return ObservedLaunch(
         started_at=1.0,
         world_size=node.nodes,
         training=False,

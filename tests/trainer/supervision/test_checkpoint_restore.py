@@ -16,7 +16,7 @@ from tests.trainer.supervision.own_files import Watching, Writer, dcp_like, hugg
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import DamagedError, Manifest, checksum_file, newest_first
-from vastrun.trainer.supervision.checkpoint_restore import set_aside
+from vastrun.trainer.supervision.checkpoint_restore import move_aside
 
 pytestmark = pytest.mark.torch
 
@@ -124,7 +124,7 @@ def test_a_file_that_was_overwritten_halfway_comes_back_whole_and_the_half_one_i
     path.write_bytes(b"weights")
     watching.poll(2)
     Writer(path).kill()
-    watching.watcher.last_look(ended_well=False)
+    watching.watcher.final_poll(ended_well=False)
     assert watching.restore() == "code/checkpoints/last.pkl"
     assert path.read_bytes() == b"weights"
     assert (watching.box / "tmp/incomplete/checkpoints/last.pkl").read_bytes() == b"half"
@@ -134,8 +134,8 @@ def test_an_incomplete_file_is_moved_away_so_that_the_program_does_not_load_it(w
     watching.path("checkpoints/step_1.pkl").write_bytes(b"weights")
     watching.poll(2)
     Writer(watching.path("checkpoints/step_2.pkl")).kill()
-    watching.watcher.last_look(ended_well=False)
-    set_aside(watching.watcher.incomplete, watching.code, watching.box, watching.said.append)
+    watching.watcher.final_poll(ended_well=False)
+    move_aside(watching.watcher.incomplete, watching.code, watching.box, watching.said.append)
     assert watching.restore() == "code/checkpoints/step_1.pkl"
     assert [path.name for path in watching.path("checkpoints").iterdir()] == ["step_1.pkl"]
     assert watching.said[-2:] == [

@@ -28,7 +28,7 @@ def test_a_file_that_stands_still_for_two_looks_is_taken_with_its_checksum(watch
     assert watching.taken() == ["step-000500"]
     assert watching.content("checkpoints/step_500.pkl") == b"weights"
     verify(newest_first(watching.box / layout.CHECKPOINTS)[0])
-    assert watching.said == ["checkpoint checkpoints/step_500.pkl kept as step-000500, 0.0 MB"]
+    assert watching.said == ["checkpoint checkpoints/step_500.pkl stored as step-000500, 0.0 MB"]
 
 
 def test_a_file_is_not_taken_while_a_process_of_the_run_has_it_open_for_writing(watching: Watching) -> None:
@@ -48,7 +48,7 @@ def test_what_a_killed_writer_left_is_never_taken_and_is_said_to_be_incomplete(w
     writer = Writer(watching.path("checkpoints/step_2.pkl"))
     watching.poll()
     writer.kill()
-    watching.watcher.last_look(ended_well=False)
+    watching.watcher.final_poll(ended_well=False)
     assert watching.taken() == ["step-000001"]
     assert watching.watcher.incomplete == ("checkpoints/step_2.pkl",)
 
@@ -58,7 +58,7 @@ def test_one_look_at_what_a_killed_writer_left_does_not_prove_it_complete(watchi
     watching.poll()
     writer.kill()
     watching.poll()
-    watching.watcher.last_look(ended_well=False)
+    watching.watcher.final_poll(ended_well=False)
     assert watching.taken() == []
     assert watching.watcher.incomplete == ("checkpoints/step_2.pkl",)
 
@@ -67,7 +67,7 @@ def test_the_last_look_takes_what_a_program_saved_just_before_it_ended_well(watc
     for step in (1, 2, 3):
         watching.path(f"checkpoints/step_{step}.pkl").write_bytes(b"weights")
         set_time(watching.path(f"checkpoints/step_{step}.pkl"), step)
-    watching.watcher.last_look(ended_well=True)
+    watching.watcher.final_poll(ended_well=True)
     assert watching.taken() == ["step-000003", "step-000002"]
 
 
@@ -76,7 +76,7 @@ def test_after_a_failure_the_end_of_a_zip_file_proves_that_torch_save_was_done(w
     torch_like(watching.path("checkpoints/step_2.pt"))
     cut = watching.path("checkpoints/step_2.pt")
     cut.write_bytes(cut.read_bytes()[:-10])
-    watching.watcher.last_look(ended_well=False)
+    watching.watcher.final_poll(ended_well=False)
     assert watching.taken() == ["step-000001"]
     assert watching.watcher.incomplete == ("checkpoints/step_2.pt",)
 
@@ -118,7 +118,7 @@ def test_after_a_failure_a_marked_folder_is_taken_and_one_without_its_mark_is_no
 ) -> None:
     save(watching.path("checkpoints/checkpoint-10"), "first")
     save(watching.path("checkpoints/checkpoint-20"), "second", finished=False)
-    watching.watcher.last_look(ended_well=False)
+    watching.watcher.final_poll(ended_well=False)
     assert watching.taken() == ["step-000010"]
     assert watching.watcher.incomplete == ("checkpoints/checkpoint-20",)
 
@@ -188,7 +188,7 @@ def test_a_file_that_is_overwritten_in_place_fails_its_checksum_and_the_one_befo
     watching.poll(2)
     assert watching.taken() == ["step-000002", "step-000001"]
     Writer(path).kill()
-    watching.watcher.last_look(ended_well=False)
+    watching.watcher.final_poll(ended_well=False)
     assert watching.taken() == ["step-000001"]
     assert '"step-000001"' in (watching.box / layout.CHECKPOINTS / "latest.json").read_text()
 
@@ -200,7 +200,7 @@ def test_a_name_without_a_number_is_copied_since_it_will_be_written_again(watchi
     path.write_bytes(b"second one")
     watching.poll(2)
     Writer(path).kill()
-    watching.watcher.last_look(ended_well=False)
+    watching.watcher.final_poll(ended_well=False)
     assert watching.taken() == ["step-000001", "step-000000"]
     assert watching.content("checkpoints/last.pkl") == b"second one"
 
@@ -210,7 +210,7 @@ def test_what_was_there_before_the_start_is_no_checkpoint_until_it_changes(watch
     path.write_bytes(b"shipped")
     watching.watcher.begin()
     watching.poll(5)
-    watching.watcher.last_look(ended_well=True)
+    watching.watcher.final_poll(ended_well=True)
     assert watching.taken() == []
     path.write_bytes(b"trained")
     watching.poll(2)
@@ -225,10 +225,10 @@ def test_links_that_lead_out_of_the_programs_folder_are_not_followed_and_said(
     (elsewhere / "step_1.pkl").write_bytes(b"weights")
     watching.path("checkpoints").symlink_to(elsewhere)
     watching.poll(5)
-    watching.watcher.last_look(ended_well=True)
+    watching.watcher.final_poll(ended_well=True)
     assert watching.taken() == []
     assert watching.said == [
-        "checkpoints: checkpoints/step_1.pkl is a link out of the program's folder; it is not taken"
+        "checkpoints: checkpoints/step_1.pkl is a link out of the program's folder and is not stored"
     ]
 
 
@@ -239,7 +239,7 @@ def test_a_folder_with_a_link_that_leads_out_is_not_taken_in_part(watching: Watc
     (folder / "optimizer").write_bytes(b"moments")
     (folder / "weights").symlink_to(tmp_path / "weights")
     watching.poll(10)
-    watching.watcher.last_look(ended_well=True)
+    watching.watcher.final_poll(ended_well=True)
     assert watching.taken() == []
     assert "checkpoints/epoch-1 is a link out of the program's folder" in watching.said[0]
 
@@ -251,7 +251,7 @@ def test_a_checkpoint_with_control_characters_in_its_name_is_reported(watching: 
     path.write_bytes(b"weights")
     watching.path("checkpoints/step_2.pkl").write_bytes(b"weights")
     watching.poll(5)
-    watching.watcher.last_look(ended_well=True)
+    watching.watcher.final_poll(ended_well=True)
     assert watching.taken() == ["step-000002"]
     (said,) = [text for text in watching.said if "control characters" in text]
     assert said.isprintable() and said.startswith("checkpoints: checkpoints/")
@@ -263,10 +263,10 @@ def test_a_folder_with_an_odd_name_in_it_is_not_taken_in_part(watching: Watching
     (folder / "optimizer").write_bytes(b"moments")
     (folder / "wei\x07ghts").write_bytes(b"weights")
     watching.poll(10)
-    watching.watcher.last_look(ended_well=True)
+    watching.watcher.final_poll(ended_well=True)
     assert watching.taken() == []
     assert watching.said == [
-        "checkpoints: checkpoints/epoch-1 has a name with control characters; it is not taken"
+        "checkpoints: checkpoints/epoch-1 has control characters in its name and is not stored"
     ]
 
 
@@ -286,7 +286,7 @@ def test_a_note_beside_checkpoints_is_none_unless_the_pattern_names_it(
     watching.path("checkpoints/step_1.pkl").write_bytes(b"weights")
     watching.path(f"checkpoints/{name}").write_text("step_1.pkl")
     watching.poll(3)
-    watching.watcher.last_look(ended_well=True)
+    watching.watcher.final_poll(ended_well=True)
     assert watching.taken() == ["step-000001"]
     named = Watching(box=tmp_path / "other", pattern="*.json")
     named.path("weights-3.json").write_text("[0.5]")
@@ -299,7 +299,7 @@ def test_two_checkpoints_are_at_least_every_s_apart(tmp_path: Path) -> None:
     for step in range(1, 30):
         watching.path(f"checkpoints/step_{step}.pkl").write_bytes(b"weights")
         watching.poll(2)
-    assert len([line for line in watching.said if "kept" in line]) == 2
+    assert len([line for line in watching.said if "stored" in line]) == 2
 
 
 def test_a_checkpoint_has_a_higher_number_than_all_before_whatever_its_name(watching: Watching) -> None:

@@ -15,7 +15,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Hang, Outcome
 from vastrun.trainer.supervise import conclude
-from vastrun.trainer.supervision.diagnosis import Watched, diagnose
+from vastrun.trainer.supervision.diagnosis import ObservedLaunch, diagnose
 from vastrun.trainer.supervision.memory_counters import MemoryUse
 from vastrun.trainer.supervision.rank_process import RankProcess
 
@@ -39,13 +39,13 @@ TIMEOUT = (
 HANG = Hang(rank=1, step=30, activity="data", stalled_s=12.3, frame="code/slow.py:9 wait", stacks=())
 
 
-def exits(*codes: int | None) -> Watched:
+def exits(*codes: int | None) -> ObservedLaunch:
     """Ranks that left with these codes, one after the other."""
     processes = tuple(
         RankProcess(rank=rank, pid=1, started_at=1.0, exit_code=code, ended_at=10.0 + rank)
         for rank, code in enumerate(codes)
     )
-    return Watched(
+    return ObservedLaunch(
         started_at=1.0, world_size=len(codes), training=False, processes=processes, agent=None, agent_exit=1
     )
 
@@ -57,14 +57,14 @@ def box(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def outcome(box: Path, watched: Watched, **job: Any) -> Outcome:
+def outcome(box: Path, observed: ObservedLaunch, **job: Any) -> Outcome:
     (box / layout.JOB).write_text(json.dumps(job_of(**job)))
-    return conclude(box, Job.read(box), watched, diagnose(box, watched))
+    return conclude(box, Job.read(box), observed, diagnose(box, observed))
 
 
 def test_a_hang_is_told_before_anything_that_came_of_it(box: Path) -> None:
-    watched = replace(exits(-6, -6), hang=HANG, killed=frozenset({0, 1}))
-    told = outcome(box, watched)
+    observed = replace(exits(-6, -6), hang=HANG, killed=frozenset({0, 1}))
+    told = outcome(box, observed)
     assert told.reason == "hang"
     assert told.detail == "rank 1 made no progress for 12 s at step 30 (data), in code/slow.py:9 wait"
     assert told.first_failure is None
@@ -98,16 +98,17 @@ def test_a_crash_on_the_way_out_does_not_hide_the_stop(box: Path) -> None:
 def test_a_program_that_exits_0_after_a_stop_has_finished_only_if_it_had_done_its_steps(
     box: Path, changes: dict[str, Any], reason: str, sent_at: float | None
 ) -> None:
-    watched = replace(exits(0, 0), stop_cause="time_limit", stopped_at=9.0)
-    told = outcome(box, replace(watched, **changes))
+    observed = replace(exits(0, 0), stop_cause="time_limit", stopped_at=9.0)
+    told = outcome(box, replace(observed, **changes))
     assert (told.reason, told.stop_sent_at) == (reason, sent_at)
     assert told.stop_sent_step == (None if sent_at is None else changes.get("stopped_at_step"))
 
 
 def test_ranks_that_were_too_slow_to_stop_are_named(box: Path) -> None:
-    watched = replace(exits(143, -9), stop_cause="stopped", stopped_at=9.0, killed=frozenset({1}))
+    observed = replace(exits(143, -9), stop_cause="stopped", stopped_at=9.0, killed=frozenset({1}))
     assert (
-        outcome(box, watched).detail == "stopped at your request; did not exit in time and was killed: rank 1"
+        outcome(box, observed).detail
+        == "stopped at your request; did not exit in time and was killed: rank 1"
     )
 
 
@@ -117,7 +118,7 @@ def test_ranks_that_were_too_slow_to_stop_are_named(box: Path) -> None:
         (None, "checkpoint saved"),
         (
             "StoppedWithoutSaveError: asked to stop in step 7: left without saving",
-            "rank 1 could not save in time: what was done since the last checkpoint is lost",
+            "rank 1 could not save in time: the steps since the last checkpoint are lost",
         ),
     ],
 )
@@ -127,8 +128,8 @@ def test_of_ranks_that_were_stopped_it_is_told_whether_they_saved(
     for rank, said in enumerate((None, exception)):
         record = {"reason": "stopped", "step": 7, "exception": said}
         (box / layout.RANKS / f"rank-{rank}.json").write_text(json.dumps(record))
-    watched = replace(exits(143, 143), stop_cause="stopped", stopped_at=9.0)
-    assert outcome(box, watched).detail == f"stopped at your request; {told}"
+    observed = replace(exits(143, 143), stop_cause="stopped", stopped_at=9.0)
+    assert outcome(box, observed).detail == f"stopped at your request; {told}"
 
 
 def test_a_signal_to_one_rank_alone_is_told_though_all_leave_together(box: Path) -> None:
@@ -137,7 +138,7 @@ def test_a_signal_to_one_rank_alone_is_told_though_all_leave_together(box: Path)
         (box / layout.RANKS / f"rank-{rank}.json").write_text(json.dumps(record))
     told = outcome(box, exits(143, 143))
     assert told.reason == "stopped"
-    assert told.detail == "rank 1 had SIGTERM from outside of this run; checkpoint saved"
+    assert told.detail == "rank 1 received SIGTERM from outside of this run; checkpoint saved"
 
 
 def test_a_rank_killed_by_the_kernel_ran_out_of_memory(box: Path) -> None:
@@ -150,8 +151,8 @@ def test_a_kill_for_want_of_memory_tells_the_peak(box: Path) -> None:
     in_all = replace(exits(137), memory_killed=True, memory_use=use)
     by_itself = replace(in_all.processes[0], peak_bytes=3 << 30)
     alone = replace(in_all, memory_use=None, processes=(by_itself,))
-    for watched, peak in ((in_all, "peak memory 11.9 GiB of 12.0 GiB"), (alone, "it used at most 3.0 GiB")):
-        told = outcome(box, watched)
+    for observed, peak in ((in_all, "peak memory 11.9 GiB of 12.0 GiB"), (alone, "it used at most 3.0 GiB")):
+        told = outcome(box, observed)
         assert told.reason == "oom"
         assert told.detail == f"rank 0 was killed by the kernel (out of memory); {peak}"
 

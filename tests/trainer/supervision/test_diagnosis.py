@@ -8,18 +8,24 @@ from typing import Any
 import pytest
 
 from vastrun.contract.outcome import RankEnd
-from vastrun.trainer.supervision.diagnosis import DatedEnd, first_failure, reason_of_end, signal_name, told
+from vastrun.trainer.supervision.diagnosis import (
+    TimedRankEnd,
+    first_failure,
+    mark_ended_by_us,
+    reason_of_end,
+    signal_name,
+)
 
 NO_RUN: frozenset[int] = frozenset()
 LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567"
 
 
-def ended(rank: int, exit_code: int | None, at: float = 10.0, **known: Any) -> DatedEnd:
+def ended(rank: int, exit_code: int | None, at: float = 10.0, **known: Any) -> TimedRankEnd:
     end = RankEnd(rank=rank, exit_code=exit_code, signal=signal_name(exit_code), **known)
-    return DatedEnd(end=end, at=at)
+    return TimedRankEnd(end=end, at=at)
 
 
-def first_of(*ends: DatedEnd, killed: frozenset[int] = NO_RUN) -> int | None:
+def first_of(*ends: TimedRankEnd, killed: frozenset[int] = NO_RUN) -> int | None:
     first = first_failure(ends, killed)
     return first.end.rank if first else None
 
@@ -61,13 +67,13 @@ def test_sigterm_from_outside_to_every_rank_blames_the_earliest() -> None:
 
 def test_those_that_others_brought_down_are_marked() -> None:
     ends = ended(0, -signal.SIGTERM), ended(1, 1), ended(2, 0)
-    assert [end.ended_by_us for end in told(ends, ends[1], NO_RUN)] == [True, False, False]
+    assert [end.ended_by_us for end in mark_ended_by_us(ends, ends[1], NO_RUN)] == [True, False, False]
 
 
 def test_a_rank_that_another_brought_down_before_it_had_begun_is_marked_too() -> None:
     ends = ended(0, None), ended(1, 1)
-    assert [end.ended_by_us for end in told(ends, ends[1], NO_RUN)] == [True, False]
-    assert [end.ended_by_us for end in told(ends, None, NO_RUN)] == [False, False]
+    assert [end.ended_by_us for end in mark_ended_by_us(ends, ends[1], NO_RUN)] == [True, False]
+    assert [end.ended_by_us for end in mark_ended_by_us(ends, None, NO_RUN)] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +92,7 @@ def test_a_rank_that_another_brought_down_before_it_had_begun_is_marked_too() ->
         (ended(0, 1, reason="no such reason"), "error"),
     ],
 )
-def test_a_failure_has_a_class(end: DatedEnd, reason: str) -> None:
+def test_a_failure_has_a_class(end: TimedRankEnd, reason: str) -> None:
     assert reason_of_end(end.end) == reason
 
 

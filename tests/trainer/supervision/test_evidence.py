@@ -17,8 +17,8 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job, JobSuccess
 from vastrun.contract.outcome import Outcome, RankEnd
 from vastrun.trainer.supervise import conclude
-from vastrun.trainer.supervision.diagnosis import Watched, diagnose
-from vastrun.trainer.supervision.evidence import run_checks, stamps
+from vastrun.trainer.supervision.diagnosis import ObservedLaunch, diagnose
+from vastrun.trainer.supervision.evidence import run_checks, stamp_files
 from vastrun.trainer.supervision.rank_process import RankProcess
 
 pytestmark = pytest.mark.torch
@@ -29,7 +29,7 @@ KILLED = {"what": "SIGKILL once tracked", "where": "forward", "step": 13, "rank"
 NEVER_BEGAN = {"what": "exception", "where": "setup", "rank": 1}
 
 STATE = b"weights"
-DONE = Watched(
+DONE = ObservedLaunch(
     started_at=1.0,
     world_size=2,
     training=False,
@@ -198,11 +198,11 @@ def test_a_file_that_was_there_before_the_start_proves_nothing_until_it_is_writt
     shipped = code / "result.txt"
     shipped.write_text("41\n")
     success = JobSuccess(files=("*.txt",))
-    before = stamps(success, tmp_path)
+    before = stamp_files(success, tmp_path)
 
     (check,) = run_checks(success, tmp_path, [], before)
     assert not check.holds
-    assert check.text == "code/result.txt was there before the start and was not written since: *.txt"
+    assert check.text == "code/result.txt existed before the start and was not written since: *.txt"
 
     shipped.write_text("42 at last\n")
     (check,) = run_checks(success, tmp_path, [], before)

@@ -65,16 +65,16 @@ def test_the_outcome_names_the_kill_the_peak_and_what_was_raised(tmp_path: Path)
     log = f"Traceback (most recent call last):\n  File 'a.py', line 1, in <module>\n{KILLED}\n"
     (tmp_path / layout.RAW_LOGS / "rank-0.log").write_text(log)
     use = MemoryUse(peak=12_777_000_000, limit=12_884_901_888)
-    watched = replace(exits(1), memory_killed=True, memory_killed_at=9.0, memory_use=use)
+    observed = replace(exits(1), memory_killed=True, memory_killed_at=9.0, memory_use=use)
 
-    told = outcome(tmp_path, watched)
+    told = outcome(tmp_path, observed)
 
     assert told.reason == "oom"
     assert told.detail == (
         "the kernel killed a process of rank 0 (out of memory); peak memory 11.9 GiB of 12.0 GiB; "
         f"then {KILLED}"
     )
-    assert outcome(tmp_path, replace(watched, memory_killed_at=None, memory_killed=False)).reason == "error"
+    assert outcome(tmp_path, replace(observed, memory_killed_at=None, memory_killed=False)).reason == "error"
 
 
 LOSES = """

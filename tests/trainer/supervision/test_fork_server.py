@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.waiting import LONGEST_S, eventually, has_ended
-from vastrun.trainer.supervision.fork_server import Copy
+from vastrun.trainer.supervision.fork_server import ForkedProgram
 
 _SERVER = """
 import os, sys
@@ -29,9 +29,9 @@ sys.stdin.read()
 _WATCHER = """
 import os, sys
 from pathlib import Path
-from vastrun.trainer.supervision.fork_server import Copy
+from vastrun.trainer.supervision.fork_server import ForkedProgram
 
-copy = Copy.ask_for(sys.argv[1], os.environ, Path(sys.argv[2]))
+copy = ForkedProgram.request(sys.argv[1], os.environ, Path(sys.argv[2]))
 Path(sys.argv[2], "pid").write_text(str(copy.pid))
 code = copy.wait()
 print("ended with", code, flush=True)
@@ -127,4 +127,4 @@ def test_a_copy_ends_with_the_process_of_the_server(server: Server) -> None:
 
 def test_nobody_answers_at_a_name_that_no_server_has(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="refused"):
-        Copy.ask_for("vastrun-nobody", os.environ, tmp_path)
+        ForkedProgram.request("vastrun-nobody", os.environ, tmp_path)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.supervision.meeting import at_once, meeting, watched
+from tests.trainer.supervision.meeting import at_once, meeting, observed
 from vastrun.contract.outcome import Hang
-from vastrun.trainer.supervision.diagnosis import Watched, diagnose
+from vastrun.trainer.supervision.diagnosis import ObservedLaunch, diagnose
 from vastrun.trainer.supervision.peers import Peers
 from vastrun.trainer.supervision.stacks import StackFrame
 from vastrun.trainer.supervision.stall import RankProgress
-from vastrun.trainer.supervision.watch import joint
+from vastrun.trainer.supervision.watch import add_peer_observations
 
 BROKEN = 'Traceback (most recent call last):\n  File "a.py", line 1\nRuntimeError: [gloo/pair.cc] closed\n'
 IN_A_COLLECTIVE = StackFrame(
@@ -30,8 +30,8 @@ def sides() -> Iterator[list[Peers]]:
         yield both
 
 
-def together(sides: list[Peers], boxes: list[Path], seen: list[Watched]) -> list[Watched]:
-    return at_once(joint, boxes, seen, sides)
+def together(sides: list[Peers], boxes: list[Path], seen: list[ObservedLaunch]) -> list[ObservedLaunch]:
+    return at_once(add_peer_observations, boxes, seen, sides)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_rank_whose_connection_broke_is_not_the_cause_though_it_ended_first(
     sides: list[Peers], boxes: list[Path]
 ) -> None:
     (boxes[0] / "run" / "raw" / "rank-0.log").write_text(BROKEN)
-    seen = together(sides, boxes, [watched(sides[0], 1, at=10.0), watched(sides[1], -9, at=11.0)])
+    seen = together(sides, boxes, [observed(sides[0], 1, at=10.0), observed(sides[1], -9, at=11.0)])
     for box, each in zip(boxes, seen, strict=True):
         account = diagnose(box, each)
         assert (account.reason, account.detail) == ("signal", "rank 1 was killed by SIGKILL")
@@ -60,8 +60,8 @@ def test_the_stuck_rank_is_the_one_that_waits_for_nobody_on_whichever_node(
         rank = peers.this_node.node
         culprit = RankProgress(rank=rank, step=5, activity="data", still_s=9.0, frames=(frame,))
         hang = Hang(rank=rank, step=5, activity="data", stalled_s=9.0, frame=frame.function, stacks=())
-        peers.tell(stalled=True, culprit=culprit, hang=hang)
-    seen = together(sides, boxes, [watched(peers, -9, at=10.0) for peers in sides])
+        peers.publish(stalled=True, culprit=culprit, hang=hang)
+    seen = together(sides, boxes, [observed(peers, -9, at=10.0) for peers in sides])
     for box, each in zip(boxes, seen, strict=True):
         account = diagnose(box, each)
         assert (account.reason, each.hang and each.hang.rank) == ("hang", 1)
@@ -73,7 +73,7 @@ def test_a_node_that_is_gone_is_the_cause_of_what_broke_on_the_others(
 ) -> None:
     (boxes[0] / "run" / "raw" / "rank-0.log").write_text(BROKEN)
     sides[1].__exit__()
-    seen = joint(boxes[0], watched(sides[0], 1, at=10.0), sides[0])
+    seen = add_peer_observations(boxes[0], observed(sides[0], 1, at=10.0), sides[0])
     account = diagnose(boxes[0], seen)
     assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
 
@@ -82,8 +82,8 @@ def test_a_node_that_is_gone_is_the_cause_where_the_ranks_of_the_others_had_to_b
     sides: list[Peers], boxes: list[Path]
 ) -> None:
     sides[1].__exit__()
-    killed = replace(watched(sides[0], -9, at=10.0), killed=frozenset({0}))
-    account = diagnose(boxes[0], joint(boxes[0], killed, sides[0]))
+    killed = replace(observed(sides[0], -9, at=10.0), killed=frozenset({0}))
+    account = diagnose(boxes[0], add_peer_observations(boxes[0], killed, sides[0]))
     assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
     assert account.first_failure is None
 
@@ -92,16 +92,16 @@ def test_a_node_that_is_gone_before_any_rank_began_is_the_cause(
     sides: list[Peers], boxes: list[Path]
 ) -> None:
     sides[1].__exit__()
-    unbegun = replace(watched(sides[0], 0, at=10.0), processes=(), agent_exit=-9)
-    account = diagnose(boxes[0], joint(boxes[0], unbegun, sides[0]))
+    unbegun = replace(observed(sides[0], 0, at=10.0), processes=(), agent_exit=-9)
+    account = diagnose(boxes[0], add_peer_observations(boxes[0], unbegun, sides[0]))
     assert (account.reason, account.detail) == ("communication", "node 1 can no longer be reached")
 
 
 def test_a_node_whose_ranks_had_not_begun_when_another_failed_is_not_lost(
     sides: list[Peers], boxes: list[Path]
 ) -> None:
-    unbegun = replace(watched(sides[1], 0, at=10.0), processes=(), agent_exit=-9)
-    seen = together(sides, boxes, [watched(sides[0], -9, at=10.0), unbegun])
+    unbegun = replace(observed(sides[1], 0, at=10.0), processes=(), agent_exit=-9)
+    seen = together(sides, boxes, [observed(sides[0], -9, at=10.0), unbegun])
     assert [each.lost for each in seen] == [(), ()]
     for box, each in zip(boxes, seen, strict=True):
         account = diagnose(box, each)
@@ -110,9 +110,9 @@ def test_a_node_whose_ranks_had_not_begun_when_another_failed_is_not_lost(
 
 
 def test_a_stop_on_one_node_is_a_stop_on_all(sides: list[Peers], boxes: list[Path]) -> None:
-    sides[1].tell(stop_cause="time_limit", stopped_at=9.0)
-    stopped = replace(watched(sides[1], -15, at=9.5), stop_cause="time_limit", stopped_at=9.0)
-    seen = together(sides, boxes, [watched(sides[0], -15, at=10.0), stopped])
+    sides[1].publish(stop_cause="time_limit", stopped_at=9.0)
+    stopped = replace(observed(sides[1], -15, at=9.5), stop_cause="time_limit", stopped_at=9.0)
+    seen = together(sides, boxes, [observed(sides[0], -15, at=10.0), stopped])
     assert [diagnose(box, each).reason for box, each in zip(boxes, seen, strict=True)] == ["stopped"] * 2
 
 
@@ -123,7 +123,7 @@ def test_of_two_ranks_that_fail_by_themselves_the_earlier_one_is_named_whatever_
 ) -> None:
     with meeting(2, ahead_s=ahead_s) as sides:
         ended_at = [peers.clock() - (2.0 if node == first else 1.0) for node, peers in enumerate(sides)]
-        ends = [watched(peers, -9, at=at) for peers, at in zip(sides, ended_at, strict=True)]
+        ends = [observed(peers, -9, at=at) for peers, at in zip(sides, ended_at, strict=True)]
         seen = together(sides, boxes, ends)
     for box, each in zip(boxes, seen, strict=True):
         account = diagnose(box, each)
@@ -136,9 +136,9 @@ def test_a_rank_that_failed_before_the_stop_of_another_node_was_asked_for_failed
 ) -> None:
     with meeting(2, ahead_s=(0.0, 100.0)) as sides:
         asked_at = sides[1].clock() - 1.0
-        sides[1].tell(stop_cause="time_limit", stopped_at=asked_at)
-        stopped = replace(watched(sides[1], -15, at=asked_at), stop_cause="time_limit", stopped_at=asked_at)
-        seen = together(sides, boxes, [watched(sides[0], -9, at=sides[0].clock() - 2.0), stopped])
+        sides[1].publish(stop_cause="time_limit", stopped_at=asked_at)
+        stopped = replace(observed(sides[1], -15, at=asked_at), stop_cause="time_limit", stopped_at=asked_at)
+        seen = together(sides, boxes, [observed(sides[0], -9, at=sides[0].clock() - 2.0), stopped])
     assert [diagnose(box, each).reason for box, each in zip(boxes, seen, strict=True)] == ["signal"] * 2
 
 
@@ -146,9 +146,9 @@ def test_a_node_that_the_others_can_do_without_concludes_alone_and_is_evidence_o
     sides: list[Peers], boxes: list[Path]
 ) -> None:
     for peers in sides:
-        peers.least = 1
-    left = diagnose(boxes[1], joint(boxes[1], watched(sides[1], -9, at=10.0), sides[1]))
-    seen = joint(boxes[0], watched(sides[0], 0, at=12.0), sides[0])
+        peers.min_nodes = 1
+    left = diagnose(boxes[1], add_peer_observations(boxes[1], observed(sides[1], -9, at=10.0), sides[1]))
+    seen = add_peer_observations(boxes[0], observed(sides[0], 0, at=12.0), sides[0])
     stayed = diagnose(boxes[0], seen)
     assert (left.reason, left.detail) == ("signal", "rank 1 was killed by SIGKILL")
     assert (stayed.reason, [end.rank for end in stayed.ranks]) == ("finished", [0])

@@ -118,7 +118,7 @@ def test_metrics_of_beat_come_before_those_of_files(logging: Logging) -> None:
     assert logging.metrics() == [{"step": 1, "loss": 7.0}]
     logging.log("runs", (2, "acc", 0.5))
     assert logging.metrics() == [{"step": 1, "loss": 7.0}]
-    assert logging.said[-1] == "curves: the program writes metrics itself; those are shown"
+    assert logging.said[-1] == "curves: the program writes metrics itself; logged curves are no longer added"
 
 
 def test_files_that_were_there_before_count_only_by_what_is_added(logging: Logging) -> None:
@@ -146,7 +146,7 @@ def test_no_more_is_added_than_a_launcher_takes(logging: Logging) -> None:
     lines = logging.metrics()
 
     assert lines and (logging.box / layout.METRICS).stat().st_size <= 100
-    assert logging.said[-1] == f"curves: more than {MAX_BYTES >> 20} MiB; what follows is left out"
+    assert logging.said[-1] == f"curves: more than {MAX_BYTES >> 20} MiB; further values are skipped"
 
 
 def test_a_broken_file_is_named_once_and_others_are_read(logging: Logging) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.trainer.supervision.launches import Launched
 from vastrun.contract import layout
-from vastrun.trainer.supervision.core_file import CorePlace, CoreTrimmer, core_place, read_notes
+from vastrun.trainer.supervision.core_file import CoreLocation, CoreTrimmer, core_location, read_notes
 from vastrun.trainer.supervision.native_stack import (
     crash_signal,
     keep_native_stacks,
@@ -82,22 +82,22 @@ def test_a_crash_is_known_by_its_signal_also_behind_a_shell(
 def test_the_name_of_a_core_follows_the_kernels_pattern(
     pattern: str, uses_pid: str, name: str, has_pid: bool, tmp_path: Path
 ) -> None:
-    place = place_of(tmp_path, pattern, uses_pid)
-    assert place == CorePlace(folder=tmp_path, name=name, has_pid=has_pid)
+    location = place_of(tmp_path, pattern, uses_pid)
+    assert location == CoreLocation(folder=tmp_path, name=name, has_pid=has_pid)
 
 
 def test_cores_go_to_an_absolute_folder_or_to_a_program(tmp_path: Path) -> None:
-    place = place_of(tmp_path, "/var/crash/core.%p")
-    assert place is not None and place.folder == Path("/var/crash")
+    location = place_of(tmp_path, "/var/crash/core.%p")
+    assert location is not None and location.folder == Path("/var/crash")
     for pattern in ("|/usr/share/apport/apport -p%p", "@socket", "", "/var/%e/core"):
         assert place_of(tmp_path, pattern) is None
-    assert core_place(tmp_path, tmp_path / "missing", tmp_path / "missing") is None
+    assert core_location(tmp_path, tmp_path / "missing", tmp_path / "missing") is None
 
 
-def place_of(folder: Path, pattern: str, uses_pid: str = "0") -> CorePlace | None:
+def place_of(folder: Path, pattern: str, uses_pid: str = "0") -> CoreLocation | None:
     (folder / "pattern").write_text(f"{pattern}\n")
     (folder / "uses_pid").write_text(f"{uses_pid}\n")
-    return core_place(folder, folder / "pattern", folder / "uses_pid")
+    return core_location(folder, folder / "pattern", folder / "uses_pid")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def place_of(folder: Path, pattern: str, uses_pid: str = "0") -> CorePlace | Non
 def test_what_is_no_core_has_no_notes_and_is_not_deleted(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "core").write_bytes(content)
     assert read_notes(tmp_path / "core") is None
-    assert CorePlace(folder=tmp_path, name="core", has_pid=False).written(0.0) == []
+    assert CoreLocation(folder=tmp_path, name="core", has_pid=False).written(0.0) == []
 
 
 def test_without_a_core_the_python_stack_is_kept_with_the_reason(tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ def test_without_a_core_the_python_stack_is_kept_with_the_reason(tmp_path: Path)
         f'  File "{tmp_path}/code/train.py", line 7 in step\n'
     )
     process = RankProcess(rank=0, pid=7, started_at=1.0, exit_code=-11, ended_at=2.0)
-    nowhere = CorePlace(folder=tmp_path / layout.CODE, name="core", has_pid=False)
+    nowhere = CoreLocation(folder=tmp_path / layout.CODE, name="core", has_pid=False)
 
-    keep_native_stacks(tmp_path, [process], since=time.time(), place=nowhere)
+    keep_native_stacks(tmp_path, [process], since=time.time(), location=nowhere)
 
     crash = read_crash(tmp_path, 0)
     assert crash is not None
@@ -133,9 +133,9 @@ def test_without_a_core_the_python_stack_is_kept_with_the_reason(tmp_path: Path)
 def test_ranks_that_the_supervisor_killed_and_those_that_did_not_crash_leave_nothing(tmp_path: Path) -> None:
     aborted = RankProcess(rank=0, pid=7, started_at=1.0, exit_code=-6, ended_at=2.0)
     raised = RankProcess(rank=1, pid=8, started_at=1.0, exit_code=1, ended_at=2.0)
-    place = CorePlace(folder=tmp_path, name="core", has_pid=False)
+    location = CoreLocation(folder=tmp_path, name="core", has_pid=False)
 
-    keep_native_stacks(tmp_path, [aborted, raised], since=0.0, but={0}, place=place)
+    keep_native_stacks(tmp_path, [aborted, raised], since=0.0, exclude={0}, location=location)
 
     assert not native_file(tmp_path, 0).exists() and not native_file(tmp_path, 1).exists()
 
@@ -144,23 +144,23 @@ CORE = b"\x7fELF\x02\x01" + bytes(10) + b"\x04\x00" + bytes(200)
 
 
 def test_of_many_cores_the_newest_are_kept_while_the_program_runs(tmp_path: Path) -> None:
-    place = CorePlace(folder=tmp_path, name="core.*", has_pid=True)
+    location = CoreLocation(folder=tmp_path, name="core.*", has_pid=True)
     for number in range(1, 7):
         (tmp_path / f"core.{number}").write_bytes(CORE)
         os.utime(tmp_path / f"core.{number}", (number, number))
     (tmp_path / "core.py").write_text("a program")
 
-    CoreTrimmer(place=place, since=2.0).look()
+    CoreTrimmer(location=location, since=2.0).look()
 
     assert {path.name for path in tmp_path.iterdir()} == {"core.1", "core.5", "core.6", "core.py"}
-    assert place.find(5, 0.0) == tmp_path / "core.5"
-    assert place.find(77, 0.0) == tmp_path / "core.6"
+    assert location.find(5, 0.0) == tmp_path / "core.5"
+    assert location.find(77, 0.0) == tmp_path / "core.6"
 
 
 def cores_are_files() -> bool:
     """Whether a program that crashes here leaves a core file in its folder."""
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    return hard != 0 and core_place(Path.cwd()) is not None
+    return hard != 0 and core_location(Path.cwd()) is not None
 
 
 needs_cores = pytest.mark.skipif(not cores_are_files(), reason="the kernel hands core files to a program")

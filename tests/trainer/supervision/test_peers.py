@@ -13,15 +13,15 @@ from tests.ports import free_port
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract.outcome import RankEnd
 from vastrun.trainer.distributed.nodes import ThisNode
-from vastrun.trainer.supervision.diagnosis import DatedEnd
-from vastrun.trainer.supervision.peers import Peers, PeersError, TooLateError
+from vastrun.trainer.supervision.diagnosis import TimedRankEnd
+from vastrun.trainer.supervision.peers import Peers, PeersError, TrainingOverError
 from vastrun.trainer.supervision.restarts import Restart, Start
 
 Join = Callable[..., Peers]
 
 
-def end(rank: int, exit_code: int = 0) -> DatedEnd:
-    return DatedEnd(end=RankEnd(rank=rank, exit_code=exit_code), at=1.0)
+def end(rank: int, exit_code: int = 0) -> TimedRankEnd:
+    return TimedRankEnd(end=RankEnd(rank=rank, exit_code=exit_code), at=1.0)
 
 
 @pytest.fixture
@@ -41,11 +41,11 @@ def join(port: int) -> Iterator[Join]:
             *,
             run_id: str = "calm-heron",
             silent_s: float = 30.0,
-            least: int | None = None,
+            min_nodes: int | None = None,
             joins: bool = False,
         ) -> Peers:
             this_node = ThisNode(node=node, nodes=nodes, host="127.0.0.1", port=port, joins=joins)
-            peers = Peers(this_node=this_node, run_id=run_id, silent_s=silent_s, least=least)
+            peers = Peers(this_node=this_node, run_id=run_id, silent_s=silent_s, min_nodes=min_nodes)
             return stack.enter_context(peers)
 
         yield side
@@ -62,8 +62,10 @@ def listening(sides: list[Peers], holds: Callable[[], bool]) -> None:
     eventually(look)
 
 
-def together(join: Join, nodes: int = 3, least: int | None = None) -> list[Peers]:
-    sides = [join(node, nodes, least=least) for node in reversed(range(nodes))][::-1]  # the host comes last
+def together(join: Join, nodes: int = 3, min_nodes: int | None = None) -> list[Peers]:
+    sides = [join(node, nodes, min_nodes=min_nodes) for node in reversed(range(nodes))][
+        ::-1
+    ]  # the host comes last
     listening(sides, lambda: all(peers.complete for peers in sides))
     return sides
 
@@ -71,11 +73,11 @@ def together(join: Join, nodes: int = 3, least: int | None = None) -> list[Peers
 def test_what_one_node_says_all_others_hear(join: Join) -> None:
     sides = together(join)
     assert not any(peers.failing or peers.ended for peers in sides)
-    sides[2].tell(stop_cause="time_limit")
+    sides[2].publish(stop_cause="time_limit")
     listening(sides, lambda: sides[0].stop_cause == sides[1].stop_cause == "time_limit")
-    sides[1].tell(failing=True, ends=(end(1, -9),), killed=(1,))
+    sides[1].publish(failing=True, ends=(end(1, -9),), killed=(1,))
     listening(sides, lambda: sides[0].failing and sides[2].failing)
-    heard = sides[2].others[1]
+    heard = sides[2].peer_states[1]
     assert (heard.ends, heard.killed) == ((end(1, -9),), (1,))
     assert not sides[1].failing
 
@@ -89,11 +91,11 @@ def test_a_node_that_leaves_before_its_ranks_ended_is_lost_to_all(join: Join) ->
 
 def test_a_node_that_leaves_after_its_ranks_ended_is_not_lost(join: Join) -> None:
     sides = together(join)
-    sides[2].tell(ends=(end(2),))
-    listening(sides, lambda: all(2 in peers.others and peers.others[2].ends for peers in sides[:2]))
+    sides[2].publish(ends=(end(2),))
+    listening(sides, lambda: all(2 in peers.peer_states and peers.peer_states[2].ends for peers in sides[:2]))
     sides[2].__exit__()
     for peers in sides[:2]:
-        peers.tell(ends=(end(peers.this_node.node),))
+        peers.publish(ends=(end(peers.this_node.node),))
     listening(sides[:2], lambda: all(peers.ended for peers in sides[:2]))
     assert not any(peers.lost or peers.failing for peers in sides)
 
@@ -118,7 +120,7 @@ def test_a_port_that_stays_in_use_is_named(join: Join, port: int) -> None:
         socket.create_server(("", port + 1)),
         pytest.raises(PeersError, match=f"cannot connect: port {port + 1}: Address already in use"),
     ):
-        host.meet(within_s=0.3, given_up=lambda: False)
+        host.connect_all(within_s=0.3, is_cancelled=lambda: False)
 
 
 def test_a_node_that_says_nothing_any_more_is_lost(join: Join) -> None:
@@ -132,22 +134,22 @@ def test_a_node_that_says_nothing_any_more_is_lost(join: Join) -> None:
 def test_a_node_of_another_run_does_not_join(join: Join) -> None:
     host, other = join(0, 2), join(1, 2, run_id="grey-crane")
     with pytest.raises(PeersError, match=r"node 1 did not come within 0\.6 s"):
-        eventually(lambda: other.listen() or host.meet(within_s=0.6, given_up=lambda: False))
+        eventually(lambda: other.listen() or host.connect_all(within_s=0.6, is_cancelled=lambda: False))
     assert not other.complete
 
 
 def test_nobody_waits_for_a_node_that_never_came(join: Join) -> None:
     host = join(0, 2)
-    host.meet(within_s=60.0, given_up=lambda: True)
-    host.tell(stop_cause="stopped")
+    host.connect_all(within_s=60.0, is_cancelled=lambda: True)
+    host.publish(stop_cause="stopped")
     host.wait_until_ended()
     assert host.ended and not host.complete
 
 
 def test_one_node_has_nobody_to_wait_for() -> None:
     with Peers(this_node=ThisNode(), run_id="calm-heron") as peers:
-        peers.meet(within_s=0.0, given_up=lambda: False)
-        peers.tell(failing=True)
+        peers.connect_all(within_s=0.0, is_cancelled=lambda: False)
+        peers.publish(failing=True)
         peers.wait_until_ended()
         assert peers.complete and peers.ended and not peers.failing
 
@@ -156,33 +158,33 @@ FAILED = {"failing": True, "ends": (end(2, -9),)}
 
 
 def test_nodes_that_train_apart_go_on_without_one_while_enough_are_left(join: Join) -> None:
-    first, second, third = sides = together(join, least=2)
-    assert third.can_do_without_this
-    assert not first.can_do_without_this, "there they meet"
-    third.tell(**FAILED)
-    listening(sides, lambda: first.others[2].failing and second.others[2].failing)
-    assert not (first.failing or first.stop_cause or second.failing or second.can_do_without_this)
-    second.tell(stop_cause="preempted")
+    first, second, third = sides = together(join, min_nodes=2)
+    assert third.others_can_continue
+    assert not first.others_can_continue, "there they meet"
+    third.publish(**FAILED)
+    listening(sides, lambda: first.peer_states[2].failing and second.peer_states[2].failing)
+    assert not (first.failing or first.stop_cause or second.failing or second.others_can_continue)
+    second.publish(stop_cause="preempted")
     listening(sides, lambda: first.failing and first.stop_cause == "preempted")
     assert first.needed == {1, 2}
 
 
 def test_nodes_that_train_apart_go_on_without_one_that_is_gone_and_end_with_node_0(join: Join) -> None:
-    first, second, third = sides = together(join, least=1)
+    first, second, third = sides = together(join, min_nodes=1)
     third.__exit__()
     listening(sides[:2], lambda: first.lost == second.lost == {2})
     assert not first.failing
     assert not second.failing
-    assert second.can_do_without_this
-    first.tell(failing=True, ends=(end(0, -9),))
+    assert second.others_can_continue
+    first.publish(failing=True, ends=(end(0, -9),))
     listening(sides[:2], lambda: second.failing)
-    assert not second.can_do_without_this
+    assert not second.others_can_continue
 
 
 def test_all_nodes_that_train_together_are_needed(join: Join) -> None:
-    sides = together(join, least=3)
-    assert not sides[2].can_do_without_this
-    sides[2].tell(**FAILED)
+    sides = together(join, min_nodes=3)
+    assert not sides[2].others_can_continue
+    sides[2].publish(**FAILED)
     listening(sides, lambda: sides[0].failing and sides[1].failing)
 
 
@@ -194,12 +196,12 @@ def joined(late: Peers, sides: list[Peers]) -> None:
             peers.listen()
         return False
 
-    late.meet(within_s=LONGEST_S, given_up=look)
+    late.connect_all(within_s=LONGEST_S, is_cancelled=look)
 
 
 def without_the_third(join: Join) -> list[Peers]:
     """Three nodes of which one may leave, and has."""
-    sides = together(join, least=1)
+    sides = together(join, min_nodes=1)
     sides[2].__exit__()
     listening(sides[:2], lambda: sides[0].lost == sides[1].lost == {2})
     return sides[:2]
@@ -207,16 +209,16 @@ def without_the_third(join: Join) -> list[Peers]:
 
 def test_a_node_that_left_comes_back_on_another_machine_and_is_heard_by_all(join: Join) -> None:
     sides = without_the_third(join)
-    late = join(2, least=1, joins=True)
+    late = join(2, min_nodes=1, joins=True)
     joined(late, sides)
     everybody = [*sides, late]
-    listening(everybody, lambda: not any(peers.lost or peers.others[2].joins for peers in sides))
-    assert late.can_do_without_this and not sides[0].away
-    late.tell(ends=(end(2),))
-    sides[1].tell(ends=(end(1),))
+    listening(everybody, lambda: not any(peers.lost or peers.peer_states[2].joins for peers in sides))
+    assert late.others_can_continue and not sides[0].disconnected
+    late.publish(ends=(end(2),))
+    sides[1].publish(ends=(end(1),))
     listening(everybody, lambda: sides[0].ended)
     late.__exit__()
-    listening(sides, lambda: sides[0].away == {2})
+    listening(sides, lambda: sides[0].disconnected == {2})
     assert not any(peers.lost or peers.failing for peers in sides)
 
 
@@ -224,11 +226,11 @@ def test_a_node_that_joins_begins_in_the_start_that_the_others_are_in(join: Join
     sides = without_the_third(join)
     start = Start(number=4, world_size=3, micro_batch=2)
     for peers in sides:
-        peers.tell(
+        peers.publish(
             ends=(end(peers.this_node.node, 1),), has_concluded=True, restart=Restart(start=start, after_s=0)
         )
-    late = join(2, least=1, joins=True)
-    listening([*sides, late], lambda: late.complete and sides[0].others[2].joins)
+    late = join(2, min_nodes=1, joins=True)
+    listening([*sides, late], lambda: late.complete and sides[0].peer_states[2].joins)
     assert sides[0].ended, "nobody waits for ranks that were not started"
     for peers in sides:
         peers.begin(4)
@@ -238,7 +240,7 @@ def test_a_node_that_joins_begins_in_the_start_that_the_others_are_in(join: Join
 
 def test_a_node_that_joins_is_lost_again_when_it_goes_before_its_ranks_began(join: Join) -> None:
     sides = without_the_third(join)
-    late = join(2, least=1, joins=True)
+    late = join(2, min_nodes=1, joins=True)
     listening([*sides, late], lambda: not sides[0].lost)
     late.__exit__()
     listening(sides, lambda: sides[0].lost == sides[1].lost == {2})
@@ -247,24 +249,24 @@ def test_a_node_that_joins_is_lost_again_when_it_goes_before_its_ranks_began(joi
 def test_a_node_comes_too_late_when_the_training_is_over(join: Join) -> None:
     sides = without_the_third(join)
     for peers in sides:
-        peers.tell(ends=(end(peers.this_node.node),), is_over=True)
-    with pytest.raises(TooLateError, match="over before this node joined"):
-        joined(join(2, least=1, joins=True), sides)
+        peers.publish(ends=(end(peers.this_node.node),), is_over=True)
+    with pytest.raises(TrainingOverError, match="over before this node joined"):
+        joined(join(2, min_nodes=1, joins=True), sides)
 
 
 def test_a_node_whose_ranks_have_not_begun_comes_too_late_when_the_first_has_ended(join: Join) -> None:
     sides = without_the_third(join)
-    late = join(2, least=1, joins=True)
+    late = join(2, min_nodes=1, joins=True)
     joined(late, sides)
     assert not late.too_late
-    sides[0].tell(ends=(end(0),))
+    sides[0].publish(ends=(end(0),))
     listening([*sides, late], lambda: late.too_late)
     assert not sides[1].too_late
 
 
 def test_a_node_that_was_lost_does_not_come_back_uninvited(join: Join) -> None:
     sides = without_the_third(join)
-    again = join(2, least=1)
+    again = join(2, min_nodes=1)
     began = time.monotonic()
     listening([*sides, again], lambda: time.monotonic() - began > 0.5)
     assert sides[0].lost == {2}

@@ -44,7 +44,7 @@ def test_a_training_that_lost_a_rank_goes_on_from_its_newest_checkpoint(
     first, second = outcome.starts
     assert (first.reason, first.checkpoint, second.reason) == (reason, 10, "finished")
     assert "resumes after step 10" in run.log()
-    assert "supervisor starting again (restart 1) on 2 rank(s)" in run.log()
+    assert "supervisor restart 1 on 2 rank(s)" in run.log()
     assert run.losses() == pytest.approx(undisturbed, abs=CURVE)
     former = run.box / layout.STARTS / "0"
     assert json.loads((former / "ranks/rank-1.process.json").read_text())["exit_code"] == -signal.SIGKILL
@@ -83,7 +83,7 @@ def test_what_never_fits_ends_when_a_single_window_does_not(train: Train) -> Non
 
     assert (outcome.reason, outcome.starts[-1].micro_batch) == ("oom", 1)
     assert [start.micro_batch for start in outcome.starts] == [4, 2, 1]
-    assert "not started again: a micro-batch of 1 does not fit" in run.log()
+    assert "no restart: a micro-batch of 1 does not fit" in run.log()
 
 
 def test_a_stop_before_the_next_start_is_the_end(train: Train) -> None:

@@ -75,7 +75,7 @@ def test_all_ranks_begin_again_when_one_was_killed_and_every_node_tells_the_same
         assert (outcome.reason, outcome.world_size) == ("finished", 2)
         assert reasons(outcome) == ["signal", "finished"]
         assert outcome.starts[0].detail.startswith("rank 1 was killed by SIGKILL")
-        assert "supervisor starting again (restart 1) on 1 rank(s) on each of 2 nodes" in node.log()
+        assert "supervisor restart 1 on 1 rank(s) on each of 2 nodes" in node.log()
         assert (node.box / layout.STARTS / "0").is_dir()
     assert [start.checkpoint for start in both[0].outcome().starts] == [10, 11]
 
@@ -88,7 +88,7 @@ def test_a_node_that_is_gone_ends_the_run_on_the_others(nodes: Nodes) -> None:
     outcome = first.outcome()
     assert (outcome.reason, outcome.detail) == ("communication", "node 1 can no longer be reached")
     assert reasons(outcome) == ["communication"]
-    assert "supervisor not started again: node 1 can no longer be reached" in first.log()
+    assert "supervisor no restart: node 1 can no longer be reached" in first.log()
 
 
 def test_a_stop_of_one_node_stops_the_restarted_ranks_of_all(nodes: Nodes) -> None:

@@ -15,9 +15,9 @@ from vastrun.trainer.supervision.stall import (
     RankProgress,
     StallLimits,
     collective_of,
-    comparable,
+    find_stuck,
+    observable_ranks,
     stalled,
-    stuck,
 )
 
 LIMITS = StallLimits(stall_s=10, start_s=60)
@@ -101,34 +101,36 @@ def test_one_rank_that_stands_still_is_enough() -> None:
 
 
 def test_the_rank_furthest_behind_is_the_stuck_one() -> None:
-    assert stuck([at(rank=0, step=6, activity="data"), at(rank=1, step=5, activity="optimizer")]).rank == 1
+    assert (
+        find_stuck([at(rank=0, step=6, activity="data"), at(rank=1, step=5, activity="optimizer")]).rank == 1
+    )
 
 
 def test_within_a_step_the_earlier_activity_is_behind() -> None:
-    assert stuck([at(rank=0, activity="backward"), at(rank=1, activity="data")]).rank == 1
+    assert find_stuck([at(rank=0, activity="backward"), at(rank=1, activity="data")]).rank == 1
 
 
 @pytest.mark.parametrize("waiting", [COLLECTIVE, BACKWARD, GATHER, EVENT, DEVICE, READ])
 def test_the_rank_that_waits_for_nobody_is_stuck_wherever_it_stands(waiting: tuple[StackFrame, ...]) -> None:
-    assert stuck([at(rank=0, frames=waiting), at(rank=1, frames=SLEEP)]).rank == 1
-    assert stuck([at(rank=0, frames=waiting), at(rank=1, activity="backward", frames=SLEEP)]).rank == 1
+    assert find_stuck([at(rank=0, frames=waiting), at(rank=1, frames=SLEEP)]).rank == 1
+    assert find_stuck([at(rank=0, frames=waiting), at(rank=1, activity="backward", frames=SLEEP)]).rank == 1
 
 
 def test_of_ranks_that_all_wait_the_one_in_another_collective_is_stuck() -> None:
     most = [at(rank=rank, activity="backward", frames=BACKWARD) for rank in (0, 2, 3)]
-    assert stuck([*most, at(rank=1, activity="backward", frames=collective("broadcast"))]).rank == 1
+    assert find_stuck([*most, at(rank=1, activity="backward", frames=collective("broadcast"))]).rank == 1
 
 
 def test_of_ranks_that_all_wait_for_their_gpus_the_one_in_a_collective_of_its_own_is_stuck() -> None:
     most = [at(rank=rank, activity="backward", frames=EVENT) for rank in (0, 2, 3)]
-    assert stuck([*most, at(rank=1, activity="backward", frames=collective("broadcast"))]).rank == 1
-    assert stuck([*most, at(rank=1, activity="optimizer", frames=SLEEP)]).rank == 1
+    assert find_stuck([*most, at(rank=1, activity="backward", frames=collective("broadcast"))]).rank == 1
+    assert find_stuck([*most, at(rank=1, activity="optimizer", frames=SLEEP)]).rank == 1
     assert collective_of(at(frames=(call("cuda/__init__.py", "_lazy_init"), USER))) is None
 
 
 def test_of_ranks_that_all_wait_in_collectives_of_the_strategy_the_odd_one_is_stuck() -> None:
     most = [at(rank=rank, activity="backward", frames=GATHER) for rank in (0, 2, 3)]
-    assert stuck([*most, at(rank=1, activity="optimizer", frames=BACKWARD)]).rank == 1
+    assert find_stuck([*most, at(rank=1, activity="optimizer", frames=BACKWARD)]).rank == 1
 
 
 @pytest.mark.parametrize("others", [BACKWARD, GATHER])
@@ -136,13 +138,13 @@ def test_of_two_ranks_the_one_that_called_its_collective_by_hand_is_stuck(
     others: tuple[StackFrame, ...],
 ) -> None:
     apart = at(rank=1, frames=collective("broadcast"))
-    assert stuck([at(rank=0, frames=others), apart]).rank == 1
+    assert find_stuck([at(rank=0, frames=others), apart]).rank == 1
 
 
 def test_of_two_ranks_the_one_whose_collective_is_not_the_trainers_is_stuck() -> None:
     ours = StackFrame(file=str(Path(trainer.__file__).with_name("loop.py")), line="1", function="highest")
     vote = at(rank=0, frames=(*COLLECTIVE[:-1], ours, USER))
-    assert stuck([vote, at(rank=1, frames=collective("broadcast"))]).rank == 1
+    assert find_stuck([vote, at(rank=1, frames=collective("broadcast"))]).rank == 1
 
 
 def test_a_hook_of_the_users_own_in_a_backward_pass_waits_for_nobody() -> None:
@@ -152,25 +154,25 @@ def test_a_hook_of_the_users_own_in_a_backward_pass_waits_for_nobody() -> None:
 
 
 def test_a_activity_of_the_users_own_is_compared_like_a_step() -> None:
-    assert stuck([at(rank=0, activity="validate"), at(rank=1, activity="data")]).rank == 1
+    assert find_stuck([at(rank=0, activity="validate"), at(rank=1, activity="data")]).rank == 1
 
 
 def test_ranks_that_never_beat_are_not_judged_when_others_do() -> None:
-    told = comparable([at(rank=0, still_s=2), at(rank=1, activity="", still_s=99)], silent_s=50)
+    told = observable_ranks([at(rank=0, still_s=2), at(rank=1, activity="", still_s=99)], silent_s=50)
     assert [rank_progress.rank for rank_progress in told] == [0]
 
 
 def test_without_heartbeats_a_line_in_any_log_moves_all_ranks() -> None:
     silent = [at(rank=0, activity="", still_s=99), at(rank=1, activity="", still_s=99)]
-    assert not stalled(comparable(silent, silent_s=3), LIMITS)
-    assert stalled(comparable(silent, silent_s=11), LIMITS)
+    assert not stalled(observable_ranks(silent, silent_s=3), LIMITS)
+    assert stalled(observable_ranks(silent, silent_s=11), LIMITS)
 
 
 def test_without_heartbeats_and_before_the_first_line_the_start_limit_holds() -> None:
-    assert not stalled(comparable([at(activity="", still_s=59)], silent_s=None), LIMITS)
-    assert stalled(comparable([at(activity="", still_s=61)], silent_s=None), LIMITS)
+    assert not stalled(observable_ranks([at(activity="", still_s=59)], silent_s=None), LIMITS)
+    assert stalled(observable_ranks([at(activity="", still_s=61)], silent_s=None), LIMITS)
 
 
 def test_without_heartbeats_the_rank_that_waits_for_nobody_is_stuck() -> None:
     silent = [at(rank=0, activity="", frames=COLLECTIVE), at(rank=1, activity="")]
-    assert stuck(comparable(silent, silent_s=99)).rank == 1
+    assert find_stuck(observable_ranks(silent, silent_s=99)).rank == 1

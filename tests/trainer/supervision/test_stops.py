@@ -213,13 +213,13 @@ def test_a_program_behind_a_shell_that_is_killed_for_want_of_memory_is_told_with
 
 @pytest.mark.slow
 def test_a_program_that_hangs_before_a_filter_is_named_with_its_frame(launch: Launcher) -> None:
-    stuck = """
+    find_stuck = """
         import time
         def stuck():
             time.sleep(600)
         stuck()
     """
     command = shell("python program.py | tee $VASTRUN_OUTPUTS/log")
-    outcome = launch(stuck, beating=False, command=command, start_s=2).outcome()
+    outcome = launch(find_stuck, beating=False, command=command, start_s=2).outcome()
     assert outcome.hang is not None
     assert outcome.hang.frame.endswith("stuck")

@@ -204,7 +204,7 @@ def test_checkpoints_that_were_taken_are_not_downloaded_twice(box: Path) -> None
     watcher.begin()
     for name in ("step_1.pt", "step_2.pt", "step_3.pt", "notes.json"):
         program.write(f"checkpoints/{name}")
-    watcher.last_look(ended_well=True)
+    watcher.final_poll(ended_well=True)
     mine = [path for path in program.downloaded() if path.startswith("code/")]
     assert mine == ["code/checkpoints/notes.json"]
     assert program.left_out() == {}

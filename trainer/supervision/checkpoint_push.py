@@ -1,4 +1,4 @@
-"""Pushing: the process beside the ranks that brings checkpoints away. Standard library only."""
+"""Checkpoint push: starts the process that uploads checkpoints while the ranks run. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from vastrun.trainer.supervision.stop import StopRequest
 
 PUSH_LOG = f"{layout.RAW_LOGS}/push.log"
 LAST_PUSH_S = 60.0
-"""How long the last checkpoint may take once the ranks have ended: the machine costs money meanwhile."""
+"""Maximum seconds to push the last checkpoint after the ranks ended: the machine costs money meanwhile."""
 _KILL_S = 2.0
 _COMMAND = module_command("vastrun.trainer.transfer.push")
 
 
-def begin_pushing(box: Path, job: Job) -> None:
-    """Push checkpoints as they are saved, if the job says where to, until the ranks have ended."""
+def start_push(box: Path, job: Job) -> None:
+    """Start the process that pushes each saved checkpoint, if the job has a URL for it."""
     if job.push is not None:
         _start(box)
 
 
 def push_last(box: Path, job: Job, stop: StopRequest) -> None:
-    """Push what the training saved last, in the time that a stop has left of it."""
+    """Push the last checkpoints, within the remaining time of a stop."""
     if job.push is None:
         return
     with suppress(subprocess.TimeoutExpired):
@@ -36,7 +36,7 @@ def push_last(box: Path, job: Job, stop: StopRequest) -> None:
 
 
 def last_push_s(waited_s: float) -> float:
-    """Return how many seconds it has when a stop was asked for `waited_s` seconds ago; 0: nobody asked."""
+    """Return the timeout of the last push, `waited_s` seconds after a stop request; 0: no request."""
     return max(0.0, min(LAST_PUSH_S, stop_budget.PUSH_S - waited_s))
 
 

@@ -10,14 +10,20 @@ from typing import Any
 import pytest
 
 from tests.trainer.supervision.launches import job_of
-from tests.trainer.supervision.meeting import at_once, meeting, watched
+from tests.trainer.supervision.meeting import at_once, meeting, observed
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Reason, StartRecord
 from vastrun.contract.records import read_as
-from vastrun.trainer.supervision.agreement import first_start, what_follows
 from vastrun.trainer.supervision.peers import Peers
-from vastrun.trainer.supervision.restarts import WITHOUT_PROGRESS, NoRestart, Restart, Start, next_start
-from vastrun.trainer.supervision.watch import joint
+from vastrun.trainer.supervision.restart_decision import agree_on_restart, first_start
+from vastrun.trainer.supervision.restarts import (
+    MAX_STARTS_WITHOUT_PROGRESS,
+    NoRestart,
+    Restart,
+    Start,
+    next_start,
+)
+from vastrun.trainer.supervision.watch import add_peer_observations
 
 NODES = 3
 IN_VAIN: tuple[Reason, ...] = ("signal", "hang", "communication")
@@ -57,7 +63,7 @@ def all_decide(
 ) -> list[Restart | NoRestart]:
     """What the supervisor of each node takes to follow."""
     return at_once(
-        lambda peers, history: what_follows(job or training(), history, last, peers), sides, histories
+        lambda peers, history: agree_on_restart(job or training(), history, last, peers), sides, histories
     )
 
 
@@ -83,7 +89,7 @@ def test_where_the_nodes_see_different_reasons_the_first_one_s_counts(sides: lis
         (
             [ended(checkpoint=5), *(ended(reason, checkpoint=5) for reason in IN_VAIN)],
             {},
-            f"{WITHOUT_PROGRESS} starts in a row saved no new checkpoint",
+            f"{MAX_STARTS_WITHOUT_PROGRESS} starts in a row saved no new checkpoint",
         ),
     ],
 )
@@ -109,7 +115,9 @@ def test_none_starts_again_once_the_first_node_is_gone(sides: list[Peers]) -> No
 def test_each_start_is_heard_of_by_itself(sides: list[Peers], tmp_path: Path) -> None:
     """What was said of the start before does not end the next one, and is no answer to it."""
     (tmp_path / "run/raw").mkdir(parents=True)
-    at_once(joint, [tmp_path] * NODES, [watched(peers, -9, at=2.0) for peers in sides], sides)
+    at_once(
+        add_peer_observations, [tmp_path] * NODES, [observed(peers, -9, at=2.0) for peers in sides], sides
+    )
     all_decide(sides, [ended(checkpoint=5)], [ended()], [ended()])
     sides[1].begin(1)
     sides[0].listen()
@@ -120,7 +128,9 @@ def test_each_start_is_heard_of_by_itself(sides: list[Peers], tmp_path: Path) ->
     for peers in sides:
         peers.listen()
     assert not any(peers.failing or peers.stalled for peers in sides)
-    second = at_once(joint, [tmp_path] * NODES, [watched(peers, 0, at=3.0) for peers in sides], sides)
+    second = at_once(
+        add_peer_observations, [tmp_path] * NODES, [observed(peers, 0, at=3.0) for peers in sides], sides
+    )
     assert [len(each.elsewhere) for each in second] == [NODES - 1] * NODES
     assert not any(dated.failed for each in second for dated in each.elsewhere)
 
@@ -144,19 +154,21 @@ def test_a_number_of_ranks_that_does_not_divide_the_batch_over_all_nodes_is_not_
 def test_where_a_node_has_no_gpu_left_the_nodes_are_named() -> None:
     job = training(ranks=4, gpus=4)
     found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), None, (4, 0))
-    assert found == NoRestart(why="0 GPU(s) answer, too few for this job's 4 ranks on each node")
+    assert found == NoRestart(why="0 GPU(s) respond, too few for this job's 4 ranks on each node")
 
 
 @pytest.mark.parametrize(("nodes", "where"), [(1, ""), (2, " on each node"), (3, " on each node")])
 def test_each_node_is_named_only_where_a_job_has_several(nodes: int, where: str) -> None:
     job = training(ranks=4, gpus=4, nodes=nodes)
     found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), ())
-    assert found == NoRestart(why=f"0 GPU(s) answer, too few for this job's 4 ranks{where}")
+    assert found == NoRestart(why=f"0 GPU(s) respond, too few for this job's 4 ranks{where}")
 
 
 def test_ranks_begin_as_the_job_says_or_as_those_did_that_their_node_joins(sides: list[Peers]) -> None:
     assert first_start(training(), sides[1]) == Start(world_size=2)
     start = Start(number=3, world_size=1, micro_batch=4, gpus=("GPU-of-node-0",))
-    sides[1].others[0] = replace(sides[1].others[0], start=3, restart=Restart(start=start, after_s=0.0))
+    sides[1].peer_states[0] = replace(
+        sides[1].peer_states[0], start=3, restart=Restart(start=start, after_s=0.0)
+    )
     sides[1].state = replace(sides[1].state, start=3)
     assert first_start(training(), sides[1]) == replace(start, gpus=())
