@@ -6,66 +6,38 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.markets import MAKERS, PRETENDED, SYSTEMS, Market
-from vastrun.launcher.core import Instance
-from vastrun.launcher.ports import Remote
+from tests.contract.markets import MAKERS, PRETENDED, SYSTEMS
+from vastrun.testing.contract import ProviderSetup
+
+_NEEDS_A_STOCK = ("test_a_job_that_fits_nowhere_gets_no_offer",)
+_NEEDS_SSH = ("test_the_users_own_command_runs_in_the_folder_of_the_box",)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A provider whose boxes run no command is not asked to run one."""
-    if "open_market" in metafunc.fixturenames:
+    if "provider_setup" in metafunc.fixturenames:
         names = [name for name in MAKERS if name not in PRETENDED or not _needs_a_real_one(metafunc)]
         needs = {name: [pytest.mark.needs(name)] for name in SYSTEMS}
-        markets = [pytest.param(name, marks=needs.get(name, [])) for name in names]
-        metafunc.parametrize("open_market", markets, indirect=True)
+        setups = [pytest.param(name, marks=needs.get(name, [])) for name in names]
+        metafunc.parametrize("provider_setup", setups, indirect=True)
 
 
 def _needs_a_real_one(metafunc: pytest.Metafunc) -> bool:
-    return "shell" in metafunc.fixturenames or any(metafunc.definition.iter_markers("real"))
+    return "shell" in metafunc.fixturenames or metafunc.function.__name__ in _NEEDS_A_STOCK
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Skip what needs OpenSSH's client by the rules of tests/parts.py."""
+    if getattr(item, "originalname", "") in _NEEDS_SSH:
+        item.add_marker(pytest.mark.needs("ssh"))
 
 
 @pytest.fixture(scope="module")
-def open_market(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
+def provider_setup(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ProviderSetup]:
     """A provider, for all tests of a file: a machine to hold, or a server, starts once."""
-    market = MAKERS[request.param](tmp_path_factory.mktemp(request.param))
-    yield market
-    clear(market)
-    market.close()
-
-
-def clear(market: Market) -> None:
-    for instance in market.provider.instances():
-        market.provider.destroy(instance.id)
-
-
-@pytest.fixture
-def market(open_market: Market) -> Iterator[Market]:
-    """With nothing rented; nothing is left of a test afterwards."""
-    yield open_market
-    clear(open_market)
-
-
-@pytest.fixture
-def instance(market: Market) -> Instance:
-    """A machine, rented for this test."""
-    return market.provider.rent(market.order("vastrun-calm-heron-3f1a"))
-
-
-@pytest.fixture(scope="module")
-def machine(open_market: Market) -> Instance:
-    """A machine, rented for all tests of a file: each has files of its own names there."""
-    return open_market.provider.rent(open_market.order("vastrun-calm-heron-3f1a"))
-
-
-@pytest.fixture
-def remote(open_market: Market, machine: Instance) -> Iterator[Remote]:
-    """A shell on it."""
-    remote = open_market.provider.connect(machine)
-    yield remote
-    remote.close()
-
-
-@pytest.fixture
-def shell(remote: Remote) -> Remote:
-    """A shell that runs any command."""
-    return remote
+    setup = MAKERS[request.param](tmp_path_factory.mktemp(request.param))
+    yield setup
+    setup.clear()
+    setup.close()

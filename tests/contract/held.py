@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.jobs import train_job
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.launcher.bundle import Bundler
@@ -15,20 +14,9 @@ from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.ports import Provider, Remote
 from vastrun.launcher.shipped import onstart_dir
+from vastrun.testing.setup import LEASE, small_job
 
-LEASE = {
-    "LEASE_SHIP_S": "600",
-    "LEASE_LIFE_S": "3600",
-    "LEASE_LIFE_CAUSE": "time_limit",
-    "LEASE_GRACE_S": "60",
-    "LEASE_COLLECT_S": "600",
-}
 LONG = {**LEASE, "LEASE_LIFE_S": "36000"}
-
-
-def small_job() -> JobSpec:
-    """A job that every computer can train."""
-    return train_job(resources=Resources(gpus=0, disk_gb=8.0))
 
 
 @dataclass(frozen=True)

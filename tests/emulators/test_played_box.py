@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.markets import LEASE
 from tests.emulators.clock import Clock
 from tests.emulators.faults import Faults
 from tests.emulators.machines import Machine
@@ -20,6 +19,7 @@ from tests.waiting import LONGEST_S, eventually
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.credentials import VastAccount
+from vastrun.testing.setup import LEASE
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.contract.held import LEASE
 from tests.fakes import FakeClock
 from tests.hostile.lies import STEERING
 from tests.hostile.slots import SLOT_LIES, SLOT_PRINTS
@@ -25,6 +24,7 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.gate.slots import parse_slots
 from vastrun.launcher.providers.pool import PoolProvider
+from vastrun.testing.setup import LEASE
 
 
 @pytest.fixture

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.markets import RealClock, local, small_job
+from tests.contract.markets import local
 from tests.waiting import LONGEST_S
 from vastrun.launcher.config import load_job
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import Resources
 from vastrun.launcher.providers.hardware import Hardware, LocalGpu, look_around, remedy, shortfall
 from vastrun.launcher.providers.local import LocalProvider
+from vastrun.testing.setup import RealClock, small_job
 
 STATION = Hardware(
     cores=16,

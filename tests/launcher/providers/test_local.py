@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import disks, parts
-from tests.contract.markets import LEASE, Market, RealClock, local, small_job
+from tests.contract.markets import local
 from tests.waiting import LONGEST_S, eventually
 from vastrun.launcher.core import Instance, RentalOrder
 from vastrun.launcher.core.errors import GoneError, NoOfferError, ProviderError, UnreachableError
@@ -22,10 +22,11 @@ from vastrun.launcher.core.job import Resources
 from vastrun.launcher.gate.rendezvous import parse_rendezvous
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.providers.local import LocalProvider
+from vastrun.testing.setup import LEASE, ProviderSetup, RealClock, small_job
 
 
 @pytest.fixture
-def market(tmp_path: Path) -> Market:
+def market(tmp_path: Path) -> ProviderSetup:
     return local(tmp_path)
 
 
@@ -35,17 +36,17 @@ def boxes(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left(market: Market) -> object:
+def _nothing_left(market: ProviderSetup) -> object:
     yield
     for instance in market.provider.instances():
         market.provider.destroy(instance.id)
 
 
-def rented(market: Market, **lease: str) -> Instance:
+def rented(market: ProviderSetup, **lease: str) -> Instance:
     return market.provider.rent(market.order("vastrun-calm-heron-3f1a", env={**LEASE, **lease}))
 
 
-def lease_pid(market: Market, instance: Instance) -> int:
+def lease_pid(market: ProviderSetup, instance: Instance) -> int:
     state = market.provider.connect(instance).read("lease.state").decode()
     return int(dict(line.split("=", 1) for line in state.splitlines())["pid"])
 
@@ -62,17 +63,17 @@ def test_a_box_does_not_see_the_launchers_secrets(tmp_path: Path) -> None:
     assert "another" not in variables
 
 
-def test_a_box_trains_with_the_python_it_was_given(market: Market) -> None:
+def test_a_box_trains_with_the_python_it_was_given(market: ProviderSetup) -> None:
     remote = market.provider.connect(rented(market))
     assert remote.run("echo $VASTRUN_PYTHON", timeout_s=LONGEST_S).stdout.strip() == sys.executable
 
 
-def test_only_the_user_can_look_into_a_box(market: Market, boxes: Path) -> None:
+def test_only_the_user_can_look_into_a_box(market: ProviderSetup, boxes: Path) -> None:
     instance = rented(market)
     assert (boxes / instance.id).stat().st_mode & 0o077 == 0
 
 
-def test_a_box_whose_time_is_up_is_gone_without_a_launcher(market: Market) -> None:
+def test_a_box_whose_time_is_up_is_gone_without_a_launcher(market: ProviderSetup) -> None:
     # Longer than it takes to rent it and to connect, however busy the computer is.
     instance = rented(market, LEASE_LIFE_S="6", LEASE_GRACE_S="0")
     remote = market.provider.connect(instance)
@@ -81,7 +82,7 @@ def test_a_box_whose_time_is_up_is_gone_without_a_launcher(market: Market) -> No
         remote.read("lease.state")
 
 
-def test_a_box_whose_lease_died_is_stopped_until_somebody_connects(market: Market) -> None:
+def test_a_box_whose_lease_died_is_stopped_until_somebody_connects(market: ProviderSetup) -> None:
     instance = rented(market)
     os.kill(lease_pid(market, instance), signal.SIGKILL)
     eventually(lambda: market.provider.instances()[0].state == "stopped")
@@ -89,7 +90,7 @@ def test_a_box_whose_lease_died_is_stopped_until_somebody_connects(market: Marke
     assert market.provider.instances() == [instance]
 
 
-def test_the_lease_of_a_box_that_was_stopped_counts_from_the_first_start(market: Market) -> None:
+def test_the_lease_of_a_box_that_was_stopped_counts_from_the_first_start(market: ProviderSetup) -> None:
     instance = rented(market)
     remote = market.provider.connect(instance)
     before = remote.read("lease.state").decode().split("armed_at=")[1]
@@ -99,7 +100,9 @@ def test_the_lease_of_a_box_that_was_stopped_counts_from_the_first_start(market:
     assert remote.read("lease.state").decode().split("armed_at=")[1] == before
 
 
-def test_a_box_whose_time_was_up_while_this_computer_was_off_is_gone(market: Market, boxes: Path) -> None:
+def test_a_box_whose_time_was_up_while_this_computer_was_off_is_gone(
+    market: ProviderSetup, boxes: Path
+) -> None:
     instance = rented(market)
     os.kill(lease_pid(market, instance), signal.SIGKILL)
     eventually(lambda: market.provider.instances()[0].state == "stopped")
@@ -120,7 +123,9 @@ def test_a_box_whose_time_was_up_while_this_computer_was_off_is_gone(market: Mar
     eventually(lambda: not market.provider.instances())
 
 
-def test_a_box_seen_while_its_folder_is_being_removed_is_out_of_reach(market: Market, boxes: Path) -> None:
+def test_a_box_seen_while_its_folder_is_being_removed_is_out_of_reach(
+    market: ProviderSetup, boxes: Path
+) -> None:
     instance = rented(market)
     os.kill(lease_pid(market, instance), signal.SIGKILL)
     eventually(lambda: market.provider.instances()[0].state == "stopped")
@@ -132,7 +137,7 @@ def test_a_box_seen_while_its_folder_is_being_removed_is_out_of_reach(market: Ma
 
 
 def test_a_folder_that_was_never_finished_is_no_machine_and_goes_with_the_next(
-    market: Market, boxes: Path
+    market: ProviderSetup, boxes: Path
 ) -> None:
     half_made = boxes / ".calm-heron-3f1a.0000"
     half_made.mkdir(parents=True)
@@ -142,7 +147,7 @@ def test_a_folder_that_was_never_finished_is_no_machine_and_goes_with_the_next(
 
 
 def test_a_folder_whose_removal_was_cut_short_is_listed_and_can_be_destroyed(
-    market: Market, boxes: Path
+    market: ProviderSetup, boxes: Path
 ) -> None:
     (boxes / "calm-heron-3f1a.0000" / "run").mkdir(parents=True)
     found = market.provider.instances()[0]
@@ -151,14 +156,14 @@ def test_a_folder_whose_removal_was_cut_short_is_listed_and_can_be_destroyed(
     assert not list(boxes.iterdir())
 
 
-def test_a_lease_that_does_not_start_is_an_error_that_says_why(market: Market) -> None:
+def test_a_lease_that_does_not_start_is_an_error_that_says_why(market: ProviderSetup) -> None:
     order = replace(market.order("vastrun-calm-heron-3f1a"), onstart="echo broken >&2; exit 1")
     with pytest.raises(ProviderError, match="broken"):
         market.provider.rent(order)
     assert [found.label for found in market.provider.instances()] == [order.label]
 
 
-def test_destroying_ends_what_a_removed_folder_left_running(market: Market, boxes: Path) -> None:
+def test_destroying_ends_what_a_removed_folder_left_running(market: ProviderSetup, boxes: Path) -> None:
     instance = rented(market)
     remote = market.provider.connect(instance)
     done = remote.run("setsid sleep 60 >/dev/null 2>&1 & echo $!", timeout_s=LONGEST_S)
@@ -169,12 +174,12 @@ def test_destroying_ends_what_a_removed_folder_left_running(market: Market, boxe
 
 
 @pytest.mark.parametrize("name", ["..", "../elsewhere", "/etc", ".hidden", ""])
-def test_only_boxes_can_be_destroyed(market: Market, name: str) -> None:
+def test_only_boxes_can_be_destroyed(market: ProviderSetup, name: str) -> None:
     with pytest.raises(ProviderError, match="not the id"):
         market.provider.destroy(name)
 
 
-def test_a_root_that_cannot_be_written_is_one_clear_error(tmp_path: Path, market: Market) -> None:
+def test_a_root_that_cannot_be_written_is_one_clear_error(tmp_path: Path, market: ProviderSetup) -> None:
     (tmp_path / "file").write_text("not a folder")
     provider: Provider = LocalProvider(tmp_path / "file", sys.executable, clock=RealClock())
     with pytest.raises(ProviderError, match="this computer refused"):
@@ -182,7 +187,7 @@ def test_a_root_that_cannot_be_written_is_one_clear_error(tmp_path: Path, market
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path, market: Market) -> Iterator[Path]:
+def small_disk(tmp_path: Path, market: ProviderSetup) -> Iterator[Path]:
     """The market's boxes lie on a disk of 256 kB."""
     parts.require("disks")
     (tmp_path / "state").mkdir(exist_ok=True)
@@ -205,7 +210,7 @@ def fill(disk: Path) -> None:
 
 
 def test_a_file_that_does_not_fit_is_told_and_leaves_nothing(
-    small_disk: Path, market: Market, order: RentalOrder
+    small_disk: Path, market: ProviderSetup, order: RentalOrder
 ) -> None:
     instance = market.provider.rent(order)
     remote = market.provider.connect(instance)
@@ -218,7 +223,7 @@ def test_a_file_that_does_not_fit_is_told_and_leaves_nothing(
 
 
 def test_renting_on_a_full_disk_is_told_and_leaves_no_machine(
-    small_disk: Path, market: Market, order: RentalOrder
+    small_disk: Path, market: ProviderSetup, order: RentalOrder
 ) -> None:
     fill(small_disk)
     with pytest.raises(ProviderError, match="no space left on this computer's disk"):
@@ -226,14 +231,16 @@ def test_renting_on_a_full_disk_is_told_and_leaves_no_machine(
     assert not market.provider.instances()
 
 
-def test_a_box_on_a_full_disk_can_be_destroyed(small_disk: Path, market: Market, order: RentalOrder) -> None:
+def test_a_box_on_a_full_disk_can_be_destroyed(
+    small_disk: Path, market: ProviderSetup, order: RentalOrder
+) -> None:
     instance = market.provider.rent(order)
     fill(small_disk)
     market.provider.destroy(instance.id)
     assert not market.provider.instances()
 
 
-def test_what_this_computer_lacks_is_told_at_once(market: Market) -> None:
+def test_what_this_computer_lacks_is_told_at_once(market: ProviderSetup) -> None:
     job = replace(small_job(), resources=Resources(gpus=8, memory_gb=1e6, disk_gb=1e7))
     with pytest.raises(NoOfferError) as raised:
         market.provider.search(job)
@@ -242,7 +249,7 @@ def test_what_this_computer_lacks_is_told_at_once(market: Market) -> None:
 
 
 def test_tools_that_are_not_here_are_named_with_where_they_are_from(
-    market: Market, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    market: ProviderSetup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for tool in ("bash", "tar"):
         (tmp_path / tool).touch(mode=0o755)
@@ -252,7 +259,9 @@ def test_tools_that_are_not_here_are_named_with_where_they_are_from(
     assert "util-linux" in caught.value.hint
 
 
-def test_node_0_says_where_the_others_reach_it_at_ports_that_the_kernel_gives_nobody(market: Market) -> None:
+def test_node_0_says_where_the_others_reach_it_at_ports_that_the_kernel_gives_nobody(
+    market: ProviderSetup,
+) -> None:
     labels = ("vastrun-calm-heron-3f1a", "vastrun-calm-heron-3f1a-n1")
     first, second = (
         market.provider.rent(replace(market.order(label, env=LEASE), nodes=labels)) for label in labels

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.contract.markets import LEASE, small_job
 from tests.fakes import FakeClock
 from tests.launcher.providers.docker.daemon import HANG_UP, INFO, FakeDaemon, row
 from vastrun.launcher.core import Cause, Instance, Offer, RentalOrder
@@ -28,6 +27,7 @@ from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.providers.docker import DockerProvider
 from vastrun.launcher.providers.docker.boxes import NETWORK
 from vastrun.launcher.shipped import onstart_dir
+from vastrun.testing.setup import LEASE, small_job
 
 pytest.importorskip("docker")
 

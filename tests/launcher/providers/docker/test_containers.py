@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.markets import LEASE, Market, RealClock, real_docker
+from tests.contract.markets import real_docker
 from tests.waiting import LONGEST_S, eventually
 from vastrun.launcher.core import Cause, Instance
 from vastrun.launcher.core.errors import GoneError, ProviderError, UnreachableError
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.docker import DockerProvider
+from vastrun.testing.setup import LEASE, ProviderSetup, RealClock
 
 sdk = pytest.importorskip("docker")
 pytestmark = pytest.mark.needs("docker")
@@ -24,19 +25,19 @@ SETPCAP, NET_RAW, SYS_PTRACE, SYS_ADMIN, MKNOD, SETFCAP = 8, 13, 19, 21, 27, 31
 
 
 @pytest.fixture
-def market(tmp_path: Path) -> Iterator[Market]:
+def market(tmp_path: Path) -> Iterator[ProviderSetup]:
     market = real_docker(tmp_path)
     yield market
     for instance in market.provider.instances():
         market.provider.destroy(instance.id)
 
 
-def rented(market: Market, memory_gb: float = 0.0, **lease: str) -> Instance:
+def rented(market: ProviderSetup, memory_gb: float = 0.0, **lease: str) -> Instance:
     order = market.order("vastrun-calm-heron-3f1a", env={**LEASE, "VASTRUN_PROVIDER": "docker", **lease})
     return market.provider.rent(replace(order, memory_gb=memory_gb))
 
 
-def answer_of(market: Market, instance: Instance) -> Remote:
+def answer_of(market: ProviderSetup, instance: Instance) -> Remote:
     """A shell, once the box answers."""
 
     def shell() -> Remote | None:
@@ -52,7 +53,7 @@ def answer_of(market: Market, instance: Instance) -> Remote:
     return remote
 
 
-def states(market: Market) -> list[str]:
+def states(market: ProviderSetup) -> list[str]:
     return [instance.state for instance in market.provider.instances()]
 
 
@@ -63,7 +64,7 @@ def error_of(verb: Callable[[], object]) -> ProviderError:
 
 
 def test_a_container_that_is_paused_or_off_its_network_is_silent_and_one_that_was_killed_is_lost(
-    market: Market,
+    market: ProviderSetup,
 ) -> None:
     client = sdk.from_env()
     instance = rented(market)
@@ -91,7 +92,7 @@ def test_a_container_that_is_paused_or_off_its_network_is_silent_and_one_that_wa
     assert states(market) == ["exited"]
 
 
-def test_a_container_that_somebody_removed_is_gone(market: Market) -> None:
+def test_a_container_that_somebody_removed_is_gone(market: ProviderSetup) -> None:
     instance = rented(market)
     remote = answer_of(market, instance)
     sdk.from_env().containers.get(instance.id).remove(force=True)
@@ -100,7 +101,7 @@ def test_a_container_that_somebody_removed_is_gone(market: Market) -> None:
     assert states(market) == []
 
 
-def test_a_paused_container_can_be_destroyed(market: Market) -> None:
+def test_a_paused_container_can_be_destroyed(market: ProviderSetup) -> None:
     instance = rented(market)
     sdk.from_env().containers.get(instance.id).pause()
     market.provider.destroy(instance.id)
@@ -108,7 +109,7 @@ def test_a_paused_container_can_be_destroyed(market: Market) -> None:
 
 
 def test_a_container_whose_lease_is_over_ends_by_itself_and_keeps_nothing_but_its_last_words(
-    market: Market,
+    market: ProviderSetup,
 ) -> None:
     instance = rented(market, LEASE_LIFE_S="6", LEASE_GRACE_S="0")
     eventually(lambda: states(market) == ["exited"], what="its end")
@@ -120,7 +121,7 @@ def test_a_container_whose_lease_is_over_ends_by_itself_and_keeps_nothing_but_it
     assert left == []
 
 
-def test_a_lease_that_was_killed_is_started_again_and_counts_on(market: Market) -> None:
+def test_a_lease_that_was_killed_is_started_again_and_counts_on(market: ProviderSetup) -> None:
     remote = answer_of(market, rented(market))
     before = dict(line.split("=", 1) for line in remote.read("lease.state").decode().splitlines())
     forged = "sed -i 's/armed_at=.*/armed_at=9999999999/' lease.state"
@@ -135,7 +136,7 @@ def test_a_lease_that_was_killed_is_started_again_and_counts_on(market: Market) 
     )  # by the container's own clock, in seconds
 
 
-def test_a_container_has_few_of_roots_rights_and_gets_no_more(market: Market) -> None:
+def test_a_container_has_few_of_roots_rights_and_gets_no_more(market: ProviderSetup) -> None:
     instance = rented(market)
     remote = answer_of(market, instance)
     shown = remote.run(
@@ -151,7 +152,7 @@ def test_a_container_has_few_of_roots_rights_and_gets_no_more(market: Market) ->
 
 
 def test_a_program_that_needs_more_memory_than_the_job_asks_for_is_killed_and_its_box_goes_on(
-    market: Market,
+    market: ProviderSetup,
 ) -> None:
     remote = answer_of(market, rented(market, memory_gb=0.256))
     assert remote.run("python3 -c 'bytearray(400 << 20)'", timeout_s=LONGEST_S).exit_code == 137
@@ -160,7 +161,7 @@ def test_a_program_that_needs_more_memory_than_the_job_asks_for_is_killed_and_it
 
 
 def test_the_containers_of_another_ledger_are_neither_seen_nor_touched(
-    market: Market, tmp_path: Path
+    market: ProviderSetup, tmp_path: Path
 ) -> None:
     instance = rented(market)
     other = DockerProvider(tmp_path / "another", os.environ, clock=RealClock())
@@ -171,13 +172,13 @@ def test_the_containers_of_another_ledger_are_neither_seen_nor_touched(
     assert states(market) == ["running"]
 
 
-def test_what_is_no_box_is_no_machine_to_destroy(market: Market) -> None:
+def test_what_is_no_box_is_no_machine_to_destroy(market: ProviderSetup) -> None:
     for name in ("", "..", "a/b", "vastrun-base", "vastrun-calm-heron-3f1a.0000"):
         market.provider.destroy(name)
 
 
 def test_the_containers_of_a_run_reach_each_other_and_their_network_goes_with_the_last(
-    market: Market,
+    market: ProviderSetup,
 ) -> None:
     labels = ("vastrun-calm-heron-3f1a", "vastrun-calm-heron-3f1a-n1")
     first, second = (

@@ -8,19 +8,22 @@ from pathlib import Path
 import pytest
 
 from tests.contract.held import hold
-from tests.contract.markets import Market, RealClock, ssh, vast
+from tests.contract.markets import ssh, vast
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core.errors import BoxError, GoneError, UnreachableError
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Interruptible
 from vastrun.launcher.providers.pool import PoolProvider
+from vastrun.testing.setup import ProviderSetup, RealClock
 
 pytestmark = pytest.mark.needs("sshd")
 LABEL = "vastrun-calm-heron-3f1a"
 
 
 @pytest.mark.parametrize("below_of", [ssh, vast])
-def test_a_slot_over_ssh_keeps_the_contract(below_of: Callable[[Path], Market], tmp_path: Path) -> None:
+def test_a_slot_over_ssh_keeps_the_contract(
+    below_of: Callable[[Path], ProviderSetup], tmp_path: Path
+) -> None:
     below = below_of(tmp_path)
     machine = hold(below.provider, tmp_path)
     try:
@@ -37,7 +40,7 @@ def test_a_slot_over_ssh_keeps_the_contract(below_of: Callable[[Path], Market], 
 
 
 def keeps_the_contract(pool: PoolProvider, folder: Path) -> None:
-    market = Market(provider=pool, again=lambda: pool)
+    market = ProviderSetup(provider=pool, again=lambda: pool)
     instance = pool.rent(market.order(LABEL))
     assert pool.instances() == [instance]
     remote = pool.connect(instance)

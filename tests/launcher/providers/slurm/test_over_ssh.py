@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.markets import Market, RealClock
 from tests.contract.ready import Ready
 from tests.emulators.slurm import shared
 from tests.emulators.sshd import Sshd
@@ -18,6 +17,7 @@ from vastrun.launcher.core.errors import AuthError, HostKeyError, UsageError
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.providers.slurm import SlurmProvider
 from vastrun.launcher.ssh.keys import KeyRing
+from vastrun.testing.setup import ProviderSetup, RealClock
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_job_is_made_reached_and_ended_over_ssh(sshd: Sshd, tmp_path: Path) ->
         profile.write(f"export SLURM_CONF={shared().variables['SLURM_CONF']}\n")
     provider = cluster_at(sshd, tmp_path)
     sshd.authorize(KeyRing(tmp_path / "keys").pair("mine").public)
-    market = Market(provider=Ready(provider), again=lambda: provider)
+    market = ProviderSetup(provider=Ready(provider), again=lambda: provider)
     instance = market.provider.rent(market.order("vastrun-calm-heron-3f1a"))
     remote = provider.connect(instance)
     try:

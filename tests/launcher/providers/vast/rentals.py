@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.contract.markets import LEASE
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.jobs import train_job
@@ -18,6 +17,7 @@ from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.policy import worst_case_usd
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.credentials import VastAccount
+from vastrun.testing.setup import LEASE
 
 LABEL = "vastrun-calm-heron-3f1a"
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.markets import LEASE
 from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
@@ -27,6 +26,7 @@ from vastrun.launcher.core.errors import AuthError, GoneError, ProviderError, Un
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.boot import OFFLINE_S
 from vastrun.launcher.shipped import onstart_dir
+from vastrun.testing.setup import LEASE
 
 
 def test_machines_of_others_are_not_ours(vast: VastEmulator, provider: VastProvider) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.markets import LEASE
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.providers.onstart import LIMIT_BYTES, onstart_text, readable_text
 from vastrun.launcher.shipped import onstart_dir
+from vastrun.testing.setup import LEASE
 
 LEASE_SH = onstart_dir() / "lease.sh"
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.contract.markets import LEASE
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast.recorded_answers import (
     CHARGE,
@@ -31,6 +30,7 @@ from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.credentials import VastAccount
 from vastrun.launcher.providers.vast.refusals import Answer, error_of
 from vastrun.launcher.providers.vast.rows import charge_of
+from vastrun.testing.setup import LEASE
 
 RICH = RecordedAnswer(body={"id": 1, "credit": 100.0})
 ORDER = RentalOrder(
