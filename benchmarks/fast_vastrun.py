@@ -72,7 +72,7 @@ def _faster(app: AppContext, clock: Clock) -> AppContext:
         return SqliteLedger(app.paths.state / "ledger.db", now=clock.now, alive=alive)
 
     @cache
-    def provider(name: str, *, crowd: bool = False) -> Provider:
+    def provider(name: str, *, many_runs: bool = False) -> Provider:
         context = ProviderContext(
             environ=os.environ,
             state=app.paths.state,
@@ -83,7 +83,7 @@ def _faster(app: AppContext, clock: Clock) -> AppContext:
             speeds=lambda name, spec: speed_history_of(ledger().measured(), name, spec),
             runs=lambda: ledger().runs(open_only=True),
             provider=provider,
-            crowd=crowd,
+            many_runs=many_runs,
         )
         assert name == VastProvider.name
         return VastProvider.of(context)
@@ -108,7 +108,7 @@ def _faster(app: AppContext, clock: Clock) -> AppContext:
     return replace(app, now=clock.now).with_factories(
         ledger=ledger,
         provider=provider,
-        shared_provider=partial(provider, crowd=True),
+        shared_provider=partial(provider, many_runs=True),
         bell=lambda: _FastBell(clock.factor),
         interrupts=interrupts,
     )

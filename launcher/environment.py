@@ -110,7 +110,7 @@ class _Adapters:
         self.ledger = cache(self._ledger)
         self.kept = cache(self._kept)
         self.provider = cache(self._provider)
-        self.shared_provider = cache(partial(self._provider, crowd=True))
+        self.shared_provider = cache(partial(self._provider, many_runs=True))
 
     def _folder(self, variable: str, usual: str) -> Path:
         base = self.environ.get(variable, "")
@@ -130,7 +130,7 @@ class _Adapters:
 
         return KeptJobs(self.team.secrets(self.ledger().id), self.presence.computer)
 
-    def _provider(self, name: str, *, crowd: bool = False) -> Provider:
+    def _provider(self, name: str, *, many_runs: bool = False) -> Provider:
         """The provider of that name. Raises UsageError when there is none."""
         from vastrun.launcher.providers import ProviderContext, provider_class
 
@@ -144,11 +144,11 @@ class _Adapters:
             image_lock=self._lock,
             speeds=self._speeds,
             runs=lambda: self.ledger().runs(open_only=True),
-            provider=self.shared_provider if crowd else self.provider,
+            provider=self.shared_provider if many_runs else self.provider,
             settings=lambda: read_settings(self.config_file),
             rate_limits=None if team is None else team.rate_limits,
             secrets=None if team is None else team.secrets(self.ledger().id),
-            crowd=crowd,
+            many_runs=many_runs,
         )
         return provider_class(name).of(context)
 
@@ -170,9 +170,9 @@ class _Adapters:
         return replace(history, workloads=workloads, efficiency=efficiency_of(runs, estimator.known))
 
     def _inherited(self) -> dict[str, str]:
-        from vastrun.launcher.providers.local import inherited
+        from vastrun.launcher.providers.local import inherited_environment
 
-        return inherited(self.environ)
+        return inherited_environment(self.environ)
 
     def estimator(self) -> WorkloadEstimator:
         from vastrun.launcher.commands.estimate import WorkloadEstimator

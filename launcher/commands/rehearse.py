@@ -20,7 +20,7 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.evidence import parse_evidence, parse_outcome, parse_step_ends
 from vastrun.launcher.gate.manifest import Listing, parse_left_out, parse_manifest
 from vastrun.launcher.outputs.folder import GrowingFile
-from vastrun.launcher.providers.local.needs import lack
+from vastrun.launcher.providers.local.requirements import missing_requirement
 from vastrun.launcher.shipped import onstart_dir
 
 CONFIG, FIT, TRAIN, EVALUATE, REPORT = "config", "fit", "train", "evaluate", "report"
@@ -91,7 +91,7 @@ class Rehearsal:
         Raises NoOfferError where no box can run, UsageError when the folder is no box, StorageError when it
         cannot be written.
         """
-        wants, _ = lack()
+        wants, _ = missing_requirement()
         if wants:
             raise NoOfferError(f"a rehearsal {wants}", hint="vastrun launch JOB.yaml --provider docker")
         try:

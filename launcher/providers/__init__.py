@@ -1,7 +1,7 @@
-"""The registry of providers: each is imported on first use, and makes itself from what the launcher has.
+"""Registry of providers: each is imported on first use and built from a ProviderContext.
 
-A name that is not built in is looked for among the plug-ins: installed packages with an entry point of the
-group `vastrun.providers`.
+Other names are looked up among the plug-ins: installed packages with an entry point in the group
+`vastrun.providers`.
 """
 
 from __future__ import annotations
@@ -28,53 +28,53 @@ PROVIDERS: Mapping[str, str] = {
     "slurm": "vastrun.launcher.providers.slurm:SlurmProvider",
     "pool": "vastrun.launcher.providers.pool:PoolProvider",
 }
-"""By name, where its class is. To add a built-in provider: a folder here, a line in this table, and one in
-`tests/contract/markets.py`. A plug-in cannot replace one of these."""
+"""Module and class of each built-in provider by name. To add one: a folder here, a line in this table, and one
+in `tests/contract/markets.py`. A plug-in cannot replace one of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderContext:
-    """What a provider may be made from."""
+    """Dependencies and settings from which a provider is built."""
 
     environ: Mapping[str, str]
-    """The environment: keys, addresses, GPUs that may be used."""
+    """Environment variables: keys, addresses, visible GPUs."""
     state: Path
-    """A folder that all launchers of this user share, and that stays."""
+    """Persistent folder that all launchers of this user share."""
     clock: Clock
     uptime: Callable[[], float]
-    """Seconds by a clock that all processes of this computer share, and that nobody sets."""
+    """Seconds by a monotonic clock that all processes of this computer share."""
     python: str
-    """What trains on this computer."""
+    """Interpreter that trains on this computer."""
     image_lock: Callable[[], Lock]
-    """The images to choose from."""
+    """Returns the images to choose from."""
     speeds: Callable[[str, JobSpec], SpeedHistory]
-    """What earlier runs of a job have shown on the provider of that name."""
+    """Returns the speeds of a job's earlier runs on the provider of that name."""
     runs: Callable[[], Sequence[Run]]
-    """The open runs of the ledger: some of them hold machines."""
+    """Returns the open runs of the ledger, some of which hold machines."""
     provider: Callable[[str], Provider]
-    """Another provider, by its name."""
+    """Returns another provider by its name."""
     settings: Callable[[], LoadedSettings] = LoadedSettings
-    """The user's."""
+    """Returns the user's settings."""
     rate_limits: Callable[[str], RateLimitStore] | None = None
-    """Who calls when, of a team, by the key that they call with; None: this computer has its own."""
+    """Returns the team's rate limits of an API key; None: this computer has its own."""
     secrets: SecretStore | None = None
-    """Where the team's computers find the SSH keys of each other's runs; None: each has its own."""
-    crowd: bool = False
-    """Many runs of this process use it at once: what was asked lately may answer all of them."""
+    """Store through which the team's computers share their runs' SSH keys; None: each has its own."""
+    many_runs: bool = False
+    """True when many runs of this process share the provider: lists may come from a short cache."""
 
 
 class ProviderClass(Protocol):
-    """What a line of the registry names."""
+    """Class named in the registry."""
 
     def of(self, context: ProviderContext) -> Provider:
-        """Make the provider; nothing is asked of anybody yet. Raises AuthError, UsageError."""
+        """Build the provider without any request. Raises AuthError, UsageError."""
         ...
 
 
 def provider_class(name: str, registry: Mapping[str, str] = PROVIDERS) -> ProviderClass:
     """Import the provider of that name: a built-in one, else a plug-in.
 
-    Raises UsageError, which lists the installed ones or says what is wrong with the plug-in.
+    Raises UsageError with the installed names, or with the fault of the plug-in.
     """
     if name not in registry:
         from vastrun.launcher.providers import plugins  # reads the metadata of every installed package

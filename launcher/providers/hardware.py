@@ -1,4 +1,4 @@
-"""What this computer has to train with, and what it lacks for a job."""
+"""Hardware of this computer, and its comparison with a job's requirements."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from vastrun.launcher.core.job import JobSpec, Resources
 
 _NVIDIA_SMI_S = 20.0
 _MIN_DISK_GB = 8.0
-"""No job asks for less."""
+"""Smallest disk that a job may request, in GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalGpu:
-    """One GPU, as nvidia-smi names it."""
+    """One GPU as listed by nvidia-smi."""
 
     uuid: str
-    """What CUDA_VISIBLE_DEVICES takes, whatever the order of the devices."""
+    """Value for CUDA_VISIBLE_DEVICES that does not depend on the order of devices."""
     name: str
     memory_gb: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """This computer. `disk_gb` is what is free."""
+    """Hardware of this computer; `disk_gb` is free space."""
 
     cores: int
     memory_gb: float
     disk_gb: float
     gpus: tuple[LocalGpu, ...] = ()
     cuda: float = 0.0
-    """The newest CUDA version that the driver supports; 0: no driver."""
+    """Newest CUDA version that the driver supports; 0 without a driver."""
 
 
-def look_around(folder: Path, *, visible: str | None = None) -> Hardware:
-    """Describe this computer, with the free disk at `folder`, which need not exist yet.
+def read_hardware(folder: Path, *, visible: str | None = None) -> Hardware:
+    """Read this computer's hardware, with the free disk space at `folder`, which need not exist yet.
 
-    `visible`: the GPUs that may be used, as in CUDA_VISIBLE_DEVICES; None: all.
+    `visible`: value of CUDA_VISIBLE_DEVICES; None: all GPUs.
     """
     while not folder.exists():
         folder = folder.parent
-    gpus, cuda = gpus_here(visible)
+    gpus, cuda = read_gpus(visible)
     return Hardware(
         cores=_cores(),
         memory_gb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9,
@@ -59,98 +59,98 @@ def look_around(folder: Path, *, visible: str | None = None) -> Hardware:
 
 
 def _cores() -> int:
-    """Those that this process may use, where the system can tell."""
+    """Return the number of cores available to this process; all cores on systems without affinity."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def gpus_here(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
-    """Return this computer's GPUs, and the newest CUDA version that their driver supports."""
+def read_gpus(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
+    """Return this computer's GPUs and the newest CUDA version that the driver supports."""
     rows = _nvidia_smi("--query-gpu=index,uuid,memory.total,name", "--format=csv,noheader,nounits")
     gpus = []
     for row in rows.splitlines():
         index, uuid, mib, name = (field.strip() for field in row.split(",", 3))
-        if visible is None or _is_among(visible, index, uuid):
+        if visible is None or _is_visible(visible, index, uuid):
             gpus.append(LocalGpu(uuid=uuid, name=name, memory_gb=round(float(mib) / 1024)))
     version = re.search(r"CUDA[A-Z ]* Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None
     return tuple(gpus), float(version[1]) if version else 0.0
 
 
-def of_all_nodes(spec: JobSpec) -> Resources:
-    """Return what all nodes of the job need together, where they are on one computer."""
-    wanted = spec.resources
+def total_resources(spec: JobSpec) -> Resources:
+    """Return the sum of all nodes' resources, for nodes on one computer."""
+    needed = spec.resources
     return replace(
-        wanted,
-        gpus=wanted.gpus * spec.nodes,
-        cpu_cores=wanted.cpu_cores * spec.nodes,
-        memory_gb=wanted.memory_gb * spec.nodes,
-        disk_gb=wanted.disk_gb * spec.nodes,
+        needed,
+        gpus=needed.gpus * spec.nodes,
+        cpu_cores=needed.cpu_cores * spec.nodes,
+        memory_gb=needed.memory_gb * spec.nodes,
+        disk_gb=needed.disk_gb * spec.nodes,
     )
 
 
-def fitting_gpus(hardware: Hardware, wanted: Resources) -> list[LocalGpu]:
-    """Return the GPUs whose name and memory suit the job."""
+def matching_gpus(hardware: Hardware, needed: Resources) -> list[LocalGpu]:
+    """Return the GPUs whose name and memory fit the job."""
     return [
         gpu
         for gpu in hardware.gpus
-        if has_memory(gpu.memory_gb, wanted.least_gpu_gb)
-        and (not wanted.gpu_names or any(_is_named(gpu, name) for name in wanted.gpu_names))
+        if has_memory(gpu.memory_gb, needed.least_gpu_gb)
+        and (not needed.gpu_names or any(_is_named(gpu, name) for name in needed.gpu_names))
     ]
 
 
-def shortfall(hardware: Hardware, wanted: Resources) -> list[str]:
-    """Name every hard limit that is not met. Where a machine stands does not count: it is here."""
-    return [text for lacking, text, _ in _checks(hardware, wanted) if lacking]
+def unmet_limits(hardware: Hardware, needed: Resources) -> list[str]:
+    """List the requirements that are not met. Location does not count: the machine is this computer."""
+    return [text for lacking, text, _ in _checks(hardware, needed) if lacking]
 
 
-def remedy(hardware: Hardware, wanted: Resources) -> str:
-    """Say what to type, or to do, so that all limits are met."""
-    return "; ".join(fix for lacking, _, fix in _checks(hardware, wanted) if lacking)
+def suggest_fix(hardware: Hardware, needed: Resources) -> str:
+    """Return the options or actions that would meet all requirements."""
+    return "; ".join(fix for lacking, _, fix in _checks(hardware, needed) if lacking)
 
 
-def _checks(hardware: Hardware, wanted: Resources) -> Sequence[tuple[bool, str, str]]:
-    """For each limit: whether it is not met, in words, and what to do then."""
-    gpus = len(fitting_gpus(hardware, wanted))
-    kind = " or ".join(wanted.gpu_names)
-    size = f" with {wanted.least_gpu_gb:g} GB" if wanted.least_gpu_gb else ""
-    noun = "GPU" if wanted.gpus == 1 else "GPUs"
-    wants_gpus = f"{wanted.gpus} {noun}{f' of {kind}' if kind else ''}{size} wanted, {gpus or 'none'} here"
-    # With hardly any disk left no smaller request helps.
+def _checks(hardware: Hardware, needed: Resources) -> Sequence[tuple[bool, str, str]]:
+    """Return for each requirement: whether it is unmet, a text, and a fix."""
+    gpus = len(matching_gpus(hardware, needed))
+    kind = " or ".join(needed.gpu_names)
+    size = f" with {needed.least_gpu_gb:g} GB" if needed.least_gpu_gb else ""
+    noun = "GPU" if needed.gpus == 1 else "GPUs"
+    wants_gpus = f"{needed.gpus} {noun}{f' of {kind}' if kind else ''}{size} needed, {gpus or 'none'} here"
+    # With hardly any disk left, no valid disk_gb fits.
     disk_fix = "free some disk space"
     if hardware.disk_gb >= _MIN_DISK_GB:
         disk_fix = f"--set resources.disk_gb={math.floor(hardware.disk_gb)}"
     return (
         (
-            gpus < wanted.gpus,
+            gpus < needed.gpus,
             wants_gpus,
             f"--set resources.gpus={gpus}{'' if gpus else ' trains on the CPU'}",
         ),
         (
-            hardware.cores < wanted.cpu_cores,
-            f"{wanted.cpu_cores} CPU cores wanted, {hardware.cores} here",
+            hardware.cores < needed.cpu_cores,
+            f"{needed.cpu_cores} CPU cores needed, {hardware.cores} here",
             f"--set resources.cpu_cores={hardware.cores}",
         ),
         (
-            hardware.memory_gb < wanted.memory_gb,
-            f"{wanted.memory_gb:g} GB of memory wanted, {hardware.memory_gb:.0f} here",
+            hardware.memory_gb < needed.memory_gb,
+            f"{needed.memory_gb:g} GB of memory needed, {hardware.memory_gb:.0f} here",
             f"--set resources.memory_gb={math.floor(hardware.memory_gb)}",
         ),
         (
-            hardware.disk_gb < wanted.disk_gb,
-            f"{wanted.disk_gb:g} GB of disk wanted, {hardware.disk_gb:.0f} free here",
+            hardware.disk_gb < needed.disk_gb,
+            f"{needed.disk_gb:g} GB of disk needed, {hardware.disk_gb:.0f} free here",
             disk_fix,
         ),
         (
-            wanted.gpus > 0 and 0 < hardware.cuda < wanted.cuda,
-            f"CUDA {wanted.cuda:g} wanted, the driver here supports {hardware.cuda:g}",
+            needed.gpus > 0 and 0 < hardware.cuda < needed.cuda,
+            f"CUDA {needed.cuda:g} needed, the driver here supports {hardware.cuda:g}",
             f"update the driver, or --set resources.cuda={hardware.cuda:g}",
         ),
     )
 
 
 def _is_named(gpu: LocalGpu, name: str) -> bool:
-    """Vast says "A100 SXM4", the driver "NVIDIA A100-SXM4-80GB"."""
+    """Compare names by words: "A100 SXM4" (Vast) matches "NVIDIA A100-SXM4-80GB" (driver)."""
     return _words(name) <= _words(gpu.name)
 
 
@@ -158,13 +158,13 @@ def _words(name: str) -> set[str]:
     return set(re.findall(r"[a-z0-9]+", name.lower()))
 
 
-def _is_among(visible: str, index: str, uuid: str) -> bool:
+def _is_visible(visible: str, index: str, uuid: str) -> bool:
     chosen = [choice.strip() for choice in visible.split(",")]
     return any(choice and (choice == index or uuid.startswith(choice)) for choice in chosen)
 
 
 def _nvidia_smi(*options: str) -> str:
-    """What nvidia-smi prints; empty where it is not installed or does not work."""
+    """Return the output of nvidia-smi; empty when it is missing or fails."""
     try:
         done = subprocess.run(
             ["nvidia-smi", *options], capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=True

@@ -1,4 +1,4 @@
-"""The provider `docker`: an instance is a container, here or on the computer that DOCKER_HOST names."""
+"""Provider `docker`: an instance is a container on this computer or on DOCKER_HOST."""
 
 from __future__ import annotations
 
@@ -16,22 +16,27 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.image.lock import Lock, shipped_lock
 from vastrun.launcher.ports import Abilities, Clock, Remote
 from vastrun.launcher.providers import ProviderContext
-from vastrun.launcher.providers.docker.answers import ENDED, end_error
 from vastrun.launcher.providers.docker.boxes import (
-    ANYWHERE,
-    HERE,
+    ALL_INTERFACES,
     LABEL,
+    LOCALHOST,
     NETWORK,
     OWNER,
     ContainerBox,
-    config_of,
-    limits_of,
+    container_config,
+    container_limits,
 )
 from vastrun.launcher.providers.docker.engine import Engine
-from vastrun.launcher.providers.docker.offers import hardware_of, image_for, offers_for, variants_here
-from vastrun.launcher.providers.docker.rows import Container, owner_of
-from vastrun.launcher.providers.hardware import of_all_nodes
-from vastrun.launcher.providers.identity import LoggedKeys
+from vastrun.launcher.providers.docker.errors import ENDED, end_error
+from vastrun.launcher.providers.docker.offers import (
+    built_variants,
+    choose_image,
+    daemon_hardware,
+    make_offers,
+)
+from vastrun.launcher.providers.docker.rows import Container, read_owner_id
+from vastrun.launcher.providers.hardware import total_resources
+from vastrun.launcher.providers.identity import HostKeyLog
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.hosts import KnownHosts
@@ -39,16 +44,16 @@ from vastrun.launcher.ssh.keys import KeyRing
 from vastrun.launcher.ssh.noise import NoiseFilter
 from vastrun.launcher.ssh.remote import SshRemote
 
-_LEAST_SHM_GB = 2.0
+_MIN_SHM_GB = 2.0
 _RENDEZVOUS_PORT = 29400
-"""On the network of a run everything is free."""
-_UNUSED_S = 3600.0
-"""A network that has no container for so long was left by a launcher that was killed."""
+"""Fixed port of the rendezvous: a run's network has no other services."""
+_UNUSED_NETWORK_S = 3600.0
+"""Seconds after which a network without containers counts as left behind by a killed launcher."""
 _NAME = re.compile(rf"{LABEL_PREFIX}[\w.-]+\.[0-9a-f]{{4}}", re.ASCII)
 
 
 class DockerProvider:
-    """Containers of one daemon, for one ledger. `Provider` says what each verb promises."""
+    """The Provider port for the containers of one ledger on one daemon."""
 
     name = "docker"
     free = True
@@ -56,7 +61,7 @@ class DockerProvider:
     shared = False
     list_lag_s = 0.0
     login = "root"
-    """Who logs in to a container."""
+    """User who logs in to a container."""
 
     def __init__(
         self,
@@ -66,20 +71,20 @@ class DockerProvider:
         *,
         clock: Clock,
     ) -> None:
-        """`state`: the folder of the ledger whose containers these are. `lock`: the images of ours."""
+        """`state`: folder of the ledger that owns the containers. `lock`: returns vastrun's images."""
         self._state = state
         self._lock = lock
         self._engine = Engine(environ)
         self._visible_gpus = environ.get("CUDA_VISIBLE_DEVICES")
         self._keys = KeyRing(state / "keys")
         self._clock = clock
-        self._logged = LoggedKeys(self._engine.log, clock)
+        self._host_keys = HostKeyLog(self._engine.log, clock)
         self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
-        """Of each run, however often it was connected to."""
+        """Noise counters by run, kept across connections."""
 
     @classmethod
     def of(cls, context: ProviderContext) -> DockerProvider:
-        """Make it for the daemon that DOCKER_HOST names, or this computer's."""
+        """Build the provider for the daemon on DOCKER_HOST or this computer."""
         return cls(context.state, context.environ, context.image_lock, clock=context.clock)
 
     @property
@@ -87,57 +92,57 @@ class DockerProvider:
         return Abilities(keys=self, description=self, start_script=self, replaces_nodes=True)
 
     def start_script(self, order: RentalOrder) -> str:
-        """Return what the container runs at each start, unpacked. Holds no secret."""
+        """Return the script that the container runs at each start, in readable form and without secrets."""
         return readable_text(order.onstart)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Return the daemon's computer; with GPUs and several nodes, a part of it for each.
+        """Return the daemon's computer as an offer; with GPUs and several nodes, an offer for each node.
 
-        Raises NoOfferError, which says all that it lacks.
+        Raises NoOfferError with all unmet requirements.
         """
         docker_host, remote = self._engine.docker_host(), bool(self._engine.host)
-        needed = of_all_nodes(spec)
-        hardware = hardware_of(docker_host, needed, remote=remote, visible=self._visible_gpus)
-        offers = offers_for(spec, docker_host, hardware)
-        image, whole = image_for(spec, hardware, self._engine, self._lock())
+        needed = total_resources(spec)
+        hardware = daemon_hardware(docker_host, needed, remote=remote, visible=self._visible_gpus)
+        offers = make_offers(spec, docker_host, hardware)
+        image, whole = choose_image(spec, hardware, self._engine, self._lock())
         return [replace(offer, image=image, image_whole=whole) for offer in offers]
 
     def rent(self, order: RentalOrder) -> Instance:
-        """Start a container. It carries its labels from the moment it exists."""
+        """Create and start a container. Its labels are set at its creation, so no crash can orphan it."""
         box = ContainerBox(
             name=f"{order.label}.{secrets.token_hex(2)}",
             order=order,
             public_key=self._keys.pair(_run_of(order.label)).public,
-            owner=owner_of(self._state),
-            shm_gb=max(_LEAST_SHM_GB, (order.memory_gb or self._engine.docker_host().memory_gb) / 2),
-            published_at=ANYWHERE if self._engine.host else HERE,
+            owner=read_owner_id(self._state),
+            shm_gb=max(_MIN_SHM_GB, (order.memory_gb or self._engine.docker_host().memory_gb) / 2),
+            published_at=ALL_INTERFACES if self._engine.host else LOCALHOST,
         )
         if box.network:
-            self._make_network(box)
-        self._engine.create(box.name, config_of(box), limits_of(box))
+            self._create_network(box)
+        self._engine.create(box.name, container_config(box), container_limits(box))
         self._engine.start(box.name)
-        return self._looked_at(box.name)
+        return self._find_created(box.name)
 
     def instances(self) -> Sequence[Instance]:
-        """List every container that a launcher of this ledger made, whatever became of it."""
-        owned = self._engine.containers(f"{OWNER}={owner_of(self._state)}")
+        """List all containers of this ledger's launchers, in any state."""
+        owned = self._engine.containers(f"{OWNER}={read_owner_id(self._state)}")
         return [_instance(container) for container in owned]
 
     def machine(self, instance_id: str) -> Instance | None:
-        """Return the container with that name, or None."""
+        """Return the container with that name; None when it does not exist."""
         return next((found for found in self.instances() if found.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
-        """Return a shell in the container. One that was made and never started is started."""
-        container = self._found(instance.id)
-        # A launcher that was killed between `create` and `start` left it so; its lease is not armed yet.
+        """Return a shell in the container. A container that was never started is started."""
+        container = self._find_owned(instance.id)
+        # A launcher that was killed between `create` and `start` leaves this state; no lease is armed yet.
         if container is not None and container.state == "created":
             self._engine.start(container.name)
-            container = self._found(instance.id)
+            container = self._find_owned(instance.id)
         if container is None:
             raise GoneError(f"there is no container {instance.id}")
         if container.state in ENDED:
-            raise end_error(container, self._last_words(container))
+            raise end_error(container, self._log_or_empty(container))
         if container.state != "running":
             raise UnreachableError(f"container {container.name} is {container.state}")
         if container.ssh_port is None:
@@ -145,54 +150,54 @@ class DockerProvider:
         return self._shell(container, container.ssh_port)
 
     def destroy(self, instance_id: str) -> None:
-        """Remove the container and its volumes."""
-        container = self._found(instance_id)
+        """Remove the container, its volumes and its network."""
+        container = self._find_owned(instance_id)
         if container is not None:
             self._engine.remove(container.name)
             if (network := container.labels.get(NETWORK)) and self._is_own_network(network):
                 self._engine.remove_network(network)
 
     def forget(self, run_id: str) -> None:
-        """Remove the run's key from this computer."""
+        """Delete the run's key from this computer."""
         self._keys.forget(run_id)
 
     def describe(self) -> str:
-        """Say which Docker it is, what its containers have, and what they can be made of."""
+        """Return a line about the daemon, its computer and the images of vastrun."""
         docker_host = self._engine.docker_host()
-        gpus = "GPUs" if docker_host.gives_gpus else "no GPUs"
-        variants = ", ".join(variants_here(self._engine)) or "none yet (vastrun image build)"
+        gpus = "GPUs" if docker_host.has_gpus else "no GPUs"
+        variants = ", ".join(built_variants(self._engine)) or "none yet (vastrun image build)"
         return (
             f"Docker {docker_host.version} on {docker_host.name}: {docker_host.cores} cores, "
-            f"{docker_host.memory_gb:.0f} GB memory, {gpus}; our images: {variants}"
+            f"{docker_host.memory_gb:.0f} GB memory, {gpus}; vastrun's images: {variants}"
         )
 
-    def _make_network(self, box: ContainerBox) -> None:
-        """One that only the containers of the run are on. What a launcher that was killed left is removed."""
+    def _create_network(self, box: ContainerBox) -> None:
+        """Create a network for the containers of one run; remove networks of killed launchers."""
         for network in self._engine.networks(f"{OWNER}={box.owner}"):
-            if network.name != box.network and self._clock.now() - network.created_at > _UNUSED_S:
+            if network.name != box.network and self._clock.now() - network.created_at > _UNUSED_NETWORK_S:
                 self._engine.remove_network(network.name)
-        self._engine.make_network(box.network, {OWNER: box.owner})
+        self._engine.create_network(box.network, {OWNER: box.owner})
 
     def _is_own_network(self, name: str) -> bool:
-        """Tell whether it was made for a run of this ledger: an image may have the same labels."""
-        made = self._engine.networks(f"{OWNER}={owner_of(self._state)}")
+        """Return whether the network belongs to this ledger: an image may set the same labels."""
+        made = self._engine.networks(f"{OWNER}={read_owner_id(self._state)}")
         return any(network.name == name for network in made)
 
-    def _looked_at(self, name: str) -> Instance:
-        """The container that was just made, as it is listed."""
+    def _find_created(self, name: str) -> Instance:
+        """Return the new container as it is listed."""
         try:
             return next(found for found in self.instances() if found.id == name)
         except (StopIteration, UnreachableError) as error:
             raise UncertainError(f"container {name} was created, but cannot be found") from error
 
-    def _found(self, name: str) -> Container | None:
-        """One of ours. Docker would take other words for a container, too."""
+    def _find_owned(self, name: str) -> Container | None:
+        """Return the container if this ledger owns it. Docker also resolves ids and prefixes as names."""
         container = self._engine.container(name) if _NAME.fullmatch(name) else None
-        ours = container is not None and container.labels.get(OWNER) == owner_of(self._state)
-        return container if ours else None
+        is_owned = container is not None and container.labels.get(OWNER) == read_owner_id(self._state)
+        return container if is_owned else None
 
-    def _last_words(self, container: Container) -> str:
-        """Its log; nothing where that cannot be read: why it ended counts for more."""
+    def _log_or_empty(self, container: Container) -> str:
+        """Return the container's log; empty on errors, which must not hide why it ended."""
         with suppress(ProviderError):
             return self._engine.log(container.name)
         return ""
@@ -201,16 +206,16 @@ class DockerProvider:
         run_id = _run_of(container.labels[LABEL])
         known = self._keys.known_hosts(run_id, container.name)
         login = Login(
-            addresses=[(self._engine.host or HERE, port)],
+            addresses=[(self._engine.host or LOCALHOST, port)],
             key=self._keys.pair(run_id),
-            hosts=KnownHosts(known, read_fingerprints=lambda: self._logged.of(container.name)),
+            hosts=KnownHosts(known, read_fingerprints=lambda: self._host_keys.fingerprints(container.name)),
             user=self.login,
         )
         return SshRemote(
             login,
             root=BOX,
             env={},
-            is_gone=lambda: self._found(container.name) is None,
+            is_gone=lambda: self._find_owned(container.name) is None,
             noise=self._noise[run_id],
         )
 

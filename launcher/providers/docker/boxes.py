@@ -1,4 +1,4 @@
-"""A box as a container: what the daemon is asked for, so that it starts as Vast starts one."""
+"""Configuration of a box's container, which starts as Vast's containers do."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from vastrun.launcher.providers.onstart import onstart_text
 
 LABEL, PROVIDER, OWNER = "io.vastrun.label", "io.vastrun.provider", "io.vastrun.owner"
 NETWORK = "io.vastrun.network"
-"""Names the network that the containers of a run share, where it has several; else empty.
+"""Label with the name of the network that the run's containers share; empty for a single container.
 
-Each label of ours is always set: an image's own label of that name would be the container's."""
+Each label is always set: otherwise the container would inherit a label of that name from its image."""
 CPU_ONLY = "cpu"
-"""The id of an offer without GPUs; any other is the list of those that the container gets."""
-HERE, ANYWHERE = "127.0.0.1", "0.0.0.0"
-"""Where a box can be reached from: the daemon's computer alone, or any other."""
+"""Id of an offer without GPUs; other ids are lists of the container's GPUs."""
+LOCALHOST, ALL_INTERFACES = "127.0.0.1", "0.0.0.0"
+"""Addresses at which a box's SSH port is published."""
 _CAPABILITIES = (
     *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL"),
     *("NET_BIND_SERVICE", "SETGID", "SETUID", "SYS_CHROOT"),
 )
-"""What an SSH server and apt need of root's rights."""
-_MOST_PROCESSES = 16_384
-"""Threads count, too: a program that only multiplies must not take the computer along."""
+"""Capabilities that an SSH server and apt need."""
+_MAX_PROCESSES = 16_384
+"""Maximum processes and threads: a fork bomb must not take down the computer."""
 _INIT = Path(__file__).with_name("init.sh")
-_BEGIN = 'printf %s "$1" >/.launch && printf %s "$2" >~/onstart.sh && exec bash /.launch'
-"""Scripts that are written down show their names, and not their texts, among the processes."""
+_START_COMMAND = 'printf %s "$1" >/.launch && printf %s "$2" >~/onstart.sh && exec bash /.launch'
+"""Writes the scripts to files, so that lists of processes show their names instead of their texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerBox:
-    """A container to be made."""
+    """Order for one container."""
 
     name: str
     order: RentalOrder
     public_key: str
-    """Of the run; it is let in."""
+    """Public key of the run, which may log in."""
     owner: str
     shm_gb: float
-    """How much shared memory there may be: ranks and loaders exchange data there, and Docker gives 64 MB."""
+    """Size of /dev/shm in GB. Ranks and loaders exchange data there; Docker's default is 64 MB."""
     published_at: str
-    """HERE or ANYWHERE."""
+    """LOCALHOST or ALL_INTERFACES."""
 
     @property
     def network(self) -> str:
-        """The name of the network of its run; empty: it has one node, on Docker's own network."""
+        """Name of the run's network; empty for one node, which is on Docker's default network."""
         return self.order.nodes[0] if self.order.nodes else ""
 
 
-def config_of(box: ContainerBox) -> dict[str, Any]:
-    """Return what runs in the container. Holds no secret."""
+def container_config(box: ContainerBox) -> dict[str, Any]:
+    """Return the container's configuration, without secrets."""
     order = box.order
     injected = {
         "CONTAINER_ID": box.name,
@@ -61,10 +61,10 @@ def config_of(box: ContainerBox) -> dict[str, Any]:
         "SSH_PUBLIC_KEY": box.public_key,
         "HOME": "/root",
     }
-    # In `environment` ours come last: a job must not rename the box or its key.
+    # The injected variables come last: a job must not change the box's name or its key.
     return {
         "image": order.image,
-        "entrypoint": ["bash", "-c", _BEGIN, "begin"],
+        "entrypoint": ["bash", "-c", _START_COMMAND, "begin"],
         "command": [_INIT.read_text(encoding="utf-8"), onstart_text(order.onstart)],
         "user": "root",
         "environment": {**order.env, **injected},
@@ -73,8 +73,8 @@ def config_of(box: ContainerBox) -> dict[str, Any]:
     }
 
 
-def limits_of(box: ContainerBox) -> dict[str, Any]:
-    """Return what the container may use, and how it is reached."""
+def container_limits(box: ContainerBox) -> dict[str, Any]:
+    """Return the container's limits, devices and published ports."""
     order = box.order
     limits: dict[str, Any] = {
         "port_bindings": {SSH_PORT: (box.published_at,)},
@@ -82,12 +82,12 @@ def limits_of(box: ContainerBox) -> dict[str, Any]:
         "cap_drop": ["ALL"],
         "cap_add": list(_CAPABILITIES),
         "security_opt": ["no-new-privileges"],
-        "pids_limit": _MOST_PROCESSES,
+        "pids_limit": _MAX_PROCESSES,
     }
     if box.network:
         limits |= {"network_mode": box.network}
     if order.memory_gb:
-        # The same with swap: a box that needs more is killed here as it would be elsewhere.
+        # No swap: a box that needs more memory is killed here as on any other provider.
         limits |= {"mem_limit": _bytes(order.memory_gb), "memswap_limit": _bytes(order.memory_gb)}
     if order.offer.id != CPU_ONLY:
         gpus = {"device_ids": order.offer.id.split(","), "capabilities": [["gpu"]]}

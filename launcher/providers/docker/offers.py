@@ -1,4 +1,4 @@
-"""What the daemon's computer has to offer to a job, and what it lacks."""
+"""Offers of the daemon's computer, and the choice of an image."""
 
 from __future__ import annotations
 
@@ -17,46 +17,48 @@ from vastrun.launcher.providers.docker.rows import DockerHost
 from vastrun.launcher.providers.hardware import (
     Hardware,
     LocalGpu,
-    fitting_gpus,
-    gpus_here,
-    of_all_nodes,
-    remedy,
-    shortfall,
+    matching_gpus,
+    read_gpus,
+    suggest_fix,
+    total_resources,
+    unmet_limits,
 )
 
 _CPU = "cpu"
 
 
-def hardware_of(docker_host: DockerHost, wanted: Resources, *, remote: bool, visible: str | None) -> Hardware:
-    """Return what a container could have there. `visible`: the GPUs that may be used, with the daemon here.
+def daemon_hardware(
+    docker_host: DockerHost, requirements: Resources, *, remote: bool, visible: str | None
+) -> Hardware:
+    """Return the hardware available to containers. `visible`: GPUs of a local daemon that may be used.
 
-    A remote daemon tells neither which GPUs it has nor its free disk. Both are taken to be as wanted, but for
-    limits on the kind of GPU; the box looks for itself before it trains.
+    A remote daemon reports neither its GPUs nor its free disk: both are assumed to meet the requirements,
+    except for names and memory of GPUs. The box checks them before it trains.
     """
     if remote:
-        unknown = [LocalGpu(uuid=str(index), name="", memory_gb=0.0) for index in range(wanted.gpus)]
-        gpus, cuda = tuple(unknown) if docker_host.gives_gpus else (), 0.0
-        disk_gb = wanted.disk_gb
+        unknown = [LocalGpu(uuid=str(index), name="", memory_gb=0.0) for index in range(requirements.gpus)]
+        gpus, cuda = tuple(unknown) if docker_host.has_gpus else (), 0.0
+        disk_gb = requirements.disk_gb
     else:
-        gpus, cuda = gpus_here(visible)
-        disk_gb = _free_gb(docker_host.folder) or wanted.disk_gb
+        gpus, cuda = read_gpus(visible)
+        disk_gb = _free_gb(docker_host.folder) or requirements.disk_gb
     return Hardware(
         cores=docker_host.cores, memory_gb=docker_host.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda
     )
 
 
-def offers_for(spec: JobSpec, docker_host: DockerHost, hardware: Hardware) -> list[Offer]:
-    """Return the computer as the job would use it; of its GPUs a part for each node.
+def make_offers(spec: JobSpec, docker_host: DockerHost, hardware: Hardware) -> list[Offer]:
+    """Return the computer as an offer for each node, with that node's share of the GPUs.
 
-    Raises NoOfferError, which says all that it lacks.
+    Raises NoOfferError with all unmet requirements.
     """
-    needed, each = of_all_nodes(spec), spec.resources.gpus
-    if lacking := shortfall(hardware, needed):
+    needed, each = total_resources(spec), spec.resources.gpus
+    if lacking := unmet_limits(hardware, needed):
         raise NoOfferError(
-            f"{docker_host.name} does not fit the job: " + "; ".join(lacking),
-            hint=remedy(hardware, needed) if spec.nodes == 1 else "fewer nodes, or less on each",
+            f"{docker_host.name} does not meet the job's requirements: " + "; ".join(lacking),
+            hint=suggest_fix(hardware, needed) if spec.nodes == 1 else "fewer nodes, or less on each",
         )
-    gpus = fitting_gpus(hardware, needed)
+    gpus = matching_gpus(hardware, needed)
     starts = [node * each for node in range(spec.nodes)] if each else [0]
     return [_offer(docker_host, hardware, gpus[start : start + each]) for start in starts]
 
@@ -79,21 +81,21 @@ def _offer(docker_host: DockerHost, hardware: Hardware, gpus: Sequence[LocalGpu]
 
 
 def _free_gb(folder: str) -> float | None:
-    """None: Docker's disk cannot be looked at, as where it has a virtual machine of its own."""
+    """Return the free space of Docker's disk; None when it is not visible, as with Docker Desktop's VM."""
     try:
         return shutil.disk_usage(folder).free / 1e9
     except OSError:
         return None
 
 
-def image_for(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> tuple[str, bool]:
-    """Return the image's name, and whether it is ours. Raises NoOfferError, which says how to get one."""
+def choose_image(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> tuple[str, bool]:
+    """Return the image's name, and whether it is one of vastrun's. Raises NoOfferError with a hint."""
     if spec.image is not None:
         if not engine.has_image(spec.image):
             raise NoOfferError(f"Docker has no image {spec.image}", hint=f"docker pull {spec.image}")
         return spec.image, False
     variants = _variants(lock, on_gpus=spec.resources.gpus > 0, driver_cuda=hardware.cuda or math.inf)
-    # Of the variants that are here the best: a launch does not wait for a build, which takes minutes.
+    # Only images that exist already: a launch must not wait for a build, which takes minutes.
     for variant in variants:
         built = built_here(engine.client, variant, lock)
         if built is not None:
@@ -105,13 +107,13 @@ def image_for(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> 
     )
 
 
-def variants_here(engine: Engine) -> list[str]:
-    """List the variants that an image of ours is there of. Raises ImageError."""
+def built_variants(engine: Engine) -> list[str]:
+    """List the variants of vastrun's images that the daemon has. Raises ImageError."""
     return sorted({image.variant for image in images_here(engine.client)})
 
 
 def _variants(lock: Lock, *, on_gpus: bool, driver_cuda: float) -> Sequence[str]:
-    """Those that run there, the best first. One for GPUs trains without them, too."""
+    """Return the variants that run there, best first. Variants for GPUs also train without them."""
     for_gpus = [
         name
         for name, image in lock.images.items()

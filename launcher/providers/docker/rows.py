@@ -1,4 +1,4 @@
-"""What Docker says of containers and of its computer, as nouns."""
+"""Records of Docker's responses: containers, networks, the daemon's computer."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Container:
     state: str
     """`created`, `running`, `paused`, `restarting`, `removing`, `exited` or `dead`."""
     created_at: float = 0.0
-    """Epoch seconds; as `image`, known from a list."""
+    """Epoch seconds; like `image`, only known from a list."""
     image: str = ""
-    """By its name and the id of what the name stood for."""
+    """Name of the image, and the id that the name referred to."""
     exit_code: int = 0
     out_of_memory: bool = False
-    """The kernel killed something in it for memory."""
+    """The kernel's OOM killer ended a process in it."""
     ssh_port: int | None = None
-    """On the daemon's computer; None: there is no way in."""
+    """Published SSH port on the daemon's computer; None when it has none."""
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """Its own by the names of its networks; known from a list."""
+    """The container's address by network name; only known from a list."""
 
     @classmethod
-    def listed(cls, row: Mapping[str, Any]) -> Container:
-        """Read a row of a list: nothing is known of its end or its ports."""
+    def from_list(cls, row: Mapping[str, Any]) -> Container:
+        """Parse a row of a list, which lacks exit code and ports."""
         return cls(
             name=(row["Names"] or [row["Id"]])[0].removeprefix("/"),
             labels=row["Labels"] or {},
@@ -48,8 +48,8 @@ class Container:
         )
 
     @classmethod
-    def inspected(cls, row: Mapping[str, Any]) -> Container:
-        """Read what the daemon tells of a single container."""
+    def from_inspect(cls, row: Mapping[str, Any]) -> Container:
+        """Parse the details of a single container."""
         state, published = row["State"], row["NetworkSettings"]["Ports"] or {}
         ports = [int(port["HostPort"]) for port in published.get(f"{SSH_PORT}/tcp") or () if port["HostPort"]]
         return cls(
@@ -63,7 +63,7 @@ class Container:
 
 
 def _addresses(row: Mapping[str, Any]) -> Mapping[str, str]:
-    """None where it does not run."""
+    """Return the addresses by network; empty when the container does not run."""
     networks = (row.get("NetworkSettings") or {}).get("Networks") or {}
     found = {name: (network or {}).get("IPAddress") for name, network in networks.items()}
     return {name: address for name, address in found.items() if address}
@@ -71,50 +71,50 @@ def _addresses(row: Mapping[str, Any]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class DockerNetwork:
-    """A network that we made."""
+    """A network created by vastrun."""
 
     name: str
     created_at: float
     """Epoch seconds."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> DockerNetwork:
-        """Read a row of a list."""
+    def from_row(cls, row: Mapping[str, Any]) -> DockerNetwork:
+        """Parse a row of a list."""
         created = datetime.fromisoformat(row["Created"][:19]).replace(tzinfo=UTC)
         return cls(name=row["Name"], created_at=created.timestamp())
 
 
 @dataclass(frozen=True, kw_only=True)
 class DockerHost:
-    """The computer that containers run on."""
+    """The daemon's computer."""
 
     name: str
     version: str
-    """Of Docker."""
+    """Version of Docker."""
     cores: int
     memory_gb: float
     folder: str
-    """Where the daemon keeps containers, on that computer."""
-    gives_gpus: bool
-    """To containers, as far as it says."""
+    """Folder of the daemon's data on that computer."""
+    has_gpus: bool
+    """True when containers can get GPUs, judging by the daemon's runtimes."""
 
     @classmethod
-    def of(cls, info: Mapping[str, Any]) -> DockerHost:
+    def from_row(cls, info: Mapping[str, Any]) -> DockerHost:
         return cls(
             name=info["Name"],
             version=info["ServerVersion"],
             cores=info["NCPU"],
             memory_gb=info["MemTotal"] / 1e9,
             folder=info["DockerRootDir"],
-            gives_gpus="nvidia" in (info.get("Runtimes") or ()),
+            has_gpus="nvidia" in (info.get("Runtimes") or ()),
         )
 
 
 _NAME = "docker-owner"
 
 
-def owner_of(state: Path) -> str:
-    """Return a word for the ledger in this folder, the same for every launcher. Raises StorageError."""
+def read_owner_id(state: Path) -> str:
+    """Return a random id for the ledger in this folder, shared by its launchers. Raises StorageError."""
     path = state / _NAME
     try:
         if not path.exists():
@@ -122,5 +122,5 @@ def owner_of(state: Path) -> str:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(
-            f"cannot tell whose containers are ours: {error}", hint=f"remove {path}"
+            f"cannot read the id that marks this ledger's containers: {error}", hint=f"remove {path}"
         ) from error

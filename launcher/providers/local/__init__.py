@@ -1,4 +1,4 @@
-"""The provider `local`: an instance is a folder on this computer, and the processes that it started."""
+"""Provider `local`: an instance is a folder on this computer, with the processes started in it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.hardware import (
     Hardware,
     LocalGpu,
-    fitting_gpus,
-    look_around,
-    of_all_nodes,
-    remedy,
-    shortfall,
+    matching_gpus,
+    read_hardware,
+    suggest_fix,
+    total_resources,
+    unmet_limits,
 )
-from vastrun.launcher.providers.local.needs import lack
 from vastrun.launcher.providers.local.remote import LocalRemote, box_error
+from vastrun.launcher.providers.local.requirements import missing_requirement
 from vastrun.launcher.shipped import onstart_dir
 
 _RECORD = "instance.json"
@@ -51,17 +51,17 @@ _INHERITED = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("LD_LIBRARY_PATH", "CUDA_HOME"),
 )
-"""Nothing else, for the rest may hold secrets."""
+"""Variables that a box inherits; all others may hold secrets."""
 
 
 _CPU_ONLY = "cpu"
 _LOOPBACK = "127.0.0.1"
-_PORTS_OF_A_RUN = 3
-_PORTS = range(20_000, 32_000, _PORTS_OF_A_RUN)
+_PORTS_PER_RUN = 3
+_PORTS = range(20_000, 32_000, _PORTS_PER_RUN)
 
 
 class LocalProvider:
-    """Boxes are folders under `root`. A box that exists but has no lease at work gets one on `connect`."""
+    """The Provider port for boxes below `root`. `connect` restarts a box's lease if it is not running."""
 
     name = "local"
     max_nodes = 64
@@ -83,11 +83,11 @@ class LocalProvider:
         self._usd_per_hour = usd_per_hour
         self._clock = clock
         self._visible_gpus = environ.get("CUDA_VISIBLE_DEVICES")
-        self._inherited = inherited(environ)
+        self._inherited = inherited_environment(environ)
 
     @classmethod
     def of(cls, context: ProviderContext) -> LocalProvider:
-        """Make it with its boxes in the launcher's folder."""
+        """Build the provider with its boxes in the launcher's state folder."""
         return cls(context.state / "boxes", context.python, clock=context.clock, environ=context.environ)
 
     @property
@@ -95,25 +95,25 @@ class LocalProvider:
         return Abilities(replaces_nodes=True)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Return this computer; with GPUs and several nodes, a part of it for each.
+        """Return this computer as an offer; with GPUs and several nodes, an offer for each node.
 
-        Raises NoOfferError, which says all that it lacks.
+        Raises NoOfferError with all unmet requirements.
         """
-        wants, hint = lack()
+        wants, hint = missing_requirement()
         if wants:
             raise NoOfferError(f"`local` {wants}", hint=hint)
-        hardware, needed = look_around(self._root, visible=self._visible_gpus), of_all_nodes(spec)
-        if lacking := shortfall(hardware, needed):
+        hardware, needed = read_hardware(self._root, visible=self._visible_gpus), total_resources(spec)
+        if lacking := unmet_limits(hardware, needed):
             raise NoOfferError(
-                "this computer does not fit the job: " + "; ".join(lacking),
-                hint=remedy(hardware, needed) if spec.nodes == 1 else "fewer nodes, or less on each",
+                "this computer does not meet the job's requirements: " + "; ".join(lacking),
+                hint=suggest_fix(hardware, needed) if spec.nodes == 1 else "fewer nodes, or less on each",
             )
-        gpus, each = fitting_gpus(hardware, needed), spec.resources.gpus
+        gpus, each = matching_gpus(hardware, needed), spec.resources.gpus
         starts = [node * each for node in range(spec.nodes)] if each else [0]
         return [self._offer(hardware, gpus[start : start + each]) for start in starts]
 
     def rent(self, order: RentalOrder) -> Instance:
-        """Make a folder that is whole from the moment it has its name, and arm its lease."""
+        """Create the box's folder atomically, and arm its lease."""
         instance_id = f"{order.label.removeprefix(LABEL_PREFIX)}.{secrets.token_hex(2)}"
         box = self._root / instance_id
         record = {
@@ -122,7 +122,7 @@ class LocalProvider:
             "rented_at": self._clock.now(),
             "host": platform.node(),
             "rendezvous": _free_rendezvous() if order.nodes[:1] == (order.label,) else "",
-            # Other runs train on this computer, too: a box sees the GPUs of its offer alone.
+            # Other runs train on this computer, too: a box must only see the GPUs of its offer.
             "env": {**order.env, "CUDA_VISIBLE_DEVICES": order.offer.id.removeprefix(_CPU_ONLY)},
         }
         try:
@@ -134,7 +134,7 @@ class LocalProvider:
         return self._instance(box)
 
     def instances(self) -> Sequence[Instance]:
-        """List every folder of ours, also one whose removal was cut short."""
+        """List all boxes, including partly removed ones."""
         found = []
         try:
             boxes = sorted(self._root.iterdir()) if self._root.exists() else []
@@ -147,7 +147,7 @@ class LocalProvider:
         return found
 
     def machine(self, instance_id: str) -> Instance | None:
-        """Return the folder with that name, or None."""
+        """Return the box of that name; None when it does not exist."""
         return next((found for found in self.instances() if found.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
@@ -162,7 +162,7 @@ class LocalProvider:
         return LocalRemote(box, self._environment(box, record))
 
     def destroy(self, instance_id: str) -> None:
-        """Kill all that the box started, wherever it hid, and remove its folder."""
+        """Kill all processes of the box, including daemonized ones, and remove its folder."""
         box = self._box(instance_id)
         script = str(onstart_dir() / layout.LEASE_SCRIPT)
         try:
@@ -193,7 +193,7 @@ class LocalProvider:
         return self._root / instance_id
 
     def _build(self, box: Path, record: Mapping[str, Any], onstart: str) -> None:
-        """Built under a hidden name: a launcher that dies here leaves no box, only a folder for the next."""
+        """Build the box under a hidden name, then rename it: a crash leaves no incomplete box."""
         for left_behind in self._root.glob(f".{box.stem}.*"):
             shutil.rmtree(left_behind, ignore_errors=True)
         hidden = box.with_name(f".{box.name}")
@@ -203,7 +203,7 @@ class LocalProvider:
         hidden.rename(box)
 
     def _ensure_lease(self, box: Path, record: Mapping[str, Any]) -> None:
-        """The lease is at work, as after any start of a machine. Safe to repeat: it arms itself once."""
+        """Start the lease if it is not running, as each start of a machine does. Idempotent."""
         try:
             if is_locked(box / layout.LEASE_LOG):
                 return
@@ -215,16 +215,16 @@ class LocalProvider:
             if not box.is_dir():
                 raise GoneError(f"no such box: {box.name}") from error
             raise box_error(error) from error
-        if done.returncode < 0:  # a lease that is over ends the whole box, also who started it
-            raise GoneError(f"no such box: {box.name}: its lease is over")
+        if done.returncode < 0:  # an expired lease kills the whole box, including its starter
+            raise GoneError(f"no such box: {box.name}: its lease has expired")
         if not (box / layout.LEASE_SCRIPT).is_file():  # another process is removing the folder
             raise UnreachableError(f"{box.name} has no lease script: it can only be destroyed")
         if done.returncode != 0:
             raise ProviderError(f"the lease of {box.name} did not start: {done.stderr.strip()[-300:]}")
 
     def _environment(self, box: Path, record: Mapping[str, Any]) -> dict[str, str]:
-        ours = {"VASTRUN_BOX": str(box), "VASTRUN_INSTANCE": box.name, "VASTRUN_PYTHON": self._python}
-        return {**self._inherited, **record["env"], **ours}
+        variables = {"VASTRUN_BOX": str(box), "VASTRUN_INSTANCE": box.name, "VASTRUN_PYTHON": self._python}
+        return {**self._inherited, **record["env"], **variables}
 
     def _instance(self, box: Path) -> Instance:
         record = _read_record(box)
@@ -241,20 +241,20 @@ class LocalProvider:
         )
 
 
-def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what a box gets of this computer's environment."""
+def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a box inherits from this computer's environment."""
     return {name: environ[name] for name in _INHERITED if name in environ}
 
 
 def _free_rendezvous() -> str:
-    """Where the nodes of a run meet on this computer: a port that is free, as are the two after it.
+    """Return HOST:PORT for the rendezvous of a run's nodes: the port and the next two are free.
 
-    It is none of those that the kernel hands out: one of these may be taken until the nodes are there.
+    The port is below the kernel's ephemeral range, from which others could take it before the nodes start.
     """
     while True:
         port = secrets.choice(_PORTS)
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for one in range(port, port + _PORTS_OF_A_RUN):
+            for one in range(port, port + _PORTS_PER_RUN):
                 stack.enter_context(socket.socket()).bind((_LOOPBACK, one))
             return f"{_LOOPBACK}:{port}"
 
@@ -262,7 +262,7 @@ def _free_rendezvous() -> str:
 def _bash(
     *script: str, env: Mapping[str, str], timeout_s: float, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The finished script, run in a session of its own: a Ctrl-C for the launcher does not reach it."""
+    """Run a bash script to its end, in a new session that the launcher's Ctrl-C does not reach."""
     return subprocess.run(
         ["bash", *script],
         cwd=cwd,
@@ -278,7 +278,7 @@ def _bash(
 
 
 def _read_record(box: Path) -> dict[str, Any] | None:
-    """What `rent` noted; None where it cannot be read any more, as in a folder whose removal began."""
+    """Return the record written by `rent`; None when it is unreadable, as in a partly removed folder."""
     try:
         record: dict[str, Any] = json.loads((box / _RECORD).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):

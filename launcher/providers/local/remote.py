@@ -1,4 +1,4 @@
-"""A shell in the folder of a local box."""
+"""LocalRemote: a shell in the folder of a local box."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from vastrun.launcher.gate import caps
 
 
 class LocalRemote:
-    """Commands run in the box's environment; a box without a folder is gone."""
+    """The Remote port for a local box. A box without a folder is gone."""
 
     def __init__(self, box: Path, env: Mapping[str, str]) -> None:
         self._box = box
         self._env = env
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
-        """Run the command to its end. What is left of it after `timeout_s` is killed."""
-        # Files, not pipes: what the command leaves running may hold them open without holding us up.
+        """Run the command to its end; kill it after `timeout_s`."""
+        # Files, not pipes: background processes of the command would keep pipes open, and block this call.
         with self._errors(), TemporaryFile() as out, TemporaryFile() as err:
             process = subprocess.Popen(
                 ["bash", "-c", command],
@@ -39,31 +39,31 @@ class LocalRemote:
                 stderr=err,
                 start_new_session=True,
             )
-            self._finish(process, command, timeout_s)
-            stdout, stderr = _text_of(out), _text_of(err)
-        self._check()
+            self._wait_or_kill(process, command, timeout_s)
+            stdout, stderr = _read_output(out), _read_output(err)
+        self._check_exists()
         return Completed(exit_code=process.returncode, stdout=stdout, stderr=stderr)
 
     def terminal(self, command: str | None = None) -> LocalProgram:
         """Return a shell in the folder, with the box's environment."""
-        self._check()
+        self._check_exists()
         argv = ("bash", "-i") if command is None else ("bash", "-c", command)
         terminal = {"TERM": os.environ.get("TERM", "dumb")}
         return LocalProgram(argv=argv, cwd=str(self._box), env={**self._env, **terminal})
 
     def tunnel(self, port: int, local_port: int) -> LocalProgram | None:  # noqa: ARG002 - a port's signature
-        """Return None: the box's ports are this computer's."""
-        self._check()
+        """Return None: the box's ports are this computer's ports."""
+        self._check_exists()
         return None
 
     def put(self, local_path: str, path: str) -> None:
-        """Copy the file into the folder, whole."""
-        with self._errors(), Path(local_path).open("rb") as source, self._whole(path, 0o600) as target:
+        """Copy the file into the folder atomically."""
+        with self._errors(), Path(local_path).open("rb") as source, self._atomic_file(path, 0o600) as target:
             shutil.copyfileobj(source, target)
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        """Write the bytes to a file in the folder, whole."""
-        with self._errors(), self._whole(path, mode) as target:
+        """Write the bytes to a file in the folder atomically."""
+        with self._errors(), self._atomic_file(path, mode) as target:
             target.write(content)
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
@@ -71,20 +71,20 @@ class LocalRemote:
         with self._errors():
             try:
                 place = self._box / path
-                if not stat.S_ISREG(place.stat().st_mode):  # a pipe would be waited for without an end
+                if not stat.S_ISREG(place.stat().st_mode):  # a read of a pipe could block forever
                     raise BoxError(f"the machine cannot read {path}: it is no file")
                 with place.open("rb") as file:
                     file.seek(offset)
                     return file.read(limit)
             except FileNotFoundError:
-                self._check()
+                self._check_exists()
                 return b""
 
     def close(self) -> None:
         """Do nothing: there is no connection."""
 
     @staticmethod
-    def _finish(process: subprocess.Popen[bytes], command: str, timeout_s: float) -> None:
+    def _wait_or_kill(process: subprocess.Popen[bytes], command: str, timeout_s: float) -> None:
         try:
             process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
@@ -94,8 +94,8 @@ class LocalRemote:
             raise UnreachableError(f"no answer within {timeout_s:g} s: {command}") from error
 
     @contextlib.contextmanager
-    def _whole(self, path: str, mode: int) -> Iterator[BinaryIO]:
-        """A file that gets its name when it is complete; nothing is left of one that is not."""
+    def _atomic_file(self, path: str, mode: int) -> Iterator[BinaryIO]:
+        """Yield a file that is renamed to its path when it is complete, and deleted otherwise."""
         target = self._box / path
         for folder in reversed(Path(path).parents[:-1]):
             (self._box / folder).mkdir(exist_ok=True)
@@ -113,16 +113,16 @@ class LocalRemote:
         try:
             yield
         except OSError as error:
-            self._check()
+            self._check_exists()
             raise box_error(error) from error
 
-    def _check(self) -> None:
+    def _check_exists(self) -> None:
         if not self._box.is_dir():
             raise GoneError(f"no such box: {self._box.name}")
 
 
-def _text_of(printed: IO[bytes]) -> str:
-    """What a command printed. Raises BoxError when that is too much."""
+def _read_output(printed: IO[bytes]) -> str:
+    """Return a command's output. Raises BoxError when it is too large."""
     printed.seek(0)
     content = printed.read(caps.COMMAND_BYTES + 1)
     if len(content) > caps.COMMAND_BYTES:
@@ -131,7 +131,7 @@ def _text_of(printed: IO[bytes]) -> str:
 
 
 def box_error(error: OSError) -> ProviderError:
-    """Say what went wrong with a folder on this computer."""
+    """Return the error for a failed operation on a box's folder."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ProviderError("no space left on this computer's disk", hint="free some space")
-    return ProviderError(f"this computer refused: {error}")
+    return ProviderError(f"operation failed on this computer: {error}")

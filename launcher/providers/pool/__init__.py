@@ -1,4 +1,4 @@
-"""The provider `pool`: an instance is a slot, a share of a machine that another run holds."""
+"""Provider `pool`: an instance is a slot, a share of a machine that another run holds."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.pool.machines import HeldMachine
 
 _HINT = "vastrun hold JOB.yaml -d holds one; --provider local, docker or vast rents one for this run alone"
-_KNOWN_S = 1.0
+_CACHE_S = 1.0
 
 
 class PoolProvider:
-    """Slots of all machines that this ledger's runs hold. `Provider` says what each verb promises."""
+    """The Provider port for slots of all machines that this ledger's runs hold."""
 
     name = POOL
     max_nodes = 1
@@ -53,7 +53,7 @@ class PoolProvider:
         *,
         clock: Clock,
     ) -> None:
-        """`runs`: the open ones. `provider`: what a held machine is rented from, by its name."""
+        """`runs`: returns the open runs. `provider`: returns the provider of a held machine by its name."""
         self._runs, self._provider, self._speeds, self._clock = runs, provider, speeds, clock
         self._machines: dict[str, HeldMachine] = {}
         self._read_at = -math.inf
@@ -61,91 +61,91 @@ class PoolProvider:
 
     @classmethod
     def of(cls, context: ProviderContext) -> PoolProvider:
-        """Make it with the machines that the launcher's ledger knows."""
+        """Build the provider with the machines in the launcher's ledger."""
         return cls(context.runs, context.provider, context.speeds, clock=context.clock)
 
     @property
     def free(self) -> bool:
-        """True while every machine that is held costs nothing."""
-        return all(machine.held.run.usd_per_hour == 0 for machine in self._known() or self._held())
+        """True while all held machines are free of charge."""
+        return all(machine.held.run.usd_per_hour == 0 for machine in self._cached() or self._refresh())
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(by_run=self, why_one_node="a slot is a share of one machine that is held")
+        return Abilities(by_run=self, why_one_node="a slot is a share of a single held machine")
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """List a slot on each machine that has room for the job, the cheapest first.
+        """List a slot on each machine with room for the job, cheapest first.
 
-        A job that names a machine gets a slot there or nowhere. Raises NoOfferError, which says what each
-        machine lacks.
+        A job that names a machine only gets a slot there. Raises NoOfferError with the reason of each
+        machine.
         """
         offers, lacking = [], []
         for machine in self._machines_for(spec):
-            why = self._lack(spec, machine)
+            why = self._unfit_reason(spec, machine)
             if why:
                 lacking.append(f"{machine.held.run.id}: {why}")
             else:
                 offers.append(self._offer(spec, machine.held))
         if not offers:
             gpus = spec.resources.gpus
-            wanted = f"{gpus} {'GPU' if gpus == 1 else 'GPUs'}" if gpus else "a job without GPUs"
+            description = f"{gpus} {'GPU' if gpus == 1 else 'GPUs'}" if gpus else "a job without GPUs"
             none = (
-                "no machine is held" if spec.slot_on is None else f"{spec.slot_on} holds no machine any more"
+                "no machine is held" if spec.slot_on is None else f"{spec.slot_on} no longer holds a machine"
             )
-            what = "; ".join(lacking) or none
-            raise NoOfferError(f"no slot for {wanted}: {what}", hint=_HINT)
+            reasons = "; ".join(lacking) or none
+            raise NoOfferError(f"no slot for {description}: {reasons}", hint=_HINT)
         return sorted(offers, key=lambda offer: (offer.expected_usd, offer.usd_per_hour, offer.id))
 
     def rent(self, order: RentalOrder) -> Instance:
-        """Make a slot whose lease is armed, on the machine that the offer names."""
+        """Create a slot with an armed lease on the offer's machine."""
         machine = self._machine(order.offer.id)
         if machine is None or not machine.held.takes_slots:
-            raise NoOfferError(f"{order.offer.id} holds no machine any more")
+            raise NoOfferError(f"{order.offer.id} no longer holds a machine")
         slot_id = SlotId(
             name=f"{order.label.removeprefix(LABEL_PREFIX)}.{secrets.token_hex(2)}",
             holder=machine.held.run.id,
         )
-        answer = self._asked_for(machine, slot_id, order)
+        answer = self._request_slot(machine, slot_id, order)
         if answer.refused:
             raise NoOfferError(f"{machine.held.run.id}: {answer.refused}")
         slot = next((slot for slot in answer.slots if slot.name == slot_id.name), None)
         if slot is None:
-            raise UncertainError(f"{machine.held.run.id} was asked for a slot, and does not list it")
+            raise UncertainError(f"{machine.held.run.id} accepted the order for a slot but does not list it")
         return _instance(machine.held, slot)
 
     def instances(self) -> Sequence[Instance]:
-        """List the slots of every machine that is held. Raises ProviderError when one of them cannot tell."""
-        return [slot for machine in self._held() for slot in _slots_of(machine)]
+        """List the slots of all held machines. Raises ProviderError when one machine does not respond."""
+        return [slot for machine in self._refresh() for slot in _slots_of(machine)]
 
     def instances_for(self, run: Run) -> Sequence[Instance]:
-        """List the slots of the machine that the run was offered a slot of: it asked no other one.
+        """List the slots of the machine in the run's offer, the only one that can have a slot of it.
 
-        That another machine is silent must keep no run from its end.
+        Another machine that does not respond must not keep this run from its end.
         """
         holder = holder_of(run)
         machine = None if holder is None else self._machine(holder)
         return [] if machine is None else _slots_of(machine)
 
     def machine(self, instance_id: str) -> Instance | None:
-        """Return the slot with that id: only its own machine is asked."""
-        machine, _ = self._machine_of(instance_id)
+        """Return the slot with that id; queries only its machine."""
+        machine, _ = self._parse_slot(instance_id)
         if machine is None:
             return None
         return next((slot for slot in _slots_of(machine) if slot.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
         """Open a shell in the slot."""
-        machine, name = self._machine_of(instance.id)
+        machine, name = self._parse_slot(instance.id)
         if machine is None:
             raise GoneError(f"there is no slot {instance.id}: no open run holds its machine")
         return machine.connect(name)
 
     def destroy(self, instance_id: str) -> None:
-        """End all that the slot started, remove its folder, and have the machine proven clean.
+        """Kill the slot's processes, remove its folder, and have the machine check that it is clean.
 
-        One that is not clean takes no more slots, and ends once it has none.
+        A machine that is not clean accepts no further slots and ends after its last one.
         """
-        machine, name = self._machine_of(instance_id)
+        machine, name = self._parse_slot(instance_id)
         if machine is None:
             return
         try:
@@ -154,21 +154,23 @@ class PoolProvider:
             if machine.slots().slots:
                 raise
 
-    def _asked_for(self, machine: HeldMachine, slot_id: SlotId, order: RentalOrder) -> SlotList:
-        """What the machine says. Raises NoOfferError when it never heard of the order, UncertainError when it
-        may have made the slot."""
-        wanted = Resources(gpus=order.offer.gpus, memory_gb=order.memory_gb)
+    def _request_slot(self, machine: HeldMachine, slot_id: SlotId, order: RentalOrder) -> SlotList:
+        """Order the slot; return the machine's response.
+
+        Raises NoOfferError when the order did not arrive, UncertainError when the slot may exist.
+        """
+        resources = Resources(gpus=order.offer.gpus, memory_gb=order.memory_gb)
         try:
-            machine.put_order(slot_id, order, units_of(wanted, machine.held))
+            machine.put_order(slot_id, order, units_of(resources, machine.held))
         except (UnreachableError, GoneError) as error:
             raise NoOfferError(f"{machine.held.run.id} cannot be reached: {error}") from error
         try:
             return machine.rent(slot_id.name)
         except ProviderError as error:
-            raise UncertainError(f"{machine.held.run.id} was asked for a slot: {error}") from error
+            raise UncertainError(f"order for a slot on {machine.held.run.id}: {error}") from error
 
-    def _lack(self, spec: JobSpec, machine: HeldMachine) -> str:
-        """Why the machine has no room for the job now; empty: it has."""
+    def _unfit_reason(self, spec: JobSpec, machine: HeldMachine) -> str:
+        """Return why the machine has no room for the job now; empty when it has."""
         held = machine.held
         if why := unfit_reason(spec, held, self._clock.now()):
             return why
@@ -180,29 +182,29 @@ class PoolProvider:
             return answer.drained or "it is not ready yet"
         free = held.hold.slots - answer.taken
         units = units_of(spec.resources, held)
-        return "" if units <= free else f"{units} of {held.hold.slots} parts wanted, {free} free"
+        return "" if units <= free else f"{units} of {held.hold.slots} slots needed, {free} free"
 
     def _offer(self, spec: JobSpec, held: HeldMachineRow) -> Offer:
         return slot_offer(spec, held, hours=self._hours(spec, held))
 
     def _hours(self, spec: JobSpec, held: HeldMachineRow) -> float:
-        """How long the job takes there, by earlier runs on machines of this kind; else all it may."""
-        most = min(spec.limits.hours, held.left_s(self._clock.now()) / 3600)
+        """Return the job's hours by its earlier runs on this kind of machine; else the maximum."""
+        max_hours = min(spec.limits.hours, held.left_s(self._clock.now()) / 3600)
         kind = (held.offer.gpu_name if spec.resources.gpus else None) or "", spec.resources.gpus
         for provider in (POOL, held.run.provider):
             speed = self._speeds(provider, spec).speeds.get(kind)
             if speed is not None and spec.train is not None:
-                return min(most, spec.train.steps / speed.steps_per_s / 3600)
-        return most
+                return min(max_hours, spec.train.steps / speed.steps_per_s / 3600)
+        return max_hours
 
     def _machines_for(self, spec: JobSpec) -> list[HeldMachine]:
         if spec.slot_on is not None:
             named = self._machine(spec.slot_on)
             return [] if named is None else [named]
-        return [machine for machine in self._held() if is_for(spec, machine.held)]
+        return [machine for machine in self._refresh() if is_for(spec, machine.held)]
 
-    def _held(self) -> list[HeldMachine]:
-        """Every machine that may have slots, with the connection that there was to it."""
+    def _refresh(self) -> list[HeldMachine]:
+        """Return all machines that may have slots, by the ledger; reuse their connections."""
         asked_at = self._clock.now()
         held = {one.run.id: one for one in held_machines(self._runs())}
         with self._lock:
@@ -220,22 +222,22 @@ class PoolProvider:
         return found
 
     def _machine(self, holder: str) -> HeldMachine | None:
-        """That of this run."""
-        for machines in (self._known, self._held):
+        """Return the machine that this run holds; None when it holds none."""
+        for machines in (self._cached, self._refresh):
             for machine in machines():
                 if machine.held.run.id == holder:
                     return machine
         return None
 
-    def _machine_of(self, instance_id: str) -> tuple[HeldMachine | None, str]:
-        """That of this slot, and the slot's name on it."""
+    def _parse_slot(self, instance_id: str) -> tuple[HeldMachine | None, str]:
+        """Return the machine of a slot's id, and the slot's name on it."""
         slot_id = slot_id_of(instance_id)
         return (None, "") if slot_id is None else (self._machine(slot_id.holder), slot_id.name)
 
-    def _known(self) -> list[HeldMachine]:
-        """What the ledger said a moment ago, which still holds: many runs ask at once."""
+    def _cached(self) -> list[HeldMachine]:
+        """Return the machines of the last refresh while they are fresh: many runs ask at once."""
         with self._lock:
-            is_fresh = 0 <= self._clock.now() - self._read_at < _KNOWN_S
+            is_fresh = 0 <= self._clock.now() - self._read_at < _CACHE_S
             return list(self._machines.values()) if is_fresh else []
 
 

@@ -26,7 +26,7 @@ from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate.slurm import SlurmJob, join_names
 from vastrun.launcher.ports import Abilities, Clock, Remote
 from vastrun.launcher.providers import ProviderContext
-from vastrun.launcher.providers.local import inherited
+from vastrun.launcher.providers.local import inherited_environment
 from vastrun.launcher.providers.slurm.batch import JobOrder
 from vastrun.launcher.providers.slurm.box import Place, SlurmRemote
 from vastrun.launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_of
@@ -66,7 +66,7 @@ class SlurmProvider:
         self._python = settings.python or (python if settings.login is None else "python3")
         self._node = LoginNode(settings, state, environ)
         where = {name: environ[name] for name in ("SLURM_CONF",) if name in environ}
-        self._slurm = SlurmCommands(self._node, {**inherited(environ), **where}, uptime)
+        self._slurm = SlurmCommands(self._node, {**inherited_environment(environ), **where}, uptime)
 
     @classmethod
     def of(cls, context: ProviderContext) -> SlurmProvider:

@@ -36,7 +36,7 @@ from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.image.lock import Lock, shipped_lock
 from vastrun.launcher.ports import Abilities, Clock, RateLimitStore, Remote, SecretStore
 from vastrun.launcher.providers import ProviderContext
-from vastrun.launcher.providers.identity import LoggedKeys
+from vastrun.launcher.providers.identity import HostKeyLog
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.providers.vast import account as accounts
 from vastrun.launcher.providers.vast import boot, market, renting
@@ -81,7 +81,7 @@ class VastProvider:
         elapsed: Callable[[], float] | None = None,
         *,
         clock: Clock,
-        crowd: bool = False,
+        many_runs: bool = False,
         rate_limits: RateLimitStore | None = None,
         secrets: SecretStore | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class VastProvider:
         self._overlays = Overlays(self._api, clock)
         self._volumes = Volumes(self._api)
         self._keys = KeyRing(state / "keys", secrets)
-        self._logged = LoggedKeys(lambda machine: self._api.log(machine, "SHA256:"), clock)
+        self._host_keys = HostKeyLog(lambda machine: self._api.log(machine, "SHA256:"), clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._login = account.login
         self._seed = Random().random()
@@ -106,8 +106,8 @@ class VastProvider:
         self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
         """Of each run, however often it was connected to."""
         self._offline_since: dict[str, float] = {}
-        self._crowd = crowd
-        self._rows = Latest(self._asked_rows, clock.now, _LIST_S if crowd else 0.0)
+        self._many_runs = many_runs
+        self._rows = Latest(self._asked_rows, clock.now, _LIST_S if many_runs else 0.0)
         self._addresses = DirectAddresses(lambda: self._rows.get()[0], clock.now)
         self._given_back: dict[str, bool] = {}
         """Machines whose end Vast agreed to: whether it said since, by their id, that there is none."""
@@ -162,7 +162,7 @@ class VastProvider:
 
     def host_keys(self, instance_id: str) -> Collection[str]:
         """Return the fingerprints in the machine's log. Raises UnreachableError, ProviderError."""
-        return self._logged.of(instance_id)
+        return self._host_keys.fingerprints(instance_id)
 
     def shells(self, instance: Instance) -> Mapping[str, Remote]:
         """Return a shell for each address alone, by its way: `direct`, `proxy`. Raises as `connect`."""
@@ -184,7 +184,7 @@ class VastProvider:
             context.image_lock,
             context.uptime,
             clock=context.clock,
-            crowd=context.crowd,
+            many_runs=context.many_runs,
             rate_limits=context.rate_limits(account.key) if context.rate_limits is not None else None,
             secrets=context.secrets,
         )
@@ -195,7 +195,7 @@ class VastProvider:
         Raises NoOfferError, which says what each limit removed.
         """
         self._overlays.must_be_offered(spec)
-        if not self._crowd:
+        if not self._many_runs:
             return self._fitting(spec)
         # Points of a batch differ in what they train; most of them ask the same of the market.
         asked = (spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes)
@@ -233,12 +233,12 @@ class VastProvider:
         variables = self._variables(order.label)
         self._overlays.make(order)
         known = self._known_ids()
-        if self._crowd:
+        if self._many_runs:
             self._taken[offer_id] = math.inf
         try:
             return renting.rent(self._api, order, variables, self._clock, self._newest_row, known=known)
         finally:
-            if self._crowd:
+            if self._many_runs:
                 self._taken[offer_id] = self._clock.now()
             self._rows.forget()
 
@@ -269,7 +269,7 @@ class VastProvider:
     def machine(self, instance_id: str) -> Instance | None:
         """Return what Vast answers for that id alone: sooner than its list."""
         row, asked_at = self._row(instance_id)
-        if self._crowd and row is not None and row.is_idle:
+        if self._many_runs and row is not None and row.is_idle:
             row, asked_at = self._own_row(instance_id)  # its GPUs may be charged since the list was asked for
         return None if row is None else renting.instance_of(row, asked_at)
 
@@ -337,7 +337,7 @@ class VastProvider:
         That it is gone its own row has to say, once: after that, of a machine that was given back, a list
         that was asked for later and lacks it says so again.
         """
-        if self._crowd:
+        if self._many_runs:
             rows, asked_at = self._rows.get()
             listed = [row for row in rows if has_our_label(row) and id_of(row) == instance_id]
             if listed:
@@ -371,7 +371,8 @@ class VastProvider:
         key = self._keys.pair(run_id)
         self._access.attach(row, key.public)
         known = KnownHosts(
-            self._keys.known_hosts(run_id, row.id), read_fingerprints=lambda: self._logged.of(row.id)
+            self._keys.known_hosts(run_id, row.id),
+            read_fingerprints=lambda: self._host_keys.fingerprints(row.id),
         )
         return SshRemote(
             Login(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.gate.budget import ExchangeBudget
-from vastrun.launcher.providers.counted import count_answers
+from vastrun.launcher.providers.response_limits import limit_responses
 from vastrun.launcher.providers.vast.refusals import Answer
 from vastrun.launcher.shipped import install_command
 
@@ -57,7 +57,7 @@ def _count_answers(client: Any, budget: Callable[[], ExchangeBudget]) -> None:
         method: str, url: str, headers: Any, json_data: Any = None, timeout: float | None = None
     ) -> Any:
         with VastSession(client.server_url) as session:
-            count_answers(session, budget)
+            limit_responses(session, budget)
             prepared = session.prepare_request(Request(method, url, headers=headers, json=json_data))
             return session.send(prepared, timeout=budget().remaining_s(timeout or client.timeout))
 

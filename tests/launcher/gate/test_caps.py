@@ -29,11 +29,17 @@ BESIDE: Mapping[str, str] = {
     "ledger/presence.py: _MAX_CHARACTERS": "of files of this computer's kernel",
     "ledger/postgres.py: _MAX_CONNECTIONS": "ours",
     "outputs/store.py: _MAX_NUMBER": "of names that are given here",
-    "providers/docker/boxes.py: _MOST_PROCESSES": "of a container, for its kernel",
+    "providers/docker/boxes.py: _MAX_PROCESSES": "of a container, for its kernel",
+    "providers/onstart.py: MAX_BYTES": "of a script that is sent",
     "providers/vast/key_access.py: _MAX_RETRY_S": "of our own retries",
     "providers/vast/market.py: _MAX_OFFERS": "asked for",
     "providers/vast/search_check.py: _MAX_REASON": "as shown",
     "providers/vast/search_check.py: _MAX_REASONS": "as shown",
+    "ssh/connection.py: _MAX_UNACKNOWLEDGED_MS": "of data that is sent",
+    "ssh/remote.py: _MAX_TRIES": "of our own retries",
+    "ssh/transfers.py: _MAX_BLOCK_DIGITS": "of a line within REPLY_BYTES",
+    "ssh/transfers.py: _MAX_DISCARDED_BYTES": "of a response to our own request",
+    "ssh/transfers.py: _MAX_SIZE_DIGITS": "of a line within REPLY_BYTES",
 }
 """What has such a name and limits nothing that comes from outside."""
 EXCHANGES_MB: Mapping[str, float] = {

@@ -16,7 +16,7 @@ from tests.waiting import LONGEST_S
 from vastrun.launcher.config import load_job
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import Resources
-from vastrun.launcher.providers.hardware import Hardware, LocalGpu, look_around, remedy, shortfall
+from vastrun.launcher.providers.hardware import Hardware, LocalGpu, read_hardware, suggest_fix, unmet_limits
 from vastrun.launcher.providers.local import LocalProvider
 from vastrun.testing.setup import RealClock, small_job
 
@@ -46,19 +46,19 @@ STATION = Hardware(
     ],
 )
 def test_a_computer_that_has_all_lacks_nothing(wanted: Resources) -> None:
-    assert shortfall(STATION, wanted) == []
+    assert unmet_limits(STATION, wanted) == []
 
 
 @pytest.mark.parametrize(
     ("wanted", "words", "fix"),
     [
-        (Resources(gpus=3), "3 GPUs wanted, 2 here", "resources.gpus=2"),
-        (Resources(gpus=2, gpu_names=("RTX 4090",)), "2 GPUs of RTX 4090 wanted, 1 here", "resources.gpus=1"),
-        (Resources(gpus=2, gpu_memory_gb=40), "2 GPUs with 40 GB wanted, 1 here", "resources.gpus=1"),
-        (Resources(gpus=1, gpu_names=("H100",)), "1 GPU of H100 wanted, none here", "resources.gpus=0"),
-        (Resources(gpus=0, cpu_cores=17), "17 CPU cores wanted, 16 here", "resources.cpu_cores=16"),
-        (Resources(gpus=0, memory_gb=65), "65 GB of memory wanted, 64 here", "resources.memory_gb=64"),
-        (Resources(gpus=0, disk_gb=501), "501 GB of disk wanted, 500 free here", "resources.disk_gb=500"),
+        (Resources(gpus=3), "3 GPUs needed, 2 here", "resources.gpus=2"),
+        (Resources(gpus=2, gpu_names=("RTX 4090",)), "2 GPUs of RTX 4090 needed, 1 here", "resources.gpus=1"),
+        (Resources(gpus=2, gpu_memory_gb=40), "2 GPUs with 40 GB needed, 1 here", "resources.gpus=1"),
+        (Resources(gpus=1, gpu_names=("H100",)), "1 GPU of H100 needed, none here", "resources.gpus=0"),
+        (Resources(gpus=0, cpu_cores=17), "17 CPU cores needed, 16 here", "resources.cpu_cores=16"),
+        (Resources(gpus=0, memory_gb=65), "65 GB of memory needed, 64 here", "resources.memory_gb=64"),
+        (Resources(gpus=0, disk_gb=501), "501 GB of disk needed, 500 free here", "resources.disk_gb=500"),
         (
             Resources(gpus=1, cuda=12.8),
             "CUDA 12.8 wanted, the driver here supports 12.4",
@@ -69,10 +69,10 @@ def test_a_computer_that_has_all_lacks_nothing(wanted: Resources) -> None:
 def test_each_limit_that_is_not_met_is_told_and_what_to_type_then(
     wanted: Resources, words: str, fix: str
 ) -> None:
-    assert shortfall(STATION, wanted) == [words]
-    assert f"--set {fix}" in remedy(STATION, wanted)
+    assert unmet_limits(STATION, wanted) == [words]
+    assert f"--set {fix}" in suggest_fix(STATION, wanted)
     key, value = fix.removeprefix("resources.").split("=")
-    assert shortfall(STATION, replace(wanted, **{key: float(value)})) == []
+    assert unmet_limits(STATION, replace(wanted, **{key: float(value)})) == []
 
 
 @pytest.mark.parametrize("page", ["job-file.md", "own-script.md"])
@@ -86,14 +86,14 @@ def test_the_first_job_of_a_page_runs_on_a_laptop_as_the_page_or_the_error_says(
     try:
         laptop.search(load_job(job, page, small))
     except NoOfferError as error:
-        assert "1 GPU wanted, none here" in str(error)
+        assert "1 GPU needed, none here" in str(error)
         (fix,) = re.findall(r"--set (\S+)", error.hint)
         laptop.search(load_job(job, page, [*small, fix]))
         assert f"--set {fix}" in text
 
 
 def test_an_unknown_cuda_version_is_not_held_against_the_computer() -> None:
-    assert shortfall(replace(STATION, cuda=0.0), Resources(gpus=1, cuda=12.8)) == []
+    assert unmet_limits(replace(STATION, cuda=0.0), Resources(gpus=1, cuda=12.8)) == []
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ esac
 
 def test_gpus_are_those_that_nvidia_smi_lists(nvidia_smi: Callable[[str], None], tmp_path: Path) -> None:
     nvidia_smi(TWO_GPUS)
-    found = look_around(tmp_path)
+    found = read_hardware(tmp_path)
     assert found.gpus[1] == LocalGpu(uuid="GPU-bbbb", name="NVIDIA GeForce RTX 4090", memory_gb=24)
     assert found.cuda == 12.4
 
@@ -139,7 +139,7 @@ def test_only_visible_gpus_count(
     nvidia_smi: Callable[[str], None], tmp_path: Path, visible: str | None, uuids: list[str]
 ) -> None:
     nvidia_smi(TWO_GPUS)
-    assert [gpu.uuid for gpu in look_around(tmp_path, visible=visible).gpus] == uuids
+    assert [gpu.uuid for gpu in read_hardware(tmp_path, visible=visible).gpus] == uuids
 
 
 def test_a_job_sees_the_gpus_it_asked_for_and_no_other(
@@ -166,8 +166,8 @@ def test_a_job_for_the_cpu_sees_no_gpu(nvidia_smi: Callable[[str], None], tmp_pa
 
 def test_an_nvidia_smi_that_fails_means_no_gpu(nvidia_smi: Callable[[str], None], tmp_path: Path) -> None:
     nvidia_smi("echo 'NVIDIA-SMI has failed'; exit 9\n")
-    assert look_around(tmp_path).gpus == ()
+    assert read_hardware(tmp_path).gpus == ()
 
 
 def test_the_free_disk_is_known_for_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
-    assert look_around(tmp_path / "not" / "yet").disk_gb > 0
+    assert read_hardware(tmp_path / "not" / "yet").disk_gb > 0

@@ -63,7 +63,7 @@ class _Container:
             "Labels": self.config["Labels"],
         }
 
-    def inspected(self) -> Mapping[str, Any]:
+    def from_inspect(self) -> Mapping[str, Any]:
         port = self.box.port(_PORT) if self.state == "running" else None
         published = {_PORT: [{"HostIp": "127.0.0.1", "HostPort": str(port)}]} if port else {}
         return {
@@ -136,7 +136,7 @@ class BoxDaemon(FakeDaemon):
 
     def _inspect(self, name: str, **_: object) -> tuple[int, Any]:
         found = self._containers.get(name)
-        return (200, found.inspected()) if found else _NONE
+        return (200, found.from_inspect()) if found else _NONE
 
     def _logs(self, name: str, **_: object) -> tuple[int, Any]:
         found = self._containers.get(name)

@@ -88,7 +88,7 @@ def test_a_container_that_is_paused_or_off_its_network_is_silent_and_one_that_wa
     assert isinstance(error_of(lambda: remote.read("lease.state")), UnreachableError)
     error = error_of(lambda: market.provider.connect(instance))
     assert error.cause is Cause.LOST
-    assert "was killed, and not by this launcher" in str(error)
+    assert "was killed, but not by this launcher" in str(error)
     assert states(market) == ["exited"]
 
 

@@ -23,11 +23,11 @@ LABEL = "vastrun-calm-heron-3f1a"
 
 
 def open_market(
-    vast: VastEmulator, state: Path, clock: FakeClock | None = None, *, crowd: bool = False
+    vast: VastEmulator, state: Path, clock: FakeClock | None = None, *, many_runs: bool = False
 ) -> VastProvider:
-    """The provider, with a clock that passes every pause at once; `crowd`: for many runs at once."""
+    """The provider, with a clock that passes every pause at once; `many_runs`: for many runs at once."""
     account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-    return VastProvider(account, state, clock=clock or FakeClock(time.time()), crowd=crowd)
+    return VastProvider(account, state, clock=clock or FakeClock(time.time()), many_runs=many_runs)
 
 
 def job(**resources: Any) -> JobSpec:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core.errors import ProviderError
-from vastrun.launcher.providers.onstart import LIMIT_BYTES, onstart_text, readable_text
+from vastrun.launcher.providers.onstart import MAX_BYTES, onstart_text, readable_text
 from vastrun.launcher.shipped import onstart_dir
 from vastrun.testing.setup import LEASE
 
@@ -45,7 +45,7 @@ def state_of(home: Path) -> dict[str, str]:
 
 
 def test_a_thousand_bytes_of_the_onstart_field_stay_free() -> None:
-    assert len(onstart_text(LEASE_SH.read_text()).encode()) <= LIMIT_BYTES - 1000
+    assert len(onstart_text(LEASE_SH.read_text()).encode()) <= MAX_BYTES - 1000
 
 
 def test_a_lease_that_is_too_long_is_never_sent() -> None:

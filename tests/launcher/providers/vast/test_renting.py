@@ -174,7 +174,7 @@ def test_a_machine_is_ours_though_nobody_could_look_at_it(vast: VastEmulator, pr
 
 
 def test_no_two_runs_of_a_crowd_try_the_same_offer(vast: VastEmulator, tmp_path: Path) -> None:
-    provider = open_market(vast, tmp_path, crowd=True)
+    provider = open_market(vast, tmp_path, many_runs=True)
     first, second = order(provider), order(provider)
     assert first.offer.id == second.offer.id
     provider.rent(first)
@@ -187,7 +187,7 @@ def test_no_two_runs_of_a_crowd_try_the_same_offer(vast: VastEmulator, tmp_path:
 def test_a_machine_that_a_run_of_a_crowd_gave_back_is_rented_again_at_once(tmp_path: Path) -> None:
     with VastEmulator([Machine(id=41000)], rate_limits=False) as vast:
         clock = FakeClock(time.time())
-        provider = open_market(vast, tmp_path, clock, crowd=True)
+        provider = open_market(vast, tmp_path, clock, many_runs=True)
         clock.sleep(0.1)
         provider.destroy(rent(provider).id)
         clock.sleep(1.0)  # less than the market's list is good for
@@ -198,7 +198,7 @@ def test_a_machine_of_a_crowd_that_began_to_run_since_the_list_is_seen_to_run(
     vast: VastEmulator, tmp_path: Path
 ) -> None:
     clock = FakeClock(time.time())
-    provider = open_market(vast, tmp_path, clock, crowd=True)
+    provider = open_market(vast, tmp_path, clock, many_runs=True)
     machine = rent(provider)
     assert provider.instances()[0].idle
     eventually(lambda: any(one.running_since for one in vast.instances), what="a machine that runs")
@@ -208,7 +208,7 @@ def test_a_machine_of_a_crowd_that_began_to_run_since_the_list_is_seen_to_run(
 
 
 def test_a_machine_that_a_crowd_rented_is_looked_at_in_its_list(vast: VastEmulator, tmp_path: Path) -> None:
-    provider = open_market(vast, tmp_path, crowd=True)
+    provider = open_market(vast, tmp_path, many_runs=True)
     assert rent(provider).usd_per_hour > 0
     assert not _looks_by_id(vast)
 
@@ -217,7 +217,7 @@ def test_a_machine_that_a_list_of_a_crowd_lacks_is_looked_at_by_its_id(
     vast: VastEmulator, tmp_path: Path
 ) -> None:
     vast.faults.add("hidden_row")
-    provider = open_market(vast, tmp_path, crowd=True)
+    provider = open_market(vast, tmp_path, many_runs=True)
     assert rent(provider).usd_per_hour > 0
     assert _looks_by_id(vast) == 1
 
@@ -226,7 +226,7 @@ def test_that_a_machine_which_a_crowd_gave_back_is_gone_is_asked_by_its_id_once(
     vast: VastEmulator, tmp_path: Path
 ) -> None:
     clock = FakeClock(time.time())
-    provider = open_market(vast, tmp_path, clock, crowd=True)
+    provider = open_market(vast, tmp_path, clock, many_runs=True)
     machine = rent(provider)
     provider.destroy(machine.id)
     for _ in range(2):
@@ -240,7 +240,7 @@ def test_a_machine_which_a_crowd_gave_back_and_its_list_shows_again_is_there(
     vast: VastEmulator, tmp_path: Path
 ) -> None:
     clock = FakeClock(time.time())
-    provider = open_market(vast, tmp_path, clock, crowd=True)
+    provider = open_market(vast, tmp_path, clock, many_runs=True)
     machine = rent(provider)
     vast.faults.add("absent_row", seconds=600)
     vast.faults.add("destroy_ignored")

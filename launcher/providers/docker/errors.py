@@ -1,4 +1,4 @@
-"""What the daemon's refusals and its silence mean: one table from its words to our errors."""
+"""Mapping of the Docker daemon's errors to vastrun's errors and causes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from docker.errors import APIError
 
 _TOOLKIT = "install the NVIDIA Container Toolkit; `docker run --gpus all IMAGE nvidia-smi` must work"
-_REFUSALS = (
-    # it says                             cause             what to try
+_REJECTIONS = (
+    # text                                cause             hint
     ("No such image", Cause.USER_ERROR, "docker pull IMAGE, or vastrun image build"),
     ("executable file not found", Cause.USER_ERROR, "check image: it needs bash"),
-    ("exec format error", Cause.USER_ERROR, "check image: it is made for another kind of processor"),
+    ("exec format error", Cause.USER_ERROR, "check image: it was built for another processor architecture"),
     ("could not select device driver", Cause.HOST, _TOOLKIT),
     ("nvidia-container-cli", Cause.HOST, _TOOLKIT),
     ("no space left on device", Cause.DISK, "docker system prune"),
@@ -29,7 +29,7 @@ _REFUSALS = (
 
 
 def sdk() -> ModuleType:
-    """Import the package `docker`. Raises ProviderError where it is not installed."""
+    """Import the package `docker`. Raises ProviderError when it is not installed."""
     try:
         import docker
     except ImportError as error:
@@ -40,53 +40,53 @@ def sdk() -> ModuleType:
 
 
 @contextmanager
-def asking() -> Iterator[None]:
-    """Map errors of a question: GoneError when it is about nothing, UnreachableError without an answer."""
+def map_query_errors() -> Iterator[None]:
+    """Map errors of a query: GoneError for a missing object, UnreachableError without a response."""
     errors = sdk().errors
     try:
         yield
     except errors.NotFound as error:
-        raise GoneError(f"Docker says: {_said(error)}") from error
+        raise GoneError(f"Docker reports: {_explanation(error)}") from error
     except errors.APIError as error:
-        # A daemon that stumbles has answered nothing: what was asked about may well be there.
+        # A server error is not an answer: the object may well exist.
         if error.is_server_error():
-            raise _silent(_said(error)) from error
-        raise ProviderError(f"Docker refused: {_said(error)}") from error
-    except _silences() as error:
-        raise _silent(_reason(error)) from error
+            raise _unreachable(_explanation(error)) from error
+        raise ProviderError(f"Docker rejected the request: {_explanation(error)}") from error
+    except _no_response_errors() as error:
+        raise _unreachable(_reason(error)) from error
     except (KeyError, TypeError, ValueError) as error:
-        raise _silent(f"its answer is not valid ({error!r})") from error
+        raise _unreachable(f"malformed response ({error!r})") from error
 
 
 @contextmanager
-def ordering() -> Iterator[None]:
-    """Map errors of an order: ProviderError when it is refused, UncertainError when it is not answered."""
+def map_order_errors() -> Iterator[None]:
+    """Map errors of an order: ProviderError for a rejection, UncertainError without a response."""
     errors = sdk().errors
     try:
         yield
     except errors.APIError as error:
-        raise _refusal(_said(error)) from error
-    except _silences() as error:
+        raise _rejection(_explanation(error)) from error
+    except _no_response_errors() as error:
         raise UncertainError(f"Docker did not answer: {_reason(error)}") from error
 
 
-def _silences() -> tuple[type[Exception], ...]:
-    """What the SDK raises when nobody answers; it goes through paramiko where DOCKER_HOST says ssh://."""
+def _no_response_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that the SDK raises without a response; with DOCKER_HOST=ssh:// also paramiko's."""
     from paramiko import SSHException
 
     return OSError, SSHException, sdk().errors.DockerException
 
 
-def _refusal(said: str) -> ProviderError:
-    fits = (row for row in _REFUSALS if row[0].lower() in said.lower())
+def _rejection(text: str) -> ProviderError:
+    fits = (row for row in _REJECTIONS if row[0].lower() in text.lower())
     _, cause, hint = next(fits, ("", Cause.PROVIDER, ""))
-    return ProviderError(f"Docker refused: {said}", hint=hint, cause=cause)
+    return ProviderError(f"Docker rejected the order: {text}", hint=hint, cause=cause)
 
 
-def _silent(why: str) -> UnreachableError:
-    """The daemon cannot be asked: what it would have said is not known."""
+def _unreachable(why: str) -> UnreachableError:
+    """Return the error for a daemon that does not respond, with a hint for its usual reasons."""
     hint = (
-        "start Docker; where `docker ps` works: "
+        "start Docker; if `docker ps` works: "
         "export DOCKER_HOST=$(docker context inspect --format '{{.Endpoints.docker.Host}}')"
     )
     if "permission denied" in why.lower():
@@ -94,7 +94,7 @@ def _silent(why: str) -> UnreachableError:
     return UnreachableError(f"Docker does not answer: {why}", hint=hint, cause=Cause.PROVIDER)
 
 
-def _said(error: APIError) -> str:
+def _explanation(error: APIError) -> str:
     return " ".join(str(error.explanation or error).split())[-300:]
 
 
@@ -103,24 +103,27 @@ def _reason(error: BaseException) -> str:
 
 
 ENDED = ("exited", "dead")
-_ENDS = {
-    0: (Cause.LOST, "ended by itself"),
+_EXIT_CODES = {
+    0: (Cause.LOST, "exited with code 0"),
+    # 78 is init.sh's exit code; 137 and 143 are SIGKILL and SIGTERM, which only others send.
     78: (Cause.USER_ERROR, "cannot be used: its image has no SSH server, and none can be installed"),
-    137: (Cause.LOST, "was killed, and not by this launcher"),
-    143: (Cause.LOST, "was stopped, and not by this launcher"),
+    137: (Cause.LOST, "was killed, but not by this launcher"),
+    143: (Cause.LOST, "was stopped, but not by this launcher"),
 }
 
 
 def end_error(container: Container, printed: str) -> ProviderError:
-    """Return how the container ended, as an error with its cause. `printed`: its log."""
-    cause, how = _ENDS.get(container.exit_code, (Cause.HOST, f"ended with exit code {container.exit_code}"))
+    """Return an error that says how and why the container ended. `printed`: its log."""
+    cause, how = _EXIT_CODES.get(
+        container.exit_code, (Cause.HOST, f"ended with exit code {container.exit_code}")
+    )
     if container.exit_code == 137 and container.out_of_memory:
-        cause, how = Cause.OUT_OF_MEMORY, "was killed by the kernel: it used more memory than it may"
-    said = _last_words(printed)
-    return ProviderError(f"container {container.name} {how}{f': {said}' if said else ''}", cause=cause)
+        cause, how = Cause.OUT_OF_MEMORY, "was killed by the kernel: it exceeded its memory limit"
+    text = _last_line(printed)
+    return ProviderError(f"container {container.name} {how}{f': {text}' if text else ''}", cause=cause)
 
 
-def _last_words(printed: str) -> str:
-    """The last line that tells more than its host keys."""
+def _last_line(printed: str) -> str:
+    """Return the last line of the log, without fingerprints of host keys."""
     lines = [line.strip() for line in printed.splitlines() if "SHA256:" not in line]
     return next((line[-200:] for line in reversed(lines) if line), "")

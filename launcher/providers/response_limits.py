@@ -1,4 +1,4 @@
-"""count_answers(): what an HTTP service sends is paid for while it arrives, before anybody reads it whole."""
+"""Limits of HTTP responses: bytes and items count against an ExchangeBudget while they arrive."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class _CountedBody:
-    """The body of a response, of which each byte is paid for. It is urllib3's own otherwise."""
+    """A urllib3 response body that counts its bytes and JSON containers against a budget."""
 
     def __init__(self, raw: Any, budget: ExchangeBudget) -> None:
         self._raw, self._budget = raw, budget
 
     def stream(self, *arguments: Any, **options: Any) -> Iterator[bytes]:
         for chunk in self._budget.receive(self._raw.stream(*arguments, **options)):
-            # Each takes 60 bytes and more once it is read, and two in the answer.
+            # A parsed object or list takes 60 bytes and more, but only two characters in the response.
             self._budget.spend(items=chunk.count(b"{") + chunk.count(b"["))
             yield chunk
 
@@ -27,10 +27,10 @@ class _CountedBody:
         return getattr(self._raw, name)
 
 
-def count_answers(session: Session, budget: Callable[[], ExchangeBudget]) -> None:
-    """Have the session's answers paid for, unpacked, those of redirections included.
+def limit_responses(session: Session, budget: Callable[[], ExchangeBudget]) -> None:
+    """Count the session's responses against a budget: decompressed, redirects included.
 
-    `budget`: of the exchange that a response belongs to. What it raises ends the reading.
+    `budget`: returns the budget of the current exchange; an error that it raises ends the read.
     """
 
     def count(response: Response, **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a box on this computer needs of it."""
+"""Requirements of boxes on this computer: Linux and a few programs."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import platform
 import shutil
 
 TOOLS = ("bash", "setsid", "flock", "tar")
-"""What its scripts are run with."""
+"""Programs that the scripts of a box use."""
 _SYSTEM = "Linux"
-_SPOKEN = {"Darwin": "macOS"}
+_DISPLAY_NAMES = {"Darwin": "macOS"}
 
 
 def other_system() -> str:
-    """Return the name of this computer's system; empty where that is Linux."""
+    """Return the name of this computer's system; empty for Linux."""
     system = platform.system()
-    return "" if system == _SYSTEM else _SPOKEN.get(system, system)
+    return "" if system == _SYSTEM else _DISPLAY_NAMES.get(system, system)
 
 
-def lack() -> tuple[str, str]:
-    """Return what is needed and not here, and what to do about it; both empty where nothing is missing."""
+def missing_requirement() -> tuple[str, str]:
+    """Return the missing requirement and its fix; both empty when all are met."""
     if system := other_system():
         wants = f"needs Linux with {', '.join(TOOLS)}; this computer runs {system}"
         return wants, "--provider docker, or --provider vast"

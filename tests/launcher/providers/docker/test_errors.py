@@ -80,7 +80,7 @@ def rent_refused(provider: DockerProvider, offer: Offer, memory_gb: float = 0.0)
     return caught.value
 
 
-def inspected(name: str, labels: Mapping[str, str], **state: Any) -> Mapping[str, Any]:
+def from_inspect(name: str, labels: Mapping[str, str], **state: Any) -> Mapping[str, Any]:
     """A container as the daemon tells of a single one."""
     return {
         "Name": f"/{name}",
@@ -208,7 +208,7 @@ def test_memory_that_a_job_asks_for_is_also_the_most_that_it_gets(
 def test_what_the_daemon_s_computer_lacks_is_told_at_once(provider: DockerProvider) -> None:
     with pytest.raises(NoOfferError) as caught:
         provider.search(asking_for(gpus=64, memory_gb=1000))
-    for part in ("workstation", "64 GPUs", "1000 GB of memory wanted, 64 here"):
+    for part in ("workstation", "64 GPUs", "1000 GB of memory needed, 64 here"):
         assert part in str(caught.value)
 
 
@@ -249,7 +249,7 @@ def test_the_nodes_of_a_run_share_a_network_that_goes_with_the_last_of_them(
     name = f"{NODES[1]}.00aa"
     shown = row(name, **asked["Labels"])
     shown["NetworkSettings"] = {"Networks": {LABEL: {"IPAddress": "172.18.0.3"}}}
-    near = inspected(name, asked["Labels"])
+    near = from_inspect(name, asked["Labels"])
     shared = {"Name": LABEL, "Created": left["Created"], "Labels": {}}
     daemon.answers |= {
         LIST: (200, [shown]),
@@ -273,7 +273,7 @@ def test_a_label_of_its_image_makes_no_network_of_the_users_the_run_s(
 
     name = f"{LABEL}.00aa"
     labels = {**made, NETWORK: "the-users"}
-    near = inspected(name, labels)
+    near = from_inspect(name, labels)
     daemon.answers |= {
         f"GET /containers/{name}/json": (200, near),
         NETWORKS: (200, []),
@@ -298,7 +298,7 @@ def rented(daemon: FakeDaemon, provider: DockerProvider, **state: Any) -> Instan
     rent_refused(provider, offer)
     name = next(asked.split("/")[2] for asked, _ in daemon.asked if re.fullmatch(START, asked))
     labels = daemon.sent(CREATE)["Labels"]
-    near = inspected(name, labels, **state)
+    near = from_inspect(name, labels, **state)
     daemon.answers |= {LIST: (200, [row(name, **labels)]), f"GET /containers/{name}/json": (200, near)}
     (instance,) = provider.instances()
     assert instance.image == "lab/own:1 sha256:0"
@@ -308,9 +308,9 @@ def rented(daemon: FakeDaemon, provider: DockerProvider, **state: Any) -> Instan
 @pytest.mark.parametrize(
     ("exit_code", "out_of_memory", "cause", "said"),
     [
-        (0, False, Cause.LOST, "ended by itself: the lease has ended this container"),
+        (0, False, Cause.LOST, "exited with code 0: the lease has ended this container"),
         (78, False, Cause.USER_ERROR, "its image has no SSH server"),
-        (137, True, Cause.OUT_OF_MEMORY, "used more memory than it may"),
+        (137, True, Cause.OUT_OF_MEMORY, "exceeded its memory limit"),
         (137, False, Cause.LOST, "was killed"),
         (143, False, Cause.LOST, "was stopped"),
         (1, False, Cause.HOST, "exit code 1"),
