@@ -74,7 +74,7 @@ class FakeOutputStore:
         self.home[latest] = named
         return CheckpointCopy(name=name, size=len(self.home[state]), held=len(self.home[state]))
 
-    def save_metrics(self, run: Run, remote: Remote) -> int:
+    def download_metrics(self, run: Run, remote: Remote) -> int:
         held = len(self.home.get(layout.METRICS, b""))
         new = remote.read(layout.METRICS, offset=held)
         if new:

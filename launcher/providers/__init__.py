@@ -28,8 +28,8 @@ PROVIDERS: Mapping[str, str] = {
     "slurm": "vastrun.launcher.providers.slurm:SlurmProvider",
     "pool": "vastrun.launcher.providers.pool:PoolProvider",
 }
-"""Module and class of each built-in provider by name. To add one: a folder here, a line in this table, and one
-in `tests/contract/markets.py`. A plug-in cannot replace one of these."""
+"""Module and class of each built-in provider by name. To add one: a folder here, a line in this table, and
+one in `tests/contract/markets.py`. A plug-in cannot replace one of these."""
 
 
 @dataclass(frozen=True, kw_only=True)

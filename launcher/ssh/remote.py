@@ -64,7 +64,7 @@ class SshRemote:
         """Number of dropped lines of known noise, by kind."""
         return self._noise.counts
 
-    def heed(self, check: Callable[[], None]) -> None:
+    def set_interrupt_check(self, check: Callable[[], None]) -> None:
         """Call `check` every second during waits for the machine."""
         self._connection.check = check
 
