@@ -134,7 +134,7 @@ def is_on_a_node(process: psutil.Process, cluster: Slurm) -> bool:
 @pytest.mark.parametrize(
     ("strike", "verdict", "said"),
     [
-        (cancel, "LOST", "was cancelled (scancel), and not by this launcher"),
+        (cancel, "LOST", "was cancelled (scancel), but not by this launcher"),
         (preempt, "PREEMPTED", "was preempted by another job"),
         (set_down, "LOST", "ended with its node, which failed or was set down"),
         (break_down, "LOST", "ended with its node"),

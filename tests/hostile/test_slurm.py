@@ -10,7 +10,7 @@ from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import UncertainError, UnreachableError
 from vastrun.launcher.gate import slurm
 from vastrun.launcher.gate.text import printable
-from vastrun.launcher.providers.slurm.ends import order_error, question_error
+from vastrun.launcher.providers.slurm.ends import order_error, query_error
 
 
 @pytest.mark.parametrize("row", HONEST)
@@ -44,7 +44,7 @@ def test_what_is_shown_is_bounded_and_steers_nothing(row: str) -> None:
 
 
 def test_a_complaint_of_slurm_s_steers_nothing_and_never_says_that_a_job_is_gone() -> None:
-    error = question_error(STEERING + "\n" + "x" * 100_000)
+    error = query_error(STEERING + "\n" + "x" * 100_000)
     assert isinstance(error, UnreachableError)
     assert str(error) == printable(str(error))
     assert len(str(error)) < 400

@@ -1,4 +1,4 @@
-"""The provider `slurm`: an instance is a job of a cluster, its box a folder on the disk that nodes share."""
+"""Provider `slurm`: an instance is a job of a cluster, its box a folder on the shared disk."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from vastrun.launcher.ports import Abilities, Clock, Remote
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.local import inherited_environment
 from vastrun.launcher.providers.slurm.batch import JobOrder
-from vastrun.launcher.providers.slurm.box import Place, SlurmRemote
-from vastrun.launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_of
-from vastrun.launcher.providers.slurm.ends import end_of, why_it_waits
+from vastrun.launcher.providers.slurm.box import BoxLocation, SlurmRemote
+from vastrun.launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_node_id
+from vastrun.launcher.providers.slurm.ends import end_of, wait_reason
 from vastrun.launcher.providers.slurm.login_node import LoginNode
-from vastrun.launcher.providers.slurm.offers import NodeShare, offers_for, price
+from vastrun.launcher.providers.slurm.offers import NodeShare, partition_offers, price
 
 _ID = re.compile(r"[\w-]{1,80}(?:\.[0-9a-f]{8})?\.[0-9a-f]{8}", re.ASCII)
-_END_S = 60.0
-_PROGRAMS_S = 15.0
-"""How long the programs of a job that is over are waited for. On a silent node they never end."""
-_LOOK_AGAIN_S = 0.3
+_END_TIMEOUT_S = 60.0
+_PROGRAMS_TIMEOUT_S = 15.0
+"""Seconds to wait for the programs of an ended job; on a node that does not respond they never end."""
+_POLL_INTERVAL_S = 0.3
 
 
 class SlurmProvider:
-    """Jobs of one user on one cluster. `Provider` says what each verb promises."""
+    """The Provider port for one user's jobs on one cluster."""
 
     name = "slurm"
     max_nodes = 64
     shared = True
     list_lag_s = 10.0
-    """`sbatch` may be answered after the line to the login node broke."""
+    """Seconds: `sbatch` may succeed after the connection to the login node broke."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class SlurmProvider:
         clock: Clock,
         uptime: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`python`: what trains on this computer; it does so in a job, too, where this is a login node."""
+        """`python`: interpreter that trains on this computer, and in jobs if this is a login node."""
         self.free = price(settings, 1) == 0
         self._settings, self._clock, self._uptime = settings, clock, uptime
         self._python = settings.python or (python if settings.login is None else "python3")
@@ -70,9 +70,9 @@ class SlurmProvider:
 
     @classmethod
     def of(cls, context: ProviderContext) -> SlurmProvider:
-        """Make it for the cluster that the user's settings name. Raises ConfigFileError, UsageError."""
+        """Build the provider for the cluster in the user's settings. Raises ConfigFileError, UsageError."""
         loaded = context.settings()
-        # Half-read settings might name another cluster, on which none of our jobs is to be found.
+        # Settings with faults might name another cluster, on which all jobs would seem to be gone.
         if loaded.faults:
             raise ConfigFileError(tuple(loaded.faults))
         settings, environ = loaded.settings.slurm, context.environ
@@ -85,24 +85,24 @@ class SlurmProvider:
         return Abilities(description=self, identity=self, ends=self)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Return an offer for each partition that fits.
+        """Return an offer for each partition that fits the job.
 
-        Raises NoOfferError, which says what the others lack.
+        Raises NoOfferError with the reasons of all partitions.
         """
         partitions, free_gb = self._slurm.market()
         image = (spec.image or self._settings.image) if self._settings.container else None
-        found = offers_for(spec, partitions, self._settings, free_gb)
+        found = partition_offers(spec, partitions, self._settings, free_gb)
         return [replace(offer, image=image) for offer in found]
 
     def rent(self, order: RentalOrder) -> Instance:
-        """Hand a job in. It carries its label from the moment it exists."""
+        """Submit a job. Its label is part of the submission, so no crash can orphan it."""
         share = NodeShare.of(order.offer.id)
         if share is None:
-            raise NoOfferError(f"{order.offer.id} is no offer of Slurm's")
+            raise NoOfferError(f"{order.offer.id} is not an offer of Slurm")
         token = secrets.token_hex(4)
         ids = [f"{label.removeprefix(LABEL_PREFIX)}.{token}" for label in order.nodes or (order.label,)]
         if order.nodes and order.nodes[0] != order.label:
-            raise NoOfferError("the job of node 0 has this node no more")
+            raise NoOfferError("the job of node 0 no longer has this node")
         partitions, _ = self._slurm.market()
         batch = JobOrder(
             ids=tuple(ids),
@@ -114,75 +114,77 @@ class SlurmProvider:
             settings=self._settings,
         )
         self._slurm.submit(batch)
-        return self._looked_at(ids[0])
+        return self._find_created(ids[0])
 
     def instances(self) -> Sequence[Instance]:
-        """List every job of ours that has or awaits a node, and every box that one left on the disk."""
-        seen = self._slurm.look()
-        return [self._instance(one, seen) for one in seen.ids() if _ID.fullmatch(one)]
+        """List all jobs of this ledger's user that have or await a node, and all boxes on the disk."""
+        queue = self._slurm.queue()
+        return [self._instance(one, queue) for one in queue.ids() if _ID.fullmatch(one)]
 
     def machine(self, instance_id: str) -> Instance | None:
-        """Return that job, or what it left; None where there is neither."""
+        """Return the job or its box; None when there is neither."""
         return next((found for found in self.instances() if found.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
-        """Return a shell on the job's node; of a job that is over, in what it left on the disk."""
-        seen = self._slurm.look_lately()
-        job, box = seen.job(instance.id), seen.box(instance.id)
+        """Return a shell on the job's node; for an ended job, in its box on the shared disk."""
+        queue = self._slurm.recent_queue()
+        job, box = queue.job(instance.id), queue.box(instance.id)
         if box is None and (job is None or job.is_over):
             raise GoneError(f"there is no job {instance.id}")
         if job is not None and job.is_pending:
-            raise UnreachableError(f"job {job.id} waits: {why_it_waits(job)}")
+            raise UnreachableError(f"job {job.id} waits: {wait_reason(job)}")
         if box is None:
-            raise UnreachableError("the job has begun, and has no box yet")
+            raise UnreachableError("job started; waiting for set-up")
         if job is not None and not job.is_over:
             return self._shell(instance, job.id)
-        return self._left(instance, job)
+        return self._leftovers(instance, job)
 
     def destroy(self, instance_id: str) -> None:
         """Cancel the job, wait until its programs have ended, and remove its box."""
         if not _ID.fullmatch(instance_id):
             return
-        seen = self._slurm.look()
-        job = seen.job(instance_id)
-        if job is not None and not job.is_over and instance_id != first_of(instance_id):
-            self._slurm.give_back(instance_id)  # node 0's end is that of the job
+        queue = self._slurm.queue()
+        job = queue.job(instance_id)
+        if job is not None and not job.is_over and instance_id != first_node_id(instance_id):
+            self._slurm.release_node(instance_id)  # only node 0 ends the job
         else:
             self._end_job(instance_id)
         self._slurm.remove(instance_id)
 
     def _end_job(self, instance_id: str) -> None:
         began, cancelled = self._uptime(), False
-        while (job := self._slurm.look().job(instance_id)) is not None:
+        while (job := self._slurm.queue().job(instance_id)) is not None:
             waited_s = self._uptime() - began
-            if job.is_over and (not job.is_ending or waited_s > _PROGRAMS_S):
+            if job.is_over and (not job.is_ending or waited_s > _PROGRAMS_TIMEOUT_S):
                 return
             if not job.is_over and not cancelled:
                 self._slurm.cancel(job)
                 cancelled = True
-            if waited_s > _END_S:
-                raise ProviderError(f"job {job.id} was cancelled, and is {job.state} {_END_S:.0f} s later")
-            self._clock.sleep(_LOOK_AGAIN_S)
+            if waited_s > _END_TIMEOUT_S:
+                raise ProviderError(
+                    f"job {job.id} was cancelled, and is {job.state} {_END_TIMEOUT_S:.0f} s later"
+                )
+            self._clock.sleep(_POLL_INTERVAL_S)
 
     def end_of(self, instance_id: str) -> MachineEnd | None:
-        """Return why the job ended, for as long as Slurm remembers; None: it has not, or nobody says."""
-        job = self._slurm.look().job(instance_id)
+        """Return why the job ended; None while it runs, or when Slurm no longer knows."""
+        job = self._slurm.queue().job(instance_id)
         return None if job is None else self._end_of(job)
 
     def _end_of(self, job: SlurmJob) -> MachineEnd | None:
         if job.is_ending:
             raise UnreachableError(f"job {job.id} is ending")
-        return end_of(job, self._slurm.failed_of(job) if job.state == "NODE_FAIL" else None)
+        return end_of(job, self._slurm.failed_node(job) if job.state == "NODE_FAIL" else None)
 
     def identity(self) -> Identity:
-        """Return which cluster it is, and who we are to it. Raises ProviderError."""
+        """Return the cluster and the user's account on it. Raises ProviderError."""
         cluster = self._slurm.cluster()
         return Identity(account=f"{cluster.user}@{cluster.name}", clock_ahead_s=None)
 
     def describe(self) -> str:
-        """Say which cluster it is and what a job finds there. Raises ProviderError: what is missing."""
+        """Return a line about the cluster. Raises ProviderError when a program is missing."""
         cluster = self._slurm.cluster()
-        self._slurm.must_have(self._python if self._settings.container is None else "bash")
+        self._slurm.check_programs(self._python if self._settings.container is None else "bash")
         partitions, free_gb = self._slurm.market()
         room = "" if free_gb is None else f", {free_gb:.0f} GB free"
         by = f"containers by {self._settings.container}" if self._settings.container else self._python
@@ -191,18 +193,18 @@ class SlurmProvider:
             f"{join_names(one.name for one in partitions)}; boxes in {self._node.folder}{room}; {by}"
         )
 
-    def _looked_at(self, instance_id: str) -> Instance:
-        """The job that was just made, as it is listed."""
+    def _find_created(self, instance_id: str) -> Instance:
+        """Return the new job as it is listed."""
         try:
             found = self.machine(instance_id)
         except ProviderError as error:
-            raise UncertainError(f"the job was handed in, and Slurm does not list it: {error}") from error
+            raise UncertainError(f"job submitted, but Slurm does not list it: {error}") from error
         if found is None:
-            raise UncertainError("the job was handed in, and Slurm does not list it")
+            raise UncertainError("job submitted, but Slurm does not list it")
         return found
 
-    def _instance(self, instance_id: str, seen: SlurmQueue) -> Instance:
-        job, box = seen.job(instance_id), seen.box(instance_id)
+    def _instance(self, instance_id: str, queue: SlurmQueue) -> Instance:
+        job, box = queue.job(instance_id), queue.box(instance_id)
         queued = job is not None and job.is_pending
         runs = job is not None and not job.is_over and not queued
         rented_at = (job.submitted_at if job else 0.0) or (box.changed_at if box else 0.0)
@@ -210,7 +212,7 @@ class SlurmProvider:
             id=instance_id,
             label=LABEL_PREFIX + instance_id.rpartition(".")[0],
             state="loading" if queued else "running" if runs else ENDED,
-            note=why_it_waits(job) if job and queued else "",
+            note=wait_reason(job) if job and queued else "",
             usd_per_hour=price(self._settings, job.gpus) if job else 0.0,
             rented_at=rented_at or self._clock.now(),
             idle=not runs,
@@ -221,8 +223,8 @@ class SlurmProvider:
         )
 
     def _shell(self, instance: Instance, job_id: int | None) -> SlurmRemote:
-        """`job_id`: that of the job that has a node for it; None: it is over."""
-        place = Place(root=f"{self._node.folder}/{instance.id}", job=job_id)
+        """Return a shell for the box. `job_id`: the running job; None when it has ended."""
+        place = BoxLocation(root=f"{self._node.folder}/{instance.id}", job=job_id)
         env = {
             "VASTRUN_BOX": place.root,
             "VASTRUN_INSTANCE": instance.id,
@@ -232,20 +234,20 @@ class SlurmProvider:
         inner = self._node.remote(place.root, env, lambda: self.machine(instance.id) is None)
         return SlurmRemote(inner, place, self._node, lambda: self._is_over(instance.id))
 
-    def _left(self, instance: Instance, job: SlurmJob | None) -> Remote:
-        """What a job that is over has left. Raises ProviderError, with its cause, when that is nothing."""
+    def _leftovers(self, instance: Instance, job: SlurmJob | None) -> Remote:
+        """Return a shell in the box of an ended job. Raises EndedError when nothing was run."""
         end = self._end_of(job) if job else None
         if end is None and job is not None:
-            raise UnreachableError(f"job {job.id} does not say how it ended")
+            raise UnreachableError(f"Slurm does not say yet how job {job.id} ended")
         remote = self._shell(instance, None)
-        if remote.run(f"[ -e {layout.RUN_LOCK} ]", timeout_s=_END_S).exit_code != 0:
+        if remote.run(f"[ -e {layout.RUN_LOCK} ]", timeout_s=_END_TIMEOUT_S).exit_code != 0:
             remote.close()
-            text = "the job is over, and Slurm no longer says why"
-            said = end or MachineEnd(cause=Cause.LOST, text=text)
-            raise EndedError(said.text, cause=said.cause, node=said.node)
-        remote.bury()
+            text = "the job has ended, and Slurm no longer knows why"
+            end = end or MachineEnd(cause=Cause.LOST, text=text)
+            raise EndedError(end.text, cause=end.cause, node=end.node)
+        remote.finalize_killed_run()
         return remote
 
     def _is_over(self, instance_id: str) -> bool:
-        job = self._slurm.look().job(instance_id)
+        job = self._slurm.queue().job(instance_id)
         return job is None or job.is_over

@@ -1,4 +1,4 @@
-"""What `sbatch` is given: the options, and the script, which is the lease."""
+"""Input of `sbatch`: its options, and the batch script, which runs the lease."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.providers.slurm.offers import NodeShare
 
 RENDEZVOUS = ".rendezvous"
-"""A file in the box of node 0."""
+"""File in the box of node 0 with the rendezvous address."""
 SIGNAL_S = 90
-"""So long before its end a job has SIGTERM."""
-_SLACK_S = 120.0
-"""A job is started, and its lease armed, within this: the lease ends first."""
+"""Seconds between SIGTERM and the end of a job."""
+_START_S = 120.0
+"""Seconds for the start of a job and its lease, added to the time limit so that the lease expires first."""
 _SCRIPTS = Path(__file__).parent / "scripts"
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobOrder:
-    """A job to be made."""
+    """Order for one job."""
 
     ids: tuple[str, ...]
-    """Of its instances, by node."""
+    """Ids of its instances, by node."""
     order: RentalOrder
     share: NodeShare
     max_s: float | None
-    """The longest that the partition allows."""
+    """Maximum seconds of a job in the partition; None: no limit."""
     folder: str
-    """The boxes', absolute, on the shared disk."""
+    """Absolute path of the boxes' folder on the shared disk."""
     python: str
     settings: SlurmSettings
 
     @property
     def instance_id(self) -> str:
-        """Of node 0, whose name the job has."""
+        """Instance of node 0, which gives the job its name."""
         return self.ids[0]
 
     @property
     def minutes(self) -> int:
-        """Its time limit: the lease's, and some more where the partition allows that."""
+        """Time limit in minutes: that of the lease plus a margin, within the partition's limit."""
         lease_s = float(self.order.env["LEASE_LIFE_S"])
         max_s = math.inf if self.max_s is None else max(self.max_s, lease_s)
-        return max(1, math.ceil(min(lease_s + _SLACK_S, max_s) / 60))
+        return max(1, math.ceil(min(lease_s + _START_S, max_s) / 60))
 
 
-def options_of(batch: JobOrder) -> Sequence[str]:
-    """Return the options of `sbatch`. The user's own come last: of two the last one holds."""
+def sbatch_options(batch: JobOrder) -> Sequence[str]:
+    """Return the options of `sbatch`. The user's options come last, since the last of two counts."""
     share = batch.share
     return (
         "--parsable",
@@ -59,7 +59,7 @@ def options_of(batch: JobOrder) -> Sequence[str]:
         f"--partition={share.partition}",
         f"--time={batch.minutes}",
         f"--signal=B:TERM@{SIGNAL_S}",
-        # A job that Slurm began anew would meet the box of its former self.
+        # A requeued job would find the box of its previous start.
         "--no-requeue",
         f"--nodes={len(batch.ids)}",
         "--ntasks-per-node=1",
@@ -71,10 +71,10 @@ def options_of(batch: JobOrder) -> Sequence[str]:
     )
 
 
-def script_of(batch: JobOrder) -> str:
-    """Return the batch script. Holds no secret."""
-    ours = {"VASTRUN_PYTHON": batch.python, "VASTRUN_TERM": "preempted"}
-    environment = [f"{name}={value}" for name, value in {**batch.order.env, **ours}.items()]
+def batch_script(batch: JobOrder) -> str:
+    """Return the batch script, without secrets: other users may read it with scontrol."""
+    variables = {"VASTRUN_PYTHON": batch.python, "VASTRUN_TERM": "preempted"}
+    environment = [f"{name}={value}" for name, value in {**batch.order.env, **variables}.items()]
     lines = (
         "#!/bin/bash",
         f"folder={shlex.quote(batch.folder)}",
@@ -83,7 +83,7 @@ def script_of(batch: JobOrder) -> str:
         f"cores={batch.share.cores}",
         f"seconds={batch.minutes * 60}",
         f"environment=({shlex.join(environment)})",
-        f"around=({shlex.join(_around(batch))})",
+        f"around=({shlex.join(_container_command(batch))})",
         f"lease={shlex.quote(batch.order.onstart)}",
         f"server={shlex.quote(_script('server'))}",
         "prepare() {",
@@ -95,13 +95,16 @@ def script_of(batch: JobOrder) -> str:
     return "\n".join(lines)
 
 
-def ask_argv(take_s: float, limit_s: float, command: str) -> Sequence[str]:
-    """Return the words that have the job of a box run a command; the box is the working folder."""
-    return ("bash", "--norc", "-c", _script("ask"), "ask", f"{take_s:.0f}", f"{limit_s:.3f}", command)
+def ask_argv(accept_s: float, limit_s: float, command: str) -> Sequence[str]:
+    """Return the argv that asks a box's job to run a command; run it in the box's folder.
+
+    `accept_s`: seconds for the job to accept the command. `limit_s`: seconds for the command.
+    """
+    return ("bash", "--norc", "-c", _script("ask"), "ask", f"{accept_s:.0f}", f"{limit_s:.3f}", command)
 
 
-def _around(batch: JobOrder) -> Sequence[str]:
-    """What starts a program in the job's container; empty: there is none."""
+def _container_command(batch: JobOrder) -> Sequence[str]:
+    """Return the command prefix that runs a program in the job's container; empty without one."""
     image, folder = batch.order.image, batch.folder
     if batch.settings.container is None or image is None:
         return ()

@@ -1,4 +1,4 @@
-"""What Slurm's words mean: why a job waits, how it ended, why none was made."""
+"""Meaning of Slurm's states and messages: why a job waits, how it ended, why a submission failed."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.gate.slurm import SlurmJob, summarize_errors
 
-_WAITS: Mapping[str, str] = {
+_WAIT_REASONS: Mapping[str, str] = {
     "Resources": "the nodes are busy",
     "Priority": "other jobs come first",
     "Dependency": "another job has to end first",
-    "BeginTime": "its time has not come",
-    "JobHeldUser": "it is held: scontrol release lets it go",
+    "BeginTime": "its start time is later",
+    "JobHeldUser": "it is held: scontrol release starts it",
     "JobHeldAdmin": "the site holds it",
-    "PartitionTimeLimit": "it asks for more time than its partition allows",
-    "PartitionNodeLimit": "it asks for more nodes than its partition allows",
+    "PartitionTimeLimit": "its time limit is above the partition's",
+    "PartitionNodeLimit": "it needs more nodes than its partition allows",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition is inactive",
     "ReqNodeNotAvail": "the nodes are down, drained or reserved",
     "NodeDown": "the node is down",
-    "BadConstraints": "no node can ever fit it",
+    "BadConstraints": "no node meets its constraints",
     "Reservation": "a reservation has the nodes",
     "Licenses": "it waits for a licence",
 }
 _LIMITS = ("QOS", "Assoc", "MaxJobs", "MaxGRES")
-_ENDS: Mapping[str, tuple[Cause, str]] = {
+_END_STATES: Mapping[str, tuple[Cause, str]] = {
     "TIMEOUT": (Cause.TIME_LIMIT, "reached its time limit"),
     "DEADLINE": (Cause.TIME_LIMIT, "reached its deadline"),
     "PREEMPTED": (Cause.PREEMPTED, "was preempted by another job"),
-    "CANCELLED": (Cause.LOST, "was cancelled (scancel), and not by this launcher"),
+    "CANCELLED": (Cause.LOST, "was cancelled (scancel), but not by this launcher"),
     "NODE_FAIL": (Cause.LOST, "ended with its node, which failed or was set down"),
     "BOOT_FAIL": (Cause.HOST, "ended: its node did not boot"),
     "LAUNCH_FAILED": (Cause.HOST, "could not be started on its node"),
-    "OUT_OF_MEMORY": (Cause.OUT_OF_MEMORY, "was killed: it used more memory than it may"),
+    "OUT_OF_MEMORY": (Cause.OUT_OF_MEMORY, "was killed: it exceeded its memory limit"),
     "FAILED": (Cause.HOST, "ended with an error of its batch script"),
     "REVOKED": (Cause.LOST, "was moved to another cluster"),
-    "COMPLETED": (Cause.LOST, "ended by itself"),
+    "COMPLETED": (Cause.LOST, "ended with exit code 0"),
 }
 _NOT_OFFERED = (
     *("node configuration is not available", "Node count specification", "Memory specification"),
@@ -51,60 +51,69 @@ _NOT_OFFERED = (
     *("time limit is invalid", "partition is down"),
 )
 _NOT_ALLOWED = ("ccount", "QOS", "qos", "ssociation", "Access", "not permitted", "ermission", "policy")
-_SILENT = ("Unable to contact", "timed out", "Connection refused", "communication", "try again", "Zero Bytes")
-_NOT_THERE = ("command not found", "not found", "configuration source")
-"""No commands, or commands that know no cluster."""
+_NO_RESPONSE = (
+    "Unable to contact",
+    "timed out",
+    "Connection refused",
+    "communication",
+    "try again",
+    "Zero Bytes",
+)
+_NOT_INSTALLED = ("command not found", "not found", "configuration source")
+"""Messages when Slurm's commands are missing or not configured."""
 
 
-def why_it_waits(job: SlurmJob) -> str:
-    """Say what the job waits for: Slurm's word, and what that means."""
+def wait_reason(job: SlurmJob) -> str:
+    """Return why the job waits: Slurm's reason and its meaning."""
     word = job.reason.partition(",")[0].partition(" ")[0]
-    meaning = _WAITS.get(word, "a limit of the site" if word.startswith(_LIMITS) else "")
+    meaning = _WAIT_REASONS.get(word, "a limit of the site" if word.startswith(_LIMITS) else "")
     if not job.reason:
-        return "Slurm has not looked at it yet"
+        return "Slurm has not scheduled it yet"
     return f"{job.reason}: {meaning}" if meaning else job.reason
 
 
 def end_of(job: SlurmJob, down: tuple[str, int] | None = None) -> MachineEnd | None:
-    """Return why the job ended; None while it has not, or does not say.
+    """Return why the job ended; None while it runs, or when its state does not say.
 
-    `down`: the name and the number of the node that failed, where there are several and that is known.
+    `down`: name and index of the failed node of several, if known.
     """
-    if job.state not in _ENDS:
+    if job.state not in _END_STATES:
         return None
-    cause, how = _ENDS[job.state]
+    cause, how = _END_STATES[job.state]
     where = f" on {job.nodes}" if job.nodes else ""
     name, node = down or ("", None)
     how = how.replace("its node", f"its node {name}") if name else how
     return MachineEnd(cause=cause, text=f"Slurm's job {job.id}{where} {how}", node=node)
 
 
-def question_error(printed: str) -> ProviderError:
-    """Return why a question was not answered. Unable to tell is never an answer."""
-    said = summarize_errors(printed)
-    if any(word in said for word in _NOT_THERE) and not any(word in said for word in _SILENT):
-        return missing(said)
-    return UnreachableError(f"Slurm does not answer: {said or 'no reason given'}", cause=Cause.PROVIDER)
+def query_error(printed: str) -> ProviderError:
+    """Return the error of a failed query: a failure never counts as an empty list."""
+    message = summarize_errors(printed)
+    if any(word in message for word in _NOT_INSTALLED) and not any(word in message for word in _NO_RESPONSE):
+        return not_installed_error(message)
+    return UnreachableError(f"Slurm does not answer: {message or 'no reason given'}", cause=Cause.PROVIDER)
 
 
 def order_error(printed: str) -> VastrunError:
-    """Return why `sbatch` made no job, or may have made one."""
-    said = summarize_errors(printed)
-    if any(word in said for word in _SILENT):
-        return UncertainError(f"Slurm did not answer: {said}")
-    if any(word in said for word in _NOT_OFFERED):
-        return NoOfferError(f"Slurm refused the job: {said}", hint="vastrun plan JOB.yaml --provider slurm")
-    if any(word in said for word in _NOT_ALLOWED):
+    """Return the error of a failed `sbatch`; UncertainError when the job may exist."""
+    message = summarize_errors(printed)
+    if any(word in message for word in _NO_RESPONSE):
+        return UncertainError(f"Slurm did not answer: {message}")
+    if any(word in message for word in _NOT_OFFERED):
+        return NoOfferError(
+            f"Slurm rejected the job: {message}", hint="vastrun plan JOB.yaml --provider slurm"
+        )
+    if any(word in message for word in _NOT_ALLOWED):
         hint = "name your account or QOS: vastrun config set slurm.sbatch '[--account=NAME]'"
-        return ProviderError(f"Slurm refused the job: {said}", hint=hint, cause=Cause.USER_ERROR)
-    if "command not found" in said:
-        return missing(said)
-    return ProviderError(f"Slurm refused the job: {said or 'no reason given'}")
+        return ProviderError(f"Slurm rejected the job: {message}", hint=hint, cause=Cause.USER_ERROR)
+    if "command not found" in message:
+        return not_installed_error(message)
+    return ProviderError(f"Slurm rejected the job: {message or 'no reason given'}")
 
 
-def missing(said: str) -> ProviderError:
+def not_installed_error(message: str) -> ProviderError:
     """Return the error of a computer without Slurm's commands."""
     hint = "run vastrun on a login node, or name one: vastrun config set slurm.login USER@HOST"
-    # The last of its words says why; those before tell of what was tried.
-    why = said.rpartition("; ")[2]
+    # The last part is the reason; the parts before it are attempts.
+    why = message.rpartition("; ")[2]
     return ProviderError(f"no Slurm here: {why}", hint=hint)

@@ -1,4 +1,4 @@
-"""The login node: where Slurm's commands run and the shared disk is seen. It may be this computer."""
+"""Login node: runs Slurm's commands and sees the shared disk. It may be this computer."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from vastrun.launcher.ssh.keys import KeyPair
 from vastrun.launcher.ssh.noise import NoiseFilter
 from vastrun.launcher.ssh.remote import SshRemote
 
-_BEGIN = "@begin"
-_QUESTION_S = 60.0
+_OUTPUT_MARK = "@begin"
+_QUERY_TIMEOUT_S = 60.0
 _FOLDER = ".local/state/vastrun/slurm"
 _LOGIN = re.compile(r"([\w.-]+)@([\w.-]+|\[[0-9a-fA-F:]+\])(?::(\d{1,5}))?", re.ASCII)
 _CONFIG = "vastrun config set slurm."
@@ -35,7 +35,7 @@ _CONFIG = "vastrun config set slurm."
 
 @dataclass(frozen=True, kw_only=True)
 class LoginAddress:
-    """Who logs in where."""
+    """User, host and port of a login."""
 
     user: str
     host: str
@@ -43,7 +43,7 @@ class LoginAddress:
 
     @classmethod
     def of(cls, text: str) -> LoginAddress:
-        """Read `USER@HOST[:PORT]`. Raises UsageError."""
+        """Parse `USER@HOST[:PORT]`. Raises UsageError."""
         found = _LOGIN.fullmatch(text)
         if not found or not 0 < int(found[3] or 22) < 65536:
             raise UsageError(f"slurm.login: expected USER@HOST or USER@HOST:PORT, got {text!r}")
@@ -51,41 +51,41 @@ class LoginAddress:
 
 
 class LoginNode:
-    """Runs commands there, one at a time. Unable to ask is never an answer."""
+    """Runs commands on the login node, one at a time. A failed command always raises."""
 
     def __init__(self, settings: SlurmSettings, state: Path, environ: Mapping[str, str]) -> None:
-        """`environ`: of this computer, for Slurm's own commands; no job inherits it."""
+        """`environ`: environment of Slurm's commands on this computer; no job inherits it."""
         self._settings, self._state, self._environ = settings, state, dict(environ)
         self.address = None if settings.login is None else LoginAddress.of(settings.login)
-        """None: it is this computer."""
+        """Address of the login node; None for this computer."""
         self._lock = threading.Lock()
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What Slurm's commands need on this computer."""
+        """Environment of Slurm's commands on this computer."""
         return self._environ
 
     @property
     def name(self) -> str:
-        """In words."""
+        """Name for messages."""
         return f"login node {self.address.host}" if self.address else "this computer"
 
     @cached_property
     def folder(self) -> str:
-        """Where the boxes are, absolute. Raises ProviderError."""
+        """Absolute path of the boxes' folder. Raises ProviderError."""
         chosen = self._settings.folder
         if chosen is not None and chosen.startswith("/"):
             return chosen.rstrip("/") or "/"
         if self.address is None:
             return str(self._state / "slurm" if chosen is None else Path.home() / chosen.removeprefix("~/"))
-        home = self.asked("cd && pwd").strip()
+        home = self.query("cd && pwd").strip()
         if not home.startswith("/") or "\n" in home or len(home) > 1000:
-            raise ProviderError(f"{self.name} does not say where your home is", hint=f"{_CONFIG}folder /PATH")
+            raise ProviderError(f"{self.name} does not report your home", hint=f"{_CONFIG}folder /PATH")
         return f"{home}/{(chosen or _FOLDER).removeprefix('~/')}"
 
-    def asked(self, script: str, *, timeout_s: float = _QUESTION_S) -> str:
-        """Return what the script printed. Raises UnreachableError where it failed, AuthError."""
-        done = self.ran(script, timeout_s=timeout_s)
+    def query(self, script: str, *, timeout_s: float = _QUERY_TIMEOUT_S) -> str:
+        """Run the script and return its output. Raises UnreachableError when it failed, AuthError."""
+        done = self.run(script, timeout_s=timeout_s)
         if done.exit_code != 0:
             raise UnreachableError(
                 f"{self.name} does not answer: {summarize_errors(done.stderr) or 'no reason given'}",
@@ -93,16 +93,16 @@ class LoginNode:
             )
         return done.stdout
 
-    def ran(self, script: str, *, timeout_s: float = _QUESTION_S) -> Completed:
-        """Run the script to its end, as the user who logs in would. Raises UnreachableError, AuthError."""
-        # What a user's profile prints comes before the script's own words.
-        marked = f"printf '\\n{_BEGIN}\\n'; {script}"
+    def run(self, script: str, *, timeout_s: float = _QUERY_TIMEOUT_S) -> Completed:
+        """Run the script to its end in a login shell. Raises UnreachableError, AuthError."""
+        # A login shell's profile may print before the script does.
+        marked = f"printf '\\n{_OUTPUT_MARK}\\n'; {script}"
         words = marked if self.address is None else f"bash -lc {shlex.quote(marked)}"
-        with self._lock, self._reaching():
+        with self._lock, self._mapped_errors():
             done = self._shell.run(words, timeout_s=timeout_s)
-        _, begun, printed = done.stdout.partition(f"\n{_BEGIN}\n")
+        _, mark, printed = done.stdout.partition(f"\n{_OUTPUT_MARK}\n")
         self._budget().spend(items=printed.count("\n"), memory=len(done.stdout) + len(done.stderr))
-        if not begun:
+        if not mark:
             raise UnreachableError(f"{self.name}: its shell does not work", cause=Cause.PROVIDER)
         return Completed(exit_code=done.exit_code, stdout=printed, stderr=done.stderr)
 
@@ -113,8 +113,8 @@ class LoginNode:
         return ExchangeBudget(caps.EXCHANGES["slurm"], now=time.monotonic, sender=self.name, error=too_much)
 
     def write(self, path: str, content: bytes) -> None:
-        """Put a file into the boxes' folder, readable by the user alone."""
-        with self._lock, self._reaching():
+        """Write a file into the boxes' folder, readable by the user alone."""
+        with self._lock, self._mapped_errors():
             remote = self.remote(self.folder, {}, lambda: False)
             try:
                 remote.write(path, content)
@@ -122,18 +122,18 @@ class LoginNode:
                 remote.close()
 
     def remote(self, root: str, env: Mapping[str, str], is_gone: Callable[[], bool]) -> Remote:
-        """Return a shell there, in that folder."""
+        """Return a shell on the login node, in the folder `root`."""
         if self.address is None:
             return LocalRemote(Path(root), {**self._environ, **env})
         return SshRemote(self.login(), root=root, env=env, is_gone=is_gone, noise=NoiseFilter())
 
     def login(self) -> Login:
-        """Return how to get in. Raises UsageError where the settings do not say."""
+        """Return the login. Raises UsageError when a setting is missing."""
         assert self.address is not None
         fingerprint, address = self._settings.host_key, self.address
         if fingerprint is None:
             raise UsageError(
-                f"slurm.host_key is not set: nobody says which host key {address.host} has",
+                f"slurm.host_key is not set, so the host key of {address.host} cannot be checked",
                 hint=f"`ssh-keyscan -p {address.port} {address.host} | ssh-keygen -lf -` shows it; compare "
                 f"that with what your site publishes, then: {_CONFIG}host_key SHA256:…",
             )
@@ -153,8 +153,8 @@ class LoginNode:
         return self.remote(str(Path.home()) if self.address is None else ".", {}, lambda: False)
 
     @contextlib.contextmanager
-    def _reaching(self) -> Iterator[None]:
-        """That the way to a cluster is broken says nothing of its jobs."""
+    def _mapped_errors(self) -> Iterator[None]:
+        """Map errors of the connection: an unreachable cluster says nothing about its jobs."""
         try:
             yield
         except HostKeyError as error:
@@ -163,7 +163,7 @@ class LoginNode:
             ) from error
         except KeyRejectedError as error:
             raise AuthError(
-                f"{self.name} does not accept your key", hint=f"ssh-copy-id, or {_CONFIG}key FILE"
+                f"{self.name} rejects your key", hint=f"ssh-copy-id, or {_CONFIG}key FILE"
             ) from error
         except UnreachableError as error:
             raise UnreachableError(f"{self.name}: {error}", cause=Cause.PROVIDER) from error

@@ -58,7 +58,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "output_store.check": DISK_TROUBLES,
     "output_store.pump": DISK_TROUBLES,
     "output_store.save_checkpoint": (*DISK_TROUBLES, "error", "unreachable", "gone", "vanish"),
-    "output_store.save_metrics": (*DISK_TROUBLES, "error", "unreachable", "gone", "vanish"),
+    "output_store.download_metrics": (*DISK_TROUBLES, "error", "unreachable", "gone", "vanish"),
     "output_store.collect": (*DISK_TROUBLES, "unreachable"),
     "ledger.add": ("no space", "killed"),
     "ledger.save": ("no space", "killed"),

@@ -8,7 +8,7 @@ import pytest
 
 from vastrun.launcher.core import Offer, RentalOrder
 from vastrun.launcher.core.settings import SlurmSettings
-from vastrun.launcher.providers.slurm.batch import JobOrder, options_of, script_of
+from vastrun.launcher.providers.slurm.batch import JobOrder, batch_script, sbatch_options
 from vastrun.launcher.providers.slurm.offers import NodeShare
 
 ID = "calm-heron-3f1a.1a2b3c4d.0a0b0c0d"
@@ -44,11 +44,11 @@ def batch(
 
 @pytest.mark.parametrize(("max_s", "minutes"), [(None, 62), (3600.0, 60), (3660.0, 61), (86400.0, 62)])
 def test_the_time_limit_is_the_lease_s_and_the_partition_s(max_s: float | None, minutes: int) -> None:
-    assert f"--time={minutes}" in options_of(batch(max_s=max_s))
+    assert f"--time={minutes}" in sbatch_options(batch(max_s=max_s))
 
 
 def test_a_job_bears_its_label_is_warned_before_its_end_and_is_never_begun_anew() -> None:
-    options = options_of(batch(gpus=2))
+    options = sbatch_options(batch(gpus=2))
     assert "--comment=vastrun-calm-heron-3f1a.1a2b3c4d" in options
     assert f"--job-name=vastrun-{ID}" in options
     assert {"--signal=B:TERM@90", "--no-requeue", "--gres=gpu:a100:2", "--mem=64000M"} <= set(options)
@@ -56,8 +56,8 @@ def test_a_job_bears_its_label_is_warned_before_its_end_and_is_never_begun_anew(
 
 def test_the_user_s_own_options_come_last_and_their_lines_first() -> None:
     own = batch(sbatch=("--account=lab", "--qos=low"), setup=("module load cuda",))
-    assert options_of(own)[-2:] == ("--account=lab", "--qos=low")
-    script = script_of(own)
+    assert sbatch_options(own)[-2:] == ("--account=lab", "--qos=low")
+    script = batch_script(own)
     assert script.index("module load cuda") < script.index("server_pid=$!")
 
 
@@ -82,5 +82,5 @@ def test_the_user_s_own_options_come_last_and_their_lines_first() -> None:
 def test_a_job_s_image_is_run_by_what_the_site_has(
     container: str | None, image: str | None, begins: str
 ) -> None:
-    script = script_of(batch(container=container, image=image, gpus=1))
+    script = batch_script(batch(container=container, image=image, gpus=1))
     assert script.partition("\naround=(")[2].startswith(begins)

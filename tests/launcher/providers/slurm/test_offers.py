@@ -12,7 +12,7 @@ from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate.slurm import END, Partition, parse_partitions
-from vastrun.launcher.providers.slurm.offers import NodeShare, offers_for
+from vastrun.launcher.providers.slurm.offers import NodeShare, partition_offers
 
 SINFO = """\
 cpu*|up|1-00:00:00|2|64|256000|mixed|(null)
@@ -35,7 +35,7 @@ def job(gpus: int = 0, hours: float = 2.0, **resources: Any) -> JobSpec:
 
 
 def ids(spec: JobSpec, partitions: list[Partition]) -> list[str]:
-    return [offer.id for offer in offers_for(spec, partitions, SlurmSettings(), 100.0)]
+    return [offer.id for offer in partition_offers(spec, partitions, SlurmSettings(), 100.0)]
 
 
 def test_a_job_with_gpus_gets_its_part_of_a_node_s_cores_and_memory(partitions: list[Partition]) -> None:
@@ -58,31 +58,33 @@ def test_gpus_are_chosen_by_their_names(name: str, kind: str, partitions: list[P
 
 
 def test_a_price_is_for_gpus_and_for_nodes(partitions: list[Partition]) -> None:
-    offers = offers_for(job(4), partitions, SlurmSettings(usd_per_gpu_hour=2.0, usd_per_node_hour=0.5), None)
+    offers = partition_offers(
+        job(4), partitions, SlurmSettings(usd_per_gpu_hour=2.0, usd_per_node_hour=0.5), None
+    )
     assert {offer.usd_per_hour for offer in offers} == {8.5}
 
 
 def test_only_the_partitions_of_the_settings_are_offered(partitions: list[Partition]) -> None:
-    found = offers_for(job(1), partitions, SlurmSettings(partitions=("old",)), 100.0)
+    found = partition_offers(job(1), partitions, SlurmSettings(partitions=("old",)), 100.0)
     assert [offer.id for offer in found] == ["old/16c/1xgpu"]
 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        (job(16), "16 GPUs wanted, 8 x a100 on a node"),
-        (job(1, hours=100.0, gpu_names=("K80",)), "1 GPU of K80 wanted"),
-        (job(2, hours=100.0, memory_gb=1000.0), "1000 GB of memory wanted, 512 on a node"),
-        (job(2, hours=100.0, cpu_cores=999), "999 CPU cores wanted, 64 on a node"),
-        (job(hours=30.0), "30 h wanted, 24 h allowed"),
+        (job(16), "16 GPUs needed, 8 x a100 on a node"),
+        (job(1, hours=100.0, gpu_names=("K80",)), "1 GPU of K80 needed"),
+        (job(2, hours=100.0, memory_gb=1000.0), "1000 GB of memory needed, 512 on a node"),
+        (job(2, hours=100.0, cpu_cores=999), "999 CPU cores needed, 64 on a node"),
+        (job(hours=30.0), "30 h needed, 24 h allowed"),
         (job(1), "its nodes are down or drained"),
-        (job(1), "8 GB of disk wanted, 1 free on the shared disk"),
+        (job(1), "8 GB of disk needed, 1 free on the shared disk"),
     ],
 )
 def test_what_each_partition_lacks_is_said(spec: JobSpec, said: str, partitions: list[Partition]) -> None:
     names = ("cpu", "gpu") if "down" not in said else ("broken", "closed")
     with pytest.raises(NoOfferError, match="no partition fits the job") as caught:
-        offers_for(spec, partitions, SlurmSettings(partitions=names), 1.0)
+        partition_offers(spec, partitions, SlurmSettings(partitions=names), 1.0)
     assert said in str(caught.value)
 
 

@@ -72,7 +72,7 @@ def test_another_host_key_than_the_user_s_is_refused(sshd: Sshd, tmp_path: Path)
 
 
 def test_a_key_that_is_not_accepted_is_no_answer(sshd: Sshd, tmp_path: Path) -> None:
-    with pytest.raises(AuthError, match="does not accept your key"):
+    with pytest.raises(AuthError, match="rejects your key"):
         cluster_at(sshd, tmp_path).instances()
 
 

@@ -31,19 +31,19 @@ def server(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     server.wait()
 
 
-def asked(box: Path, command: str) -> subprocess.Popen[str]:
+def query(box: Path, command: str) -> subprocess.Popen[str]:
     words = ask_argv(15.0, LIMIT_S, command)
     return subprocess.Popen(words, cwd=box, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_command_ends_with_what_it_printed(server: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    assert asked(tmp_path, "echo here; exit 3").communicate(timeout=LONGEST_S)[0] == "ended 3\nhere\n"
+    assert query(tmp_path, "echo here; exit 3").communicate(timeout=LONGEST_S)[0] == "ended 3\nhere\n"
 
 
 def test_who_waits_for_a_command_hears_soon_that_the_job_was_killed(
     server: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    waiting = asked(tmp_path, "echo $BASHPID >pid; exec sleep 1000")
+    waiting = query(tmp_path, "echo $BASHPID >pid; exec sleep 1000")
     eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), what="the command")
     server.kill()
     try:
@@ -57,4 +57,4 @@ def test_a_disk_on_which_locks_are_not_shared_ends_no_command(
 ) -> None:
     (tmp_path / ".asks" / "served").unlink()  # the server holds its lock, and nobody else sees it
     (tmp_path / ".asks" / "served").touch()
-    assert asked(tmp_path, "sleep 3; echo here").communicate(timeout=LONGEST_S)[0] == "ended 0\nhere\n"
+    assert query(tmp_path, "sleep 3; echo here").communicate(timeout=LONGEST_S)[0] == "ended 0\nhere\n"
