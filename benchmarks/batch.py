@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from benchmarks.batch_run import Seen, measure
 from benchmarks.figures import Claim, at_most, tell
-from vastrun.launcher.batch.driver import MOST_RENTING
+from vastrun.launcher.batch.driver import MAX_RENTING
 from vastrun.launcher.core import Cause
 
 POINTS, PARALLEL, SPEED = 40, 10, 4.0
@@ -104,10 +104,10 @@ def _waits_s(seen: Seen) -> list[float]:
     waits = []
     for one in sorted(seen.runs, key=lambda run: run.created_at):
         if len(free) == seen.parallel:
-            open_at = chosen[0] if len(chosen) == MOST_RENTING else 0.0
+            open_at = chosen[0] if len(chosen) == MAX_RENTING else 0.0
             waits.append(max(0.0, one.created_at - max(heapq.heappop(free), open_at)))
         heapq.heappush(free, one.ended_at or one.created_at)
         heapq.heappush(chosen, seen.had_at.get(one.id) or one.ended_at or one.created_at)
-        if len(chosen) > MOST_RENTING:
+        if len(chosen) > MAX_RENTING:
             heapq.heappop(chosen)
     return sorted(waits)

@@ -51,7 +51,7 @@ class _FastInterrupts(Interrupts):
 
 
 class _FastBell:
-    """The Bell of many threads, likewise."""
+    """The WakeSignal of many threads, likewise."""
 
     def __init__(self, factor: float) -> None:
         self._factor, self._condition = factor, threading.Condition()
@@ -60,7 +60,7 @@ class _FastBell:
         with self._condition:
             self._condition.wait(max(0.0, seconds) / self._factor)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         with self._condition:
             self._condition.notify_all()
 
@@ -109,7 +109,7 @@ def _faster(app: AppContext, clock: Clock) -> AppContext:
         ledger=ledger,
         provider=provider,
         shared_provider=partial(provider, many_runs=True),
-        bell=lambda: _FastBell(clock.factor),
+        wake_signal=lambda: _FastBell(clock.factor),
         interrupts=interrupts,
     )
 

@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vastrun.launcher.batch.shared import Bell, ThreadBell
+from vastrun.launcher.batch.shared import ThreadWakeSignal, WakeSignal
 from vastrun.launcher.clocks import LocalZone
 from vastrun.launcher.commands.settings import budgets_of, read_settings, require_valid
 from vastrun.launcher.core import Origin
@@ -98,7 +98,7 @@ class Factories:
     """Makes the user service that serves from that folder; None: this computer has none."""
     workers: Callable[[], AbstractContextManager[RunThreads]] = _thread_pool
     """Makes the threads that drive many runs at once, until the last one has ended."""
-    bell: Callable[[], Bell] = ThreadBell
+    wake_signal: Callable[[], WakeSignal] = ThreadWakeSignal
     """Makes the signal that those threads wait for."""
     browse: Callable[[str], bool] = _open_browser
     """Opens an address in the user's browser; returns False where there is none."""

@@ -82,7 +82,7 @@ def drive_batch(
                 attempts=attempts,
                 requests=interrupts.current,
                 workers=workers,
-                bell=app.make.bell(),
+                wake_signal=app.make.wake_signal(),
                 sleep=interrupts.sleep,
                 now=app.now,
                 new_id=app.new_id,

@@ -18,7 +18,7 @@ from vastrun.launcher.core import Cause, Verdict
 from vastrun.launcher.core.verdict import EXIT_CODE_OF
 from vastrun.launcher.decisions.policy import LIMIT_SLACK_S, NONSENSE_S
 from vastrun.launcher.outputs.folder import TRANSCRIPT
-from vastrun.launcher.transcript.reader import End, entries_of
+from vastrun.launcher.transcript.reader import DriveEnd, entries_of
 
 
 @dataclass
@@ -151,7 +151,7 @@ def guard_gap_s(folder: Path) -> float:
     gaps = [0.0]
     for path in folder.rglob(TRANSCRIPT):
         with path.open("rb") as lines:
-            gaps += [entry.guard_gap_s for entry in entries_of(lines) if isinstance(entry, End)]
+            gaps += [entry.guard_gap_s for entry in entries_of(lines) if isinstance(entry, DriveEnd)]
     return max(gaps)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.batch.serve_driver import Caretaker, ServingServices
+from vastrun.launcher.batch.serve_driver import ServeDriver, ServeServices
 from vastrun.launcher.batch.shared import NoteScreen, RunScreen, SharedRequests
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import VastrunError
@@ -30,14 +30,14 @@ def serve(app: AppContext, interrupts: Interrupts) -> None:
         return drive_batch(app, name, requests, NoteScreen(screen.note))
 
     with app.make.workers() as workers:
-        server = Caretaker(
-            ServingServices(
+        server = ServeDriver(
+            ServeServices(
                 ledger=app.ledger(),
                 is_reachable=lambda provider, computer: _is_reachable(app, provider, computer),
                 drive_run=drive_run,
                 drive_batch=drive_one,
                 requests=interrupts.current,
-                shared=SharedRequests(app.now, app.make.bell()),
+                shared=SharedRequests(app.now, app.make.wake_signal()),
                 workers=workers,
                 sleep=interrupts.sleep,
                 now=app.now,

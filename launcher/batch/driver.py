@@ -12,7 +12,7 @@ from vastrun.launcher.batch.fleet import Fleet, FleetServices
 from vastrun.launcher.batch.notifications import BatchNotifier
 from vastrun.launcher.batch.points import PointTable
 from vastrun.launcher.batch.pruner import Pruner
-from vastrun.launcher.batch.search import asked
+from vastrun.launcher.batch.search import next_points
 from vastrun.launcher.batch.services import BatchServices
 from vastrun.launcher.batch.shared import RunScreen, SharedRequests
 from vastrun.launcher.batch.shortage import Shortage
@@ -33,10 +33,10 @@ from vastrun.launcher.decisions.schedule import (
     stop_reason,
 )
 
-TICK_S = 0.5
+POLL_INTERVAL_S = 0.5
 """Between two looks at the batch: a free slot waits no longer for its next run."""
-_SHOWN_EACH_S = 2.0
-MOST_RENTING = 8
+_DISPLAY_INTERVAL_S = 2.0
+MAX_RENTING = 8
 """So many runs at once choose and rent a machine. A provider sets the pace: others that waited for their turn
 would hold money meanwhile, and come to offers that are long taken."""
 _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
@@ -49,7 +49,7 @@ class BatchDriver:
         self._name, self._services = name, services
         self._batches = services.ledger.batches
         self._batch = self._batches.get(name)
-        self._shared = SharedRequests(services.now, services.bell)
+        self._shared = SharedRequests(services.now, services.wake_signal)
         self._table = PointTable(services.ledger, name)
         self._threads: dict[str, Future[Run]] = {}
         """By the id of the point: those that are driven here."""
@@ -64,7 +64,7 @@ class BatchDriver:
         self._notifier = BatchNotifier(services.notifier, services.ledger)
         self._is_used_up = False
         """Its own budget has no room for another run."""
-        self._held_at = self._shown_at = self._tended_at = 0.0
+        self._held_at = self._shown_at = self._managed_at = 0.0
         self._fleet = Fleet(
             self._batch,
             FleetServices(
@@ -85,16 +85,16 @@ class BatchDriver:
         """
         self._hold()
         try:
-            self._bring_here()
-            self._heed()
-            self._table.follow(self._batch)
+            self._move_here()
+            self._forward_requests()
+            self._table.reload_if_changed(self._batch)
             self._notifier.check(self._table.states)
             self._resume()
-            while self._go_on():
-                self._services.sleep(TICK_S)
+            while self._poll():
+                self._services.sleep(POLL_INTERVAL_S)
             open_here = any(state.is_open for state in self._table.states)
             # What an error left undone, another launcher may have brought to its end meanwhile.
-            has_failed = self._error is not None and self._is_undone()
+            has_failed = self._error is not None and self._has_open_work()
             self._notify(self._progress(), is_over=not has_failed and not open_here)
         finally:
             self._batches.release(self._name, self._services.who)
@@ -108,22 +108,22 @@ class BatchDriver:
         """Return how many runs are driven here now."""
         return len(self._threads) + self._fleet.size
 
-    def _go_on(self) -> bool:
+    def _poll(self) -> bool:
         """Take one look at everything; return False when nothing is left to wait for."""
         now = self._services.now()
         if now - self._held_at > DRIVER_TIMEOUT_S / 10:
             self._hold()
         self._batch = self._batches.get(self._name)
-        self._heed()
+        self._forward_requests()
         self._reap()
-        self._table.follow(self._batch)
+        self._table.reload_if_changed(self._batch)
         self._search()
         self._start(now)
-        self._tend(now)
+        self._manage_machines(now)
         self._show(now)
         return bool(self._threads or self._pages) or self._fleet.is_open
 
-    def _is_undone(self) -> bool:
+    def _has_open_work(self) -> bool:
         """Whether a run is open or a point waits, as the ledger says now."""
         states = [self._table.refresh(state.point) for state in self._table.states]
         return self._fleet.is_open or any(state.is_open or state.is_waiting for state in states)
@@ -135,7 +135,7 @@ class BatchDriver:
         )
         self._held_at = now
 
-    def _bring_here(self) -> None:
+    def _move_here(self) -> None:
         """Have the outputs come to this computer, where a launcher of another one has begun the batch."""
         batch, here = self._batch, self._services.computer
         if batch.computer == here:
@@ -154,7 +154,7 @@ class BatchDriver:
             f"batch {batch.name} is taken over from {display_name(batch.computer)}: outputs come to {folder}"
         )
 
-    def _heed(self) -> None:
+    def _forward_requests(self) -> None:
         """What the user asks for here, or asked of the batch elsewhere, is asked of every run."""
         here, elsewhere = self._services.requests(), self._batch.request
         self._shared.ask(here.or_stronger(elsewhere))
@@ -180,7 +180,7 @@ class BatchDriver:
         return self._error is not None or self._shared.current() is not UserRequest.NONE
 
     @property
-    def _is_left(self) -> bool:
+    def _is_detached(self) -> bool:
         """Whether the runs go on without this launcher, and their machines with them."""
         return self._shared.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
 
@@ -191,10 +191,10 @@ class BatchDriver:
         count = free - sum(state.is_waiting for state in states)
         if search is None or self._is_searched or self._is_ending or self._batch.reason or count <= 0:
             return
-        points = asked(search, self._batch.spec, states, count)
+        points = next_points(search, self._batch.spec, states, count)
         self._is_searched = not self._batches.extend(self._name, points) if points else True
         self._batch = self._batches.get(self._name)
-        self._table.follow(self._batch)
+        self._table.reload_if_changed(self._batch)
 
     def _start(self, now: float) -> None:
         """Begin runs for free slots, as the budget allows."""
@@ -210,11 +210,11 @@ class BatchDriver:
         free = self._shortage.slots(limits.parallel, now) - len(self._threads)
         if free <= 0 or not queue:
             return
-        count = min(free, MOST_RENTING - self._renting())
+        count = min(free, MAX_RENTING - self._renting())
         if count <= 0:
             return
         try:
-            for state, placed in self._fleet.places(
+            for state, placed in self._fleet.place_points(
                 self._batch, self._waiting(), count, run_durations_s(states)
             ):
                 run = self._begin(state, placed)
@@ -232,11 +232,11 @@ class BatchDriver:
         renting = [state for state in self._table.states if _is_renting(state)]
         return sum(_is_renting(self._table.refresh(state.point)) for state in renting)
 
-    def _tend(self, now: float) -> None:
+    def _manage_machines(self, now: float) -> None:
         """Look after the machines that the batch holds."""
-        if not self._fleet.is_open or now - self._tended_at < _SHOWN_EACH_S or self._is_left:
+        if not self._fleet.is_open or now - self._managed_at < _DISPLAY_INTERVAL_S or self._is_detached:
             return
-        self._tended_at = now
+        self._managed_at = now
         is_over = self._is_ending or bool(self._batch.reason)
         self._fleet.release_idle(self._batch, BatchQueue() if is_over else self._waiting())
 
@@ -313,19 +313,19 @@ class BatchDriver:
             if state.verdict is not None:
                 self._services.screen.ended(state, self._batch)
             elif state.lacks_offer:
-                self._lack(state)
+                self._note_shortage(state)
 
-    def _lack(self, state: PointState) -> None:
+    def _note_shortage(self, state: PointState) -> None:
         """Take in that the market has no machine for a point now, or a machine of ours no slot."""
         if state.last is not None and state.last.provider == POOL != self._batch.provider:
-            self._fleet.refuse(state.last)
+            self._fleet.note_refusal(state.last)
             return
         running = max(len(self._threads), self._fleet.size)
-        if told := self._shortage.note(state, running, self._services.now()):
-            self._services.screen.note(told)
+        if message := self._shortage.note(state, running, self._services.now()):
+            self._services.screen.note(message)
 
     def _show(self, now: float) -> None:
-        if now - self._shown_at < _SHOWN_EACH_S:
+        if now - self._shown_at < _DISPLAY_INTERVAL_S:
             return
         self._shown_at = now
         progress = self._progress()
@@ -348,7 +348,7 @@ class BatchDriver:
 
     def _notify(self, progress: BatchProgress, *, is_over: bool = False) -> None:
         batch, states, now = self._batches.get(self._name), self._table.states, self._services.now()
-        self._notifier.tell(batch, states, progress, now, is_used_up=self._is_used_up, is_over=is_over)
+        self._notifier.notify(batch, states, progress, now, is_used_up=self._is_used_up, is_over=is_over)
 
 
 def _is_renting(state: PointState) -> bool:

@@ -38,11 +38,11 @@ from vastrun.launcher.decisions.pool import slot_offer
 from vastrun.launcher.decisions.schedule import BatchQueue, PointState
 from vastrun.launcher.ports import Ledger, Provider, RunThreads
 
-_MORE_AFTER_S = 60.0
+_RETRY_INTERVAL_S = 60.0
 """So long after a market had no machine to hold it is asked for one again."""
-_MOST_FAILURES = 3
+_MAX_FAILURES = 3
 """So many machines, one after the other, that never took a run: from then on each point has its own."""
-_LOOKED_AT = 20
+_MAX_CHECKED_POINTS = 20
 """So many points are asked whether they want an idle machine: most of a batch want the same."""
 
 
@@ -93,7 +93,7 @@ class Fleet:
         for machine in machines:
             self._drive(machine.run)
 
-    def places(
+    def place_points(
         self, batch: Batch, waiting: BatchQueue, count: int, measured_s: Sequence[float]
     ) -> Iterator[tuple[PointState, AttemptPlacement]]:
         """Say of the first `count` points that wait where each is to be begun. Some wait for a machine.
@@ -104,24 +104,24 @@ class Fleet:
         self._batch = batch
         jobs = [(state, read_job(state.point.spec_json)) for state in waiting.queue[: max(0, count)]]
         if not self.is_open and not (self._may_hold and jobs):
-            yield from ((state, self._own(job)) for state, job in jobs)
+            yield from ((state, self._on_new_machine(job)) for state, job in jobs)
             return
         machines = self._machines.look()
         if any(one.run.cause is Cause.NO_OFFER for one in machines):
             self._no_offer_at = self._services.now()
         job_here = jobs[0][1] if jobs else None
-        coming = sum(one.points_at_once(job_here) for one in machines if one.is_coming) if job_here else 0
+        starting = sum(one.points_at_once(job_here) for one in machines if one.is_starting) if job_here else 0
         left = len(jobs)
         for state, job in jobs:
             with self._placing:
-                placed = self._on_slot(machines, job, waiting, measured_s)
-                if placed is None and coming > 0:
-                    coming -= 1
+                placed = self._find_slot(machines, job, waiting, measured_s)
+                if placed is None and starting > 0:
+                    starting -= 1
                 elif placed is None:
                     slots = self._hold(job, waiting, left, measured_s)
-                    coming += max(0, slots - 1)
+                    starting += max(0, slots - 1)
                     waits = bool(slots) or (self.is_open and self._has_no_offer)
-                    placed = None if waits else self._own(job)
+                    placed = None if waits else self._on_new_machine(job)
             left -= 1
             if placed is not None:
                 yield state, placed
@@ -135,13 +135,13 @@ class Fleet:
             for machine in self._machines.look():
                 is_same = blames_host(former) and machine.run.host == former.host
                 if not is_same and machine.has_room(spec, self._services.now()):
-                    return self._taken(machine, spec)
-        return self._own(spec)
+                    return self._claim_slot(machine, spec)
+        return self._on_new_machine(spec)
 
-    def refuse(self, run: Run) -> None:
+    def note_refusal(self, run: Run) -> None:
         """Take in that a run found no slot on its machine."""
         if (machine := read_job(run.spec_json).slot_on) is not None:
-            self._machines.refuse(machine)
+            self._machines.note_refusal(machine)
 
     def release_idle(self, batch: Batch, waiting: BatchQueue) -> None:
         """Give back the machines that nothing waits for, or that cost more than they save."""
@@ -156,7 +156,7 @@ class Fleet:
         for thread in [thread for thread in self._threads if thread.done()]:
             self._threads.remove(thread)
             try:
-                self._ended(thread.result())
+                self._note_end(thread.result())
             except HeldError as held:
                 self._services.note(str(held))
             except VastrunError as error:
@@ -164,9 +164,9 @@ class Fleet:
 
     def _end_idle(self, machine: BatchMachine, waiting: BatchQueue) -> None:
         now, run = self._services.now(), machine.run
-        jobs = (read_job(state.point.spec_json) for state in waiting.queue[:_LOOKED_AT])
-        wanted = any(machine.is_coming or not machine.lack(job, now) for job in jobs)
-        if wanted and machine.is_coming:  # how long it takes to boot says nothing of what it saves
+        jobs = (read_job(state.point.spec_json) for state in waiting.queue[:_MAX_CHECKED_POINTS])
+        wanted = any(machine.is_starting or not machine.misfit(job, now) for job in jobs)
+        if wanted and machine.is_starting:  # how long it takes to boot says nothing of what it saves
             return
         idle = IdleMachine(
             idle_s=now - (machine.idle_since or now),
@@ -183,20 +183,20 @@ class Fleet:
     @property
     def _may_hold(self) -> bool:
         spec = self._batch.spec
-        return spec.holds_machines and self._batch.provider != POOL and self._failures < _MOST_FAILURES
+        return spec.holds_machines and self._batch.provider != POOL and self._failures < _MAX_FAILURES
 
     @property
     def _has_no_offer(self) -> bool:
         """Whether the market had no machine to hold, lately."""
-        return self._services.now() - self._no_offer_at < _MORE_AFTER_S
+        return self._services.now() - self._no_offer_at < _RETRY_INTERVAL_S
 
     def _provider(self, name: str) -> Provider:
         return self._services.attempts().services_for(name, NOTHING).provider
 
-    def _own(self, job: JobSpec) -> AttemptPlacement:
+    def _on_new_machine(self, job: JobSpec) -> AttemptPlacement:
         return AttemptPlacement(provider=self._batch.provider, spec=job)
 
-    def _on_slot(
+    def _find_slot(
         self,
         machines: Sequence[BatchMachine],
         job: JobSpec,
@@ -215,7 +215,7 @@ class Fleet:
             WarmSlot(
                 offer=slot_offer(job, one.held, hours=seconds / 3600),
                 machine_usd_per_hour=one.run.usd_per_hour,
-                busy_s=seconds if one.taken else 0.0,
+                busy_s=seconds if one.used_units else 0.0,
             )
             for one in free.values()
             if one.held is not None
@@ -223,9 +223,9 @@ class Fleet:
         found = place_point(seconds, warm, offers, others=len(waiting.queue) > 1)
         if found is None or found.slot is None:
             return None
-        return self._taken(free[found.slot.offer.id], job)
+        return self._claim_slot(free[found.slot.offer.id], job)
 
-    def _taken(self, machine: BatchMachine, job: JobSpec) -> AttemptPlacement:
+    def _claim_slot(self, machine: BatchMachine, job: JobSpec) -> AttemptPlacement:
         self._machines.take(machine, job)
         return AttemptPlacement(provider=POOL, spec=replace(job, slot_on=machine.run.id))
 
@@ -234,10 +234,12 @@ class Fleet:
         if not self._may_hold or self._has_no_offer or job.nodes != 1 or job.volume is not None:
             return 0
         spec = self._batch.spec
-        shapes = self._market.shapes(self._batch.provider, job, left, measured_s, packs=spec.pack == "auto")
-        if shapes is None:
+        cheapest_machines = self._market.cheapest_machines(
+            self._batch.provider, job, left, measured_s, packs=spec.pack == "auto"
+        )
+        if cheapest_machines is None:
             return 0
-        shape = shapes.machines[0]
+        shape = cheapest_machines.machines[0]
         seconds = expected_s(job, shape.offer, measured_s)
         rounds = waiting.rounds if spec.reuse == "auto" else 1
         if shape.slots == 1 and not pays_off(shape.offer, rounds=rounds, seconds=seconds):
@@ -279,7 +281,7 @@ class Fleet:
         attempts = self._services.attempts()
         self._threads.append(self._services.workers.submit(lambda: attempts.drive_to_end(run)))
 
-    def _ended(self, run: Run) -> None:
+    def _note_end(self, run: Run) -> None:
         """Take in how the run of a machine ended."""
         if run.phase is not Phase.ENDED or run.cause is Cause.STOPPED:
             return
@@ -290,5 +292,5 @@ class Fleet:
             return
         else:
             self._failures += 1
-            if self._failures == _MOST_FAILURES:
+            if self._failures == _MAX_FAILURES:
                 self._services.note(f"each point has a machine of its own from now on: {run.detail}")

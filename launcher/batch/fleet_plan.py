@@ -46,40 +46,42 @@ def fleet_plan(
     at_once = min(spec.limits.parallel, count)
     rounds = math.ceil(count / at_once) if spec.reuse == "auto" else 1
     market = Market(lambda _: provider, ledger, lambda: now)
-    shapes = market.shapes(provider.name, job, at_once, (), packs=spec.pack == "auto")
-    if shapes is None:
+    cheapest_machines = market.cheapest_machines(provider.name, job, at_once, (), packs=spec.pack == "auto")
+    if cheapest_machines is None:
         return None
-    first = shapes.machines[0]
+    first = cheapest_machines.machines[0]
     seconds = expected_s(job, first.offer, ())
     if first.slots == 1 and not pays_off(first.offer, rounds=rounds, seconds=seconds):
         return None
     # Machines that take one round only are had anew for each.
     times = 1 if spec.reuse == "auto" else math.ceil(count / at_once)
     return FleetPlan(
-        machines=len(shapes.machines) * times,
+        machines=len(cheapest_machines.machines) * times,
         offer=first.offer,
         points_at_once=first.slots,
         points_in_turn=rounds,
-        expected_usd=_expected_usd(shapes, rounds, seconds) * times,
-        at_most_usd=_worst_usd(spec, job, shapes, rounds, seconds) * times,
-        packed_usd_per_hour=shapes.packed_usd_per_hour,
-        single_usd_per_hour=shapes.single_usd_per_hour,
+        expected_usd=_expected_usd(cheapest_machines, rounds, seconds) * times,
+        at_most_usd=_worst_usd(spec, job, cheapest_machines, rounds, seconds) * times,
+        packed_usd_per_hour=cheapest_machines.packed_usd_per_hour,
+        single_usd_per_hour=cheapest_machines.single_usd_per_hour,
     )
 
 
-def _expected_usd(shapes: CheapestFleet, rounds: int, seconds: float) -> float:
+def _expected_usd(cheapest_machines: CheapestFleet, rounds: int, seconds: float) -> float:
     held_s = rounds * (seconds + HANDOVER_S)
     return sum(
         replacement_cost_usd(shape.offer, boot_s=START_S, data_s=0.0)
         + shape.offer.usd_per_hour * held_s / 3600
-        for shape in shapes.machines
+        for shape in cheapest_machines.machines
     )
 
 
-def _worst_usd(spec: BatchSpec, job: JobSpec, shapes: CheapestFleet, rounds: int, seconds: float) -> float:
-    most_usd = math.inf if spec.limits.usd is None else spec.limits.usd / len(shapes.machines)
+def _worst_usd(
+    spec: BatchSpec, job: JobSpec, cheapest_machines: CheapestFleet, rounds: int, seconds: float
+) -> float:
+    most_usd = math.inf if spec.limits.usd is None else spec.limits.usd / len(cheapest_machines.machines)
     sizes = [
         choose_hold_size(job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, max_usd=most_usd)
-        for one in shapes.machines
+        for one in cheapest_machines.machines
     ]
     return sum(size.usd or 0.0 for size in sizes if size is not None)

@@ -16,8 +16,8 @@ from vastrun.launcher.decisions.host_history import HOST_CAUSES, avoided
 from vastrun.launcher.decisions.pool import TAKES_SLOTS, HeldMachineRow, held_machines, unfit_reason, units_of
 from vastrun.launcher.ports import Ledger
 
-_MOST_REFUSALS = 2
-_REST_S = 15.0
+_MAX_REFUSALS = 2
+_REFUSAL_PAUSE_S = 15.0
 """After a run found no slot: a line that was cut is often back by then."""
 
 
@@ -35,15 +35,15 @@ class BatchMachine:
     """It was asked to end, or ends by itself."""
     is_leaving: bool
     """It is to have no further runs."""
-    taken: int = 0
+    used_units: int = 0
     """So many of its parts belong to open runs."""
-    left_uses: float = math.inf
+    units_left: float = math.inf
     """So many of its parts may still be given to a run."""
     idle_since: float | None = None
     """None: an open run is on it."""
 
     @property
-    def is_coming(self) -> bool:
+    def is_starting(self) -> bool:
         """Tell whether it will take slots once it is ready."""
         return not self.is_leaving and not (self.held is not None and self.is_ready)
 
@@ -52,12 +52,12 @@ class BatchMachine:
         hold = self.spec.hold
         return 0 if hold is None else hold.slots // max(1, job.resources.gpus)
 
-    def lack(self, job: JobSpec, now: float) -> str:
+    def misfit(self, job: JobSpec, now: float) -> str:
         """Return why no run of the job starts on it, whoever is there now; empty: one may."""
         if self.held is None or self.is_leaving or not self.is_ready:
             return "it takes no runs now"
         units = units_of(job.resources, self.held)
-        if self.left_uses < units:
+        if self.units_left < units:
             return "each part of it is used once"
         share = self.held.share_usd_per_hour(units)
         if self.held.left_s(now) < needed_s(job, share):
@@ -66,16 +66,16 @@ class BatchMachine:
 
     def has_room(self, job: JobSpec, now: float) -> bool:
         """Tell whether a run of the job may start on it now."""
-        if self.lack(job, now) or self.held is None:
+        if self.misfit(job, now) or self.held is None:
             return False
-        return self.taken + units_of(job.resources, self.held) <= self.held.hold.slots
+        return self.used_units + units_of(job.resources, self.held) <= self.held.hold.slots
 
     def take(self, job: JobSpec) -> None:
         """Note that a run of the job is begun there."""
         assert self.held is not None
         units = units_of(job.resources, self.held)
-        self.taken += units
-        self.left_uses -= units
+        self.used_units += units
+        self.units_left -= units
         self.idle_since = None
 
 
@@ -110,7 +110,7 @@ class BatchMachines:
             spec = self._specs[run.id]
             machine = machines.get(spec.slot_on or "") if run.provider == POOL else None
             if machine is not None and machine.held is not None:
-                machine.taken += units_of(spec.resources, machine.held)
+                machine.used_units += units_of(spec.resources, machine.held)
         for machine in machines.values():
             self._note_use(machine)
         return list(machines.values())
@@ -122,11 +122,11 @@ class BatchMachines:
             if run.provider == POOL and spec.slot_on is not None:
                 self._used[spec.slot_on] += max(1, spec.resources.gpus)
 
-    def refuse(self, run_id: str) -> None:
+    def note_refusal(self, run_id: str) -> None:
         """Note that a run found no slot there: it rests for a while, and ends after the second time."""
         moments = self._refusals.setdefault(run_id, [])
         moments.append(self.now())
-        if len(moments) >= _MOST_REFUSALS:
+        if len(moments) >= _MAX_REFUSALS:
             self.dropped.add(run_id)
 
     def take(self, machine: BatchMachine, job: JobSpec) -> None:
@@ -145,10 +145,10 @@ class BatchMachines:
             run=run,
             spec=spec,
             held=held if takes else None,
-            is_ready=takes and self._is_ready(run.id) and not self._rests(run.id),
+            is_ready=takes and self._is_ready(run.id) and not self._is_paused(run.id),
             is_ending=asked or is_over,
             is_leaving=asked or is_over or run.id in self.dropped or (takes and run.host in avoid),
-            left_uses=math.inf if self.reuses() else slots - self._used[run.id],
+            units_left=math.inf if self.reuses() else slots - self._used[run.id],
         )
 
     def _is_ready(self, run_id: str) -> bool:
@@ -159,13 +159,13 @@ class BatchMachines:
             self._ready.add(run_id)
         return True
 
-    def _rests(self, run_id: str) -> bool:
+    def _is_paused(self, run_id: str) -> bool:
         moments = self._refusals.get(run_id, ())
-        return any(self.now() - moment < _REST_S for moment in moments)
+        return any(self.now() - moment < _REFUSAL_PAUSE_S for moment in moments)
 
     def _note_use(self, machine: BatchMachine) -> None:
         run_id = machine.run.id
-        if machine.taken:
+        if machine.used_units:
             self._busy_at[run_id] = self.now()
         else:
             machine.idle_since = self._busy_at.get(run_id, machine.run.phase_at)

@@ -14,9 +14,9 @@ from vastrun.launcher.decisions.policy import affordable
 from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.ports import Ledger, Provider
 
-_AGE_S = 60.0
+_MAX_PRICE_AGE_S = 60.0
 """Prices of so long ago are still believed. A machine is rented at those of its own moment."""
-_SIZES = (1, 2, 4, 8)
+_SLOT_COUNTS = (1, 2, 4, 8)
 """So many points at once on one machine. GPUs come in powers of two."""
 
 
@@ -35,17 +35,17 @@ class Market:
         # What a point changes is seldom what a market asks for: all points share one answer.
         key = "\n".join((provider, str(job.resources), str(job.image), str(job.limits.usd_per_hour)))
         asked_at, offers = self._known.get(key, (0.0, ()))
-        if not 0 <= self._now() - asked_at < _AGE_S:
-            offers = self._asked(provider, job)
+        if not 0 <= self._now() - asked_at < _MAX_PRICE_AGE_S:
+            offers = self._search(provider, job)
             self._known[key] = (self._now(), offers)
         return offers
 
-    def shapes(
+    def cheapest_machines(
         self, provider: str, job: JobSpec, points: int, measured_s: Sequence[float], *, packs: bool
     ) -> CheapestFleet | None:
         """Return the machines on which so many points cost least; None: the market has none for them."""
-        sizes = [size for size in _SIZES if size <= points] if packs and job.resources.gpus else [1]
-        offers = [offer for size in sizes for offer in self.offers(provider, _held(job, size))]
+        sizes = [size for size in _SLOT_COUNTS if size <= points] if packs and job.resources.gpus else [1]
+        offers = [offer for size in sizes for offer in self.offers(provider, _hold_job(job, size))]
         if not offers:
             return None
         return cheapest_fleet(
@@ -56,7 +56,7 @@ class Market:
             max_slots=sizes[-1],
         )
 
-    def _asked(self, provider: str, job: JobSpec) -> Sequence[Offer]:
+    def _search(self, provider: str, job: JobSpec) -> Sequence[Offer]:
         avoid = avoided(self._ledger.runs(causes=HOST_CAUSES, members=True), provider, self._now())
         try:
             found = affordable(job, self._provider(provider).search(job))
@@ -65,5 +65,5 @@ class Market:
         return [offer for offer in found if offer.host not in avoid]
 
 
-def _held(job: JobSpec, slots: int) -> JobSpec:
+def _hold_job(job: JobSpec, slots: int) -> JobSpec:
     return hold_spec(job, slots=slots, hours=job.limits.hours, usd=job.limits.usd, idle_s=IDLE_S)

@@ -25,14 +25,14 @@ class BatchNotifier:
     def __init__(self, notifier: Notifier | None, ledger: Ledger) -> None:
         self._notifier, self._ledger = notifier, ledger
         self._spec: JobSpec | None = None
-        self._told: list[Event] | None = None
+        self._sent: list[Event] | None = None
 
     def check(self, states: Sequence[PointState]) -> None:
         """Look whether everybody can be addressed. Raises UsageError."""
         if self._notifier is not None and states:
             self._notifier.check(self._job(states))
 
-    def tell(
+    def notify(
         self,
         batch: Batch,
         states: Sequence[PointState],
@@ -51,7 +51,7 @@ class BatchNotifier:
         runs = sorted((run for state in states for run in state.runs), key=lambda run: run.created_at)
         if not runs:  # there is no diary yet
             return
-        told = self._told_before(runs[0])
+        told = self._sent_before(runs[0])
         due = batch_notifications_due(
             batch, progress, told, runs[-1].created_at, is_used_up=is_used_up, is_over=is_over
         )
@@ -68,9 +68,9 @@ class BatchNotifier:
             self._spec = read_job(states[0].point.spec_json)
         return self._spec
 
-    def _told_before(self, first: Run) -> list[Event]:
-        if self._told is None:
-            self._told = []
+    def _sent_before(self, first: Run) -> list[Event]:
+        if self._sent is None:
+            self._sent = []
             with suppress(StorageError):
-                self._told = [event for event in self._ledger.events(first.id) if event.told]
-        return self._told
+                self._sent = [event for event in self._ledger.events(first.id) if event.told]
+        return self._sent

@@ -22,12 +22,12 @@ from vastrun.launcher.ports import Ledger, Provider
 
 _WHERE = "in the batch file, or --usd"
 _UNLIMITED_USD = 1e9
-_SPARE = 1.5
+_SHARE_MARGIN = 1.5
 """Times what a run is expected to cost: its share when the budget is small."""
-_MOST_RUNS = 1000
-_MOST_EARLIER = 10
+_MAX_RUNS = 1000
+_MAX_EARLIER_RUNS = 10
 """Number of earlier runs that an expected time is taken from."""
-_MOST_ASKED = 12
+_MAX_PRICED_POINTS = 12
 """So many points are looked up in the market; each of the others is priced as the nearest of them."""
 
 
@@ -89,8 +89,8 @@ def price(
     all_usd = sum(map(min, expected, shares)) * more
     earlier_s = _earlier_s(jobs[0].name, provider.name, ledger)
     if not provider.free:
-        least = max(min_usd(offer) * job.nodes for job, offer in zip(jobs, offers, strict=True))
-        _must_suffice(spec, max(shares), sum(shares) * more, all_usd, least)
+        min_usd = max(min_usd(offer) * job.nodes for job, offer in zip(jobs, offers, strict=True))
+        _check_budget(spec, max(shares), sum(shares) * more, all_usd, min_usd)
         points = [_limited(*one) for one in zip(points, jobs, shares, strict=True)]
         search = search and replace(search, share_usd=max(shares))
     worst_usd = 0.0 if provider.free else min(sum(shares) * more, spec.limits.usd or math.inf)
@@ -115,7 +115,7 @@ def price(
 
 def _offers(jobs: Sequence[JobSpec], provider: Provider, ledger: Ledger, now: float) -> list[Offer]:
     """Return the best offer for each job, asked for some of them that are spread over all."""
-    asked = sorted({round(n * (len(jobs) - 1) / (_MOST_ASKED - 1)) for n in range(_MOST_ASKED)})
+    asked = sorted({round(n * (len(jobs) - 1) / (_MAX_PRICED_POINTS - 1)) for n in range(_MAX_PRICED_POINTS)})
     found = {n: plan_of(_with_a_limit(jobs[n]), provider, ledger, now).offers[0] for n in asked}
     return [found[min(asked, key=lambda one: abs(one - n))] for n in range(len(jobs))]
 
@@ -139,7 +139,7 @@ def _share_usd(spec: BatchSpec, count: int, job: JobSpec, offer: Offer) -> float
     if most_usd is None or worst_usd <= most_usd or not offer.usd_per_hour:
         return worst_usd
     is_known = offer.forecast is not None and offer.forecast.basis != "guess"
-    finishing_usd = _SPARE * expected_usd(job, offer) if is_known else 0.0
+    finishing_usd = _SHARE_MARGIN * expected_usd(job, offer) if is_known else 0.0
     needed_usd = max(min_usd(offer) * job.nodes, finishing_usd)
     at_once = min(spec.limits.parallel, count, int(most_usd / needed_usd))
     return math.floor(most_usd / max(1, at_once) * 100) / 100
@@ -150,7 +150,7 @@ def _limited(point: BatchPoint, job: JobSpec, share_usd: float) -> BatchPoint:
     return replace(point, spec_json=dump_job(limited))
 
 
-def _must_suffice(
+def _check_budget(
     spec: BatchSpec, share_usd: float, all_usd: float, expected_usd: float, min_usd: float
 ) -> None:
     """Raise JobValueError for a budget that is missing, or that does not pay for one run."""
@@ -178,9 +178,9 @@ def _earlier_s(job: str, provider: str, ledger: Ledger) -> list[float]:
     """Return the seconds that the last runs of a job took which succeeded on that provider."""
     return [
         run.phase_at - run.created_at
-        for run in ledger.runs(newest=_MOST_RUNS)
+        for run in ledger.runs(newest=_MAX_RUNS)
         if (run.job, run.provider, run.verdict) == (job, provider, Verdict.SUCCEEDED)
-    ][:_MOST_EARLIER]
+    ][:_MAX_EARLIER_RUNS]
 
 
 def _expected_s(offers: Sequence[Offer]) -> list[float]:

@@ -33,7 +33,7 @@ class PointTable:
         """Return one of them."""
         return self._states[point_id]
 
-    def follow(self, batch: Batch) -> bool:
+    def reload_if_changed(self, batch: Batch) -> bool:
         """Read everything again if the batch's points were changed by somebody; say whether they were."""
         if batch.revision == self._revision:
             return False

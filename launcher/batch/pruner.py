@@ -11,9 +11,9 @@ from vastrun.launcher.decisions.early_stop import Curve, condense, pruning_event
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 
-LOOK_S, LEAST_LOOK_S = 10.0, 2.0
+MAX_CHECK_INTERVAL_S, MIN_CHECK_INTERVAL_S = 10.0, 2.0
 """Between two looks, at most and at least."""
-_LOOKS_A_RUNG = 4
+_CHECKS_PER_RUNG = 4
 """So many looks within the steps to the first rung: what falls behind there does not train for long after."""
 
 
@@ -25,7 +25,7 @@ class Pruner:
         self._outputs: dict[str, Outputs] = {}
         self._ended: dict[str, Curve] = {}
         """What there is to remember of runs that have ended; the files of the others are read on."""
-        self._looked_at = -math.inf
+        self._checked_at = -math.inf
 
     def look(self, attempts: Iterable[Sequence[Run]], now: float) -> list[Pruning]:
         """Ask for the end of runs that fell behind, when it is time to look; return those asked for now.
@@ -33,14 +33,14 @@ class Pruner:
         `attempts`: of each point its runs, oldest first. They are one training, which continues from a
         checkpoint or begins again, and so one curve. Raises StorageError.
         """
-        if 0 <= now - self._looked_at < LEAST_LOOK_S:
+        if 0 <= now - self._checked_at < MIN_CHECK_INTERVAL_S:
             return []
-        begun = [runs for runs in attempts if runs]
-        if 0 <= now - self._looked_at < poll_interval_s(self._rule, [runs[-1] for runs in begun], now):
+        started = [runs for runs in attempts if runs]
+        if 0 <= now - self._checked_at < poll_interval_s(self._rule, [runs[-1] for runs in started], now):
             return []
-        self._looked_at = now
-        last = {runs[-1].id: runs[-1] for runs in begun}
-        curves = {runs[-1].id: [point for run in runs for point in self._curve(run)] for runs in begun}
+        self._checked_at = now
+        last = {runs[-1].id: runs[-1] for runs in started}
+        curves = {runs[-1].id: [point for run in runs for point in self._curve(run)] for runs in started}
         running = {run.id for run in last.values() if _trains(run)}
         found = runs_to_prune(self._rule, self._goal, curves, running)
         return [pruning for pruning in found if prune(self._ledger, last[pruning.run], pruning, now)]
@@ -59,7 +59,7 @@ def poll_interval_s(rule: EarlyStop, runs: Iterable[Run], now: float) -> float:
     """Return the seconds between two looks: a quarter of the fastest way to the first rung, bounded."""
     training = [run for run in runs if _trains(run) and run.step and now > run.phase_at]
     rung_s = min((rule.min_steps * (now - run.phase_at) / run.step for run in training), default=math.inf)
-    return min(LOOK_S, max(LEAST_LOOK_S, rung_s / _LOOKS_A_RUNG))
+    return min(MAX_CHECK_INTERVAL_S, max(MIN_CHECK_INTERVAL_S, rung_s / _CHECKS_PER_RUNG))
 
 
 def prune(ledger: Ledger, run: Run, pruning: Pruning, now: float) -> bool:

@@ -72,8 +72,8 @@ def metric_of(run: Run, name: str) -> float | None:
     """Return the run's `scores.NAME`, or the last value of NAME in its metrics; None where it has none."""
     outputs = Outputs(run)
     if not name.startswith(_SCORES):
-        told = [value for _, value in outputs.curve(name) if math.isfinite(value)]
-        return told[-1] if told else None
+        values = [value for _, value in outputs.curve(name) if math.isfinite(value)]
+        return values[-1] if values else None
     outcome = outputs.outcome()
     scores: dict[str, float] = (outcome.scores if outcome else None) or {}
     return scores.get(name.removeprefix(_SCORES))

@@ -27,9 +27,9 @@ Distribution = Any
 
 _DIGITS = 6
 """Of a value, as of the other searches: it stands in tables and file names."""
-_TRIES = 50
+_MAX_DUPLICATES = 50
 """So often a point that was tried before is followed by another, before the space counts as exhausted."""
-_LARGEST = 1e30
+_MAX_METRIC = 1e30
 """What is larger has diverged: Optuna computes with the values."""
 
 
@@ -37,10 +37,12 @@ def first_points(
     spec: BatchSpec, points: Sequence[BatchPoint], search: Search | None
 ) -> Sequence[BatchPoint]:
     """Return the points of a file, or those with which its search begins. Raises UsageError."""
-    return points if search is None else asked(search, spec, [], spec.limits.parallel)
+    return points if search is None else next_points(search, spec, [], spec.limits.parallel)
 
 
-def asked(search: Search, spec: BatchSpec, states: Iterable[PointState], count: int) -> list[BatchPoint]:
+def next_points(
+    search: Search, spec: BatchSpec, states: Iterable[PointState], count: int
+) -> list[BatchPoint]:
     """Return up to `count` further points; fewer where the space has no more, or enough were asked for.
 
     `states`: the points that there are, by number. Raises UsageError when Optuna is not installed.
@@ -112,7 +114,7 @@ def propose(
     study = _study(axes, history, pending, goal, seed)
     known = {_text(_values(axes, trial.params)) for trial in study.get_trials(deepcopy=False)}
     found: list[dict[str, Any]] = []
-    for _ in range(count + _TRIES):
+    for _ in range(count + _MAX_DUPLICATES):
         values = _values(axes, study.ask({axis.key: axis.distribution for axis in axes}).params)
         if _text(values) not in known:
             known.add(_text(values))
@@ -130,7 +132,7 @@ def _study(
     seed: int,
 ) -> Study:
     """The study as it would be if one process had lived through it all."""
-    library = _library()
+    library = _optuna()
     states = library.trial.TrialState
     trials = [_trial(axes, tried) for tried in history]
     trials += [_frozen(axes, values, states.RUNNING) for values in pending]
@@ -144,8 +146,8 @@ def _study(
 
 
 def _trial(axes: Sequence[_Axis], tried: CompletedTrial) -> FrozenTrial | None:
-    states = _library().trial.TrialState
-    value = tried.metric if tried.metric is not None and abs(tried.metric) <= _LARGEST else None
+    states = _optuna().trial.TrialState
+    value = tried.metric if tried.metric is not None and abs(tried.metric) <= _MAX_METRIC else None
     if tried.state == "finished" and value is not None:
         return _frozen(axes, tried.values, states.COMPLETE, value=float(value))
     if tried.state == "pruned":
@@ -162,7 +164,7 @@ def _frozen(
     if any(param is None for param in params.values()):
         return None
     distributions = {axis.key: axis.distribution for axis in axes}
-    return _library().trial.create_trial(state=state, params=params, distributions=distributions, **told)
+    return _optuna().trial.create_trial(state=state, params=params, distributions=distributions, **told)
 
 
 class _Axis:
@@ -172,7 +174,7 @@ class _Axis:
         self.key = dimension.key
         self._kind, self._among = dimension.kind, dimension.among
         self._texts = [_text(choice) for choice in dimension.among]
-        distributions = _library().distributions
+        distributions = _optuna().distributions
         if self._kind == "choice":
             self.distribution: Distribution = distributions.CategoricalDistribution(range(len(self._among)))
         elif self._kind == "int":
@@ -193,9 +195,9 @@ class _Axis:
         """What Optuna knows of that value; None when it is not of this space."""
         if self._kind == "choice":
             return self._texts.index(_text(value)) if _text(value) in self._texts else None
-        wanted: Any = int if self._kind == "int" else int | float
+        types: Any = int if self._kind == "int" else int | float
         low, high = self._among
-        if isinstance(value, bool) or not isinstance(value, wanted) or not low <= value <= high:
+        if isinstance(value, bool) or not isinstance(value, types) or not low <= value <= high:
             return None
         return int(value) if self._kind == "int" else float(value)
 
@@ -210,7 +212,7 @@ def _text(value: Any) -> str:
 
 
 @cache
-def _library() -> Any:
+def _optuna() -> Any:
     """Optuna, imported only where a batch needs it: it takes most of a second. Raises UsageError."""
     try:
         optuna: Any = import_module("optuna")

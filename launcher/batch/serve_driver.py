@@ -15,15 +15,15 @@ from vastrun.launcher.core.errors import AuthError, HeldError, StorageError, Usa
 from vastrun.launcher.decisions.schedule import states_of
 from vastrun.launcher.ports import Ledger, RunThreads
 
-LOOK_S = 5.0
+POLL_INTERVAL_S = 5.0
 """Between two looks at the ledger."""
-_LOOKS = 2
+_MIN_SIGHTINGS = 2
 """So many in a row must see nobody drive: a launch is for a moment without its launcher."""
-_AGAIN_S = 60.0
+_RETRY_INTERVAL_S = 60.0
 """After one that could not be driven, until it is tried again."""
-_LATELY = 200
+_MAX_ENDED_RUNS = 200
 """Runs, the newest, among which attempts are looked for that nobody lived to begin."""
-_OVER = (UserRequest.STOP, UserRequest.DESTROY)
+_ENDING_REQUESTS = (UserRequest.STOP, UserRequest.DESTROY)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class UndrivenWork:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServingServices:
+class ServeServices:
     """What it serves with."""
 
     ledger: Ledger
@@ -58,17 +58,17 @@ class ServingServices:
 
 
 @dataclass
-class Caretaker:
+class ServeDriver:
     """Looks at the ledger again and again, until its user asks it to leave."""
 
-    services: ServingServices
+    services: ServeServices
     _driven: dict[UndrivenWork, Future[Any]] = field(default_factory=dict)
     _seen: dict[UndrivenWork, int] = field(default_factory=dict)
     """In how many looks in a row nobody drove it."""
     _not_before: dict[UndrivenWork, float] = field(default_factory=dict)
-    _settled: dict[str, int] = field(default_factory=dict)
+    _idle_batches: dict[str, int] = field(default_factory=dict)
     """Batches with nothing to do, at that revision."""
-    _paid: set[str] = field(default_factory=set)
+    _without_retry: set[str] = field(default_factory=set)
     """Ended runs that are owed nothing."""
 
     @property
@@ -83,13 +83,13 @@ class Caretaker:
                 self.look()
             except StorageError as error:
                 self.services.note(f"{error}; trying again")
-            self.services.sleep(LOOK_S)
+            self.services.sleep(POLL_INTERVAL_S)
         self.services.shared.ask(UserRequest.DETACH)
         if still := [str(one) for one in self._driven]:
             self.services.note(f"leaving {', '.join(still)}: they go on by themselves once they train")
         while self._driven:
             self._reap()
-            self.services.sleep(LOOK_S)
+            self.services.sleep(POLL_INTERVAL_S)
 
     def look(self) -> None:
         """Take up what nobody drove in this look and the one before, and note what has ended."""
@@ -98,10 +98,10 @@ class Caretaker:
         self._seen = {one: self._seen.get(one, 0) + 1 for one in found}
         for one in sorted(found, key=str):
             due = self._not_before.get(one, 0.0) <= self.services.now()
-            if self._seen[one] >= _LOOKS and due and one not in self._driven:
-                self._take(one)
+            if self._seen[one] >= _MIN_SIGHTINGS and due and one not in self._driven:
+                self._start(one)
 
-    def _take(self, one: UndrivenWork) -> None:
+    def _start(self, one: UndrivenWork) -> None:
         self.services.note(f"driving {one}")
         self._driven[one] = self.services.workers.submit(lambda: self._drive(one))
 
@@ -114,7 +114,7 @@ class Caretaker:
     def _reap(self) -> None:
         for one in [one for one, thread in self._driven.items() if thread.done()]:
             thread = self._driven.pop(one)
-            self._not_before[one] = self.services.now() + _AGAIN_S
+            self._not_before[one] = self.services.now() + _RETRY_INTERVAL_S
             try:
                 done = thread.result()
             except HeldError:
@@ -124,7 +124,7 @@ class Caretaker:
                 hint = f" (try: {error.hint})" if error.hint else ""
                 self.services.note(f"{one}: {error}{hint}")
                 if isinstance(error, UsageError | AuthError):
-                    self._not_before[one] = self.services.now() + 10 * _AGAIN_S
+                    self._not_before[one] = self.services.now() + 10 * _RETRY_INTERVAL_S
                 continue
             self.services.note(_end_of(one, done))
 
@@ -133,27 +133,27 @@ class Caretaker:
         runs = ledger.runs(open_only=True)
         batches = {batch.name: batch for batch in ledger.batches.all()}
         for run in runs:
-            if run.batch not in batches and self._is_left(run):
+            if run.batch not in batches and self._has_no_driver(run):
                 yield UndrivenWork("run", run.id)
-        for run in ledger.runs(newest=_LATELY):
-            if run.batch not in batches and self._is_owed(run):
+        for run in ledger.runs(newest=_MAX_ENDED_RUNS):
+            if run.batch not in batches and self._needs_retry(run):
                 yield UndrivenWork("run", run.id)
         busy = {run.batch for run in runs}
         for batch in batches.values():
             if self._is_abandoned(batch, is_busy=batch.name in busy):
                 yield UndrivenWork("batch", batch.name)
 
-    def _is_left(self, run: Run) -> bool:
+    def _has_no_driver(self, run: Run) -> bool:
         reachable = self.services.is_reachable(run.provider, run.computer)
         return reachable and self.services.ledger.driver(run.id) is None
 
-    def _is_owed(self, run: Run) -> bool:
-        if run.phase is not Phase.ENDED or run.id in self._paid:
+    def _needs_retry(self, run: Run) -> bool:
+        if run.phase is not Phase.ENDED or run.id in self._without_retry:
             return False
         if not is_retry_missing(self.services.ledger, run, self.services.now()):
-            self._paid.add(run.id)
+            self._without_retry.add(run.id)
             return False
-        return self._is_left(run)
+        return self._has_no_driver(run)
 
     def _is_abandoned(self, batch: Batch, *, is_busy: bool) -> bool:
         """Whether it has something left to do, and no launcher."""
@@ -164,13 +164,17 @@ class Caretaker:
             return False
         if is_busy:
             return True
-        if batch.reason or batch.request in _OVER or self._settled.get(batch.name) == batch.revision:
+        if (
+            batch.reason
+            or batch.request in _ENDING_REQUESTS
+            or self._idle_batches.get(batch.name) == batch.revision
+        ):
             return False
         states = states_of(ledger.batches.points(batch.name), ledger.runs(batch=batch.name))
         may_ask = batch.search is not None and len(states) < batch.search.samples
         if may_ask or any(state.is_waiting for state in states):
             return True
-        self._settled[batch.name] = batch.revision
+        self._idle_batches[batch.name] = batch.revision
         return False
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from vastrun.launcher.batch.shared import Bell, RunScreen, SharedRequests
+from vastrun.launcher.batch.shared import RunScreen, SharedRequests, WakeSignal
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.batch import Batch
@@ -40,7 +40,7 @@ class BatchServices:
     requests: Callable[[], UserRequest]
     """What the user at this terminal asks for."""
     workers: RunThreads
-    bell: Bell
+    wake_signal: WakeSignal
     """What the runs wait by."""
     sleep: Callable[[float], None]
     now: Callable[[], float]

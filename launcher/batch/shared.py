@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-class Bell(Protocol):
+class WakeSignal(Protocol):
     """What wakes everybody who waits."""
 
     def wait(self, seconds: float) -> None:
         """Return after `seconds`, or when it rings."""
         ...
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Let everybody who waits go on."""
         ...
 
 
-class ThreadBell:
-    """The Bell of real threads."""
+class ThreadWakeSignal:
+    """The WakeSignal of real threads."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -39,7 +39,7 @@ class ThreadBell:
         with self._condition:
             self._condition.wait(max(0.0, seconds))
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Let everybody who waits go on."""
         with self._condition:
             self._condition.notify_all()
@@ -48,8 +48,8 @@ class ThreadBell:
 class SharedRequests:
     """The UserRequests and the Clock port of all runs of a batch: a request wakes whoever waits."""
 
-    def __init__(self, now: Callable[[], float], bell: Bell) -> None:
-        self._now, self._bell = now, bell
+    def __init__(self, now: Callable[[], float], wake_signal: WakeSignal) -> None:
+        self._now, self._wake_signal = now, wake_signal
         self._request = UserRequest.NONE
 
     def current(self) -> UserRequest:
@@ -60,7 +60,7 @@ class SharedRequests:
         """Ask all runs for this. A weaker request than before changes nothing."""
         if request.strength > self._request.strength:
             self._request = request
-            self._bell.ring()
+            self._wake_signal.wake()
 
     def now(self) -> float:
         """Return epoch seconds."""
@@ -68,7 +68,7 @@ class SharedRequests:
 
     def sleep(self, seconds: float) -> None:
         """Return after `seconds`, or at once when the user asks for something meanwhile."""
-        self._bell.wait(seconds)
+        self._wake_signal.wait(seconds)
 
 
 @dataclass

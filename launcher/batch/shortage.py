@@ -6,7 +6,7 @@ import math
 
 from vastrun.launcher.decisions.schedule import PointState
 
-MORE_AFTER_S = 60.0
+RETRY_INTERVAL_S = 60.0
 """So long after a run found no machine one more at once is tried again."""
 
 
@@ -29,7 +29,7 @@ class Shortage:
 
     def slots(self, parallel: int, now: float) -> int:
         """Return how many runs may go on at once."""
-        return int(min(parallel, self._slots + max(0.0, now - self._since) // MORE_AFTER_S))
+        return int(min(parallel, self._slots + max(0.0, now - self._since) // RETRY_INTERVAL_S))
 
     def is_hopeless(self, state: PointState) -> bool:
         """Return whether the point found no machine although no other run had one."""

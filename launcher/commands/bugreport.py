@@ -23,9 +23,9 @@ from vastrun.launcher.gate.caps import LINE_CHARACTERS
 from vastrun.launcher.outputs.disk import need_space, stored, storing
 from vastrun.launcher.outputs.folder import GrowingFile, Outputs
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.transcript.mask import Mask, plain
+from vastrun.launcher.transcript.mask import Mask, to_jsonable
 from vastrun.launcher.transcript.reader import lines_of
-from vastrun.launcher.transcript.recorder import MOST_BYTES
+from vastrun.launcher.transcript.recorder import MAX_BYTES
 from vastrun.launcher.transcript.serialize import masked_job, row_of
 
 TRANSCRIPT_NAME = "transcript.jsonl"
@@ -113,9 +113,9 @@ def read_member(file: Path, name: str) -> bytes | None:
     try:
         with tarfile.open(file, "r|gz") as archive:
             for member in archive:
-                if member.isfile() and Path(member.name).name == name and member.size <= 2 * MOST_BYTES:
+                if member.isfile() and Path(member.name).name == name and member.size <= 2 * MAX_BYTES:
                     found = archive.extractfile(member)
-                    return b"" if found is None else found.read(2 * MOST_BYTES)
+                    return b"" if found is None else found.read(2 * MAX_BYTES)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(f"{file}: not a whole archive: {error}") from error
     raise UsageError(f"{file} holds no {name}", hint="vastrun bugreport RUN makes one that does")
@@ -136,7 +136,7 @@ def _texts(
         **nodes,
         "run.json": _json(private, {**row_of(run), **cost}),
         "events.jsonl": "".join(
-            json.dumps(plain(event, private.mask)) + "\n" for event in ledger.events(run.id)
+            json.dumps(to_jsonable(event, private.mask)) + "\n" for event in ledger.events(run.id)
         ),
         "job.json": _json(private, masked_job(read_job(run.spec_json))),
         "outcome.json": "" if outcome is None else _json(private, outcome),
@@ -160,7 +160,7 @@ def _log(outputs: Outputs) -> str:
 
 
 def _json(private: PrivateData, value: Any) -> str:
-    return json.dumps(plain(value, private.mask), indent=1) + "\n"
+    return json.dumps(to_jsonable(value, private.mask), indent=1) + "\n"
 
 
 def _doctor(findings: Sequence[Finding]) -> str:

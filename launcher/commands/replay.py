@@ -13,13 +13,13 @@ from vastrun.launcher.core import Event, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ports import Screen
 from vastrun.launcher.transcript.reader import (
-    Begin,
-    Called,
-    Decided,
+    CallEntry,
+    DriveStart,
     Entry,
-    Happened,
-    Logged,
-    Stood,
+    LogChunk,
+    LoggedEvent,
+    RowChange,
+    RunSnapshot,
     drives_in,
     phase_of,
 )
@@ -53,17 +53,20 @@ class ReplayClock:
 
 def began_at(entries: Sequence[Entry]) -> float:
     """Return from when the screen counted."""
-    begin = next((entry for entry in entries if isinstance(entry, Begin)), None)
+    begin = next((entry for entry in entries if isinstance(entry, DriveStart)), None)
     return 0.0 if begin is None else begin.shown_since or begin.run.created_at
 
 
 def replay(
-    entries: Sequence[Entry], screen: Screen, clock: ReplayClock, show_call: Callable[[Called], None] | None
+    entries: Sequence[Entry],
+    screen: Screen,
+    clock: ReplayClock,
+    show_call: Callable[[CallEntry], None] | None,
 ) -> None:
     """Show what the launchers showed, with their timing. `tell`: what shows a call; None: no calls."""
     for drive in drives_in(entries):
         begin = drive[0]
-        assert isinstance(begin, Begin)
+        assert isinstance(begin, DriveStart)
         clock.jump(begin.at)  # nobody looked in between
         _replay_drive(drive, _run_of(begin), screen, clock, show_call)
 
@@ -73,9 +76,9 @@ def _replay_drive(
     run: Run,
     screen: Screen,
     clock: ReplayClock,
-    show_call: Callable[[Called], None] | None,
+    show_call: Callable[[CallEntry], None] | None,
 ) -> None:
-    snapshot: Stood | None = None
+    snapshot: RunSnapshot | None = None
     money = _money_in(drive)
     for entry in drive:
         if snapshot is not None:
@@ -83,18 +86,18 @@ def _replay_drive(
                 clock.move(at)
                 screen.progress(_at(run, snapshot), snapshot.progress, usd=money(at))
         clock.move(entry.at)
-        if isinstance(entry, Decided):
+        if isinstance(entry, RowChange):
             run = _changed(run, entry.changes)
-        elif isinstance(entry, Happened):
+        elif isinstance(entry, LoggedEvent):
             phase = phase_of(entry.phase)
             event = Event(run_id=run.id, at=entry.at, phase=phase, text=entry.text, usd=entry.usd)
             screen.event(event)
-        elif isinstance(entry, Logged):
+        elif isinstance(entry, LogChunk):
             screen.log(entry.text)
-        elif isinstance(entry, Stood):
+        elif isinstance(entry, RunSnapshot):
             snapshot = entry
             screen.progress(_at(run, snapshot), snapshot.progress, usd=entry.usd)
-        elif isinstance(entry, Called) and show_call is not None:
+        elif isinstance(entry, CallEntry) and show_call is not None:
             show_call(entry)
 
 
@@ -112,7 +115,7 @@ def _ticks(since: float, after: float, until: float) -> Iterator[float]:
 
 def _money_in(drive: Sequence[Entry]) -> Callable[[float], float]:
     """What the run had cost at a moment: between two that are known, in a line."""
-    known = sorted((entry.at, entry.usd) for entry in drive if isinstance(entry, Stood | Happened))
+    known = sorted((entry.at, entry.usd) for entry in drive if isinstance(entry, RunSnapshot | LoggedEvent))
 
     def at(moment: float) -> float:
         place = bisect_left(known, (moment, 0.0))
@@ -123,7 +126,7 @@ def _money_in(drive: Sequence[Entry]) -> Callable[[float], float]:
     return at
 
 
-def _run_of(begin: Begin) -> Run:
+def _run_of(begin: DriveStart) -> Run:
     then = begin.run
     return Run(
         id=then.id,
@@ -163,5 +166,5 @@ def _number(value: Any, former: float) -> float:
     return float(value) if is_one else former
 
 
-def _at(run: Run, snapshot: Stood) -> Run:
+def _at(run: Run, snapshot: RunSnapshot) -> Run:
     return replace(run, phase=phase_of(snapshot.phase))

@@ -18,7 +18,7 @@ TEXT_CHARACTERS = 1000
 """Of one text; the middle of a longer one is left out."""
 _MEMBERS = 40
 _DEPTH = 6
-_LEAST_SECRET = 6
+_MIN_SECRET_CHARACTERS = 6
 """A shorter value would be found in words that are no secret."""
 _MIN_REACH = 256
 """Characters that 32 bytes in hex take with separators."""
@@ -41,11 +41,11 @@ class Mask:
     def learn(self, values: Iterable[str]) -> None:
         """Take these values for secrets, and each line of them."""
         lines = {line.strip() for value in values for line in (value, *value.splitlines())}
-        new = {line for line in lines if len(line) >= _LEAST_SECRET} - self._values
+        new = {line for line in lines if len(line) >= _MIN_SECRET_CHARACTERS} - self._values
         if not new:
             return
         self._values |= new
-        forms = {form for value in self._values for form in written_forms(value, _LEAST_SECRET)}
+        forms = {form for value in self._values for form in written_forms(value, _MIN_SECRET_CHARACTERS)}
         # The longest first: one may be part of another.
         self._forms = sorted(forms, key=lambda form: (-len(form), form))
         patterns = {pattern for value in self._values for pattern in hex_patterns(value)}
@@ -124,7 +124,7 @@ def secrets_in(content: bytes) -> list[str]:
     return [word.partition("=")[2] for word in words]
 
 
-def plain(value: Any, mask: Mask, depth: int = 0) -> Any:
+def to_jsonable(value: Any, mask: Mask, depth: int = 0) -> Any:
     """Return the value as numbers, texts, lists and objects: bounded, its secrets hidden."""
     if value is None or isinstance(value, int):
         return value
@@ -138,17 +138,17 @@ def plain(value: Any, mask: Mask, depth: int = 0) -> Any:
         value = vars(value)
     if isinstance(value, Mapping):
         some = list(value.items())[:_MEMBERS]
-        return {cut(mask.hide(str(key))): plain(each, mask, depth + 1) for key, each in some}
+        return {cut(mask.hide(str(key))): to_jsonable(each, mask, depth + 1) for key, each in some}
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [plain(each, mask, depth + 1) for each in value[:_MEMBERS]]
+        return [to_jsonable(each, mask, depth + 1) for each in value[:_MEMBERS]]
     return f"<{type(value).__name__}>"
 
 
-def cut(text: str, most: int = TEXT_CHARACTERS) -> str:
+def cut(text: str, max_characters: int = TEXT_CHARACTERS) -> str:
     """Return the text; of a long one the begin and the end, and how much is left out."""
-    if len(text) <= most:
+    if len(text) <= max_characters:
         return text
-    half = most // 2
+    half = max_characters // 2
     return f"{text[:half]}[... {len(text) - 2 * half} characters ...]{text[-half:]}"
 
 

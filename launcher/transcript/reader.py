@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from vastrun.contract.records import MaxLength, Range, RecordError, Text, parse_json, read_as
 from vastrun.launcher.core import Phase, Progress
 from vastrun.launcher.gate import caps
-from vastrun.launcher.transcript.recorder import MOST_BYTES
+from vastrun.launcher.transcript.recorder import MAX_BYTES
 
 EpochSeconds = Annotated[float, Range(0, 1e11)]
 Usd = Annotated[float, Range(0, 1e9)]
@@ -19,7 +19,7 @@ Line = Annotated[str, Text(2000)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunThen:
+class RecordedRun:
     """What a launcher knew of the run when it began."""
 
     id: Name
@@ -31,18 +31,18 @@ class RunThen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin:
+class DriveStart:
     """A launcher takes the run."""
 
     at: EpochSeconds
-    run: RunThen
+    run: RecordedRun
     shown_since: EpochSeconds = 0.0
     """From when its screen counted; 0: not said."""
     job: Annotated[dict[str, Any], MaxLength(100)] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Happened:
+class LoggedEvent:
     """Something that was shown as an event."""
 
     at: EpochSeconds
@@ -52,7 +52,7 @@ class Happened:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logged:
+class LogChunk:
     """What was new of the training's log."""
 
     at: EpochSeconds
@@ -60,7 +60,7 @@ class Logged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stood:
+class RunSnapshot:
     """Where the run stood."""
 
     at: EpochSeconds
@@ -78,7 +78,7 @@ class RaisedError:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Called:
+class CallEntry:
     """A call to the provider, the box or the account."""
 
     at: EpochSeconds
@@ -92,7 +92,7 @@ class Called:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decided:
+class RowChange:
     """What a launcher changed in the run's row."""
 
     at: EpochSeconds
@@ -100,7 +100,7 @@ class Decided:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class RequestEntry:
     """What a user, or a batch, asked of the run."""
 
     at: EpochSeconds
@@ -109,7 +109,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class End:
+class DriveEnd:
     """The launcher let go of the run."""
 
     at: EpochSeconds
@@ -118,16 +118,16 @@ class End:
     """Longest time between two looks of the launcher's guard, for all of its runs; 0: not told."""
 
 
-Entry = Begin | Happened | Logged | Stood | Called | Decided | Asked | End
+Entry = DriveStart | LoggedEvent | LogChunk | RunSnapshot | CallEntry | RowChange | RequestEntry | DriveEnd
 KINDS: Mapping[str, Any] = {
-    "begin": Begin,
-    "event": Happened,
-    "log": Logged,
-    "progress": Stood,
-    "call": Called,
-    "row": Decided,
-    "request": Asked,
-    "end": End,
+    "begin": DriveStart,
+    "event": LoggedEvent,
+    "log": LogChunk,
+    "progress": RunSnapshot,
+    "call": CallEntry,
+    "row": RowChange,
+    "request": RequestEntry,
+    "end": DriveEnd,
 }
 
 
@@ -137,35 +137,35 @@ def entries_of(lines: Iterable[bytes], run_id: str = "") -> list[Entry]:
     A line that cannot be read is left out: the last one of a launcher that was killed may be half.
     """
     found: list[Entry] = []
-    is_wanted = True
+    is_selected = True
     for entry in _read(lines):
-        if isinstance(entry, Begin):
-            is_wanted = run_id in ("", entry.run.id)
-        if is_wanted:
+        if isinstance(entry, DriveStart):
+            is_selected = run_id in ("", entry.run.id)
+        if is_selected:
             found.append(entry)
     return found
 
 
 def lines_of(lines: Iterable[bytes], run_id: str) -> Iterator[bytes]:
     """Yield those lines of a file that are of the run, as they are."""
-    is_wanted = False
+    is_selected = False
     for line in lines:
         entry = _entry(line)
-        if isinstance(entry, Begin):
-            is_wanted = entry.run.id == run_id
-        if is_wanted:
+        if isinstance(entry, DriveStart):
+            is_selected = entry.run.id == run_id
+        if is_selected:
             yield line
 
 
 def drives_in(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """Yield the entries of each launcher that drove the run, one after the other."""
-    starts = [number for number, entry in enumerate(entries) if isinstance(entry, Begin)]
+    starts = [number for number, entry in enumerate(entries) if isinstance(entry, DriveStart)]
     for start, end in zip(starts, [*starts[1:], len(entries)], strict=True):
         yield entries[start:end]
 
 
 def _read(lines: Iterable[bytes]) -> Iterator[Entry]:
-    left = 2 * MOST_BYTES
+    left = 2 * MAX_BYTES
     for line in islice(lines, caps.TRANSCRIPT_LINES):
         left -= len(line)
         if left < 0:

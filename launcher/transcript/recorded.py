@@ -31,12 +31,12 @@ from vastrun.launcher.transcript.serialize import (
     masked_job,
     row_of,
     secrets_of,
-    size_of_content,
-    told_command,
-    told_content,
-    told_machine,
-    told_machines,
-    told_offers,
+    summarize_command,
+    summarize_content,
+    summarize_machine,
+    summarize_machines,
+    summarize_offers,
+    summarize_size,
 )
 
 VERSION = 1
@@ -87,14 +87,14 @@ def _machine_id(instance_id: str, **_: Any) -> Mapping[str, Any]:
 
 
 CALLS: Mapping[str, CallLogSpec] = {
-    "provider.search": CallLogSpec(answer=told_offers),
+    "provider.search": CallLogSpec(answer=summarize_offers),
     "provider.rent": CallLogSpec(about=_order, answer=lambda machine: machine),
-    "provider.instances": CallLogSpec(answer=told_machines),
-    "provider.machine": CallLogSpec(about=_machine_id, answer=told_machine),
+    "provider.instances": CallLogSpec(answer=summarize_machines),
+    "provider.machine": CallLogSpec(about=_machine_id, answer=summarize_machine),
     "provider.connect": CallLogSpec(about=lambda instance: {"id": instance.id}),
     "provider.destroy": CallLogSpec(about=_machine_id),
     "account.identity": CallLogSpec(answer=lambda identity: {"clock_ahead_s": identity.clock_ahead_s}),
-    "by_run.instances_for": CallLogSpec(about=lambda run: {"run": run.id}, answer=told_machines),
+    "by_run.instances_for": CallLogSpec(about=lambda run: {"run": run.id}, answer=summarize_machines),
     "host_log.host_log": CallLogSpec(about=_machine_id, answer=lambda text: {"chars": len(text)}),
     "keys.forget": CallLogSpec(about=lambda run_id: {"run": run_id}),
     "networks.rendezvous": CallLogSpec(
@@ -106,17 +106,19 @@ CALLS: Mapping[str, CallLogSpec] = {
         about=lambda host, gb: {"host": host, "gb": gb}, answer=lambda offer: offer
     ),
     "remote.run": CallLogSpec(
-        about=lambda command, **_: {"command": command}, answer=told_command, is_routine=True
+        about=lambda command, **_: {"command": command}, answer=summarize_command, is_routine=True
     ),
     "remote.put": CallLogSpec(about=lambda _, path: {"path": path}),
     "remote.write": CallLogSpec(about=lambda path, content, **_: {"path": path, "bytes": len(content)}),
-    "remote.read": CallLogSpec(about=lambda path, **_: {"path": path}, answer=told_content, is_routine=True),
+    "remote.read": CallLogSpec(
+        about=lambda path, **_: {"path": path}, answer=summarize_content, is_routine=True
+    ),
     "remote.close": CallLogSpec(),
 }
 """What of each call is written: sizes, not contents, but for small files and for commands that failed."""
 
 
-class _Through:
+class _Forwarding:
     """Anything behind a port: what is not said below is asked of the real one."""
 
     def __init__(self, real: Any, recorder: Recorder) -> None:
@@ -126,7 +128,7 @@ class _Through:
         return getattr(self._real, name)
 
 
-class RecordedPort(_Through):
+class RecordedPort(_Forwarding):
     """A port whose calls are recorded as `CALLS` says under its name."""
 
     def __init__(self, real: Any, recorder: Recorder, name: str) -> None:
@@ -170,7 +172,7 @@ class RecordedRemote(RecordedPort):
     def read(self, path: str, **limits: int) -> bytes:
         spec = CALLS["remote.read"]
         if path in (layout.LOG, layout.METRICS):
-            spec = replace(spec, answer=size_of_content)
+            spec = replace(spec, answer=summarize_size)
         content: bytes = self._recorder.call("remote.read", spec, self._real.read, path, **limits)
         return content
 
@@ -190,7 +192,7 @@ def _forwarded(name: str) -> property:
     return property(lambda port: getattr(port._real, name))
 
 
-class RecordedLedger(_Through):
+class RecordedLedger(_Forwarding):
     """A Ledger: what changes in the run's row is a decision; what others ask of the run is told once."""
 
     def __init__(self, real: Ledger, recorder: Recorder, run: Run) -> None:
@@ -218,7 +220,7 @@ class RecordedLedger(_Through):
         return request
 
 
-class RecordedPacker(_Through):
+class RecordedPacker(_Forwarding):
     """A Packer, whose secrets are masked from then on."""
 
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:

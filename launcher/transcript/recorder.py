@@ -17,9 +17,9 @@ from vastrun.launcher.gate.manifest import OWNER
 from vastrun.launcher.outputs.disk import need_space, write
 from vastrun.launcher.outputs.folder import TRANSCRIPT
 from vastrun.launcher.outputs.store import PAGE_FAULTS
-from vastrun.launcher.transcript.mask import Mask, StreamMask, cut, plain
+from vastrun.launcher.transcript.mask import Mask, StreamMask, cut, to_jsonable
 
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 """Of one transcript, all drives together."""
 _CHATTER_BYTES = 12 << 20
 """From there on only what decides is written: no log, no progress, no call that went as it always does."""
@@ -28,9 +28,9 @@ _WAITING_BYTES = 1 << 20
 _LOG_BURST, _LOG_PER_S = 512 << 10, 50.0
 """Characters of the log at once, and each second on the average: all of it is in log.txt."""
 _FLUSH_S = 2.0
-_ALIKE_S = 60.0
+_DEDUP_WINDOW_S = 60.0
 """A call that goes as it went before is written so often; those in between are counted."""
-_KEPT_CALLS = 1000
+_MAX_KNOWN_CALLS = 1000
 """So many different ones are known from before."""
 
 _T = TypeVar("_T")
@@ -67,7 +67,7 @@ class Recorder:
         self._log_room = float(_LOG_BURST)
         self._written: int | None = None
         """Bytes of the file; None: the folder was not the run's own yet."""
-        self._alike: dict[tuple[Any, ...], tuple[str, float, str]] = {}
+        self._last_answers: dict[tuple[Any, ...], tuple[str, float, str]] = {}
         """By what is asked: the answer that was written last, when, and the name of the question."""
         self._counted: Counter[str] = Counter()
         """By the name of the question: calls since then that went alike."""
@@ -75,8 +75,8 @@ class Recorder:
     def note(self, kind: str, *, is_chatter: bool = False, **values: Any) -> None:
         """Write one line, of this moment."""
         with suppress(*PAGE_FAULTS):
-            told = {key: plain(value, self.mask) for key, value in values.items()}
-            self._put(kind, self.now(), told, is_chatter)
+            values = {key: to_jsonable(value, self.mask) for key, value in values.items()}
+            self._put(kind, self.now(), values, is_chatter)
 
     def log(self, text: str) -> None:
         """Write what is new of the training's log, as it is shown."""
@@ -105,8 +105,8 @@ class Recorder:
                 self._called(verb, about, began, {"error": raised})
             raise
         with suppress(*PAGE_FAULTS):
-            told = {"answer": spec.answer(answer)}
-            self._called(verb, about, began, told, is_routine=spec.is_routine)
+            values = {"answer": spec.answer(answer)}
+            self._called(verb, about, began, values, is_routine=spec.is_routine)
         return answer
 
     def close(self, **facts: Any) -> None:
@@ -126,19 +126,19 @@ class Recorder:
     ) -> None:
         question = (verb, *about.values())
         # Most calls are routine: what they were answered is not looked at before it is to be written.
-        same = "" if is_routine else json.dumps(plain(end, self.mask))
-        former = self._alike.get(question)
-        if former is not None and former[0] == same and began - former[1] < _ALIKE_S:
+        same = "" if is_routine else json.dumps(to_jsonable(end, self.mask))
+        former = self._last_answers.get(question)
+        if former is not None and former[0] == same and began - former[1] < _DEDUP_WINDOW_S:
             self._counted[former[2]] += 1
             return
-        asked = plain(about, self.mask)
+        asked = to_jsonable(about, self.mask)
         name = f"{verb} {json.dumps(asked)}"
-        if len(self._alike) >= _KEPT_CALLS:
-            self._alike.clear()
-        self._alike[question] = (same, began, name)
-        alike = self._counted.pop(name, 0)
+        if len(self._last_answers) >= _MAX_KNOWN_CALLS:
+            self._last_answers.clear()
+        self._last_answers[question] = (same, began, name)
+        repeats = self._counted.pop(name, 0)
         values = {"verb": verb, "about": asked, "took_s": round(self.now() - began, 4)}
-        values |= plain(end, self.mask) | ({"alike": alike} if alike else {})
+        values |= to_jsonable(end, self.mask) | ({"alike": repeats} if repeats else {})
         self._put("call", began, values, is_chatter=is_routine)
 
     def _put(self, kind: str, at: float, values: Mapping[str, Any], is_chatter: bool) -> None:
@@ -149,7 +149,7 @@ class Recorder:
         line = json.dumps({"at": round(at, 3), "kind": kind, **values}).encode() + b"\n"
         with self._lock:
             if (self._written or 0) + self._waiting + len(line) > (
-                _CHATTER_BYTES if is_chatter else MOST_BYTES
+                _CHATTER_BYTES if is_chatter else MAX_BYTES
             ):
                 return
             if self._written is None and self._waiting + len(line) > _WAITING_BYTES:

@@ -10,17 +10,17 @@ from vastrun.launcher.core import Completed, Instance, Offer, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.transcript.mask import SECRET, secrets_among
 
-_SHOWN = 10
+_MAX_LISTED = 10
 """Offers or machines of one list."""
 _TEXT_BYTES = 300
 """Of a small file of the box, or of what a command said that failed."""
-_NOT_TOLD = ("spec_json", "account")
+_OMITTED = ("spec_json", "account")
 """Of a run: the job is told by itself, whose key it was to nobody."""
 
 
 def row_of(run: Run) -> dict[str, Any]:
     """Return the run's row by its keys."""
-    return {name: value for name, value in vars(run).items() if name not in _NOT_TOLD}
+    return {name: value for name, value in vars(run).items() if name not in _OMITTED}
 
 
 def masked_job(spec: JobSpec) -> JobSpec:
@@ -34,21 +34,21 @@ def secrets_of(spec: JobSpec) -> list[str]:
     return [*secrets_among(spec.env), *(to.url for to in spec.notify if to.url)]
 
 
-def told_offers(offers: Sequence[Offer]) -> Mapping[str, Any]:
+def summarize_offers(offers: Sequence[Offer]) -> Mapping[str, Any]:
     """Tell how many offers there are, and the best ones."""
     best = [
         {"id": one.id, "host": one.host, "usd_per_hour": one.usd_per_hour, "machine": one.description}
-        for one in offers[:_SHOWN]
+        for one in offers[:_MAX_LISTED]
     ]
     return {"offers": len(offers), "best": best}
 
 
-def told_machines(machines: Sequence[Instance]) -> Mapping[str, Any]:
+def summarize_machines(machines: Sequence[Instance]) -> Mapping[str, Any]:
     """Tell how many machines there are, and the first ones."""
-    return {"machines": len(machines), "first": [told_machine(one) for one in machines[:_SHOWN]]}
+    return {"machines": len(machines), "first": [summarize_machine(one) for one in machines[:_MAX_LISTED]]}
 
 
-def told_machine(machine: Instance | None) -> Mapping[str, Any] | None:
+def summarize_machine(machine: Instance | None) -> Mapping[str, Any] | None:
     """Tell which machine it is, how it is and what it costs."""
     if machine is None:
         return None
@@ -61,18 +61,18 @@ def told_machine(machine: Instance | None) -> Mapping[str, Any] | None:
     }
 
 
-def told_command(done: Completed) -> Mapping[str, Any]:
+def summarize_command(done: Completed) -> Mapping[str, Any]:
     """Tell how a command ended; of one that failed, what it said last."""
     end = {"exit_code": done.exit_code, "bytes": len(done.stdout) + len(done.stderr)}
     return end if done.exit_code == 0 else {**end, "stderr": done.stderr[-_TEXT_BYTES:]}
 
 
-def size_of_content(content: bytes) -> Mapping[str, Any]:
+def summarize_size(content: bytes) -> Mapping[str, Any]:
     """Tell how much of a file came."""
     return {"bytes": len(content)}
 
 
-def told_content(content: bytes) -> Mapping[str, Any]:
+def summarize_content(content: bytes) -> Mapping[str, Any]:
     """Tell how much of a file came, and what is in it where that is little."""
-    size = size_of_content(content)
+    size = summarize_size(content)
     return size if len(content) > _TEXT_BYTES else {**size, "text": content.decode(errors="replace")}

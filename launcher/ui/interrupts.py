@@ -63,7 +63,7 @@ _strength = attrgetter("strength")
 
 
 class Interrupts:
-    """The UserRequests and the Clock port. A handler notes a request and rings a bell; nothing is raised."""
+    """The UserRequests and the Clock port. A handler notes a request and wakes the run; nothing is raised."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ class Desk(Terminal):
         self.file.write_text(FILE)
 
     def app(self) -> AppContext:
-        return super().app().with_factories(workers=self.time.workers, bell=lambda: self.time)
+        return super().app().with_factories(workers=self.time.workers, wake_signal=lambda: self.time)
 
     def submit(self, *options: str) -> tuple[int, str, str]:
         result = self.type(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.transcript.reader import Called
+from vastrun.launcher.transcript.reader import CallEntry
 from vastrun.launcher.ui.render.table import short
 
 _LONGEST = 160
 
 
-def call_text(call: Called) -> str:
+def call_text(call: CallEntry) -> str:
     """Return what was asked, what came of it and how long it took."""
     about = " ".join(f"{key}={_word(value)}" for key, value in call.about.items())
     if call.error is not None:

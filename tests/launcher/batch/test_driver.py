@@ -12,7 +12,7 @@ from tests.fakebox import Training
 from tests.jobs import train_job
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 from tests.launcher.terminal import CRASH, HANG
-from vastrun.launcher.batch.driver import MOST_RENTING, TICK_S
+from vastrun.launcher.batch.driver import MAX_RENTING, POLL_INTERVAL_S
 from vastrun.launcher.core import Cause, Phase, Verdict
 from vastrun.launcher.core.batch import Budget, StopRules
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -52,12 +52,12 @@ def test_a_free_slot_waits_two_seconds_at_most(world: BatchWorld, pages_s: float
 
 @pytest.mark.slow
 def test_the_next_run_chooses_its_machine_as_soon_as_one_before_has_its_own(world: BatchWorld) -> None:
-    count = MOST_RENTING + 2
+    count = MAX_RENTING + 2
     world.submit(count, usd=10.0, parallel=count)
     world.drive()
     runs = sorted((run for state in world.states() for run in state.runs), key=lambda run: run.created_at)
-    had_theirs = min(run.rented_at or 0.0 for run in runs[:MOST_RENTING])
-    assert runs[MOST_RENTING].created_at - had_theirs <= 2 * TICK_S
+    had_theirs = min(run.rented_at or 0.0 for run in runs[:MAX_RENTING])
+    assert runs[MAX_RENTING].created_at - had_theirs <= 2 * POLL_INTERVAL_S
 
 
 def test_while_few_choose_a_machine_the_others_of_a_big_batch_wait_and_hold_no_money(
@@ -75,8 +75,8 @@ def test_while_few_choose_a_machine_the_others_of_a_big_batch_wait_and_hold_no_m
     world.at(0.0, look)
     world.drive()
     world.time.happens.clear()
-    assert 0 < most <= MOST_RENTING
-    assert world.market.most_at_once > MOST_RENTING
+    assert 0 < most <= MAX_RENTING
+    assert world.market.most_at_once > MAX_RENTING
 
 
 def test_a_batch_never_holds_a_cent_more_than_its_budget(world: BatchWorld) -> None:

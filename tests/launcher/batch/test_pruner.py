@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock
-from vastrun.launcher.batch.pruner import LEAST_LOOK_S, LOOK_S, Pruner, poll_interval_s
+from vastrun.launcher.batch.pruner import MAX_CHECK_INTERVAL_S, MIN_CHECK_INTERVAL_S, Pruner, poll_interval_s
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import EarlyStop
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -52,7 +52,7 @@ class Batch:
         self.points[point][-1] = replace(self.points[point][-1], **changes)  # type: ignore[arg-type]
 
     def look(self) -> list[str]:
-        self.clock.sleep(LOOK_S)
+        self.clock.sleep(MAX_CHECK_INTERVAL_S)
         return [pruning.run for pruning in self.pruner.look(self.points.values(), self.clock.now())]
 
     def requests(self) -> dict[str, UserRequest]:
@@ -84,14 +84,14 @@ def test_runs_that_fell_behind_are_asked_to_end_once_with_their_reason(batch: Ba
 
 def test_between_two_looks_nothing_is_read(batch: Batch) -> None:
     assert batch.pruner.look([], batch.clock.now()) == []
-    batch.clock.sleep(LEAST_LOOK_S / 2)
+    batch.clock.sleep(MIN_CHECK_INTERVAL_S / 2)
     assert batch.pruner.look(batch.points.values(), batch.clock.now()) == []
     assert batch.look() == ["b-1", "c-1"]
 
 
 @pytest.mark.parametrize(
     ("trained_s", "between_s"),
-    [(0.5, LEAST_LOOK_S), (20.0, 5.0), (30.0, 7.5), (4000.0, LOOK_S)],
+    [(0.5, MIN_CHECK_INTERVAL_S), (20.0, 5.0), (30.0, 7.5), (4000.0, MAX_CHECK_INTERVAL_S)],
 )
 def test_looks_come_as_often_as_the_fastest_run_does_a_quarter_of_the_first_rung(
     trained_s: float, between_s: float, batch: Batch
@@ -103,7 +103,7 @@ def test_looks_come_as_often_as_the_fastest_run_does_a_quarter_of_the_first_rung
 
 def test_without_a_pace_looks_are_rare(batch: Batch) -> None:
     runs = [replace(points[-1], step=0) for points in batch.points.values() if points]
-    assert poll_interval_s(RULE, runs, batch.clock.now() + 1.0) == LOOK_S
+    assert poll_interval_s(RULE, runs, batch.clock.now() + 1.0) == MAX_CHECK_INTERVAL_S
 
 
 @pytest.mark.parametrize(

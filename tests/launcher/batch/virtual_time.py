@@ -28,7 +28,7 @@ class _Sleeper:
 
 
 class VirtualTime(FakeClock):
-    """A clock, a Bell and RunThreads at once. The same program always takes the same course."""
+    """A clock, a WakeSignal and RunThreads at once. The same program always takes the same course."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class VirtualTime(FakeClock):
     def wait(self, seconds: float) -> None:
         self.sleep(seconds)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         with self._lock:
             for sleeper in self._sleepers:
                 sleeper.wakes_at = self._now

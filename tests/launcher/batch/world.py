@@ -17,7 +17,7 @@ from tests.launcher.batch.held_market import HeldMarket
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.faults import FaultyProvider, Plan
 from vastrun.launcher.batch.driver import BatchDriver
-from vastrun.launcher.batch.serve_driver import Caretaker, ServingServices
+from vastrun.launcher.batch.serve_driver import ServeDriver, ServeServices
 from vastrun.launcher.batch.services import BatchServices
 from vastrun.launcher.batch.shared import RunScreen, SharedRequests
 from vastrun.launcher.commands.attempts import Attempts
@@ -200,8 +200,8 @@ class BatchWorld:
                 batch = replace(services, requests=shared.current, sleep=shared.sleep, workers=workers)
                 return BatchDriver(name, batch).drive()
 
-        Caretaker(
-            ServingServices(
+        ServeDriver(
+            ServeServices(
                 ledger=services.ledger,
                 is_reachable=lambda _, computer: self.market.shared or computer == here,
                 drive_run=drive_run,
@@ -276,7 +276,7 @@ class BatchWorld:
             attempts=attempts,
             requests=lambda: self.request,
             workers=workers,
-            bell=self.time,
+            wake_signal=self.time,
             sleep=self.time.sleep,
             now=self.time.now,
             new_id=self._new_id,

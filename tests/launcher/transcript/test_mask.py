@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from vastrun.launcher.transcript.mask import SECRET, Mask, StreamMask, plain
+from vastrun.launcher.transcript.mask import SECRET, Mask, StreamMask, to_jsonable
 
 PLAIN = "kept-from-everybody"
 ODD = 'pä$s "w/o" <rd>\\&%+=\t;#'
@@ -98,7 +98,7 @@ def test_two_secrets_of_which_one_is_a_part_of_the_other_are_both_hidden() -> No
 
 
 def test_names_within_an_object_are_masked_like_its_values() -> None:
-    assert plain({PLAIN: [PLAIN]}, Mask([PLAIN])) == {SECRET: [SECRET]}
+    assert to_jsonable({PLAIN: [PLAIN]}, Mask([PLAIN])) == {SECRET: [SECRET]}
 
 
 def test_a_text_without_secrets_stays_as_it_is() -> None:

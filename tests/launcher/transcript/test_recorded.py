@@ -24,7 +24,7 @@ from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Interruptible, Provider, Remote
 from vastrun.launcher.transcript.mask import Mask, cut, secrets_in
 from vastrun.launcher.transcript.recorded import CALLS, recorded_remote
-from vastrun.launcher.transcript.recorder import MOST_BYTES, CallLogSpec, Recorder
+from vastrun.launcher.transcript.recorder import MAX_BYTES, CallLogSpec, Recorder
 
 RUN = "calm-heron-0001"
 SECRET = "kept-from-everybody"
@@ -164,7 +164,7 @@ def test_a_box_that_says_much_fills_no_disk_and_hides_no_decision(tmp_path: Path
     recorder.note("row", changes={"phase": "destroy"})
     recorder.close()
     size = (tmp_path / "transcript.jsonl").stat().st_size
-    assert size <= MOST_BYTES
+    assert size <= MAX_BYTES
     kinds = [line["kind"] for line in transcript_in(tmp_path)]
     assert kinds[-2:] == ["row", "end"]
 

@@ -18,7 +18,7 @@ from tests.launcher.terminal import CRASH, HANG, Terminal
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.commands.replay import ReplayClock, replay
 from vastrun.launcher.core import Event, Progress, Run
-from vastrun.launcher.transcript.reader import Called, entries_of
+from vastrun.launcher.transcript.reader import CallEntry, entries_of
 
 BEGIN = {
     "kind": "begin",
@@ -244,7 +244,7 @@ def test_a_log_is_left_out_where_the_secrets_of_the_job_are_not_known_any_more(t
 def test_entries_are_nouns() -> None:
     call = {"kind": "call", "at": 1.0, "verb": "provider.rent", "error": {"type": "A", "text": "b"}}
     (entry,) = entries_of([json.dumps(call).encode()])
-    assert isinstance(entry, Called) and entry.error is not None and entry.error.text == "b"
+    assert isinstance(entry, CallEntry) and entry.error is not None and entry.error.text == "b"
 
 
 @pytest.fixture
