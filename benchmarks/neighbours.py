@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.figures import Claim, at_most, in_turns, show
 from vastrun.contract import layout
-from vastrun.launcher.shipped import onstart_dir
+from vastrun.launcher.package_files import onstart_dir
 
 ROUNDS = 5
 OTHERS = 8

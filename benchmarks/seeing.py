@@ -27,7 +27,7 @@ from vastrun.launcher.transcript.recorded import CALLS
 from vastrun.launcher.transcript.recorder import Recorder
 from vastrun.launcher.ui.live import LiveScreen
 from vastrun.launcher.ui.question import HeldStream
-from vastrun.launcher.ui.screens import curves_at_home
+from vastrun.launcher.ui.screens import downloaded_curves
 
 SECONDS = 600
 """Of a training, in one round."""
@@ -57,7 +57,7 @@ def _live() -> float:
     with tempfile.TemporaryDirectory() as folder, _terminal() as terminal:
         run = _run(folder, clock.now())
         with _held(terminal) as stream, (Path(folder) / "metrics.jsonl").open("w") as metrics:
-            screen = LiveScreen(stream, began=clock.now(), now=clock.now, curve_of=curves_at_home())
+            screen = LiveScreen(stream, began=clock.now(), now=clock.now, curve_of=downloaded_curves())
             began = time.process_time()
             for tick in range(SECONDS * _PAINTS_PER_S):
                 clock.sleep(1 / _PAINTS_PER_S)

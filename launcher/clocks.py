@@ -1,4 +1,4 @@
-"""This computer's clocks: its zone, the time since its start, epoch seconds that nobody sets back."""
+"""Clocks of this computer: its time zone, the time since its start, epoch seconds that never jump."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 
-# Linux's monotonic clock stands still while the computer sleeps, a Mac's goes on; a machine costs meanwhile.
+# Linux's monotonic clock stops while the computer sleeps, a Mac's does not; a rented machine costs meanwhile.
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class LocalZone(tzinfo):
-    """The zone of this computer, with its summer time."""
+    """The time zone of this computer, with daylight saving time."""
 
     def utcoffset(self, at: datetime | None) -> timedelta | None:
         return None if at is None else at.replace(tzinfo=None).astimezone().utcoffset()
@@ -28,17 +28,17 @@ class LocalZone(tzinfo):
 
 
 def elapsed() -> float:
-    """Return the seconds since this computer was started: the same for all its processes."""
+    """Return the seconds since this computer started; the same for all its processes."""
     return time.clock_gettime(_ELAPSED)
 
 
-def late_clock(wall: Callable[[], float]) -> Callable[[], float]:
-    """Return `steady_clock(wall)`, whose `wall` is asked when the clock is first read."""
+def lazy_clock(wall: Callable[[], float]) -> Callable[[], float]:
+    """Return `steady_clock(wall)`, made when it is first read."""
     clock = cache(lambda: steady_clock(wall))
     return lambda: clock()()
 
 
 def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:
-    """Count epoch seconds for one process, on from what `wall` says now, which is asked this once."""
+    """Return a clock of epoch seconds that reads `wall` once and then counts elapsed time."""
     offset = wall() - elapsed()
     return lambda: offset + elapsed()

@@ -1,4 +1,4 @@
-"""The real adapters, as the environment asks for them: the one place that reads it."""
+"""The real adapters, chosen by environment variables; only this module reads those."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vastrun.launcher.app_context import AppContext, AppPaths, AppUser, Factories
-from vastrun.launcher.clocks import elapsed, late_clock, steady_clock
+from vastrun.launcher.clocks import elapsed, lazy_clock, steady_clock
 from vastrun.launcher.commands.computer import private_words
 from vastrun.launcher.commands.settings import read_settings
 from vastrun.launcher.core import Origin, Run
@@ -19,13 +19,13 @@ from vastrun.launcher.ledger.presence import Presence
 from vastrun.launcher.ledger.run_ids import new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.ledger.team_connection import TeamConnection, computer_name
+from vastrun.launcher.package_files import configs_dir
 from vastrun.launcher.ports import (
     Ledger,
     OutputStore,
     Packer,
     Provider,
 )
-from vastrun.launcher.shipped import configs_dir
 from vastrun.launcher.transcript.mask import secrets_among
 from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.screens import LiveScreens, interrupts_on
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from vastrun.launcher.ui.notify import UrlNotifier
 
 _PROGRAM = "from vastrun.launcher.cli import main; main()"
-"""Runs vastrun where the interpreter has no script of it."""
+"""Program that runs vastrun if its script is not next to the interpreter."""
 
 
 def wire(environ: Mapping[str, str]) -> AppContext:
-    """Choose the real adapters, as the environment asks for them."""
+    """Make the context of commands with the real adapters, chosen by environment variables."""
     adapters = _Adapters(environ)
     presence, team = adapters.presence, adapters.team
     return AppContext(
@@ -87,13 +87,13 @@ def wire(environ: Mapping[str, str]) -> AppContext:
 
 
 class _Adapters:
-    """Makes each adapter when it is first asked for; those that others work with once."""
+    """Factories of the adapters; those that others share are made once."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
         url = environ.get("VASTRUN_LEDGER", "")
         self.team = TeamConnection(url, environ.get("VASTRUN_TEAM_KEY", "")) if url else None
-        """The ledger that this computer shares with others; None: it has its own."""
+        """Ledger that this computer shares with others; None if it has its own."""
         self.state = self._folder("XDG_STATE_HOME", ".local/state")
         self.cache = self._folder("XDG_CACHE_HOME", ".cache")
         self.config_file = self._folder("XDG_CONFIG_HOME", ".config") / "config.yaml"
@@ -101,10 +101,10 @@ class _Adapters:
         self.python = environ.get("VASTRUN_PYTHON", sys.executable)
         self.output = HeldStream(lambda: sys.stderr)
         if self.team is None:
-            self.now, self.presence = _now(), Presence(self.state / "launchers")
+            self.now, self.presence = _process_clock(), Presence(self.state / "launchers")
         else:
-            # Computers whose clocks differ agree on when a run began, and on how long it may go on.
-            self.now = late_clock(self.team.time)
+            # The database's clock, so that computers with different clocks agree on times and limits.
+            self.now = lazy_clock(self.team.time)
             self.presence = Presence(self.state / "launchers", partial(computer_name, self.state))
         self.interrupts = partial(interrupts_on, self.output, environ, self.now)
         self.ledger = cache(self._ledger)
@@ -114,7 +114,7 @@ class _Adapters:
 
     def _folder(self, variable: str, usual: str) -> Path:
         base = self.environ.get(variable, "")
-        # A relative path is to be ignored, says the XDG specification.
+        # The XDG specification says that relative paths must be ignored.
         root = Path(base) if base.startswith("/") else Path.home() / usual
         return root / "vastrun"
 
@@ -235,6 +235,6 @@ class _Adapters:
 
 
 @cache
-def _now() -> Callable[[], float]:
-    """The one clock of this process."""
+def _process_clock() -> Callable[[], float]:
+    """Return the clock of this process."""
     return steady_clock()

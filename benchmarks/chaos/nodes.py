@@ -25,7 +25,7 @@ import psutil
 
 from tests.e2e.terminal import STUB_TORCH, Launch, Terminal
 from vastrun.contract import layout
-from vastrun.launcher.shipped import onstart_dir
+from vastrun.launcher.package_files import onstart_dir
 
 _LINES = 120
 _PROGRAM = f"""\

@@ -18,8 +18,8 @@ from vastrun.launcher.config.schema import given
 from vastrun.launcher.config.shell import script_of
 from vastrun.launcher.core.errors import JobValueError, UsageError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.package_files import configs_dir
 from vastrun.launcher.ports import Packer
-from vastrun.launcher.shipped import configs_dir
 
 JobSource = str | os.PathLike[str] | Mapping[str, Any] | JobSpec
 """A path; YAML text, which has several lines or begins with `{`; a mapping; or a JobSpec."""

@@ -16,7 +16,7 @@ from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Dimension, Goal, Search
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.decisions.schedule import PointState
-from vastrun.launcher.shipped import install_command
+from vastrun.launcher.package_files import install_command
 
 # Optuna's own types. Not imported, not even for types: whoever checks the types of a script that says
 # `import vastrun` would check all of Optuna, and of what that imports.

@@ -20,7 +20,7 @@ from vastrun.launcher.bundle.shared_jobs import KeptJob, KeptJobs
 from vastrun.launcher.core import NOTHING, Bundle, Origin, Run
 from vastrun.launcher.core.errors import JobValueError, StorageError, UsageError
 from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret
-from vastrun.launcher.shipped import library_dir, onstart_dir, trainer_dir
+from vastrun.launcher.package_files import library_dir, onstart_dir, trainer_dir
 
 _CHECKPOINTS = 2
 """The newest so many travel with a run that continues from them."""

@@ -27,7 +27,7 @@ def read_job_file(path: Path, sets: tuple[str, ...], by: str | None = None) -> J
     """
     typed, path = path, jobs.file_or_example(path, note)
     set_error_job_file(path)
-    spec = _changed(jobs.read_source(path), str(path), path.resolve().parent, sets, by)
+    spec = _load(jobs.read_source(path), str(path), path.resolve().parent, sets, by)
     return replace(spec, job_file=str(typed))
 
 
@@ -39,11 +39,11 @@ def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
     app: AppContext = click.get_current_context().obj
     first = read_job(chain_of(app.ledger(), run)[0].spec_json)
     source = jobs.source_of(first)
-    spec = _changed(source.text, f"the job of {run.id}", source.folder, sets, by)
+    spec = _load(source.text, f"the job of {run.id}", source.folder, sets, by)
     return replace(spec, job_file=first.job_file)
 
 
-def _changed(text: str, source: str, folder: Path, sets: tuple[str, ...], by: str | None) -> JobSpec:
+def _load(text: str, source: str, folder: Path, sets: tuple[str, ...], by: str | None) -> JobSpec:
     overrides = [*sets, *([f"limits.deadline='{by}'"] if by else [])]
     app: AppContext = click.get_current_context().obj
     return load_job(text, source, overrides, str(folder), app.local_now())
@@ -61,9 +61,9 @@ def resolve_auto(app: AppContext, spec: JobSpec, market: Provider, parent: Run |
     """Return the job with numbers in place of `auto`, and print them. Raises JobValueError."""
     if not spec.auto_keys:
         return spec
-    from vastrun.launcher.commands.resolve_auto import resolve_auto
+    from vastrun.launcher.commands import resolve_auto as auto
 
-    found = resolve_auto(spec, app.make.estimator(), market, parent)
+    found = auto.resolve_auto(spec, app.make.estimator(), market, parent)
     note(found.message)
     return found.spec
 

@@ -6,7 +6,7 @@ import click
 
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.shipped import schemas
+from vastrun.launcher.package_files import schemas
 
 
 @click.command("schema")

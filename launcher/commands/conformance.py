@@ -12,6 +12,7 @@ from vastrun.launcher.core.bills import cost_usd, counted_of
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
+from vastrun.launcher.package_files import configs_dir
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.conformance.after_run import AfterRun
@@ -21,7 +22,6 @@ from vastrun.launcher.providers.vast.conformance.observations import charges_of,
 from vastrun.launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
 from vastrun.launcher.providers.vast.conformance.record import Counted, Record, timeline
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
-from vastrun.launcher.shipped import configs_dir
 
 JOB = "conformance.yaml"
 MAX_RUN_S = 600.0

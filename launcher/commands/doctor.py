@@ -12,10 +12,10 @@ from vastrun.launcher.commands import computer
 from vastrun.launcher.commands.orphans import Owner, by_owner, leftover_networks, orphans
 from vastrun.launcher.core import AccountStatus
 from vastrun.launcher.core.errors import AuthError, VastrunError
+from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ports import Ledger, Provider
 from vastrun.launcher.providers import PROVIDERS, plugin_names
 from vastrun.launcher.providers.local import requirements
-from vastrun.launcher.shipped import install_command
 
 LOW_CREDIT_USD = 1.0
 _MAX_CLOCK_SKEW_S = 60.0

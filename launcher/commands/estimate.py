@@ -17,7 +17,7 @@ from vastrun.contract.workload import WorkloadQuery, Workloads
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.workload import query_of
-from vastrun.launcher.shipped import install_command, library_dir, trainer_dir
+from vastrun.launcher.package_files import install_command, library_dir, trainer_dir
 
 _TIMEOUT_S = 120.0
 _MAX_BYTES = 1 << 16

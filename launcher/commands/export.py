@@ -13,7 +13,7 @@ from vastrun.contract.records import read_json
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.outputs.folder import Outputs
-from vastrun.launcher.shipped import install_command, library_dir
+from vastrun.launcher.package_files import install_command, library_dir
 
 FORMATS = (".pt", ".safetensors")
 _MISSING = re.compile(r"No module named '([\w.]+)'")

@@ -19,7 +19,7 @@ from vastrun.launcher.config.job_template import (
 from vastrun.launcher.config.program_report import ProgramReport, report_of
 from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.shipped import schemas
+from vastrun.launcher.package_files import schemas
 
 _USUAL_PROGRAMS = ("train.py", "main.py", "run.py", "finetune.py")
 _MAX_PROGRAM_CHARACTERS = 2_000_000

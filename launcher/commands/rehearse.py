@@ -20,8 +20,8 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.evidence import parse_evidence, parse_outcome, parse_step_ends
 from vastrun.launcher.gate.manifest import Listing, parse_left_out, parse_manifest
 from vastrun.launcher.outputs.folder import GrowingFile
+from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.local.requirements import missing_requirement
-from vastrun.launcher.shipped import onstart_dir
 
 CONFIG, FIT, TRAIN, EVALUATE, REPORT = "config", "fit", "train", "evaluate", "report"
 _STEPS = "steps.d"

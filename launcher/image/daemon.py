@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.core.errors import ImageError
-from vastrun.launcher.shipped import install_command
+from vastrun.launcher.package_files import install_command
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from vastrun.launcher.core.errors import ImageError
-from vastrun.launcher.shipped import configs_dir
+from vastrun.launcher.package_files import configs_dir
 
 ARCHITECTURE = "amd64"
 """Of the machines that are rented."""

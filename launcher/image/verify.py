@@ -13,7 +13,7 @@ from vastrun.launcher.image.daemon import explained
 from vastrun.launcher.image.lock import Capability, Lock, LockedImage
 from vastrun.launcher.image.relock import Catalogue, check_digest, reference_of
 from vastrun.launcher.image.stream import BuildScreen, have
-from vastrun.launcher.shipped import trainer_dir
+from vastrun.launcher.package_files import trainer_dir
 
 if TYPE_CHECKING:
     from docker import DockerClient

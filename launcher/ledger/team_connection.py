@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ports import RateLimitStore, SecretStore
-from vastrun.launcher.shipped import install_command
 
 if TYPE_CHECKING:
     from vastrun.launcher.ledger.postgres import PostgresDatabase

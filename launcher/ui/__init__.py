@@ -1,1 +1,1 @@
-"""What the user sees and is asked: the screen, Ctrl-C, notifications, and text and JSON from nouns."""
+"""User interface: screens, Ctrl-C, notifications, texts, JSON documents, HTML pages."""

@@ -1,4 +1,4 @@
-"""Interrupts: what the user asked for by Ctrl-C or a signal, and a wait that ends when they do."""
+"""Interrupts: requests of the user by Ctrl-C or a signal, and a sleep that they end."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Protocol
 from vastrun.launcher.core import KeepAnswer, UserRequest
 from vastrun.launcher.ui.question import Ask, Choice, Question, Say
 
-_SAID: Mapping[UserRequest, str] = {
+_MESSAGES: Mapping[UserRequest, str] = {
     UserRequest.NONE: "continuing\n",
-    UserRequest.DETACH: "detaching: the training goes on, and the lease on the machine limits its time\n",
+    UserRequest.DETACH: "detaching: the training continues, bounded by the lease on the machine\n",
     UserRequest.STOP: "stopping: save a checkpoint, download the outputs, destroy the machine\n",
     UserRequest.DESTROY: "destroying the machine now, without downloading its outputs\n",
 }
@@ -32,15 +32,15 @@ _STOP = Choice(
 _DETACH = Choice(key="d", request=UserRequest.DETACH, text="detach: keep training without this launcher")
 _CONTINUE = Choice(key="c", request=UserRequest.NONE, text="continue: change nothing")
 
-DRIVES = Question(
+DRIVE_QUESTION = Question(
     about="Ctrl-C: what should happen to {subject}? (again: stop)",
     choices=(_STOP, _DETACH, _CONTINUE),
     again=UserRequest.STOP,
 )
-VIEWS = replace(
-    DRIVES, about="Ctrl-C: what should happen to {subject}? (again: detach)", again=UserRequest.DETACH
+VIEW_QUESTION = replace(
+    DRIVE_QUESTION, about="Ctrl-C: what should happen to {subject}? (again: detach)", again=UserRequest.DETACH
 )
-STOPS = Question(
+STOP_QUESTION = Question(
     about="The run is stopping, its outputs are not complete yet.",
     choices=(
         Choice(key="x", request=UserRequest.DESTROY, text="destroy the machine now, without its outputs"),
@@ -48,12 +48,12 @@ STOPS = Question(
     ),
 )
 
-KEEPS = Question(
+KEEP_QUESTION = Question(
     about="These look like weights and are only on the machine:\n{files}. What should happen?",
     choices=(
-        Choice(key="d", request=KeepAnswer.DOWNLOAD, text="download all, then give the machine back"),
-        Choice(key="g", request=KeepAnswer.GIVE_BACK, text="give the machine back now, without them"),
-        Choice(key="w", request=KeepAnswer.WAIT, text="wait: keep it for a while, for vastrun pull"),
+        Choice(key="d", request=KeepAnswer.DOWNLOAD, text="download all, then destroy the machine"),
+        Choice(key="g", request=KeepAnswer.GIVE_BACK, text="give up the files: destroy the machine now"),
+        Choice(key="w", request=KeepAnswer.WAIT, text="wait: keep the machine for a while, for vastrun pull"),
     ),
     answer_s=60.0,
 )
@@ -63,7 +63,7 @@ _strength = attrgetter("strength")
 
 
 class Interrupts:
-    """The UserRequests and the Clock port. A handler notes a request and wakes the run; nothing is raised."""
+    """The UserRequests and Clock ports: signal handlers store a request and end sleeps; they never raise."""
 
     def __init__(
         self,
@@ -76,38 +76,35 @@ class Interrupts:
         views: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`ask` puts the question of a Ctrl-C; without it, `first` is what the first one means.
+        """`ask` asks what a Ctrl-C means; without it, the first one means `first`.
 
-        `request` holds from the start; from the moment `until` on, at least a detach does. `views`: the
-        command only looks at a run. No signal stops it then, only an answer does.
+        `request` holds from the start; from epoch seconds `until` on, at least a detach holds. `views`: the
+        command only shows a run, so no signal stops it, only an answer does.
         """
         self.subject = "this run"
-        """What the question of a Ctrl-C is about."""
+        """Subject of the question at Ctrl-C."""
         self._views = views
         self._say, self._ask, self._request, self._until = say, ask, request, until
         self._first = UserRequest.DETACH if views else first
         self._now = now
         self._interrupted = False
-        self._asked: Question[UserRequest] | None = None
+        self._open_question: Question[UserRequest] | None = None
         self._asking: threading.Thread | None = None
         self._terminal = threading.Lock()
-        """Held by the thread whose question is on the terminal."""
+        """Lock of the thread that asks on the terminal."""
         self._left = False
-        # Held while nobody rings. Unlike an Event, a handler may release it that interrupts who waits for it;
-        # unlike the wait for a queue, that for a lock ends in time however long a handler took.
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        # Held until a request wakes the sleeper. Unlike an Event, a signal handler may release it while it
+        # interrupts the waiting thread; unlike a queue, its timeout is exact however long a handler took.
+        self._wake_lock = threading.Lock()
+        self._wake_lock.acquire()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Turn signals within into requests.
-
-        One that this process was told to ignore (nohup) stays ignored.
-        """
+        """Turn signals into requests until the block ends; signals ignored by nohup stay ignored."""
         handlers = {signal.SIGINT: self._on_int, signal.SIGTERM: self._on_term, signal.SIGHUP: self._on_hup}
         before = {number: signal.getsignal(number) for number in handlers}
         for number, handler in handlers.items():
-            # Under nohup SIGHUP is ignored on purpose: to handle it would end what should go on.
+            # Under nohup, SIGHUP is ignored on purpose: a handler would detach a run that should continue.
             if before[number] != signal.SIG_IGN:
                 signal.signal(number, handler)
         try:
@@ -123,26 +120,26 @@ class Interrupts:
 
     @property
     def timed_out(self) -> bool:
-        """True from the moment `until` on."""
+        """True from `until` on."""
         return self._until is not None and self.now() >= self._until
 
     @property
     def interrupted(self) -> bool:
-        """True when Ctrl-C, or the answer to its question, has asked for something."""
+        """True if Ctrl-C, or the answer to its question, has made a request."""
         return self._interrupted
 
     def now(self) -> float:
-        """Return the epoch seconds."""
+        """Return epoch seconds."""
         return self._now()
 
     def sleep(self, seconds: float) -> None:
-        """Return after `seconds`, or at once when the user asked for something."""
-        self._bell.acquire(timeout=max(0.0, seconds))
+        """Return after `seconds`, or at once after a new request."""
+        self._wake_lock.acquire(timeout=max(0.0, seconds))
 
     def ask_to_keep(self, files: str, settled: Callable[[], bool]) -> KeepAnswer | None:
-        """Ask what becomes of files that are left on a machine; None: there is no terminal.
+        """Ask what to do with files that exist only on a machine; None without a terminal.
 
-        A Ctrl-C has its own question instead, and then this one counts as WAIT.
+        A Ctrl-C replaces the question by its own; this one then counts as WAIT.
         """
         ask, before = self._ask, self._request
         if ask is None or self._views or self._left:
@@ -150,13 +147,13 @@ class Interrupts:
         answers: list[KeepAnswer | None] = []
 
         def over() -> bool:
-            return settled() or self._left or self._request is not before or self._asked is not None
+            return settled() or self._left or self._request is not before or self._open_question is not None
 
         def put() -> None:
             with self._terminal:
                 answers.append(ask(question, over))
 
-        question = replace(KEEPS, about=KEEPS.about.format(files=files))
+        question = replace(KEEP_QUESTION, about=KEEP_QUESTION.about.format(files=files))
         asking = threading.Thread(target=put, daemon=True)
         asking.start()
         asking.join()
@@ -164,7 +161,7 @@ class Interrupts:
 
     def _on_int(self, _number: int, _frame: FrameType | None) -> None:
         question = self._question()
-        if self._asked is not None and self._asked is question:
+        if self._open_question is not None and self._open_question is question:
             self._answer(question.again)
             return
         if question is None:
@@ -172,67 +169,67 @@ class Interrupts:
         if self._ask is None:
             self._answer_alone()
             return
-        self._asked = question
+        self._open_question = question
         self._asking = threading.Thread(
-            target=self._put, args=(self._ask, question, self._request), daemon=True
+            target=self._ask_user, args=(self._ask, question, self._request), daemon=True
         )
         self._asking.start()
 
     def _question(self) -> Question[UserRequest] | None:
-        """What Ctrl-C asks now; None where nothing is left to be decided."""
+        """Return the question for a Ctrl-C now; None if there is nothing left to decide."""
         if self._request is UserRequest.NONE:
-            return VIEWS if self._views else DRIVES
-        return STOPS if self._request is UserRequest.STOP else None
+            return VIEW_QUESTION if self._views else DRIVE_QUESTION
+        return STOP_QUESTION if self._request is UserRequest.STOP else None
 
     def _answer_alone(self) -> None:
-        """Nobody can be asked: the first Ctrl-C has its meaning, and no other one costs the outputs."""
+        """Answer a Ctrl-C without a terminal: the first means `first`, later ones never lose the outputs."""
         if self._request is UserRequest.STOP:
             self._say(_STILL_STOPPING)
         else:
             self._answer(self._first)
 
-    def _put(self, ask: Ask, question: Question[UserRequest], before: UserRequest) -> None:
+    def _ask_user(self, ask: Ask, question: Question[UserRequest], before: UserRequest) -> None:
         about = question.about.format(subject=self.subject)
-        with self._terminal:  # the question before this one has left the terminal as it was
+        with self._terminal:  # the previous question has restored the terminal
             request = ask(replace(question, about=about), lambda: self._left or self._request is not before)
-        if self._asked is question:
-            self._asked = None
+        if self._open_question is question:
+            self._open_question = None
         if request is None:
             self._answer_alone()
         elif request is not UserRequest.NONE:
             self._answer(request)
         elif self._request is before and not self._left:
-            self._say(_SAID[UserRequest.NONE])
+            self._say(_MESSAGES[UserRequest.NONE])
 
     def _answer(self, request: UserRequest) -> None:
         self._interrupted = self._interrupted or request is not UserRequest.NONE
-        self._want(request)
+        self._set_request(request)
 
     def _leave(self) -> None:
-        """The question, if one stands, goes away, and the terminal is as it was."""
+        """End an open question, and wait until the terminal is restored."""
         self._left = True
         if self._asking is not None:
             self._asking.join()
-        with self._terminal:  # of another thread's question nothing is left either
+        with self._terminal:  # wait for another thread's question, too
             pass
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:
-        self._want(UserRequest.DETACH if self._views else UserRequest.STOP)
+        self._set_request(UserRequest.DETACH if self._views else UserRequest.STOP)
 
     def _on_hup(self, _number: int, _frame: FrameType | None) -> None:
-        self._want(UserRequest.DETACH)
+        self._set_request(UserRequest.DETACH)
 
-    def _want(self, request: UserRequest) -> None:
+    def _set_request(self, request: UserRequest) -> None:
         if request.strength <= self._request.strength:
             return
         self._request = request
-        with suppress(RuntimeError):  # it rings already
-            self._bell.release()
-        self._say("\n" + _SAID[request])
+        with suppress(RuntimeError):  # already released
+            self._wake_lock.release()
+        self._say("\n" + _MESSAGES[request])
 
 
 class MakeInterrupts(Protocol):
-    """Makes what notes the signals of a command, as `Interrupts`; `first` of NONE: ask."""
+    """Makes the Interrupts of a command; `first=NONE` asks at Ctrl-C."""
 
     def __call__(
         self,
@@ -244,12 +241,12 @@ class MakeInterrupts(Protocol):
 
 
 def say_on(descriptor: int) -> Say:
-    """Make what writes past Python's buffers: a handler may interrupt a print that holds their lock."""
+    """Return a function that writes past Python's buffers, whose lock an interrupted print may hold."""
 
     def say(text: str) -> None:
         try:
             os.write(descriptor, text.encode())
         except OSError:
-            return  # the terminal was closed: nobody is left to tell
+            return  # the terminal was closed
 
     return say

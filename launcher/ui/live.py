@@ -1,4 +1,4 @@
-"""The Screen port as a live view at a terminal: events above, how the run stands and its newest log below."""
+"""The Screen port as a live view on a terminal: events above, the run's state and newest log lines below."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from vastrun.launcher.ui.render.live import LearningCurve, LiveView, live_lines
 from vastrun.launcher.ui.render.loglines import parse_line, shown
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities, size
 
-_PAINT_S = 0.25
-"""Between two paintings, but for an event."""
-_LOG_LINES = 8
-_KEPT_ROWS = 4
+_PAINT_INTERVAL_S = 0.25
+"""Seconds between two paints, except at an event."""
+_MAX_LOG_LINES = 8
+_EVENT_ROWS = 4
 """Rows that the log leaves to the newest events."""
-_LEAST_ROWS = 12
-_LEAST_FOLD = 20
-"""Columns: in fewer, a text is read better where it runs on."""
+_MIN_ROWS = 12
+_MIN_WRAP_COLUMNS = 20
+"""Minimum columns for wrapping a text; in fewer, one long line is easier to read."""
 
 
 def is_wanted(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Tell whether a live view is of use: a terminal with colours and room, that somebody looks at."""
+    """Return whether a live view is useful: an interactive terminal with colours, UTF-8 and enough rows."""
     if not TerminalCapabilities.of(stream, environ).color or environ.get("CI"):
         return False
-    return size(stream)[1] >= _LEAST_ROWS and (stream.encoding or "").lower().replace("-", "") == "utf8"
+    return size(stream)[1] >= _MIN_ROWS and (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 class LiveScreen(StreamScreen):
-    """Shows one run after the other. What it paints, it paints over; events and notes stay above it."""
+    """Shows one run after the other: a view that is repainted, below events and notes that stay."""
 
     def __init__(
         self,
@@ -48,26 +48,26 @@ class LiveScreen(StreamScreen):
         now: Callable[[], float] = time.time,
         curve_of: Callable[[Run], LearningCurve] = lambda _: LearningCurve(),
     ) -> None:
-        """`began`: from when elapsed time counts. `curve_of`: what has come home of a run's metrics."""
+        """`began`: start of elapsed time, epoch seconds. `curve_of`: returns a run's downloaded metrics."""
         super().__init__(stream, TerminalCapabilities(live=True, color=True), began=began, now=now)
         self._output, self._painter, self._curve_of = stream, Painter(stream), curve_of
-        self._log: deque[str] = deque(maxlen=_LOG_LINES)
+        self._log: deque[str] = deque(maxlen=_MAX_LOG_LINES)
         self._view: LiveView | None = None
         self._run_id = ""
         self._painted_at = -math.inf
 
     def event(self, event: Event) -> None:
-        """Show an event above the view, which then has its phase."""
+        """Print an event above the view, and update the view's phase."""
         if self._view is not None:
             began = {event.phase: event.at, **self._view.began}
             self._view = replace(self._view, phase=event.phase, began=began, usd=event.usd)
         super().event(event)
 
     def log(self, text: str) -> None:
-        """Take in new lines of the training's log; the last may come in parts."""
+        """Add new lines of the training's log; the last may be incomplete."""
         *lines, rest = (self._rest + text).split("\n")
         self._rest = rest[:LINE_CHARACTERS]
-        for raw in lines[-_LOG_LINES:]:
+        for raw in lines[-_MAX_LOG_LINES:]:
             line = parse_line(raw)
             text = shown(raw) if line is None else f"{shown(line.source)} {shown(line.text)}"
             self._log.append(one_line(text).expandtabs(4))
@@ -75,12 +75,12 @@ class LiveScreen(StreamScreen):
             self._paint()
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
-        """Show where the run stands."""
+        """Update the run's state."""
         if not self._is_due():
             return
         view = self._view if run.id == self._run_id else None
         if view is None:
-            if self._run_id:  # a retry: what the first machine said is no news of the second
+            if self._run_id:  # a retry: the log of the first machine is not the second's
                 self._log.clear()
             self._run_id = run.id
             spec = read_job(run.spec_json)
@@ -98,7 +98,7 @@ class LiveScreen(StreamScreen):
         self._paint()
 
     def close(self) -> None:
-        """Take the view away, and leave the newest lines of the log."""
+        """Erase the view, and print the newest lines of the log."""
         self._painter.erase()
         self._view = None
         for line in self._log:
@@ -106,19 +106,19 @@ class LiveScreen(StreamScreen):
         self._log.clear()
 
     def _line(self, text: str) -> None:
-        """A line above the view."""
+        """Print a line above the view."""
         self._painter.print_above(text)
         self._paint()
 
     def _folded(self, text: str, indent: int) -> str:
-        """Return the text in lines that the terminal does not break within a word."""
+        """Wrap the text at words, to the terminal's width."""
         room = size(self._output)[0] - indent
-        if len(text) <= room or room < _LEAST_FOLD:
+        if len(text) <= room or room < _MIN_WRAP_COLUMNS:
             return text
         return f"\n{' ' * indent}".join(textwrap.wrap(text, room))
 
     def _is_due(self) -> bool:
-        return self._now() - self._painted_at >= _PAINT_S
+        return self._now() - self._painted_at >= _PAINT_INTERVAL_S
 
     def _paint(self) -> None:
         if self._view is None:
@@ -126,23 +126,23 @@ class LiveScreen(StreamScreen):
         self._painted_at = self._now()
         width, rows = size(self._output)
         lines = live_lines(self._view, width - 1)
-        room = max(0, rows - _KEPT_ROWS - len(lines))
+        room = max(0, rows - _EVENT_ROWS - len(lines))
         log = list(self._log)[-room:] if room else []
         self._painter.paint([*lines, *(((f"  {text}", "dim"),) for text in log)])
 
 
-_LIST_PAINT_S = 0.5
-_LIST_S = 2.0
-"""So old the list may be: it is read from the ledger."""
+_LIST_PAINT_INTERVAL_S = 0.5
+_LIST_MAX_AGE_S = 2.0
+"""Age at which the list is read from the ledger again."""
 _ROWS_ABOVE_LIST = 6
-"""Of the terminal, for what is printed above the list."""
+"""Rows of the terminal for lines printed above the list."""
 
 Listed = Callable[[], Sequence[str]]
-"""A header and a line for each run that goes on."""
+"""Returns a header and a line for each open run."""
 
 
 class ListScreen(StreamScreen):
-    """What is printed stays above; the list below it is painted over."""
+    """Shows many runs: printed lines stay above a list that is repainted."""
 
     def __init__(
         self, stream: HeldStream, listed: Listed, *, began: float, now: Callable[[], float] = time.time
@@ -154,16 +154,16 @@ class ListScreen(StreamScreen):
         self._listed_at = self._painted_at = -math.inf
 
     def gauge(self, text: str) -> None:
-        """Show how all of them stand, and each that goes on."""
+        """Update the summary of all runs, and the list of open ones."""
         self._text = f"{self._elapsed():>8}  {one_line(text)}"
-        if self._now() - self._painted_at < _LIST_PAINT_S:
+        if self._now() - self._painted_at < _LIST_PAINT_INTERVAL_S:
             return
-        if self._now() - self._listed_at >= _LIST_S:
+        if self._now() - self._listed_at >= _LIST_MAX_AGE_S:
             self._lines, self._listed_at = self._listed(), self._now()
         self._paint()
 
     def close(self) -> None:
-        """Take away what was painted."""
+        """Erase the list."""
         self._painter.erase()
         self._text, self._lines = "", ()
 

@@ -1,4 +1,4 @@
-"""The Notifier port over HTTP: a webhook, ntfy or Slack. A run neither waits for it nor fails by it."""
+"""The Notifier port over HTTP: a webhook, ntfy or Slack. A run never waits for it or fails because of it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vastrun.launcher.decisions.notifications import BatchNotificationKind, Noti
 from vastrun.launcher.ui.render.notifications import AnyNotification, body, notification_document, title
 
 DEFAULTS = "VASTRUN_NOTIFY"
-"""Who is told when the job names nobody: URLs with spaces between them."""
+"""Environment variable of default URLs, separated by spaces, for jobs without `notify`."""
 TIMEOUT_S = 5.0
 _GRACE_S = 1.0
-"""So much longer than one call may take, the end of the program waits for what is on its way."""
+"""Seconds beyond the timeout of a request that the program waits at its end."""
 _URGENT = (
     NotificationKind.FAILURE,
     NotificationKind.LOST,
@@ -33,7 +33,7 @@ _URGENT = (
 
 
 class UrlNotifier:
-    """Posts notifications, each from a thread of its own. `say` gets one line about an address that fails."""
+    """Posts notifications, each in a separate thread. `say` gets one line about each failing address."""
 
     def __init__(
         self, environ: Mapping[str, str], say: Callable[[str], None], *, timeout_s: float = TIMEOUT_S
@@ -41,7 +41,7 @@ class UrlNotifier:
         self._environ, self._say, self._timeout_s = environ, say, timeout_s
         self._sending: list[tuple[threading.Thread, Address]] = []
         self._faults: dict[str, str] = {}
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def check(self, spec: JobSpec) -> None:
         for target in self._targets(spec):
@@ -51,7 +51,7 @@ class UrlNotifier:
         return bool(spec.notify) or bool(self._environ.get(DEFAULTS, "").strip())
 
     def shown_addresses(self, spec: JobSpec) -> Sequence[str]:
-        """Return where notifications of the job go, without what is secret in the URLs."""
+        """Return the addresses of the job's notifications, without the secret parts of URLs."""
         shown = []
         for target in self._targets(spec):
             with suppress(UsageError):
@@ -77,21 +77,21 @@ class UrlNotifier:
         self._report()
 
     def close(self) -> None:
-        """Wait until what is on its way has arrived, or failed, or is given up."""
+        """Wait until all notifications are delivered, failed or timed out."""
         deadline = time.monotonic() + self._timeout_s + _GRACE_S
         for thread, address in self._sending:
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
-                self._faults.setdefault(address.shown, "it does not answer")
+                self._faults.setdefault(address.shown, "no response")
         self._sending.clear()
         self._report()
 
     def _targets(self, spec: JobSpec) -> Sequence[NotifyUrl]:
-        """Those the job names, else those the user names for every job."""
+        """Return the targets of the job, else the user's defaults."""
         return spec.notify or [NotifyUrl(url=url) for url in self._environ.get(DEFAULTS, "").split()]
 
     def _address(self, target: NotifyUrl) -> Address:
-        """Where that is. Raises UsageError, which does not show a URL."""
+        """Return the address of a target. Raises UsageError, without showing the URL."""
         name = target.url_env
         url = self._environ.get(name, "").strip() if name else target.url or ""
         if name and not url:
@@ -108,7 +108,7 @@ class UrlNotifier:
                 return
         except HTTPError as error:
             error.close()
-            fault = f"it answered HTTP {error.code}"
+            fault = f"HTTP status {error.code}"
         except URLError as error:
             fault = str(error.reason)
         except OSError as error:
@@ -118,15 +118,15 @@ class UrlNotifier:
         self._faults.setdefault(address.shown, fault)
 
     def _report(self) -> None:
-        """One line an address, however often it fails; from the thread that owns the screen."""
+        """Report each failing address once, from the thread that owns the screen."""
         for shown, fault in list(self._faults.items()):
-            if shown not in self._said:
-                self._said.add(shown)
+            if shown not in self._reported:
+                self._reported.add(shown)
                 self._say(f"could not deliver a notification to {shown}: {fault}")
 
 
 def request_for(notification: AnyNotification, address: Address) -> Request:
-    """Return the notification in the form that the service understands."""
+    """Return the HTTP request in the form of the service."""
     return _FORMS[address.service](notification, address.url)
 
 
@@ -163,7 +163,7 @@ _FORMS: Mapping[Service, Callable[[AnyNotification, str], Request]] = {
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A POST that is redirected would arrive as a GET, without its body."""
+    """Follows no redirects: a redirected POST would arrive as a GET without its body."""
 
     def redirect_request(self, *_: object) -> None:
         return None

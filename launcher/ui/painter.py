@@ -1,4 +1,4 @@
-"""Painter: lines at a terminal that are painted over by newer ones; what else is printed comes above them."""
+"""Painter: lines on a terminal that are repainted in place, with other output printed above them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vastrun.launcher.ui.screen import size
 
 _UP, _ERASE_BELOW, _PLAIN = "\x1b[{}A", "\x1b[J", "\x1b[0m"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
-"""Terminals differ in the width of some emoji: a line that is too wide must not take a second row."""
+"""Codes for wrapping, which is off in a painted line: terminals differ in the width of some emoji."""
 _CODES: Mapping[str, str] = {"bold": "\x1b[1m", "dim": "\x1b[2m", "done": "\x1b[32m", "now": "\x1b[1;36m"}
 
 
 class Painter:
-    """Paints on a terminal. One that was closed must not end the launcher: nothing is raised."""
+    """Paints on a terminal. Never raises: a closed terminal must not end the launcher."""
 
     def __init__(self, output: HeldStream) -> None:
         self._output = output
@@ -25,7 +25,7 @@ class Painter:
         self._holds = 0
 
     def paint(self, lines: Sequence[Line]) -> None:
-        """Take the place of what was painted before, as far as the terminal has columns and rows for it."""
+        """Replace the painted lines, cut to the terminal's columns and rows."""
         if self._output.is_held:
             return
         columns, rows = size(self._output)
@@ -35,21 +35,21 @@ class Painter:
         self._painted = fitting
 
     def print_above(self, text: str) -> None:
-        """Print a line that stays, and paint no more until the next `paint`."""
+        """Erase the painted lines, and print a line that stays."""
         self._write(f"{self._erased()}{text}\n")
 
     def erase(self) -> None:
-        """Take away what was painted."""
+        """Erase the painted lines."""
         self._write(self._erased())
 
     def _erased(self) -> str:
-        """What takes away the painted lines; nothing where a question has been put below them since."""
+        """Return the codes that erase the painted lines; empty if a question was printed below them."""
         if self._output.holds != self._holds:
             self._holds, self._painted = self._output.holds, ()
         lines, self._painted = self._painted, ()
         if not lines:
             return ""
-        # A terminal that became narrower since shows a line on several rows.
+        # A terminal that became narrower shows a line on several rows.
         width = max(1, size(self._output)[0])
         rows = sum(max(1, math.ceil(width_of(line) / width)) for line in lines)
         return "\r" + (_UP.format(rows - 1) if rows > 1 else "") + _ERASE_BELOW

@@ -1,4 +1,4 @@
-"""Questions at the terminal: one key answers, a countdown shows what silence means, other output waits."""
+"""Questions at the terminal: one key answers, a countdown ends in the safe answer, other output waits."""
 
 from __future__ import annotations
 
@@ -40,40 +40,40 @@ class Question(Generic[_T]):
 
     about: str
     choices: tuple[Choice[_T], ...]
-    """The last one is the safe one: what silence, Enter and a lost terminal mean."""
+    """Choices; the last one is the safe one, for a timeout, Enter or a lost terminal."""
     again: UserRequest = UserRequest.NONE
-    """What Ctrl-C means while the question stands."""
+    """Request of a further Ctrl-C while the question is open."""
     answer_s: float | None = None
-    """Seconds to answer; None: as usual."""
+    """Seconds to answer; None for the default."""
 
     @property
     def safe(self) -> Choice[_T]:
-        """What holds when nobody answers."""
+        """Choice that holds without an answer."""
         return self.choices[-1]
 
     def choice_of(self, key: str) -> Choice[_T] | None:
-        """Return the answer that this key gives; None for another key."""
+        """Return the choice of a key; None for another key."""
         if key in "\r\n":
             return self.safe
         return next((choice for choice in self.choices if choice.key == key.lower()), None)
 
 
 class Ask(Protocol):
-    """Puts a question."""
+    """Function that asks a question."""
 
     def __call__(self, question: Question[_T], settled: Callable[[], bool], /) -> _T | None:
-        """Ask until it is answered or `settled()` is true. None: there is no terminal."""
+        """Ask until it is answered or `settled()` is true; return None without a terminal."""
         ...
 
 
 def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s: float = ANSWER_S) -> Ask:
-    """Make what asks at this terminal. `live`: a line can be overwritten, so the countdown moves."""
+    """Return a function that asks at this terminal. `live`: the countdown can be overwritten in place."""
 
     def ask(question: Question[_T], settled: Callable[[], bool], /) -> _T | None:
         if not _in_foreground(terminal):
-            return None  # to touch the terminal would suspend this process
+            return None  # a background process that uses the terminal would be suspended
         with output.held(), _single_keys(terminal):
-            say(_asked(question))
+            say(_question_text(question))
             choice = _answer(question, settled, time.monotonic() + (question.answer_s or answer_s))
             say("\n" if choice is None else f"{choice.key}\n")
         return question.safe.request if choice is None else choice.request
@@ -99,14 +99,14 @@ def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s:
     return ask
 
 
-def _asked(question: Question[_T]) -> str:
+def _question_text(question: Question[_T]) -> str:
     lines = [f"  {choice.key}  {choice.text}" for choice in question.choices]
     return "\n" + "\n".join([question.about, *lines]) + "\n"
 
 
 def _prompt(question: Question[_T], left_s: int) -> str:
-    *others, last = (choice.key for choice in question.choices)
-    return f"Press {', '.join(others)} or {last} ({question.safe.key} in {left_s} s): "
+    *keys, last = (choice.key for choice in question.choices)
+    return f"Press {', '.join(keys)} or {last} ({question.safe.key} in {left_s} s): "
 
 
 def _in_foreground(terminal: int) -> bool:
@@ -117,7 +117,7 @@ def _in_foreground(terminal: int) -> bool:
 
 @contextmanager
 def _single_keys(terminal: int) -> Iterator[None]:
-    """Keys arrive without Enter and unseen; Ctrl-C is still a signal. What was typed before is dropped."""
+    """Read single keys without Enter or echo; Ctrl-C is still a signal. Earlier input is dropped."""
     try:
         before = termios.tcgetattr(terminal)
         tty.setcbreak(terminal, termios.TCSAFLUSH)
@@ -132,24 +132,24 @@ def _single_keys(terminal: int) -> Iterator[None]:
 
 
 class HeldStream:
-    """Passes text on, or keeps it while held: not much, as a run's log is read in bounded amounts."""
+    """A stream whose output can be held back during a question, in bounded amounts."""
 
     def __init__(self, stream: Callable[[], TextIO]) -> None:
-        """`stream` is asked each time: what is stderr may change."""
+        """`stream` is called for each write, because sys.stderr may change."""
         self._stream = stream
         self._waiting: list[str] | None = None
         self._lock = threading.Lock()
         self.holds = 0
-        """How often it was held so far."""
+        """Number of times that it was held."""
 
     @property
     def is_held(self) -> bool:
-        """Tell whether what is printed now waits."""
+        """True while output is held back."""
         return self._waiting is not None
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold back what is printed within; afterwards it is shown, in order."""
+        """Hold back output until the block ends, then write it in order."""
         with self._lock:
             self.holds += 1
             self._waiting = []
@@ -162,7 +162,7 @@ class HeldStream:
                 self._stream().flush()
 
     def write(self, text: str) -> None:
-        """Print the text, now or later. Raises OSError when the stream was closed."""
+        """Write the text, now or after the hold. Raises OSError if the stream is closed."""
         with self._lock:
             if self._waiting is None:
                 self._stream().write(text)
@@ -170,11 +170,11 @@ class HeldStream:
                 self._waiting.append(text)
 
     def flush(self) -> None:
-        """Show what was written, unless it waits. Raises OSError when the stream was closed."""
+        """Flush the stream, unless it is held. Raises OSError if the stream is closed."""
         with self._lock:
             if self._waiting is None:
                 self._stream().flush()
 
     def fileno(self) -> int:
-        """Return the descriptor that it is shown on. Raises OSError when there is none."""
+        """Return the descriptor of the stream. Raises OSError if there is none."""
         return self._stream().fileno()

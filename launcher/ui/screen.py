@@ -1,4 +1,4 @@
-"""The Screen port on a stream: steps with elapsed time and dollars, the log, a line of progress."""
+"""The Screen port on a stream: events with elapsed time and cost, the log, a line of progress."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from vastrun.launcher.ui.render.table import WIDTH, short
 
 _CLEAR = "\r\x1b[K"
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
-_LIVE_S, _QUIET_S = 0.2, 30.0
+_LIVE_INTERVAL_S, _PLAIN_INTERVAL_S = 0.2, 30.0
 _EVENT_INDENT = 28
 """Columns before the text of an event."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TerminalCapabilities:
-    """What the stream can show."""
+    """Capabilities of a stream's terminal."""
 
     live: bool
-    """A line may be overwritten."""
+    """True if a line can be overwritten."""
     color: bool
 
     @classmethod
     def of(cls, stream: TextIO, environ: Mapping[str, str]) -> TerminalCapabilities:
-        """Choose plain for a file, a pipe or a dumb terminal; without colour when NO_COLOR is set."""
+        """Detect them: none for a file, a pipe or a dumb terminal; no colour if NO_COLOR is set."""
         live = stream.isatty() and environ.get("TERM", "dumb") != "dumb"
         return cls(live=live, color=live and not environ.get("NO_COLOR"))
 
 
 class OutputStream(Protocol):
-    """Where it is shown."""
+    """A stream to write to, as a file object."""
 
     def write(self, text: str) -> object: ...
 
@@ -50,7 +50,7 @@ class OutputStream(Protocol):
 
 
 def size(stream: OutputStream) -> tuple[int, int]:
-    """Return the columns and rows of the stream's terminal now; 80 and 24 where it does not say."""
+    """Return the current columns and rows of the stream's terminal; 80 and 24 if unknown."""
     with suppress(OSError, ValueError):
         found = os.get_terminal_size(stream.fileno())
         return found.columns or WIDTH, found.lines or 24
@@ -58,7 +58,7 @@ def size(stream: OutputStream) -> tuple[int, int]:
 
 
 class StreamScreen:
-    """Shows a run on a stream. `began`: from when elapsed time counts."""
+    """Shows a run on a stream. `began`: start of elapsed time, epoch seconds."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class StreamScreen:
         self._rest = ""
 
     def event(self, event: Event) -> None:
-        """Show an event of the run."""
+        """Print an event of the run."""
         elapsed = duration(event.at - self._began)
         phase = self._styled(_BOLD, f"{event.phase.value:<8}")
         text = self._folded(one_line(event.text), _EVENT_INDENT)
         self._line(f"{elapsed:>8} {usd(event.usd):>8}  {phase} {text}")
 
     def step(self, name: str, text: str) -> None:
-        """Show a step of something that is no run."""
+        """Print a step of other work than a run."""
         self._progress = ""
         styled = self._styled(_BOLD, f"{name:<8}")
         self._line(
@@ -90,11 +90,11 @@ class StreamScreen:
         )
 
     def gauge(self, text: str) -> None:
-        """Show how far such a step is: overwritten on a terminal, now and then a line elsewhere."""
+        """Show the progress of a step: overwritten on a terminal, elsewhere a line now and then."""
         self._overwrite(f"{self._elapsed():>8}  {one_line(text)}")
 
     def log(self, text: str) -> None:
-        """Show new lines of the training's log; the last may come in parts."""
+        """Print new lines of the training's log; the last may be incomplete."""
         *lines, rest = (self._rest + text).split("\n")
         self._rest = rest[:LINE_CHARACTERS]
         for raw in lines:
@@ -105,20 +105,17 @@ class StreamScreen:
                 self._line(f"{self._styled(_DIM, shown(line.origin))} {shown(line.text)}")
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
-        """Show where the run stands.
-
-        On a terminal it is overwritten; elsewhere it is a line now and then, when it moved.
-        """
+        """Show the progress of the run: overwritten on a terminal, elsewhere a line now and then."""
         moved = progress.step not in (None, 0, self._shown_step)
         if (self._capabilities.live or moved) and self._overwrite(self._status_line(run, progress, usd)):
             self._shown_step = progress.step
 
     def note(self, text: str) -> None:
-        """Show a line beside the events."""
+        """Print a line between the events."""
         self._line(one_line(text))
 
     def close(self) -> None:
-        """End the line that is open: nothing half-written stays on the terminal."""
+        """Erase the line of progress."""
         self._write(_CLEAR if self._progress else "")
         self._progress = ""
 
@@ -130,8 +127,10 @@ class StreamScreen:
         return duration(self._now() - self._began)
 
     def _overwrite(self, text: str) -> bool:
-        """The text takes the place of the line of progress; False when it is too soon for that."""
-        if self._now() - self._shown_at < (_LIVE_S if self._capabilities.live else _QUIET_S):
+        """Replace the line of progress; return False if it is too soon."""
+        if self._now() - self._shown_at < (
+            _LIVE_INTERVAL_S if self._capabilities.live else _PLAIN_INTERVAL_S
+        ):
             return False
         self._shown_at = self._now()
         if self._capabilities.live:
@@ -142,18 +141,18 @@ class StreamScreen:
         return True
 
     def _line(self, text: str) -> None:
-        """A whole line above the line of progress."""
+        """Print a line above the line of progress."""
         self._write(f"{_CLEAR}{text}\n{self._progress}" if self._progress else f"{text}\n")
 
-    def _folded(self, text: str, indent: int) -> str:  # noqa: ARG002 - of a screen that has a width
-        """Return a text that begins at column `indent` as it is written."""
+    def _folded(self, text: str, indent: int) -> str:  # noqa: ARG002 - for screens with a width
+        """Wrap a text that begins at column `indent`; here, do not."""
         return text
 
     def _styled(self, style: str, text: str) -> str:
         return f"{style}{text}{_PLAIN}" if self._capabilities.color else text
 
     def _write(self, text: str) -> None:
-        # A terminal that was closed must not end the launcher: there is a machine to give back.
+        # A closed terminal must not end the launcher: there is a machine to destroy.
         try:
             self._stream.write(text)
             self._stream.flush()

@@ -1,4 +1,4 @@
-"""Where somebody sits at a terminal, a live view and a question at Ctrl-C; else plain lines, and none."""
+"""Choice of screens: a live view and questions on an interactive terminal, else plain lines."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _STDERR = 2
 
 
 class PlainScreens:
-    """Makes what shows runs, in plain lines."""
+    """Factory of screens with plain lines."""
 
     def __init__(self, plain: Callable[[float], StreamScreen]) -> None:
-        """`plain` makes a screen whose elapsed time counts from that moment."""
+        """`plain` makes a screen with elapsed time from the given epoch seconds."""
         self.plain = plain
 
     def of_run(self, began: float) -> StreamScreen:
-        """Return what shows a run."""
+        """Return a screen for a run."""
         return self.plain(began)
 
-    def of_many(self, began: float, listed: Listed) -> StreamScreen:  # noqa: ARG002 - of a live one
-        """Return what shows many runs at once; `listed`: those that go on."""
+    def of_many(self, began: float, listed: Listed) -> StreamScreen:  # noqa: ARG002 - for live screens
+        """Return a screen for many runs; `listed` returns lines for the open ones."""
         return self.plain(began)
 
     def of_replay(self, began: float, now: Callable[[], float]) -> StreamScreen:
-        """Return what shows a transcript again, on stdout; `now` is its moment."""
+        """Return a screen on stdout for a replay; `now` is the clock of the replay."""
         return StreamScreen(sys.stdout, TerminalCapabilities(live=False, color=False), began=began, now=now)
 
 
 class LiveScreens(PlainScreens):
-    """Makes live views where somebody looks at a terminal, else screens of plain lines on stderr."""
+    """Factory of live views on an interactive terminal, else of plain lines on stderr."""
 
     def __init__(self, output: HeldStream, environ: Mapping[str, str], now: Callable[[], float]) -> None:
         """`output` writes to stderr."""
@@ -55,7 +55,7 @@ class LiveScreens(PlainScreens):
 
         if not live.is_wanted(sys.stderr, self._environ):
             return self.plain(began)
-        return live.LiveScreen(self._output, began=began, now=self._now, curve_of=curves_at_home())
+        return live.LiveScreen(self._output, began=began, now=self._now, curve_of=downloaded_curves())
 
     def of_many(self, began: float, listed: Listed) -> StreamScreen:
         from vastrun.launcher.ui import live
@@ -83,7 +83,7 @@ def interrupts_on(
     until: float | None = None,
     views: bool = False,
 ) -> Interrupts:
-    """Return what notes signals; at a terminal a Ctrl-C asks where `first` is NONE, else it stops."""
+    """Return the Interrupts of a command; with `first=NONE`, Ctrl-C asks at a terminal, else it stops."""
     say = say_on(_descriptor(sys.stderr))
     ask = None
     if first is UserRequest.NONE and sys.stdin.isatty() and sys.stderr.isatty():
@@ -100,15 +100,15 @@ def interrupts_on(
 
 
 def _descriptor(stream: TextIO | None) -> int:
-    """Return the stream's descriptor; in a notebook, whose streams may have none, that of the process."""
+    """Return the stream's descriptor; in a notebook, whose streams may have none, that of stderr."""
     try:
         return _STDERR if stream is None else stream.fileno()
     except (OSError, ValueError):
         return _STDERR
 
 
-def curves_at_home() -> Callable[[Run], LearningCurve]:
-    """Return what tells what has come home of a run's metrics: each call reads only what is new."""
+def downloaded_curves() -> Callable[[Run], LearningCurve]:
+    """Return a function that returns a run's downloaded metrics; each call reads only new lines."""
     from vastrun.launcher.outputs.folder import Outputs
     from vastrun.launcher.ui.render.live import LearningCurve
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.terminal import Terminal
-from vastrun.launcher.shipped import configs_dir
+from vastrun.launcher.package_files import configs_dir
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

@@ -55,7 +55,7 @@ def deceived(deceit: Deceit, asked: UserRequest, folder: Path) -> tuple[Run, flo
         spec = job(program, hours=LIFE_S / 3600)
         (run,) = launcher.launch(replace(spec, retry={}))
         story = "\n".join(f"{event.phase}: {event.text[:200]}" for event in launcher.screen.events)
-        assert launcher.guard.looks > 0
+        assert launcher.guard.calls > 0
         assert launcher.guard.longest_gap_s <= MAX_GAP_S
         (meter,) = launcher.vast.billing.meters.values()
         return (

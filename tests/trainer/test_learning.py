@@ -11,7 +11,7 @@ from tests.trainer.conftest import Box, RunningRanks
 from vastrun.contract import layout
 from vastrun.contract.scores import lowest_floor
 from vastrun.launcher.config import load_job
-from vastrun.launcher.shipped import configs_dir
+from vastrun.launcher.package_files import configs_dir
 from vastrun.trainer import data
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]

@@ -14,9 +14,9 @@ from vastrun.launcher.core import Instance, Offer, RentalOrder, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.image.lock import shipped_lock
+from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.ports import Clock, Provider
 from vastrun.launcher.providers import ProviderContext, provider_class
-from vastrun.launcher.shipped import onstart_dir
 
 LEASE: Mapping[str, str] = {
     "LEASE_SHIP_S": "600",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
 from vastrun.launcher.image.daemon import reason_of
+from vastrun.launcher.package_files import install_command
 from vastrun.launcher.providers.docker.rows import Container
-from vastrun.launcher.shipped import install_command
 
 if TYPE_CHECKING:
     from docker.errors import APIError

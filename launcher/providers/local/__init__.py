@@ -26,6 +26,7 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ledger.presence import is_locked
+from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.ports import Abilities, Clock, Remote
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.hardware import (
@@ -39,7 +40,6 @@ from vastrun.launcher.providers.hardware import (
 )
 from vastrun.launcher.providers.local.remote import LocalRemote, box_error
 from vastrun.launcher.providers.local.requirements import missing_requirement
-from vastrun.launcher.shipped import onstart_dir
 
 _RECORD = "instance.json"
 _LEASE_START_S = 30.0

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.package_files import install_command
 from vastrun.launcher.providers.response_limits import limit_responses
 from vastrun.launcher.providers.vast.refusals import Answer
-from vastrun.launcher.shipped import install_command
 
 if TYPE_CHECKING:
     from vastai import VastAI

@@ -1,1 +1,1 @@
-"""Documents that `--json` prints: each is a dataclass, of which its published schema is made."""
+"""Documents that `--json` prints: dataclasses, from which the published schemas are made."""

@@ -1,4 +1,4 @@
-"""Documents of batches: their plan, how far they are, their results."""
+"""Documents of batches: plan, progress, results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PlannedBatch(Document):
 
     @classmethod
     def of(cls, plan: BatchPlan) -> PlannedBatch:
-        """Show what a batch would do."""
+        """Make the document of a plan."""
         return cls.fill(
             plan,
             batch=plan.spec.name,
@@ -75,7 +75,7 @@ class ShownBatch(Document, BatchProgress):
 
     @classmethod
     def of(cls, row: BatchRow, **values: Any) -> Self:
-        """Show the batch. `values`: further keys of a subclass."""
+        """Make the document of a batch. `values`: further keys of a subclass."""
         return cls.fill(
             row.progress,
             row.batch,
@@ -102,7 +102,7 @@ class BatchList(Document):
 
 
 class BatchInDetail(ShownBatch):
-    """One batch from near."""
+    """One batch in detail."""
 
     points_list: Sequence[ShownPoint]
 
@@ -134,13 +134,13 @@ class Results(Document):
     """Why it ended before its last point; empty: it did not."""
     points: Sequence[PointOutcome]
     pareto_front: Sequence[str]
-    """The points that no other beats in metric and dollars both, the cheapest first."""
+    """Points that no other beats in both metric and cost, the cheapest first."""
     influences: Sequence[Influence]
     usd: float
 
     @classmethod
     def of(cls, rows: Sequence[PointResult], batch: Batch) -> Results:
-        """Show the results."""
+        """Make the document of the results."""
         finished, objective = finished_in(rows), batch.spec.objective
         return cls.fill(
             batch,

@@ -42,13 +42,13 @@ class RunCost(Document, Cost):
     billed_usd: float | None
     """Charged by its provider; null: it was not asked, or does not say."""
     final: bool
-    """It has ended, so that this is all of it."""
+    """True if the run has ended, so that this is its total cost."""
     in_total: bool
     """False: it took a share of a machine whose own run is counted."""
 
     @classmethod
     def of(cls, row: RunRow, now: float, *, in_total: bool) -> RunCost:
-        """Show what the run cost."""
+        """Make the document of a run's cost."""
         several = row.machines if row.nodes else ()
         return cls.fill(
             row.cost,
@@ -71,11 +71,11 @@ class Costs(Document):
     usd: float
     """Sum of all that are counted."""
     volumes: Sequence[VolumeCost]
-    """Data volumes, also those that were deleted; none where one run is asked for. No part of `usd`."""
+    """Data volumes, including deleted ones; empty if one run is requested. Not part of `usd`."""
 
     @classmethod
     def of(cls, rows: Sequence[RunRow], volumes: Sequence[Volume], now: float) -> Costs:
-        """Show what each run cost, and all of them."""
+        """Make the document of the costs of all runs."""
         counted = counted_in_total([row.run for row in rows])
         return cls(
             runs=[RunCost.of(row, now, in_total=row.run.id in counted) for row in rows],
@@ -98,7 +98,7 @@ class ReconciledRun(Document):
     reasons: Sequence[DifferenceReason]
     unexplained_usd: float
     settled: bool
-    """It costs what was charged, for all commands."""
+    """True if all commands use the charges as its cost."""
 
 
 class Reconciled(Document):
@@ -115,7 +115,7 @@ class Reconciled(Document):
 
     @classmethod
     def of(cls, found: Reconciliation, settled: Collection[str]) -> Reconciled:
-        """Show all bills. `settled`: the ids of runs that cost what was charged."""
+        """Make the document of all bills. `settled`: ids of runs whose charges are their cost."""
         bills = [one.bill for one in found.runs]
         return cls.fill(
             found,

@@ -1,4 +1,4 @@
-"""Documents: dataclasses that `--json` prints as they are. Their schemas are made by `tests/schemas.py`."""
+"""Documents: dataclasses that `--json` prints; `tests/schemas.py` makes their schemas."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ SCHEMA_VERSION = 1
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Document:
-    """Base of what is printed. One that shows a noun with more keys is a subclass of that noun, too."""
+    """Base class of documents. One that extends a record with more keys is also a subclass of the record."""
 
     printed_properties: ClassVar[tuple[str, ...]] = ()
-    """Properties that are printed like fields; other dataclasses may have this as well."""
+    """Properties to print like fields; any dataclass may have this attribute."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
 
     @classmethod
     def fill(cls, *sources: Any, **values: Any) -> Self:
-        """Make a document of `values`, and for other fields of the first source with such an attribute."""
+        """Make a document of `values`; other fields come from the first source that has the attribute."""
         for field in fields(cls):  # type: ignore[arg-type]
             if field.name not in values:
                 values[field.name] = next(getattr(s, field.name) for s in sources if hasattr(s, field.name))
@@ -32,12 +32,12 @@ class Document:
 
 
 def to_text(document: Any) -> str:
-    """Write a document as it goes to stdout, with the version of its form."""
+    """Serialize a document as JSON, with the schema version."""
     return json.dumps({"schema_version": SCHEMA_VERSION, **keys_of(document)}, indent=2, default=keys_of)
 
 
 def keys_of(value: Any) -> Mapping[str, Any]:
-    """Return what is printed of a dataclass or mapping, not of what lies within."""
+    """Return the printed keys and values of a dataclass or mapping, without converting nested values."""
     if isinstance(value, Mapping):
         return dict(value)
     shown = [field.name for field in fields(value) if field.metadata != HIDDEN]

@@ -1,4 +1,4 @@
-"""Documents of machines and data volumes: hosts, and what no open run claims."""
+"""Documents of hosts, orphaned machines and data volumes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OrphanMachine(Document, Instance):
     ledger: str | None
     """The ledger that its label names."""
     is_ghost: bool
-    """Its run confirmed its end, and the provider lists it again: it is not charged again."""
+    """True if its destruction was confirmed and the provider lists it again; it is not charged again."""
 
 
 class VolumeCost(Document, Volume):
@@ -49,7 +49,7 @@ class ShownVolume(VolumeCost):
 
     @classmethod
     def listed(cls, state: VolumeState, now: float) -> ShownVolume:
-        """Show how it is listed."""
+        """Make the document of a listed volume."""
         return cls.fill(state.volume, state, usd=state.volume.cost_usd(now), unused=state.is_unused(now))
 
 
@@ -58,10 +58,10 @@ class Orphans(Document):
 
     machines: Sequence[OrphanMachine] = ()
     destroyed: Sequence[str] = ()
-    """The ids of those that were ended, the names of networks and volumes that were removed."""
+    """Ids of destroyed machines, names of removed networks and volumes."""
     networks: Sequence[str] = ()
-    """Networks that were made for runs, of which none is open."""
+    """Networks of runs that have ended."""
     volumes: Sequence[ShownVolume] = ()
-    """Data volumes of this ledger that exist; with --volume, those that it names."""
+    """Existing data volumes of this ledger; with --volume, the named ones."""
     left: Sequence[ShownRun] = ()
-    """Open runs whose machines are left to their leases, because the provider refused the key."""
+    """Open runs whose machines are left to their leases because the provider rejected the key."""

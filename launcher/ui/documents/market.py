@@ -1,4 +1,4 @@
-"""Documents of the market as a job sees it: offers and plans."""
+"""Documents of a job's market: offers and plans."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ShownOffer(Document, Offer):
 
     @classmethod
     def of(cls, offer: Offer, spec: JobSpec) -> ShownOffer:
-        """Show the offer to a job."""
+        """Make the document of an offer for a job."""
         return cls.fill(
             offer,
             expected_usd=expected_usd(spec, offer),
@@ -51,7 +51,7 @@ class ShownPlan(Document):
     """On the first offer."""
     lease: Lease
     refused: Sequence[str]
-    """Budgets that have no room for it."""
+    """Budgets without room for it."""
     deadline: str | None
     expected_end_at: float | None
     workloads: Workloads | None
@@ -63,7 +63,7 @@ class ShownPlan(Document):
 
     @classmethod
     def of(cls, plan: LaunchPlan) -> ShownPlan:
-        """Show what a launch would do."""
+        """Make the document of a plan."""
         targets = tuple(replace(one, url=one.url and "<secret>") for one in plan.spec.notify)
         return cls.fill(
             plan,
@@ -88,11 +88,11 @@ class ExplainedMarket(Document, MarketReport):
     """The market within the job's limits."""
 
     quotes: tuple[ShownQuote, ...]
-    """Offers that are left, the cheapest to finish first."""
+    """Remaining offers, the cheapest to finish first."""
     left: int
 
     @classmethod
     def of(cls, report: MarketReport, spec: JobSpec) -> ExplainedMarket:
-        """Show the market to a job."""
+        """Make the document of a market report."""
         quotes = tuple(ShownQuote.fill(one, offer=ShownOffer.of(one.offer, spec)) for one in report.quotes)
         return cls.fill(report, quotes=quotes, left=len(quotes))

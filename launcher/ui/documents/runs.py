@@ -1,4 +1,4 @@
-"""Documents of runs: how they stand, how they ended."""
+"""Documents of runs: their state and their end."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class ShownRun(Document, Run):
     """Cost so far, or in all."""
     usd_source: UsdSource
     driver: str | None
-    """Who drives it now."""
+    """Launcher that drives it now."""
     download_left_s: float | None
     """Seconds left to download its outputs: its training has ended, and no launcher drives it; else null."""
     lease: RemainingLease | None
-    """Time and cost left to its machines by their leases: the provider refused the last launcher's key."""
+    """Remaining time and cost of its leases, if the provider rejected the last launcher's key."""
     nodes: Sequence[Run]
-    """All machines of a run that has several, by node; a node that left may have had several."""
+    """Machines of a run on several nodes, by node; a replaced node has several."""
 
     @classmethod
     def of(cls, row: RunRow) -> ShownRun:
-        """Show the run."""
+        """Make the document of a run."""
         nodes = row.machines if row.nodes else ()
         driver = None if row.driver is None else row.driver.who
         return cls.fill(row.run, row, driver=driver, nodes=nodes)
@@ -49,20 +49,20 @@ class Runs(Document):
 
 
 class RunInDetail(Document):
-    """One run from near."""
+    """One run in detail."""
 
     run: ShownRun
     events: Sequence[Event]
-    """Its diary, oldest first."""
+    """Its events, oldest first."""
     box: BoxStatus | None
-    """Null when its box was not seen; `note` says why."""
+    """Status of its machine; null if it was not reached: `note` gives the reason."""
     note: str
     boxes: Sequence[BoxStatus | None]
-    """Status of each machine of a run that has several, in the order of `run.nodes`."""
+    """Status of each machine of a run on several nodes, in the order of `run.nodes`."""
 
     @classmethod
     def of(cls, detail: RunDetail) -> RunInDetail:
-        """Show one run from near."""
+        """Make the document of one run in detail."""
         boxes = [one.box_status for one in ((detail, *detail.nodes) if detail.nodes else ())]
         return cls.fill(detail, run=ShownRun.of(detail.row), box=detail.box_status, boxes=boxes)
 
@@ -81,7 +81,7 @@ class Ending(Document):
     run: ShownRun
     exit_code: int
     lease_ends_at: float | None
-    """Time at which its box ends itself at the latest; null when it has no machine."""
+    """Latest time at which its machine destroys itself; null if it has no machine."""
     scores: Mapping[str, float]
     attempts: Sequence[Attempt]
     """The run and the attempts before it."""
@@ -91,7 +91,7 @@ class Ending(Document):
 
     @classmethod
     def of(cls, ending: RunEnding) -> Ending:
-        """Show how a run ended."""
+        """Make the document of a run's end."""
         run = ending.row.run
         return cls.fill(
             ending,
@@ -108,10 +108,10 @@ class ResultFile(Document):
 
     run: ShownRun
     exit_code: int | None
-    """Null while it is open."""
+    """Exit code; null while it is open."""
     scores: Mapping[str, float]
     checkpoint: str | None
-    """The newest that was downloaded, by its name."""
+    """Name of the newest downloaded checkpoint."""
     best_checkpoint: str | None
     next: str | None
     """Advice: what to try next."""
@@ -122,11 +122,11 @@ class Explained(Document):
 
     run: ShownRun
     outcome: Outcome | None
-    """The evidence that its box wrote; null: it wrote none, or it was not downloaded."""
+    """Evidence that its machine wrote; null if there is none, or it was not downloaded."""
     stacks: Sequence[str]
     """Files on this computer with the stacks of a hang."""
     steps: Sequence[StepEnd]
-    """Steps of its box, as far as they were downloaded."""
+    """Downloaded records of the steps on its machine."""
     left_out: LeftOutFiles
     """Files of its program that are not on this computer."""
     next: str | None
@@ -134,6 +134,6 @@ class Explained(Document):
 
     @classmethod
     def of(cls, found: Explanation) -> Explained:
-        """Show the evidence."""
+        """Make the document of an explanation."""
         advice = advice_for(found.row.run, checkpoint=found.checkpoint, not_shipped=found.not_shipped)
         return cls.fill(found, run=ShownRun.of(found.row), next=advice)

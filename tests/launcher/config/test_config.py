@@ -11,7 +11,7 @@ import pytest
 from vastrun.launcher.config import dump_job, load_job, read_job
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import Code, JobSpec, Secret, Success
-from vastrun.launcher.shipped import configs_dir
+from vastrun.launcher.package_files import configs_dir
 from vastrun.trainer.supervision.environment import ours
 
 BROKEN = sorted((Path(__file__).parent / "broken").glob("*.yaml"))

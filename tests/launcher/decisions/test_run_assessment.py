@@ -16,7 +16,7 @@ from vastrun.launcher.core.left_out import file_text
 from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP, STOP_CAUSES, assess_run
 from vastrun.launcher.gate.evidence import parse_evidence, parse_step_ends
-from vastrun.launcher.shipped import onstart_dir
+from vastrun.launcher.package_files import onstart_dir
 from vastrun.trainer.supervision.stop import STOP_TEXTS
 
 GOOD = Outcome(

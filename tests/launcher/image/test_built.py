@@ -88,7 +88,7 @@ def recipe(tmp_path: Path, repository: str) -> Recipe:
         (tmp_path / f"{name}.txt").write_text("# none\n")
     (tmp_path / "launcher").mkdir()
     # Not what an earlier run has built, which Docker still knows: that would not be the newest.
-    (tmp_path / "launcher/shipped.py").write_text(f"x = {uuid.uuid4().hex!r}\n")
+    (tmp_path / "launcher/package_files.py").write_text(f"x = {uuid.uuid4().hex!r}\n")
     pins = Pins(variant="cpu", base=BASE_IMAGE, torch="9.9", cuda="", nccl="")
     return Recipe(root=tmp_path, pins=pins, repository=repository, version="0", revision="a")
 
@@ -113,7 +113,7 @@ def test_the_same_files_make_the_same_tag_and_are_built_once(
     assert build(client, replace(recipe, revision="b"), wheels, second) == made
     assert any(text.startswith("1/") or " FROM " in text for _, text in first.steps)
     assert second.steps == [("build", f"{made} is here already, of the same files")]
-    (recipe.root / "launcher/shipped.py").write_text("x = 2\n")
+    (recipe.root / "launcher/package_files.py").write_text("x = 2\n")
     assert build(client, recipe, wheels, third) != made
 
 
@@ -129,7 +129,7 @@ def test_no_secret_of_the_computer_that_builds_gets_into_the_image(
     kept += client.containers.run(
         made, ["-c", "cat /env; find /all -type f -exec cat {} +"], entrypoint="sh", remove=True
     ).decode()
-    assert (recipe.root / "launcher/shipped.py").read_text().strip() in kept
+    assert (recipe.root / "launcher/package_files.py").read_text().strip() in kept
     assert SECRET not in kept
 
 

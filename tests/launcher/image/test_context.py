@@ -28,7 +28,7 @@ def checkout(tmp_path: Path) -> Path:
         *(
             "Dockerfile",
             "README.md",
-            "launcher/shipped.py",
+            "launcher/package_files.py",
             "launcher/image/lock.py",
             "configs/quickstart.yaml",
         ),
@@ -47,13 +47,13 @@ def of(checkout: Path, arguments: dict[str, str] = ARGUMENTS) -> str:
 def test_the_context_has_what_is_allowed_and_nothing_else(checkout: Path) -> None:
     assert [path for path in files_of(checkout) if path != ".dockerignore"] == [
         *("Dockerfile", "README.md", "configs/quickstart.yaml"),
-        *("launcher/image/lock.py", "launcher/shipped.py"),
+        *("launcher/image/lock.py", "launcher/package_files.py"),
     ]
 
 
 def test_the_same_files_have_the_same_fingerprint_wherever_and_whenever_they_lie(checkout: Path) -> None:
     first = of(checkout)
-    (checkout / "launcher/shipped.py").write_text("launcher/shipped.py")
+    (checkout / "launcher/package_files.py").write_text("launcher/package_files.py")
     (checkout / "configs/image.lock").write_text("another")
     (checkout / "runs/a/log").write_text("another")
     assert of(checkout) == first
@@ -62,11 +62,11 @@ def test_the_same_files_have_the_same_fingerprint_wherever_and_whenever_they_lie
 
 def test_another_content_name_mode_or_argument_is_another_fingerprint(checkout: Path) -> None:
     seen = [of(checkout), of(checkout, {"TORCH": "2.12.0"})]
-    (checkout / "launcher/shipped.py").write_text("x")
+    (checkout / "launcher/package_files.py").write_text("x")
     seen.append(of(checkout))
-    (checkout / "launcher/shipped.py").chmod(0o755)
+    (checkout / "launcher/package_files.py").chmod(0o755)
     seen.append(of(checkout))
-    (checkout / "launcher/shipped.py").rename(checkout / "launcher/work.py")
+    (checkout / "launcher/package_files.py").rename(checkout / "launcher/work.py")
     seen.append(of(checkout))
     assert len(set(seen)) == len(seen)
 

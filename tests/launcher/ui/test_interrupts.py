@@ -13,7 +13,7 @@ import pytest
 
 from tests.waiting import LONGEST_S, eventually
 from vastrun.launcher.core import KeepAnswer, UserRequest
-from vastrun.launcher.ui.interrupts import STOPS, VIEWS, Interrupts, say_on
+from vastrun.launcher.ui.interrupts import STOP_QUESTION, VIEW_QUESTION, Interrupts, say_on
 from vastrun.launcher.ui.question import Ask, Question
 
 
@@ -90,7 +90,7 @@ def test_whoever_only_looks_may_still_answer_that_the_run_is_to_stop(said: Said)
     with interrupts.listening():
         signal.raise_signal(signal.SIGINT)
         eventually(lambda: interrupts.current() is UserRequest.STOP)
-    assert [(one.choices, one.again) for one in asked] == [(VIEWS.choices, VIEWS.again)]
+    assert [(one.choices, one.again) for one in asked] == [(VIEW_QUESTION.choices, VIEW_QUESTION.again)]
 
 
 def test_a_run_that_stops_is_destroyed_by_an_answer_only(said: Said) -> None:
@@ -100,7 +100,7 @@ def test_a_run_that_stops_is_destroyed_by_an_answer_only(said: Said) -> None:
         signal.raise_signal(signal.SIGINT)
         eventually(lambda: interrupts.current() is UserRequest.DESTROY)
         signal.raise_signal(signal.SIGINT)
-    assert asked == [STOPS]
+    assert asked == [STOP_QUESTION]
 
 
 def test_an_answer_that_changes_nothing_is_no_interrupt(said: Said) -> None:

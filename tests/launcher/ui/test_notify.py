@@ -111,7 +111,7 @@ def test_an_address_that_refuses_costs_one_line_and_no_run(tmp_path: Path, statu
         end = notified(Terminal(tmp_path), f"{there.url}/secret").launch()
     assert end.exit_code == 0
     lines = [line for line in end.stderr.splitlines() if "notification" in line]
-    assert lines == [f"could not deliver a notification to {there.url}/…: it answered HTTP {status}"]
+    assert lines == [f"could not deliver a notification to {there.url}/…: HTTP status {status}"]
     assert [letter.method for letter in there.letters] == ["POST"]
 
 

@@ -19,7 +19,7 @@ from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, HANG
 from vastrun.launcher.cli import cli
 from vastrun.launcher.image.verify import ImageCheck
-from vastrun.launcher.shipped import configs_dir
+from vastrun.launcher.package_files import configs_dir
 from vastrun.launcher.ui.documents.document import to_text
 from vastrun.launcher.ui.render.images import VerifiedImage
 

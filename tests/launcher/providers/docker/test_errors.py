@@ -24,9 +24,9 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.docker import DockerProvider
 from vastrun.launcher.providers.docker.boxes import NETWORK
-from vastrun.launcher.shipped import onstart_dir
 from vastrun.testing.setup import LEASE, small_job
 
 pytest.importorskip("docker")

@@ -23,9 +23,9 @@ from tests.launcher.providers.vast.rentals import (
 from tests.waiting import eventually
 from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import AuthError, GoneError, ProviderError, UnreachableError
+from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.boot import OFFLINE_S
-from vastrun.launcher.shipped import onstart_dir
 from vastrun.testing.setup import LEASE
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core.errors import ProviderError
+from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.onstart import MAX_BYTES, onstart_text, readable_text
-from vastrun.launcher.shipped import onstart_dir
 from vastrun.testing.setup import LEASE
 
 LEASE_SH = onstart_dir() / "lease.sh"

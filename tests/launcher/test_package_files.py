@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.launcher.shipped import install_command
+from vastrun.launcher.package_files import install_command
 
 
 @pytest.mark.parametrize(

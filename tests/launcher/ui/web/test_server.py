@@ -23,8 +23,8 @@ from tests.launcher.ui.report.reading import assert_sound
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.launcher.core.errors import StorageError, UsageError
-from vastrun.launcher.ui.serving.server import LOOPBACK, Server
-from vastrun.launcher.ui.serving.site import Site
+from vastrun.launcher.ui.web.server import LOOPBACK, Server
+from vastrun.launcher.ui.web.site import Site
 
 Answer = tuple[int, dict[str, str], str]
 Asked = Callable[..., Answer]
@@ -212,7 +212,7 @@ def test_what_is_not_there_is_said_to_be_not_there(server: Server, path: str) ->
 def test_who_asks_in_the_name_of_another_site_is_refused(server: Server, headers: dict[str, str]) -> None:
     """Also with the token: a name that was bound anew to this computer must not read for its owner."""
     status, _, text = ask(server, **headers)
-    assert (status, text) == (403, "refused\n")
+    assert (status, text) == (403, "forbidden\n")
 
 
 def test_a_browser_of_this_computer_may_ask_by_either_name(server: Server) -> None:

@@ -15,10 +15,10 @@ from tests.launcher.terminal import Terminal
 from tests.launcher.ui.report.axe import assert_reachable
 from tests.launcher.ui.report.chromium import Page, chromium
 from tests.launcher.ui.report.made import NAME, NOW, made_batch
-from tests.launcher.ui.serving.test_server import served
+from tests.launcher.ui.web.test_server import served
 from tests.waiting import eventually
-from vastrun.launcher.ui.serving.server import Server
-from vastrun.launcher.ui.serving.site import Site
+from vastrun.launcher.ui.web.server import Server
+from vastrun.launcher.ui.web.site import Site
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("chromium")]
 TEXT = "document.querySelector('main')?.innerText ?? ''"

@@ -1,4 +1,4 @@
-"""What came with this vastrun, in a checkout or a wheel: files for boxes, packages that are optional."""
+"""Files of this vastrun, in a checkout or a wheel; and the command that installs optional packages."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from pathlib import Path
 from vastrun.launcher.core.errors import VastrunError
 
 _LIBRARY = Path(__file__).absolute().parents[1]
-"""Not resolved: in a checkout, `vastrun/launcher` is a link to a folder beside it."""
+"""Folder of the package `vastrun`; not resolved, as `vastrun/launcher` is a symbolic link in a checkout."""
 _CHECKOUT = _LIBRARY.parent
 
 
 def onstart_dir() -> Path:
-    """Find the scripts that run on a box. Raises VastrunError."""
-    return _found("onstart")
+    """Return the folder of scripts that run on a machine. Raises VastrunError."""
+    return _package_folder("onstart")
 
 
 def configs_dir() -> Path:
-    """Find the example job files. Raises VastrunError."""
-    return _found("configs")
+    """Return the folder of example job files. Raises VastrunError."""
+    return _package_folder("configs")
 
 
 def schemas() -> dict[str, Path]:
-    """Find the JSON Schemas by name: of "job" and "batch" files, then of what commands print with --json."""
+    """Return the files of JSON Schemas by name: "job", "batch", then those of documents from --json."""
     folder = configs_dir() / "schemas"
     files = [folder / "job.json", folder / "batch.json", *sorted((folder / "output").glob("*.json"))]
     return {file.stem: file for file in files}
 
 
 def trainer_dir() -> Path:
-    """Find the trainer package, as source. Raises VastrunError."""
-    return _existing(_LIBRARY / "trainer")
+    """Return the folder of the trainer's source. Raises VastrunError."""
+    return _require_folder(_LIBRARY / "trainer")
 
 
 def library_dir() -> Path:
-    """Find the whole package `vastrun`, as source. Raises VastrunError."""
-    return _existing(_LIBRARY)
+    """Return the folder of the package `vastrun`. Raises VastrunError."""
+    return _require_folder(_LIBRARY)
 
 
 def install_command(*extras: str, python: str = sys.executable) -> str:
-    """Return the command that adds the packages of these extras of vastrun to the environment of a Python.
+    """Return the command that installs the packages of these extras into the environment of a Python.
 
-    It names the packages, since vastrun is on no index, and the tool that made the environment: one of pipx,
-    `uv tool` or `uv venv` has no pip.
+    It names the packages, because vastrun is on no index, and uses the tool of the environment: those of
+    pipx, `uv tool` and `uv venv` have no pip.
     """
     from importlib.metadata import requires  # slow to import
 
@@ -66,12 +66,12 @@ def install_command(*extras: str, python: str = sys.executable) -> str:
     return shlex.join(["uv", "pip", "install", "--python", python, *packages])
 
 
-def _found(name: str) -> Path:
+def _package_folder(name: str) -> Path:
     installed = _LIBRARY / "launcher" / "shipped" / name
-    return installed if installed.is_dir() else _existing(_CHECKOUT / name)
+    return installed if installed.is_dir() else _require_folder(_CHECKOUT / name)
 
 
-def _existing(folder: Path) -> Path:
+def _require_folder(folder: Path) -> Path:
     if not folder.is_dir():
-        raise VastrunError(f"vastrun is not installed completely: no {folder}", hint="install it again")
+        raise VastrunError(f"vastrun is incomplete: {folder} is missing", hint="reinstall vastrun")
     return folder

@@ -1,4 +1,4 @@
-"""Server: GET on loopback, for one token. Whoever does not have it learns nothing, whatever asks."""
+"""Server: answers GET requests on loopback that carry the token; all others learn nothing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.store import PAGE_FAULTS
 
 LOOPBACK = "127.0.0.1"
-_ANSWER_S = 10.0
-"""A connection that says nothing for so long is closed."""
-_ADDRESS_CHARACTERS = 1000
+_TIMEOUT_S = 10.0
+"""Seconds of silence after which a connection is closed."""
+_MAX_ADDRESS_CHARACTERS = 1000
 _HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Content-Type": "text/html; charset=utf-8",
-    # What a page may do is in its own policy, by hashes; this holds for what is no page, and against frames.
+    # Each page has its own, stricter policy by hashes; this one is for other responses, and against frames.
     "Content-Security-Policy": "frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -28,20 +28,20 @@ _HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""The token is in the address: no other page may learn it, or show what it opens."""
+"""Headers of all responses: the address contains the token, so no other page may learn it or embed a page."""
 
 Page = Callable[[Sequence[str], str], str | None]
-"""The page at the words of an address, and what stands behind its `?`; None: there is none."""
+"""Makes the page of an address from its path segments and its query; None if there is none."""
 
 
 class Server(ThreadingHTTPServer):
-    """Listens from when it is made until it is closed. `address` is what the user opens."""
+    """Listens from its creation until it is closed. `address` is for the user's browser."""
 
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, page: Page, port: int = 0) -> None:
-        """`port`: 0 takes a free one. Raises UsageError where the port cannot be had."""
+        """`port`: 0 for a free one. Raises UsageError if the port is not available."""
         self.page = page
         self.token = secrets.token_urlsafe(32)
         try:
@@ -52,28 +52,28 @@ class Server(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port that it listens on."""
         return int(self.server_address[1])
 
     @property
     def address(self) -> str:
-        """The address with the token."""
+        """Address with the token."""
         return f"http://{LOOPBACK}:{self.port}/{self.token}/"
 
     @property
     def hosts(self) -> frozenset[str]:
-        """Names by which a browser here asks: any other is that of a page which wants to pass for us."""
+        """Valid Host headers; any other is from a page that pretends to be this server (DNS rebinding)."""
         return frozenset({f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"})
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing of a connection that broke."""
+        """Ignore broken connections."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     """One request."""
 
     server: Server
-    timeout = _ANSWER_S
+    timeout = _TIMEOUT_S
 
     def do_GET(self) -> None:
         status, text = self._answer()
@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Refuse what is no GET, or no HTTP: in a word, with the same headers."""
+        """Reject other methods and malformed requests, with the same headers."""
         status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else code
         self.send_response_only(status)
         for name, value in {**_HEADERS, "Content-Type": "text/plain", "Content-Length": "0"}.items():
@@ -97,19 +97,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _answer(self) -> tuple[HTTPStatus, str]:
-        if not self._is_ours():
-            return HTTPStatus.FORBIDDEN, "refused\n"
+        if not self._is_same_origin():
+            return HTTPStatus.FORBIDDEN, "forbidden\n"
         parts = self._parts()
         if parts is None:
-            return HTTPStatus.NOT_FOUND, "nothing is here\n"
+            return HTTPStatus.NOT_FOUND, "not found\n"
         try:
             text = self.server.page(parts, urlsplit(self.path).query)
         except (VastrunError, OSError, *PAGE_FAULTS) as error:
             return HTTPStatus.INTERNAL_SERVER_ERROR, f"<pre>{_escaped(str(error))}</pre>\n"
-        return (HTTPStatus.NOT_FOUND, "nothing is here\n") if text is None else (HTTPStatus.OK, text)
+        return (HTTPStatus.NOT_FOUND, "not found\n") if text is None else (HTTPStatus.OK, text)
 
-    def _is_ours(self) -> bool:
-        """Whether it is asked for by the user, or by a page of ours: not in the name of another site."""
+    def _is_same_origin(self) -> bool:
+        """Return whether the request comes from the user or from a page of this server, not another site."""
         if self.headers.get("Host", "") not in self.server.hosts:
             return False
         origin = self.headers.get("Origin")
@@ -118,8 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
 
     def _parts(self) -> Sequence[str] | None:
-        """The words of the address after the token; None where that is not ours."""
-        if len(self.path) > _ADDRESS_CHARACTERS:
+        """Return the path segments after the token; None if the token is wrong."""
+        if len(self.path) > _MAX_ADDRESS_CHARACTERS:
             return None
         token, *parts = urlsplit(self.path).path.removeprefix("/").split("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()) or not parts:
@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         return [] if parts == [""] else [unquote(part) for part in parts]
 
     def log_message(self, *_: object) -> None:
-        """Write no request down: its address holds the token."""
+        """Log no requests: their addresses contain the token."""
 
 
 def _escaped(text: str) -> str:
