@@ -169,17 +169,17 @@ def compare(
     with tempfile.TemporaryDirectory() as folder:
         data.generate(case, Path(folder))
         task = data.make(case, Path(folder))
-        kept_back = data.validation(case, Path(folder))
-    assert kept_back is not None
+        held_out = data.validation(case, Path(folder))
+    assert held_out is not None
     task.place(device)
-    kept_back = kept_back.to(device)
-    best = {model: _best_way(task, kept_back, model, tried, tuned_s) for model, tried in ways.items()}
+    held_out = held_out.to(device)
+    best = {model: _best_way(task, held_out, model, tried, tuned_s) for model, tried in ways.items()}
     return best, [_trained(task, task.test, best, seed, seconds) for seed in range(seeds)]
 
 
-def _best_way(task: Task, kept_back: Trajectories, model: str, ways: Sequence[Way], seconds: float) -> Way:
+def _best_way(task: Task, held_out: Trajectories, model: str, ways: Sequence[Way], seconds: float) -> Way:
     """The one with the lowest error on what was kept back, of a seed that is not compared later."""
-    errors = [_trained(task, kept_back, {model: way}, SEEDS, seconds)[model].median for way in ways]
+    errors = [_trained(task, held_out, {model: way}, SEEDS, seconds)[model].median for way in ways]
     tried = "; ".join(f"{way}: {error:.3g}" for way, error in zip(ways, errors, strict=True))
     print(f"{model}: {tried}", flush=True)
     return min(zip(errors, ways, strict=True), key=lambda each: each[0])[1]

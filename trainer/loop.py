@@ -23,8 +23,8 @@ from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session, set_up
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.evaluation import report
-from vastrun.trainer.evaluation.conclusion import conclude
-from vastrun.trainer.evaluation.rollouts import Abandoned, until_asked_to_stop
+from vastrun.trainer.evaluation.rollouts import EvaluationStopped, beat_with_stop_vote
+from vastrun.trainer.evaluation.summary import evaluate_all
 from vastrun.trainer.evaluation.validation import Validation
 from vastrun.trainer.heartbeat import Heartbeat
 from vastrun.trainer.latents import with_latents
@@ -119,8 +119,8 @@ def _validate(
 ) -> float | None:
     """Return the validation nRMSE; None when a rollout diverged or a stop was requested."""
     try:
-        found = validation.look(session, partial(heart.beat, step, "eval"), lambda: stop.asked)
-    except Abandoned:
+        found = validation.evaluate(session, partial(heart.beat, step, "eval"), lambda: stop.asked)
+    except EvaluationStopped:
         return None
     if metrics:
         metrics.validated(step, found.nrmse, found.scores)
@@ -160,20 +160,20 @@ def _evaluate(
     beat = partial(heart.beat, step, "eval")
     plots = session.config.plots
     if plots:
-        report.get_ready_to_draw(session.ranks.rank)
+        report.preload_plots(session.ranks.rank)
     try:
-        conclusion = conclude(session, until_asked_to_stop(session.ranks, beat, lambda: stop.asked))
-    except Abandoned:
+        summary = evaluate_all(session, beat_with_stop_vote(session.ranks, beat, lambda: stop.asked))
+    except EvaluationStopped:
         return False
     if metrics:
-        conclusion.tell()
+        summary.print_lines()
     box, title = session.ranks.rank.box, f"{session.job.name}, step {step}"
     started_at = time.monotonic()
-    pictures = conclusion.write(box / layout.EVALUATION, title, session.ranks, plots=plots, beat=beat)
+    pictures = summary.write(box / layout.EVALUATION, title, session.ranks, plots=plots, beat=beat)
     if metrics:
         print(f"report.md and {len(pictures)} pictures: {time.monotonic() - started_at:.1f} s", flush=True)
         metrics.show(step, pictures)
-        scores = conclusion.scores
+        scores = summary.scores
         wandb = asdict(metrics.finish(exit_code_of("finished"), scores))
         record = {"step": step, "steps": session.config.steps, "loss": loss, "scores": scores, "wandb": wandb}
         write_json(box / layout.FINAL, record)

@@ -1,13 +1,13 @@
-"""Tasks: what the trainer learns. A task is a module with `make` and, if it needs files, `generate`.
+"""Tasks: data and batches to learn from. A task is a module with `make` and, if it needs files, `generate`.
 
-    make(config: DataConfig, folder: Path) -> Task            the task, read from the files in `folder`
-    generate(config: DataConfig, folder: Path) -> list[str]   the files are there; a line for each
+    make(config: DataConfig, folder: Path) -> Task            read the task from the files in `folder`
+    generate(config: DataConfig, folder: Path) -> list[str]   make missing files; return a line for each
     validation(config: DataConfig, folder: Path) -> Trajectories | None     for `train.evaluate_every`
 
-Each of our own is a `Problem` (problem.py); `splits` reads its files, whatever their dimensions.
+Each built-in task is a `Problem` (problem.py); `splits` reads its files, whatever their dimensions.
 
-A task of your own is `data.task: module:function` in the job file; `function` takes the place of `make`.
-The module is found in the code folder of the box. To change one thing of a task that exists, extend it:
+A task in your code is `data.task: module:function` in the job file; `function` takes the place of `make`.
+The module is imported from the code folder of the box. To change one part of a built-in task, extend it:
 
     from vastrun.trainer.data import advection
     from vastrun.trainer.data.trajectories import TrajectoryTask
@@ -22,10 +22,10 @@ The module is found in the code folder of the box. To change one thing of a task
 
     generate, validation = advection.generate, advection.validation
 
-Where the data may be kept in memory or on disk (`data.keep`), extend `data.stored.StoredTask` and
-`advection.store` in the same way; its `batch` is then called by a thread, or by processes it is pickled to.
+If the data may stay in memory or on disk (`data.keep`), extend `data.stored.StoredTask` and
+`advection.store` in the same way; its `batch` is then called in a thread, or in processes it is pickled to.
 
-This module needs no torch, so that data can be made without waiting for its import.
+This module does not import torch, so that data can be made without waiting for it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from vastrun.contract.errors import DataError
 if TYPE_CHECKING:
     import torch
 
-    from vastrun.trainer.data.making import Watch
-    from vastrun.trainer.data.problem import Outline, Problem
+    from vastrun.trainer.data.problem import DataSizes, Problem
+    from vastrun.trainer.data.sample_writer import ProgressCallback
     from vastrun.trainer.data.samples import Splits
     from vastrun.trainer.data.trajectories import Trajectories, Windows
     from vastrun.trainer.sampling.windows import BatchIndices, Symmetry
@@ -53,8 +53,8 @@ TASKS = {name: f"vastrun.trainer.data.{name}:make" for name in PARAMETERS}
 
 
 class Source(Protocol):
-    """Trajectories to learn from, wherever they lie. A steady problem has two frames: what is given, and what
-    is asked for."""
+    """Training set: trajectories on the device, in memory or on disk. A steady problem has two frames: input
+    and target."""
 
     keep: Keep
     steady: bool
@@ -77,15 +77,15 @@ class Source(Protocol):
         ...
 
     def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return mean and standard deviation of each channel, (2, K) and (2, K).
+        """Return mean and standard deviation of each channel, (2, K) and (2, K): of input and target.
 
-        Of what is given, and of what is asked for. Raises DataError.
+        Raises DataError.
         """
         ...
 
 
 class Task(Protocol):
-    """What is learned, and the batches that the loop asks for."""
+    """Training set, test set, and the batches that the loop requests."""
 
     @property
     def train(self) -> Source: ...
@@ -94,20 +94,20 @@ class Task(Protocol):
     def test(self) -> Trajectories: ...
 
     def place(self, device: torch.device) -> None:
-        """Move the trajectories to `device`, as far as they are to lie there."""
+        """Move the trajectories that belong there to `device`."""
         ...
 
     def batch(self, step: int, indices: BatchIndices) -> Windows:
-        """Return the windows that `indices` names, a pure function of it.
+        """Return the windows of `indices`, as a pure function of them.
 
-        `step`, from 0, is for information.
+        `step`, counted from 0, is for information only.
         """
         ...
 
 
 def make(config: DataConfig, folder: Path, code: Path | None = None) -> Task:
-    """Make the task that `config.task` names. Raises DataError."""
-    module, name = _find(config.task, code)
+    """Make the task named by `config.task`. Raises DataError."""
+    module, name = _import_task(config.task, code)
     try:
         maker = getattr(module, name)
     except AttributeError as error:
@@ -122,27 +122,26 @@ def generate(
     code: Path | None = None,
     *,
     jobs: int | None = 1,
-    watch: Watch | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> Sequence[str]:
-    """Make the task's files in `folder`.
+    """Make the task's files in `folder`; files that match the config are kept.
 
-    Yields a line for each; files that fit are left alone. Raises DataError.
-
-    Our own are made by `jobs` processes, None: as many as are worth it; `watch` is told how far they are.
+    Returns a line for each file. Raises DataError. Built-in tasks use `jobs` processes (None: as many as pay
+    off) and report to `on_progress`.
     """
-    module, _ = _find(config.task, code)
+    module, _ = _import_task(config.task, code)
     if config.task in PARAMETERS:
-        return module.PROBLEM.generate(config, folder, jobs=jobs, watch=watch)
+        return module.PROBLEM.generate(config, folder, jobs=jobs, on_progress=on_progress)
     writer = getattr(module, "generate", None)
     return [] if writer is None else writer(config, folder)
 
 
 def validation(config: DataConfig, folder: Path, code: Path | None = None) -> Trajectories | None:
-    """Return what is kept back of the samples to train on, to be rolled out meanwhile; None: nothing is.
+    """Return the samples held out for validation during the training; None: there are none.
 
     Raises DataError.
     """
-    module, _ = _find(config.task, code)
+    module, _ = _import_task(config.task, code)
     if config.task in PARAMETERS:
         return module.PROBLEM.validation(config, folder)
     reader = getattr(module, "validation", None)
@@ -150,27 +149,27 @@ def validation(config: DataConfig, folder: Path, code: Path | None = None) -> Tr
 
 
 def splits(config: DataConfig, folder: Path) -> Splits:
-    """Return what one of our own tasks has to train on and to test on, read as it is asked for.
+    """Return the training, validation and test samples of a built-in task, read on access.
 
     Raises DataError.
     """
     return _problem(config).splits(config, folder)
 
 
-def outline(config: DataConfig) -> Outline:
-    """Return the sizes of the data of one of our own tasks; no file is read. Raises DataError."""
-    return _problem(config).outline(config)
+def data_sizes(config: DataConfig) -> DataSizes:
+    """Return the data sizes of a built-in task without reading a file. Raises DataError."""
+    return _problem(config).data_sizes(config)
 
 
 def _problem(config: DataConfig) -> Problem:
     if config.task not in PARAMETERS:
         raise DataError(f"data.task: expected one of {', '.join(PARAMETERS)}, got {config.task!r}")
-    module, _ = _find(config.task, None)
+    module, _ = _import_task(config.task, None)
     problem: Problem = module.PROBLEM
     return problem
 
 
-def _find(task: str, code: Path | None) -> tuple[ModuleType, str]:
+def _import_task(task: str, code: Path | None) -> tuple[ModuleType, str]:
     module, _, name = TASKS.get(task, task).partition(":")
     if not name:
         raise DataError(f"data.task: expected one of {', '.join(TASKS)}, or module:function, got {task!r}")

@@ -1,6 +1,6 @@
 """`python -m vastrun.trainer.data generate|check|info`: make, check or describe data.
 
-In a box (VASTRUN_BOX is its folder) for its job; with --folder anywhere, for what the options say.
+In a box (VASTRUN_BOX is its folder) it uses the job's data; elsewhere --folder and options describe the data.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from vastrun.contract.config import PARAMETERS, DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data.inspection import check, info
-from vastrun.trainer.data.making import ProgressBar
+from vastrun.trainer.data.sample_writer import ProgressBar
 from vastrun.trainer.distributed.rank import read_job
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _DataRequest:
-    """What the data are to be, and where."""
+    """Data to make, check or describe, and their place."""
 
     configs: Sequence[DataConfig]
     folder: Path
@@ -35,7 +35,7 @@ class _DataRequest:
 def main(arguments: Sequence[str]) -> int:
     """Make, check or describe data.
 
-    Returns the exit status: 0, 1 when the data are wrong, 2 when the call is.
+    Returns the exit status: 0; 1 for wrong data; 2 for a usage error.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--folder is needed outside of a box")
     request = _request(options)
     if request is None:
-        print("the job brings its own program: no data to make")
+        print("the job runs its own program; there are no data to make")
         return 0
     try:
         lines = _VERBS[options.verb](request)
@@ -58,7 +58,9 @@ def _generate(request: _DataRequest) -> Sequence[str]:
     lines: list[str] = []
     for config in request.configs:
         with ProgressBar(sys.stderr) as bar:
-            made = data.generate(config, request.folder, request.code, jobs=request.jobs, watch=bar.show)
+            made = data.generate(
+                config, request.folder, request.code, jobs=request.jobs, on_progress=bar.show
+            )
         lines += made or [f"{config.task}: makes no files"]
     return lines
 
@@ -67,27 +69,27 @@ def _check_one(request: _DataRequest, config: DataConfig) -> Sequence[str]:
     if config.task in PARAMETERS:
         return check(config, request.folder, quick=request.quick)
     if request.quick:
-        return [f"{config.task}: is read by code of its own, when the training begins"]
+        return [f"{config.task}: your code reads its data when the training starts"]
     task = data.make(config, request.folder, request.code)
     return [f"{config.task}: {len(task.train)} trajectories to train on, {len(task.test)} to test on"]
 
 
 _VERBS: dict[str, Callable[[_DataRequest], Sequence[str]]] = {
     "generate": _generate,
-    "check": lambda asked: [line for config in asked.configs for line in _check_one(asked, config)],
-    "info": lambda asked: info(asked.folder, asked.configs),
+    "check": lambda request: [line for config in request.configs for line in _check_one(request, config)],
+    "info": lambda request: info(request.folder, request.configs),
 }
 
 
 def _request(options: argparse.Namespace) -> _DataRequest | None:
-    """Return what is asked for; None: the box's job has no data of ours."""
+    """Return the request; None when the box's job has no `train` section."""
     if options.folder is not None:
-        given = {key: getattr(options, key) for key in _SETTABLE if getattr(options, key) is not None}
-        lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
-        config = dataclasses.replace(DataConfig(), **{**given, **lists})
-        asked = [config] if given or options.verb != "info" else []
+        values = {key: getattr(options, key) for key in _OPTIONS if getattr(options, key) is not None}
+        lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+        config = dataclasses.replace(DataConfig(), **{**values, **lists})
+        configs = [config] if values or options.verb != "info" else []
         return _DataRequest(
-            configs=asked, folder=options.folder, code=None, jobs=options.jobs, quick=options.quick
+            configs=configs, folder=options.folder, code=None, jobs=options.jobs, quick=options.quick
         )
     box = Path(os.environ["VASTRUN_BOX"])
     train = read_job(box).train
@@ -102,49 +104,51 @@ def _request(options: argparse.Namespace) -> _DataRequest | None:
     )
 
 
-_OF_TRAINING = ("keep", "patch", "validation")
-_SETTABLE = [field.name for field in dataclasses.fields(DataConfig) if field.name not in _OF_TRAINING]
-_LEAST = {"seed": 0, "points": 16, "frames": 2}
+_TRAINING_ONLY = ("keep", "patch", "validation")
+_OPTIONS = [field.name for field in dataclasses.fields(DataConfig) if field.name not in _TRAINING_ONLY]
+_MIN_VALUES = {"seed": 0, "points": 16, "frames": 2}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.data", description=__doc__)
     parser.add_argument("verb", choices=_VERBS)
-    parser.add_argument("--folder", type=Path, help="where the files are")
+    parser.add_argument("--folder", type=Path, help="folder of the files")
     parser.add_argument(
-        "--jobs", type=_processes, default=1, help="processes that solve; auto: as it is worth"
+        "--jobs", type=_parse_jobs, default=1, help="number of solver processes; auto: as many as pay off"
     )
-    parser.add_argument("--quick", action="store_true", help="check: two samples of each split, and no sums")
-    usual = DataConfig()
-    for key in _SETTABLE:
-        value = getattr(usual, key)
-        told = f"train.data.{key} of a job file; default {value}"
+    parser.add_argument(
+        "--quick", action="store_true", help="check only two samples of each split, and no checksums"
+    )
+    defaults = DataConfig()
+    for key in _OPTIONS:
+        value = getattr(defaults, key)
+        help_text = f"train.data.{key} of a job file; default {value}"
         if key == "task":
-            parser.add_argument("--task", choices=PARAMETERS, help=told)
+            parser.add_argument("--task", choices=PARAMETERS, help=help_text)
         elif isinstance(value, tuple):
-            parser.add_argument(f"--{key}", type=_positive, nargs="+", help=told)
+            parser.add_argument(f"--{key}", type=_parse_positive, nargs="+", help=help_text)
         elif isinstance(value, float):
-            parser.add_argument(f"--{key}", type=_positive, help=told)
+            parser.add_argument(f"--{key}", type=_parse_positive, help=help_text)
         else:
-            parser.add_argument(f"--{key}", type=_whole(_LEAST.get(key, 1)), help=told)
+            parser.add_argument(f"--{key}", type=_parse_count(_MIN_VALUES.get(key, 1)), help=help_text)
     return parser
 
 
-def _positive(text: str) -> float:
+def _parse_positive(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
     return value
 
 
-def _processes(text: str) -> int | None:
-    return None if text == "auto" else _whole(1)(text)
+def _parse_jobs(text: str) -> int | None:
+    return None if text == "auto" else _parse_count(1)(text)
 
 
-def _whole(least: int) -> Callable[[str], int]:
+def _parse_count(min_value: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text}")
+        if not text.isdecimal() or int(text) < min_value:
+            raise argparse.ArgumentTypeError(f"expected a whole number of at least {min_value}, got {text}")
         return int(text)
 
     return read

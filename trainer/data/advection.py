@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vastrun.trainer.data.initial import Array, InitialConditions, draw
+from vastrun.trainer.data.initial_conditions import Array, InitialConditions, draw
 from vastrun.trainer.data.layouts import LineLayout
 from vastrun.trainer.data.pdebench import Grid
 from vastrun.trainer.data.problem import Problem

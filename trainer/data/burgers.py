@@ -6,17 +6,17 @@ import math
 
 import numpy as np
 
-from vastrun.trainer.data.initial import Array, InitialConditions, draw
+from vastrun.trainer.data.initial_conditions import Array, InitialConditions, draw
 from vastrun.trainer.data.layouts import LineLayout
 from vastrun.trainer.data.pdebench import Grid
 from vastrun.trainer.data.problem import Problem
 
 _CFL = 0.4
-_COARSEST, _FINEST, _THIN = 256, 1024, 0.01
+_MIN_CELLS, _MIN_CELLS_FOR_SHOCKS, _MIN_SMOOTH_NU = 256, 1024, 0.01
 
 
 def solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
-    """Solve on `grid`, averaged from a finer one: (n, T, X).
+    """Solve on a finer grid and average the cells to `grid`: (n, T, X).
 
     Strang splitting: the heat equation exactly in Fourier space, advection by SSP-RK3 (Shu & Osher 1988) with
     monotonised central slopes (van Leer 1977) and Godunov's flux. Diffusion does not limit the step.
@@ -26,21 +26,21 @@ def solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
     fields = np.empty((len(u), grid.frames, grid.points))
     for frame in range(grid.frames):
         if frame:
-            u = _advance(u, nu / math.pi, grid.dt)
+            u = _evolve(u, nu / math.pi, grid.dt)
         fields[:, frame] = u.reshape(len(u), grid.points, -1).mean(axis=2)
     return fields
 
 
 def cells_of(points: int, nu: float) -> int:
-    """Return how many cells the solver has: a multiple of `points`, enough for this viscosity's shocks."""
-    wanted = _COARSEST if nu >= _THIN else _FINEST
-    return points * math.ceil(wanted / points)
+    """Return the solver's number of cells: a multiple of `points`, enough for this viscosity's shocks."""
+    min_cells = _MIN_CELLS if nu >= _MIN_SMOOTH_NU else _MIN_CELLS_FOR_SHOCKS
+    return points * math.ceil(min_cells / points)
 
 
-def _advance(u: Array, viscosity: float, duration: float) -> Array:
-    """Return `u` after `duration`. Each row has steps of its own, so that none depends on its neighbours."""
+def _evolve(u: Array, viscosity: float, duration: float) -> Array:
+    """Return `u` after `duration`. Each row has its own time step, so no sample depends on the others."""
     cells = u.shape[1]
-    # No maximum grows: what bounds the speed now bounds it until the next frame.
+    # The maximum never grows: the present speed bounds the speed until the next frame.
     steps = np.maximum(1, np.ceil(np.abs(u).max(axis=1) * duration * cells / _CFL)).astype(int)
     order = np.argsort(-steps, kind="stable")
     u, steps = u[order], steps[order]

@@ -6,26 +6,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vastrun.trainer.data.initial import Array
+from vastrun.trainer.data.initial_conditions import Array
 from vastrun.trainer.data.layouts import SteadyLayout
 from vastrun.trainer.data.pdebench import Grid
 from vastrun.trainer.data.problem import Problem
 
 BUMPS = 5
 THRESHOLD = 1.857
-"""The mean of the bumps' sum over all fields: fixed, so that no field depends on the others."""
+"""Mean of the bumps' sum over all fields; a constant, so that no field depends on the others."""
 LOW, HIGH = 0.1, 1.0
-_WIDEST = 0.5
+_MAX_WIDTH = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bumps:
-    """`n` random coefficients as parameters, so that they can be evaluated on any grid."""
+    """Parameters of `n` random coefficient fields, which can be evaluated on any grid."""
 
     centre: Array
     """(n, 5, 2)"""
     width: Array
-    """(n, 5): of exp(-r^2 / width)"""
+    """(n, 5): width in exp(-r^2 / width)"""
 
     def __call__(self, points: int) -> Array:
         """Return the coefficient at cell centres, 0.1 or 1: (n, points, points)."""
@@ -38,7 +38,7 @@ class Bumps:
 def draw(n: int, rng: np.random.Generator) -> Bumps:
     """Draw `n` coefficients."""
     # A width of zero is no bump; `1 - random` is above zero.
-    return Bumps(centre=rng.random((n, BUMPS, 2)), width=_WIDEST * (1.0 - rng.random((n, BUMPS))))
+    return Bumps(centre=rng.random((n, BUMPS, 2)), width=_MAX_WIDTH * (1.0 - rng.random((n, BUMPS))))
 
 
 def solve(a: Array, beta: float) -> Array:
@@ -59,7 +59,7 @@ def solve(a: Array, beta: float) -> Array:
         block[:, place[:-1], place[1:]] = block[:, place[1:], place[:-1]] = -along[:, row, 1:-1]
         if row:
             face = across[:, row]
-            # What is left of a row once the one above it is eliminated: the Schur complement.
+            # Schur complement: the row after eliminating the one above it.
             block -= face[:, :, None] * inverses[row - 1] * face[:, None, :]
             right[:, row] += face * _apply(inverses[row - 1], right[:, row - 1])
         inverses[row] = np.linalg.inv(block)
@@ -71,11 +71,9 @@ def solve(a: Array, beta: float) -> Array:
 
 
 def conductances(a: Array) -> tuple[Array, Array]:
-    """Return what flows over each face for a difference of one.
+    """Return the conductance of each face: across rows (n, X + 1, Y) and along them (n, X, Y + 1).
 
-    Across rows (n, X + 1, Y), along them (n, X, Y + 1).
-
-    A wall is half a cell away from the centres beside it.
+    A wall is half a cell away from the nearest cell centres.
     """
     return _faces(a), _faces(a.swapaxes(1, 2)).swapaxes(1, 2)
 

@@ -1,9 +1,9 @@
-"""2-D diffusion-reaction (FitzHugh-Nagumo) on the square (-1, 1)^2, nothing flows through its walls.
+"""2-D diffusion-reaction (FitzHugh-Nagumo) on the square (-1, 1)^2 with no-flux walls.
 
     u_t = 0.001 lap u + u - u^3 - 0.005 - v
     v_t = 0.005 lap v + u - v
 
-Takamoto et al. 2022 (arXiv 2210.07182), appendix D: activator u, inhibitor v, both begin as white noise.
+Takamoto et al. 2022 (arXiv 2210.07182), appendix D: activator u, inhibitor v, both white noise at first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from vastrun.trainer.data.initial import Array
+from vastrun.trainer.data.initial_conditions import Array
 from vastrun.trainer.data.layouts import GroupsLayout
 from vastrun.trainer.data.pdebench import Grid
 from vastrun.trainer.data.problem import Problem
@@ -20,21 +20,21 @@ from vastrun.trainer.data.problem import Problem
 SIDE = 2.0
 _DIFFUSIVITY = (0.001, 0.005)
 _FEED = 0.005
-_LONGEST_STEP = 0.01
+_MAX_STEP = 0.01
 
 
 def draw(n: int, points: int, rng: np.random.Generator) -> Array:
-    """Draw `n` beginnings: (n, 2, points, points)."""
+    """Draw `n` initial conditions: (n, 2, points, points)."""
     return rng.standard_normal((n, 2, points, points))
 
 
 def solve(begin: Array, frames: int, dt: float) -> Array:
-    """Solve for the fields from `begin` (n, 2, X, Y) on: (n, frames, 2, X, Y).
+    """Solve from the initial condition `begin` (n, 2, X, Y): (n, frames, 2, X, Y).
 
     Strang splitting: diffusion exactly in the cosine modes of the cells, the reaction by the classical
     Runge-Kutta method.
     """
-    steps = math.ceil(dt / _LONGEST_STEP)
+    steps = math.ceil(dt / _MAX_STEP)
     step = dt / steps
     modes, decay = _modes(begin.shape[-1], step)
     fields = np.empty((len(begin), frames, *begin.shape[1:]))
@@ -43,14 +43,14 @@ def solve(begin: Array, frames: int, dt: float) -> Array:
         w = _react(w, step / 2)
         for number in range(steps):
             w = modes.T @ ((modes @ w @ modes.T) * decay) @ modes
-            # Half a step of reaction ends the frame; between two steps the halves are one.
+            # Half a reaction step ends the frame; between two steps the two halves are merged.
             w = _react(w, step / 2 if number == steps - 1 else step)
         fields[:, frame] = w
     return fields
 
 
 def _modes(points: int, step: float) -> tuple[Array, Array]:
-    """Return the cosine modes, orthonormal, (mode, point); what `step` leaves of each: (2, mode, mode)."""
+    """Return the orthonormal cosine modes (mode, point), and their decay in `step`: (2, mode, mode)."""
     number = np.arange(points)
     modes = np.sqrt(2 / points) * np.cos(np.pi / points * number[:, None] * (number + 0.5))
     modes[0] /= math.sqrt(2)
@@ -90,6 +90,6 @@ PROBLEM = Problem(
     solve=_solve,
     symmetry="square",
     chunk=8,
-    method={"longest step": _LONGEST_STEP},
+    method={"longest step": _MAX_STEP},
 )
 generate, make = PROBLEM.generate, PROBLEM.make

@@ -1,4 +1,4 @@
-"""Inspection: are the files of a task what they should be, and what are the files of a folder?"""
+"""Inspection: checks the files of a task, and describes the files of a folder."""
 
 from __future__ import annotations
 
@@ -11,58 +11,57 @@ from vastrun.contract.config import PARAMETERS, DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data import manifest
-from vastrun.trainer.data.pdebench import attributes, opened
+from vastrun.trainer.data.pdebench import attributes, open_file
 from vastrun.trainer.data.samples import Samples, Splits
 from vastrun.trainer.data.stride import Stride
 
 _SUFFIXES = (".hdf5", ".h5")
-_READ_AT_ONCE = 64
+_READ_BATCH = 64
 
 
 def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]:
-    """Read every sample of the task and compare every file with how it was made.
+    """Read every sample of the task and compare the files with their checksums.
 
-    Yields lines. Raises DataError.
-
-    When `quick`: all files have their layout, and of each split the first sample and the last were read.
+    Returns lines for the user. Raises DataError. When `quick`, only the layout of each file and the first and
+    last sample of each split are checked.
     """
     splits = data.splits(config, folder)
     for split in splits.all:
-        for numbers in _ends_of(split) if quick else _all_of(split):
+        for numbers in _end_numbers(split) if quick else _all_numbers(split):
             split.read(numbers)
     for path in () if quick else splits.train.strides:
-        # Only what was made here has a sum to be compared with; PDEBench's own files have none.
-        ours = "generator" in (attributes(path) or {})
-        if ours and manifest.expected_of(path) not in (None, manifest.sum_of(path)):
+        # Only files made by vastrun have a checksum; PDEBench's own have none.
+        is_generated = "generator" in (attributes(path) or {})
+        if is_generated and manifest.expected_sum(path) not in (None, manifest.checksum(path)):
             raise DataError(
-                f"{path}: expected what {manifest.NAME} lists; the file was changed since it was made"
+                f"{path}: checksum differs from {manifest.NAME}; the file was changed after it was made"
             )
     kind = "steady problems" if splits.train.steady else "trajectories"
     return [
         f"{config.task}: {len(splits.train)} {kind} to train on, {len(splits.test)} to test on",
-        *(f"  {path.name}: {told}" for path, told in thinned(splits).items()),
+        *(f"  {path.name}: {attrs}" for path, attrs in stride_descriptions(splits).items()),
     ]
 
 
-def thinned(splits: Splits) -> dict[Path, str]:
-    """Name the files that hold more than is read of them, and how much is."""
+def stride_descriptions(splits: Splits) -> dict[Path, str]:
+    """Describe, by file, which points and frames are read, where that is not all of them."""
     return {path: f"{stride} are read" for path, stride in splits.train.strides.items() if stride != Stride()}
 
 
-def _all_of(split: Samples) -> Iterator[range]:
-    for first in range(0, len(split), _READ_AT_ONCE):
-        yield range(first, min(first + _READ_AT_ONCE, len(split)))
+def _all_numbers(split: Samples) -> Iterator[range]:
+    for first in range(0, len(split), _READ_BATCH):
+        yield range(first, min(first + _READ_BATCH, len(split)))
 
 
-def _ends_of(split: Samples) -> Iterator[range]:
+def _end_numbers(split: Samples) -> Iterator[range]:
     yield range(1)
     yield range(len(split) - 1, len(split))
 
 
 def info(folder: Path, configs: Sequence[DataConfig] = ()) -> list[str]:
-    """Describe each HDF5 file of the folder: what it holds, and what it says of how it was made.
+    """Describe each HDF5 file of the folder: its arrays and how it was made.
 
-    Of the files that `configs` ask for, also what is read of them. Raises DataError.
+    For the files of `configs`, also which points and frames are read. Raises DataError.
     """
     files = sorted(
         path for path in folder.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith(".")
@@ -72,24 +71,24 @@ def info(folder: Path, configs: Sequence[DataConfig] = ()) -> list[str]:
     read: dict[Path, str] = {}
     for config in configs:
         if config.task in PARAMETERS:
-            read |= thinned(data.splits(config, folder))
-    return [line for path in files for line in _info_of(path, read.get(path))]
+            read |= stride_descriptions(data.splits(config, folder))
+    return [line for path in files for line in _describe_file(path, read.get(path))]
 
 
-def _info_of(path: Path, read: str | None) -> list[str]:
-    told = attributes(path) or {}
-    made = ", ".join(f"{name} {value}" for name, value in told.items())
-    with opened(path) as file:
+def _describe_file(path: Path, read: str | None) -> list[str]:
+    attrs = attributes(path) or {}
+    made = ", ".join(f"{name} {value}" for name, value in attrs.items())
+    with open_file(path) as file:
         return [
             f"{path.name}: {path.stat().st_size / 1e6:.1f} MB",
-            *_arrays(file),
-            f"  {made or 'says nothing of how it was made'}",
+            *_describe_arrays(file),
+            f"  {made or 'no record of how it was made'}",
             *([f"  {read}"] if read else []),
         ]
 
 
-def _arrays(file: h5py.File) -> list[str]:
-    """Describe each array in a line; of groups that are alike, those of the first."""
+def _describe_arrays(file: h5py.File) -> list[str]:
+    """Describe each array in a line; for groups, the arrays of the first one."""
     groups = [name for name, item in file.items() if isinstance(item, h5py.Group)]
     lines = [f"  {name} {item.shape} {item.dtype}" for name, item in file.items() if name not in groups]
     if groups:

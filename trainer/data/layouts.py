@@ -12,42 +12,42 @@ import numpy as np
 
 from vastrun.contract.errors import DataError
 from vastrun.trainer.data.pdebench import Fields, Grid, MappedFile
-from vastrun.trainer.data.stride import Stride, of_frames, of_points
+from vastrun.trainer.data.stride import Stride, frame_stride, point_stride
 
 Reader = Callable[[int, slice], Fields]
-"""The sample of a row, in these frames, both ends given; of a steady problem there is no choice."""
+"""Reads a row's sample in the given frames, start and stop; a steady problem has no frames to choose from."""
 
 
 class Layout(Protocol):
-    """How the samples of a file lie in it."""
+    """Arrangement of samples in an HDF5 file."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a sample, once read: (frames, channels, *points); (channels, *points) where there is no time."""
+        """Shape of a sample: (frames, channels, *points); of a steady problem (channels, *points)."""
         ...
 
     @property
     def steady(self) -> bool:
-        """There is no time."""
+        """True for a problem without time."""
         ...
 
     def write(self, file: h5py.File, n: int, pieces: Iterable[Fields]) -> None:
-        """Write `n` samples to the file; `pieces` are some each, (some, *shape)."""
+        """Write `n` samples to the file; each of `pieces` holds some of them, (some, *shape)."""
         ...
 
-    def stride(self, path: Path, file: h5py.File, at_least: int) -> Stride:
-        """Return how a file is read that may have more points and frames.
+    def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
+        """Return the stride that reads the job's grid from the file.
 
-        Raises DataError unless at least so many samples are there, in this layout.
+        Raises DataError unless the file has this layout and at least `min_samples` samples.
         """
         ...
 
     def count(self, file: h5py.File) -> int:
-        """Return how many samples there are."""
+        """Return the number of samples."""
         ...
 
     def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
-        """Read the samples of a file one by one."""
+        """Return a function that reads single samples of the file."""
         ...
 
 
@@ -72,13 +72,13 @@ class LineLayout:
         file["x-coordinate"] = grid.x.astype(np.float32)
         file["t-coordinate"] = (np.arange(grid.frames + 1) * grid.dt).astype(np.float32)
 
-    def stride(self, path: Path, file: h5py.File, at_least: int) -> Stride:
+    def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
         _expect_datasets(path, file, ("tensor", "x-coordinate", "t-coordinate"))
         shape = _expect_axes(path, file["tensor"], "samples, frames, points")
-        _expect_samples(path, shape[0], at_least)
+        _expect_samples(path, shape[0], min_samples)
         return Stride(
-            points=of_points(path, "tensor", shape[2:], self.grid),
-            frames=of_frames(path, "t-coordinate", file["t-coordinate"][:2], shape[1], self.grid),
+            points=point_stride(path, "tensor", shape[2:], self.grid),
+            frames=frame_stride(path, "t-coordinate", file["t-coordinate"][:2], shape[1], self.grid),
         )
 
     def count(self, file: h5py.File) -> int:
@@ -89,13 +89,13 @@ class LineLayout:
         if isinstance(tensor, np.ndarray):
             view = tensor[:, :: stride.frames, None, :: stride.points]
             return lambda row, frames: view[row, frames]
-        # HDF5 is slow at points with others in between.
+        # HDF5 is slow at strided reads along the points.
         return lambda row, frames: tensor[row, stride.rows(frames)][:, None, :: stride.points]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyLayout:
-    """Steady problems: `nu` (N, X, Y) is given, `tensor` (N, 1, X, Y) is what solves it."""
+    """Steady problems: coefficient `nu` (N, X, Y), solution `tensor` (N, 1, X, Y)."""
 
     grid: Grid
     steady: ClassVar[bool] = True
@@ -115,14 +115,16 @@ class SteadyLayout:
         for name in ("x-coordinate", "y-coordinate"):
             file[name] = self.grid.x.astype(np.float32)
 
-    def stride(self, path: Path, file: h5py.File, at_least: int) -> Stride:
+    def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
         _expect_datasets(path, file, ("nu", "tensor", "x-coordinate", "y-coordinate"))
-        given = _expect_axes(path, file["nu"], "samples, points, points")
-        asked = _expect_axes(path, file["tensor"], "samples, 1, points, points")
-        if asked != (given[0], 1, *given[1:]):
-            raise DataError(f"{path}: expected `tensor` to be of the samples of `nu` {given}, got {asked}")
-        _expect_samples(path, given[0], at_least)
-        return Stride(points=of_points(path, "nu", given[1:], self.grid))
+        input_shape = _expect_axes(path, file["nu"], "samples, points, points")
+        target_shape = _expect_axes(path, file["tensor"], "samples, 1, points, points")
+        if target_shape != (input_shape[0], 1, *input_shape[1:]):
+            raise DataError(
+                f"{path}: expected `tensor` to match the samples of `nu` {input_shape}, got {target_shape}"
+            )
+        _expect_samples(path, input_shape[0], min_samples)
+        return Stride(points=point_stride(path, "nu", input_shape[1:], self.grid))
 
     def count(self, file: h5py.File) -> int:
         return len(file["tensor"])
@@ -139,7 +141,7 @@ class GroupsLayout:
     grid: Grid
     channels: int
     side: float
-    """Of the square, whose centre is the origin."""
+    """Side length of the square, which is centred at the origin."""
     steady: ClassVar[bool] = False
 
     @property
@@ -155,8 +157,8 @@ class GroupsLayout:
             group["grid/x"] = group["grid/y"] = x
             group["grid/t"] = self.grid.t.astype(np.float32)
 
-    def stride(self, path: Path, file: h5py.File, at_least: int) -> Stride:
-        _expect_samples(path, self.count(file), at_least)
+    def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
+        _expect_samples(path, self.count(file), min_samples)
         found = {self._stride_of(path, file, _name(row)) for row in range(self.count(file))}
         if len(found) > 1:
             raise DataError(f"{path}: expected all samples on one grid, found several")
@@ -179,18 +181,18 @@ class GroupsLayout:
         _expect_datasets(path, group, ("data", "grid/x", "grid/y", "grid/t"))
         shape = _expect_axes(path, group["data"], f"frames, points, points, {self.channels}")
         return Stride(
-            points=of_points(path, f"{name}/data", shape[1:3], self.grid),
-            frames=of_frames(path, f"{name}/grid/t", group["grid/t"][:2], shape[0], self.grid),
+            points=point_stride(path, f"{name}/data", shape[1:3], self.grid),
+            frames=frame_stride(path, f"{name}/grid/t", group["grid/t"][:2], shape[0], self.grid),
         )
 
 
-def _expect_samples(path: Path, found: int, at_least: int) -> None:
-    if found < at_least:
-        raise DataError(f"{path}: expected at least {at_least} samples, got {found}")
+def _expect_samples(path: Path, found: int, min_samples: int) -> None:
+    if found < min_samples:
+        raise DataError(f"{path}: expected at least {min_samples} samples, got {found}")
 
 
 def _expect_axes(path: Path, array: h5py.Dataset, axes: str) -> tuple[int, ...]:
-    """Return the shape; `axes` names each axis, or says how long it is."""
+    """Return the shape; `axes` gives the name or the required length of each axis."""
     names, shape = axes.split(", "), array.shape
     fits = len(names) == len(shape) and all(
         not name.isdecimal() or int(name) == size for name, size in zip(names, shape, strict=True)

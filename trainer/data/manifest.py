@@ -1,4 +1,4 @@
-"""The manifest of a data folder: the sum of every file that was made there, and how it was made."""
+"""Manifest of a data folder: the checksum of every file made there, and how it was made."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 import h5py
 
 from vastrun.contract.records import write_json
-from vastrun.trainer.data.making import locked
-from vastrun.trainer.data.pdebench import Attribute, opened
+from vastrun.trainer.data.pdebench import Attribute, open_file
+from vastrun.trainer.data.sample_writer import folder_lock
 
 NAME = "manifest.json"
 _ROWS = 64
 
 
 def add(path: Path, attrs: Mapping[str, Attribute]) -> None:
-    """List `path` as it is now in the manifest beside it."""
+    """Add the file as it is now to the manifest of its folder."""
     place = path.parent / NAME
-    entry = {"arrays_sha256": sum_of(path), "attributes": dict(attrs)}
-    with locked(path.parent):
+    entry = {"arrays_sha256": checksum(path), "attributes": dict(attrs)}
+    with folder_lock(path.parent):
         files = json.loads(place.read_text(encoding="utf-8"))["files"] if place.exists() else {}
         write_json(place, {"files": dict(sorted({**files, path.name: entry}.items()))})
 
 
-def expected_of(path: Path) -> str | None:
-    """Return the sum of the file when it was made; None when it is not listed."""
+def expected_sum(path: Path) -> str | None:
+    """Return the checksum that the file had when it was made; None when it is not listed."""
     place = path.parent / NAME
     if not place.exists():
         return None
@@ -35,8 +35,8 @@ def expected_of(path: Path) -> str | None:
     return None if entry is None else str(entry["arrays_sha256"])
 
 
-def sum_of(path: Path) -> str:
-    """Hash the names, shapes and values of all arrays: the same whatever version of HDF5 wrote them."""
+def checksum(path: Path) -> str:
+    """Hash the names, shapes and values of all arrays, independent of the version of HDF5."""
     total = hashlib.sha256()
 
     def add_array(name: str, item: h5py.HLObject) -> None:
@@ -45,6 +45,6 @@ def sum_of(path: Path) -> str:
             for first in range(0, len(item), _ROWS):
                 total.update(item[first : first + _ROWS].tobytes())
 
-    with opened(path) as file:
+    with open_file(path) as file:
         file.visititems(add_array)
     return total.hexdigest()

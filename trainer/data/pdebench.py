@@ -1,4 +1,4 @@
-"""PDEBench's HDF5 files: opened, mapped, looked at."""
+"""PDEBench's HDF5 files: opens, maps and checks them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Grid:
 def attributes(path: Path) -> dict[str, Attribute] | None:
     """Return the file's attributes; None when there is no such file.
 
-    Raises DataError when it is no HDF5 file.
+    Raises DataError when it is not an HDF5 file.
     """
     if not path.exists():
         return None
@@ -50,8 +50,8 @@ def attributes(path: Path) -> dict[str, Attribute] | None:
 
 
 class MappedFile:
-    """An open HDF5 file, or a group of it, whose arrays lie in the machine's memory: once for all processes,
-    as far as there is room. Those that are chunked or compressed cannot: they are read from the file."""
+    """Open HDF5 file, or a group of it, whose arrays are memory-mapped: one copy serves all processes, as far
+    as memory allows. Chunked or compressed arrays cannot be mapped, and are read from the file."""
 
     def __init__(self, group: h5py.Group) -> None:
         self._group = group
@@ -68,13 +68,13 @@ def _mapped(array: h5py.Dataset) -> NDArray | h5py.Dataset:
     offset = array.id.get_offset()
     if offset is None:
         return array
-    # As a plain array: indexing is quicker with that.
+    # A plain array: indexing it is faster than a memmap.
     return np.memmap(array.file.filename, array.dtype, "r", offset, array.shape).view(np.ndarray)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[h5py.File]:
-    """Open the file to be read. Raises DataError when it is not there, or not whole."""
+def open_file(path: Path) -> Iterator[h5py.File]:
+    """Open the file for reading. Raises DataError when it is missing or damaged."""
     try:
         with h5py.File(path, "r") as file:
             yield file
@@ -87,7 +87,7 @@ def opened(path: Path) -> Iterator[h5py.File]:
 
 
 def check_finite(path: Path, fields: Fields, first: int) -> None:
-    """Raise DataError when a value is not finite; `first` is the number of the first trajectory."""
+    """Raise DataError when a value is not finite; `first` is the first trajectory's number in the file."""
     bad = np.flatnonzero(~np.isfinite(fields).all(axis=tuple(range(1, fields.ndim))))
     if len(bad):
         raise DataError(

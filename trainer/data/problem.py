@@ -1,4 +1,4 @@
-"""Problem: a PDE whose data we can make, and read from our files and from PDEBench's."""
+"""Problem: a PDE whose data vastrun can generate, and read from its own files and PDEBench's."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from vastrun.contract.config import DataConfig
 from vastrun.contract.errors import DataError
-from vastrun.trainer.data import making, manifest, pdebench, shared
+from vastrun.trainer.data import manifest, pdebench, sample_writer, shared_cache
 from vastrun.trainer.data.layouts import Layout
-from vastrun.trainer.data.making import Piece, Watch
 from vastrun.trainer.data.pdebench import Attribute, Grid
+from vastrun.trainer.data.sample_writer import Piece, ProgressCallback
 from vastrun.trainer.data.samples import FilePart, Samples, Splits
 from vastrun.trainer.sampling.windows import Symmetry
 
@@ -28,52 +28,57 @@ _TRAIN_STREAM, _TEST_STREAM = 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outline:
-    """The sizes of a task's data, as a job asks for them; nothing was read."""
+class DataSizes:
+    """Sizes of a task's data, as the job configures them."""
 
     frame_shape: tuple[int, ...]
-    """Of a sample: (frames, channels, *points); a steady problem has two frames."""
+    """Shape of a sample: (frames, channels, *points); a steady problem has two frames."""
     steady: bool
     symmetry: Symmetry
     conditions: int
     train: int
-    """Samples to train on, of all files together."""
+    """Training samples of all files together."""
     test: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What differs between the tasks."""
+    """Everything that differs between the built-in tasks."""
 
     task: str
     generator: str
-    """Name and version of what makes the data: another version makes other data."""
+    """Name and version of the generator; another version makes other data."""
     file: str
-    """PDEBench's name of the files, with {} for the parameter."""
+    """PDEBench's file name, with {} for the parameter."""
     attribute: str | None
-    """PDEBench's name of the parameter; None: there is none, and one file."""
+    """PDEBench's name of the parameter; None: no parameter, and a single file."""
     channels: tuple[str, ...]
     layout: Callable[[Grid], Layout]
     draw: Callable[[int, Grid, np.random.Generator], Sized]
-    """So many random beginnings, or coefficients."""
+    """Draws n random initial conditions, or coefficients."""
     solve: Callable[[Any, Any, Grid], np.ndarray]
-    """Those that were drawn, at a parameter: (n, *layout.shape)."""
+    """Solves the drawn problems at a parameter: (n, *layout.shape)."""
     symmetry: Symmetry
-    """What training may make of a solution."""
+    """Symmetry that training may use to augment the data."""
     chunk: int
-    """Samples that are drawn and solved at once: another number draws others."""
+    """Samples that are drawn and solved at once; another number draws other samples."""
     method: Mapping[str, Attribute] = field(default_factory=dict)
-    """What else a file says of how it was made."""
+    """Further attributes that record how a file was made."""
     cells_of: Callable[[int, Any], int] | None = None
-    """How many cells the solver has for so many points, at a parameter, where it has more."""
+    """Number of solver cells for a number of points and a parameter; None: as many as points."""
 
     def generate(
-        self, config: DataConfig, folder: Path, *, jobs: int | None = 1, watch: Watch | None = None
+        self,
+        config: DataConfig,
+        folder: Path,
+        *,
+        jobs: int | None = 1,
+        on_progress: ProgressCallback | None = None,
     ) -> list[str]:
-        """Make each parameter's file in `folder`; what fits the config, or is not ours, is left alone.
+        """Make each parameter's file in `folder`, unless it matches the config or is PDEBench's own.
 
-        `jobs` processes solve, None: as many as are worth it; that changes nothing in the files. A line for
-        each file.
+        Returns a line for each file. `jobs` is the number of processes, None: as many as pay off; it does not
+        change the files.
         """
         lines = []
         layout = self.layout(_grid(config))
@@ -81,42 +86,51 @@ class Problem:
             path = self.path_of(folder, parameter)
             attrs = self._attrs(config, parameter)
             present = pdebench.attributes(path)
-            # A file without our mark is PDEBench's own, and took hours to download: never written over.
+            # A file without a generator is PDEBench's own, and took hours to download: never overwrite it.
             if present is not None and (present == attrs or "generator" not in present):
                 lines.append(f"{path.name}: present")
                 continue
             n = config.train + config.test
             pieces = self._pieces(config, parameter)
-            make = partial(making.make, path, pieces, layout=layout, n=n, attrs=attrs, jobs=jobs, watch=watch)
-            taken = shared.taken_or_made(path, attrs, make)
+            make = partial(
+                sample_writer.write_samples,
+                path,
+                pieces,
+                layout=layout,
+                n=n,
+                attrs=attrs,
+                jobs=jobs,
+                on_progress=on_progress,
+            )
+            fetched = shared_cache.fetch_or_make(path, attrs, make)
             manifest.add(path, attrs)
-            how = "made before on this machine" if taken else "made"
-            lines.append(f"{path.name}: {_told(config, n, layout)} {how}")
+            how = "made before on this machine" if fetched else "made"
+            lines.append(f"{path.name}: {_describe(config, n, layout)} {how}")
         return lines
 
     def splits(self, config: DataConfig, folder: Path) -> Splits:
-        """Split every file: the first `train` samples, the last of them `validation`, and the last `test`.
+        """Split every file: the first `train` samples, the last of them for validation, and the last `test`.
 
         Raises DataError.
         """
-        kept_back = slice(config.train - config.validation, config.train)
+        held_out = slice(config.train - config.validation, config.train)
         return Splits(
-            train=self._split(config, folder, slice(kept_back.start)),
-            validation=self._split(config, folder, kept_back) if config.validation else None,
+            train=self._split(config, folder, slice(held_out.start)),
+            validation=self._split(config, folder, held_out) if config.validation else None,
             test=self._split(config, folder, slice(-config.test, None)),
         )
 
     def validation(self, config: DataConfig, folder: Path) -> Trajectories | None:
-        """Return what is kept back of the samples to train on. None: nothing is. Raises DataError."""
+        """Return the samples held out of the training set; None: there are none. Raises DataError."""
         from vastrun.trainer.data.trajectories import Trajectories
 
-        kept_back = self.splits(config, folder).validation
-        return None if kept_back is None else Trajectories.of(kept_back)
+        held_out = self.splits(config, folder).validation
+        return None if held_out is None else Trajectories.of(held_out)
 
-    def outline(self, config: DataConfig) -> Outline:
-        """Return the sizes of the data that `config` asks for."""
+    def data_sizes(self, config: DataConfig) -> DataSizes:
+        """Return the sizes of the configured data."""
         layout, parameters = self.layout(_grid(config)), self._parameters(config)
-        return Outline(
+        return DataSizes(
             frame_shape=(2, 1, *layout.shape[1:]) if layout.steady else layout.shape,
             steady=layout.steady,
             symmetry=self.symmetry,
@@ -126,9 +140,9 @@ class Problem:
         )
 
     def load(self, config: DataConfig, folder: Path) -> tuple[Trajectories, Trajectories]:
-        """Return what to train on and what to test on: of every file the first `train` and the last `test`.
+        """Return training and test set: the first `train` and the last `test` samples of every file.
 
-        All files begin from the same initial conditions: no test shape is seen in training at another
+        All files start from the same initial conditions: no test shape is seen in training at another
         parameter. Raises DataError.
         """
         from vastrun.trainer.data.trajectories import Trajectories
@@ -137,7 +151,7 @@ class Problem:
         return Trajectories.of(splits.train), Trajectories.of(splits.test)
 
     def store(self, config: DataConfig, folder: Path) -> tuple[StoredTrajectories, Trajectories]:
-        """Load as `load` does; what to train on stays in memory, or on disk where `config.keep` says so."""
+        """Load like `load`, but leave the training set in memory or on disk, as `config.keep` says."""
         from vastrun.trainer.data.stored import StoredTrajectories
         from vastrun.trainer.data.trajectories import Trajectories
 
@@ -154,15 +168,15 @@ class Problem:
         return StoredTask(*self.store(config, folder))
 
     def path_of(self, folder: Path, parameter: float | None) -> Path:
-        """Return where the samples of one parameter lie; PDEBench's own name for them."""
+        """Return the path of one parameter's file, with PDEBench's file name."""
         return folder / self.file.format(parameter)
 
     def _split(self, config: DataConfig, folder: Path, rows: slice) -> Samples:
-        """Return these samples of every file."""
+        """Return the samples `rows` of every file."""
         layout, parts = self.layout(_grid(config)), []
         for parameter in self._parameters(config):
-            path = self._checked(folder, parameter)
-            with pdebench.opened(path) as file:
+            path = self._check_parameter(folder, parameter)
+            with pdebench.open_file(path) as file:
                 stride, count = layout.stride(path, file, config.train + config.test), layout.count(file)
             chosen = range(count)[rows]
             part = FilePart(
@@ -177,7 +191,7 @@ class Problem:
         return Samples(layout, self.channels, parts, symmetry=self.symmetry, mapped=mapped)
 
     def _parameters(self, config: DataConfig) -> tuple[float | None, ...]:
-        # Not those of `config.task`: a task of the user's own may extend this one.
+        # Not those of `config.task`: a user's task may extend this one.
         return config.parameters_of(self.task)
 
     def _pieces(self, config: DataConfig, parameter: float | None) -> Iterator[Piece]:
@@ -188,8 +202,8 @@ class Problem:
                 drawn = self.draw(min(self.chunk, n - begin), grid, rng)
                 yield partial(self.solve, drawn, parameter, grid)
 
-    def _checked(self, folder: Path, parameter: float | None) -> Path:
-        """Return the file of one parameter, which must not say that it is of another."""
+    def _check_parameter(self, folder: Path, parameter: float | None) -> Path:
+        """Return the path of one parameter's file. Raises DataError when it is of another parameter."""
         path = self.path_of(folder, parameter)
         found = (pdebench.attributes(path) or {}).get(self.attribute or "", parameter)
         if found != parameter:
@@ -198,11 +212,11 @@ class Problem:
 
     def _conditions(self, config: DataConfig, parameter: float | None) -> tuple[float, ...]:
         steady = self.layout(_grid(config)).steady
-        told = () if parameter is None else (log10(parameter),)
-        return told if steady else (*told, log10(config.dt))
+        logs = () if parameter is None else (log10(parameter),)
+        return logs if steady else (*logs, log10(config.dt))
 
     def _attrs(self, config: DataConfig, parameter: float | None) -> dict[str, Attribute]:
-        # All that the values follow from: a file that differs in one of these is made anew.
+        # Everything the values depend on: a file that differs in one of these is made again.
         attrs: dict[str, Attribute] = {"generator": self.generator}
         if self.attribute is not None and parameter is not None:
             attrs[self.attribute] = float(parameter)
@@ -219,7 +233,7 @@ class Problem:
         return attrs | dict(self.method)
 
 
-def _told(config: DataConfig, n: int, layout: Layout) -> str:
+def _describe(config: DataConfig, n: int, layout: Layout) -> str:
     if layout.steady:
         return f"{n} steady problems of {config.points} x {config.points} points"
     across = " x ".join([str(config.points)] * (len(layout.shape) - 2))

@@ -1,4 +1,4 @@
-"""Samples: one split of a task, read from its files as they are asked for, whatever their layout."""
+"""Samples: one split of a task, read from its files on access, in any layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vastrun.trainer.data.layouts import Layout, Reader
-from vastrun.trainer.data.pdebench import Fields, MappedFile, check_finite, opened
+from vastrun.trainer.data.pdebench import Fields, MappedFile, check_finite, open_file
 from vastrun.trainer.data.stride import Stride
 from vastrun.trainer.sampling.windows import Symmetry
 
@@ -26,12 +26,12 @@ class FilePart:
     first: int
     count: int
     stride: Stride
-    """Of its file."""
+    """Points and frames of the file that are read."""
     parameters: tuple[float, ...]
 
 
 class Samples:
-    """All parts one after the other. Each process opens the files itself, so that it may be pickled."""
+    """Samples of several file parts in order. Each process opens the files itself, so it can be pickled."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Samples:
         mapped: bool = False,
     ) -> None:
         self.channels = tuple(channels)
-        """What they are, in order. Of a steady problem: what is given, then what is asked for."""
+        """Names of the channels; of a steady problem, inputs before targets."""
         self.parameters = np.array([part.parameters for part in parts for _ in range(part.count)], np.float32)
         """(N, P): the logarithms of the PDE's parameter, if any, and of the time step, if there is time."""
         self.symmetry: Symmetry = symmetry
@@ -51,57 +51,57 @@ class Samples:
         self._mapped = mapped
         self._parts = tuple(parts)
         self.strides = {part.path: part.stride for part in parts}
-        """By file: which of its points and frames are read."""
+        """Points and frames that are read, by file."""
         self._ends = np.cumsum([part.count for part in parts])
         self._offsets = self._ends - [part.first + part.count for part in parts]
-        """What to take from a sample's number for its row."""
+        """Difference between a sample's number and its row in the file, by part."""
         self._readers: dict[int, Reader] = {}
-        """By part; opened by the process `_opener`."""
-        self._opener = os.getpid()
+        """Open readers by part, of the process `_opener_pid`."""
+        self._opener_pid = os.getpid()
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a sample: (frames, channels, *points), in physical units; steady: (channels, *points)."""
+        """Shape of a sample: (frames, channels, *points), in physical units; steady: (channels, *points)."""
         return self._layout.shape
 
     @property
-    def as_frames(self) -> tuple[int, ...]:
-        """The shape of a sample as (frames, channels, *points); of a steady problem, what is given is one
-        frame, and what is asked for the next."""
+    def frame_shape(self) -> tuple[int, ...]:
+        """Shape of a sample as (frames, channels, *points); of a steady problem, input and target are the two
+        frames."""
         return (2, 1, *self.shape[1:]) if self.steady else self.shape
 
     @property
     def steady(self) -> bool:
-        """There is no time: the last channel follows from the ones before it."""
+        """True for a problem without time: the last channel follows from the others."""
         return self._layout.steady
 
     def read(self, numbers: Sequence[int], frames: slice = slice(None)) -> Fields:
-        """Read these samples, (B, *shape) float32; of trajectories, in these frames. Raises DataError."""
+        """Read samples, (B, *shape) float32, in the given frames. Raises DataError."""
         chosen = range(self.shape[0])[frames]
         shape = self.shape if self.steady else (len(chosen), *self.shape[1:])
         fields: Fields = np.empty((len(numbers), *shape), np.float32)
-        blocks = self.each(numbers, [slice(chosen.start, chosen.stop)] * len(numbers))
-        for field, block, (part, row) in zip(fields, blocks, self._places(numbers), strict=True):
+        blocks = self.read_each(numbers, [slice(chosen.start, chosen.stop)] * len(numbers))
+        for field, block, (part, row) in zip(fields, blocks, self._locate(numbers), strict=True):
             check_finite(self._parts[part].path, block[None], row)
             field[...] = block
         return fields
 
-    def each(self, numbers: Sequence[int], frames: Iterable[slice]) -> Iterator[Fields]:
-        """Yield these samples one by one, each in its frames, both ends given.
+    def read_each(self, numbers: Sequence[int], frames: Iterable[slice]) -> Iterator[Fields]:
+        """Yield samples one by one, each in its frames (start and stop), without checking for finite values.
 
-        They may hold what is not finite.
-        Raises DataError."""
-        if self._opener != os.getpid():  # HDF5's handles are no good in a process that was forked
-            self._readers, self._opener = {}, os.getpid()
-        for (part, row), chosen in zip(self._places(numbers), frames, strict=True):
+        Raises DataError.
+        """
+        if self._opener_pid != os.getpid():  # HDF5's handles are invalid in a forked process
+            self._readers, self._opener_pid = {}, os.getpid()
+        for (part, row), chosen in zip(self._locate(numbers), frames, strict=True):
             reader = self._readers.get(part) or self._open(part)
             yield reader(row, chosen)
 
-    def _places(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the part of each, and its row in the file."""
+    def _locate(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the part of each sample, and its row in the file."""
         chosen = np.asarray(numbers)
         parts: NDArray[np.intp] = np.searchsorted(self._ends, chosen, side="right")
         rows: NDArray[np.int64] = chosen - self._offsets[parts]
@@ -109,7 +109,7 @@ class Samples:
 
     def _open(self, part: int) -> Reader:
         path, stride = self._parts[part].path, self._parts[part].stride
-        with opened(path):
+        with open_file(path):
             pass
         file = h5py.File(path, "r")
         reader = self._readers[part] = self._layout.reader(MappedFile(file) if self._mapped else file, stride)
@@ -121,12 +121,12 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True)
 class Splits:
-    """A task's samples. No initial condition, or coefficient, is in two of them, at whatever parameter."""
+    """Splits of a task. No initial condition, or coefficient, is in two of them at any parameters."""
 
     train: Samples
     test: Samples
     validation: Samples | None = None
-    """What is kept back from the training, if anything is."""
+    """Samples held out of the training set; None: there are none."""
 
     @property
     def all(self) -> tuple[Samples, ...]:

@@ -1,4 +1,4 @@
-"""2-D shallow water after a round dam broke, on the square (-2.5, 2.5)^2, whose walls let everything out.
+"""2-D shallow water after a circular dam break, on the square (-2.5, 2.5)^2 with outflow walls.
 
     h_t + div(h w) = 0,   (h w)_t + div(h w w) + grad(h^2 / 2) = 0   (gravity is 1)
 
@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from vastrun.trainer.data.initial import Array
+from vastrun.trainer.data.initial_conditions import Array
 from vastrun.trainer.data.layouts import GroupsLayout
 from vastrun.trainer.data.pdebench import Grid
 from vastrun.trainer.data.problem import Problem
@@ -19,8 +19,8 @@ from vastrun.trainer.data.problem import Problem
 SIDE = 5.0
 _INSIDE, _OUTSIDE = 2.0, 1.0
 _RADIUS = (0.3, 0.7)
-_FASTEST = 2 * math.sqrt(_INSIDE)
-"""The tip of a wave into a dry bed."""
+_MAX_SPEED = 2 * math.sqrt(_INSIDE)
+"""Speed of a wave front on a dry bed, an upper bound."""
 _CFL = 0.4
 _FLIPPED = np.array([0, 2, 1])
 
@@ -31,9 +31,10 @@ def draw(n: int, rng: np.random.Generator) -> Array:
 
 
 def heights(radius: Array, points: int) -> Array:
-    """Return the water before the dam breaks, the mean of each cell: (n, points, points).
+    """Return the cell means of the water height before the dam breaks: (n, points, points).
 
-    Whole cells would leave a few dozen different dams on a usual grid: those to test on would be known.
+    With whole cells only a few dozen different dams would fit a usual grid: the training set would contain
+    those of the test set.
     """
     x = SIDE * ((np.arange(points) + 0.5) / points - 0.5)
     within = (radius[:, None, None] - np.hypot(x[:, None], x)) * points / SIDE
@@ -41,14 +42,14 @@ def heights(radius: Array, points: int) -> Array:
 
 
 def solve(height: Array, frames: int, dt: float) -> Array:
-    """Solve for the heights from `height` (n, X, Y), at rest, on: (n, frames, X, Y).
+    """Solve from the heights `height` (n, X, Y) at rest: (n, frames, X, Y).
 
     Finite volumes: minmod slopes, the HLL flux (Harten, Lax & van Leer 1983) and SSP-RK2. The step
     follows from a bound on the speed of waves, so that no field depends on the others.
     """
     q = np.stack([height, np.zeros_like(height), np.zeros_like(height)], axis=1)
     cell = SIDE / height.shape[-1]
-    steps = math.ceil(dt * _FASTEST / (_CFL * cell))
+    steps = math.ceil(dt * _MAX_SPEED / (_CFL * cell))
     step = dt / steps
     fields = np.empty((len(height), frames, *height.shape[1:]))
     fields[:, 0] = height
@@ -61,13 +62,13 @@ def solve(height: Array, frames: int, dt: float) -> Array:
 
 
 def _tendency(q: Array) -> Array:
-    """Return minus the differences of the fluxes over the faces of each cell, both directions together."""
+    """Return minus the flux differences over the faces of each cell, summed over both directions."""
     turned = q[:, _FLIPPED].swapaxes(2, 3)
     return _along_x(q) + _along_x(turned)[:, _FLIPPED].swapaxes(2, 3)
 
 
 def _along_x(q: Array) -> Array:
-    # Beyond a wall it is as beside it: what arrives leaves.
+    # Outflow: the cells beyond a wall copy the cell at the wall.
     padded = np.concatenate([q[:, :, :1], q[:, :, :1], q, q[:, :, -1:], q[:, :, -1:]], axis=2)
     difference = np.diff(padded, axis=2)
     backward, forward = difference[:, :, :-1], difference[:, :, 1:]

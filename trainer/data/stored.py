@@ -1,7 +1,7 @@
-"""Stored trajectories: read from their files window by window, so that they need not fit in memory.
+"""Stored trajectories: read from files window by window, so that they need not fit in memory.
 
-host    the files are mapped: one copy in the machine's memory serves all ranks, as far as there is room
-disk    each process that reads opens the files itself, whatever their chunks or compression
+host    the files are memory-mapped: one copy in memory serves all ranks, as far as it fits
+disk    each reading process opens the files itself; chunked and compressed files work, too
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from torch import Tensor
 from vastrun.contract.config import Keep
 from vastrun.trainer.data.pdebench import Fields
 from vastrun.trainer.data.samples import Samples
-from vastrun.trainer.data.trajectories import MOMENTS_CHUNK, Trajectories, Windows, moments_of
+from vastrun.trainer.data.trajectories import MOMENTS_CHUNK_SIZE, Trajectories, Windows, moments_of
 from vastrun.trainer.sampling.windows import BatchIndices, image_points
 
 
 class StoredTrajectories:
-    """The samples, as trajectories. No tensor goes to another process: that opens the files itself."""
+    """Samples as trajectories. Pickling copies no tensor: the other process opens the files itself."""
 
     def __init__(self, samples: Samples, *, keep: Keep) -> None:
         self.keep: Keep = keep
         self.steady = samples.steady
         self.symmetry = samples.symmetry
-        self.frames, self.channels, *self.grid = samples.as_frames
+        self.frames, self.channels, *self.grid = samples.frame_shape
         self._samples = samples
-        self._memory = BufferPool()
+        self._buffers = BufferPool()
 
     def __len__(self) -> int:
         return len(self._samples)
 
     @property
     def conditions(self) -> Tensor:
-        """(N, C), as of `Trajectories`."""
+        """(N, C), as in `Trajectories`."""
         return torch.from_numpy(self._samples.parameters)
 
     def moments(self) -> tuple[Tensor, Tensor]:
@@ -46,8 +46,8 @@ class StoredTrajectories:
         numbers = range(len(self))
         shape = (-1, self.frames, self.channels, *self.grid)
         chunks = (
-            torch.from_numpy(self._samples.read(numbers[first : first + MOMENTS_CHUNK])).reshape(shape)
-            for first in numbers[::MOMENTS_CHUNK]
+            torch.from_numpy(self._samples.read(numbers[first : first + MOMENTS_CHUNK_SIZE])).reshape(shape)
+            for first in numbers[::MOMENTS_CHUNK_SIZE]
         )
         return moments_of(chunks, steady=self.steady)
 
@@ -55,40 +55,40 @@ class StoredTrajectories:
         """Read the windows into memory: (B, U + 1, K, *X)."""
         length, grid = indices.frames.shape[1], tuple(self.grid)
         shape = (length, self.channels, prod(grid))
-        windows = self._memory.empty((len(indices.trajectory), *shape))
-        put = _PUTS[self.symmetry]
-        # As plain numbers: indexing is quicker with them.
+        windows = self._buffers.empty((len(indices.trajectory), *shape))
+        copy_image = _COPIES[self.symmetry]
+        # Plain ints: indexing with them is faster.
         frames = [slice(first, first + length) for first in indices.frames[:, 0].tolist()]
-        blocks = self._samples.each(indices.trajectory, frames)
+        blocks = self._samples.read_each(indices.trajectory, frames)
         for block, image, window in zip(blocks, indices.image.tolist(), windows, strict=True):
-            put(block if len(grid) == 1 else block.reshape(shape), image, grid, window)
+            copy_image(block if len(grid) == 1 else block.reshape(shape), image, grid, window)
         return torch.from_numpy(windows.reshape(*windows.shape[:3], *grid))
 
 
-_Put = Callable[[Fields, int, tuple[int, ...], Fields], None]
-"""Puts an image of a block (U + 1, K, P) into a window of the same shape."""
+_CopyImage = Callable[[Fields, int, tuple[int, ...], Fields], None]
+"""Copies an image of a block (U + 1, K, P) into a window of the same shape."""
 
 
-def _put_as_it_is(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:  # noqa: ARG001
+def _copy_unchanged(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:  # noqa: ARG001
     window[...] = block
 
 
-def _put_shifted(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:
+def _copy_shifted(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:
     rest = grid[0] - image
     window[..., image:] = block[..., :rest]
     if image:
         window[..., :image] = block[..., rest:]
 
 
-def _put_turned(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:
+def _copy_rotated(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:
     np.take(block, image_points("square", grid, np.array([image]))[0], axis=-1, out=window)
 
 
-_PUTS: dict[str, _Put] = {"none": _put_as_it_is, "shift": _put_shifted, "square": _put_turned}
+_COPIES: dict[str, _CopyImage] = {"none": _copy_unchanged, "shift": _copy_shifted, "square": _copy_rotated}
 
 
 class StoredTask:
-    """A task whose trajectories stay in memory or on disk; only those to test on go to the device."""
+    """Task whose training set stays in memory or on disk; only the test set is moved to the device."""
 
     def __init__(self, train: StoredTrajectories, test: Trajectories) -> None:
         self.train = train
@@ -107,18 +107,18 @@ class StoredTask:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a worker needs, which reads to train only."""
+        """Leave out the test set: loader workers read training data only."""
         return {name: value for name, value in vars(self).items() if name != "test"}
 
 
-_KEPT = 8
-"""Batches; what is free beyond them goes back to the system."""
+_MAX_FREE_BATCHES = 8
+"""Free buffers that are kept; further ones are returned to the system."""
 
 
 class BufferPool:
-    """Arrays one after the other. Safe to use from several threads.
+    """Pool of reusable arrays, thread-safe.
 
-    With `keep: host` one core fills the batches of a GPU, and the page faults of new memory would take it as
+    With `keep: host` one core fills the batches of a GPU, and the page faults of new memory would take as
     long as the copying.
     """
 
@@ -126,9 +126,9 @@ class BufferPool:
         self._free: list[Fields] = []
 
     def empty(self, shape: tuple[int, ...]) -> Fields:
-        """Return memory as `np.empty`, float32.
+        """Return an uninitialised float32 array, like `np.empty`.
 
-        It is used again when it is gone, and all that was made of it.
+        Its memory is reused once the array and everything made from it are garbage.
         """
         try:
             memory = self._free.pop()
@@ -137,20 +137,20 @@ class BufferPool:
         if memory.size != prod(shape):
             memory = np.empty(prod(shape), np.float32)
         loan = _Loan(memory)
-        weakref.finalize(loan, self._take_back, memory).atexit = False
+        weakref.finalize(loan, self._recycle, memory).atexit = False
         return np.asarray(loan).reshape(shape)
 
-    def _take_back(self, memory: Fields) -> None:
-        if len(self._free) < _KEPT:
+    def _recycle(self, memory: Fields) -> None:
+        if len(self._free) < _MAX_FREE_BATCHES:
             self._free.append(memory)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for another process: it has none of this one's memory."""
+        """Return an empty pool: another process has none of this one's memory."""
         return {"_free": []}
 
 
 class _Loan:
-    """What all arrays and tensors that are made of the memory hold on to, at the end of their chain."""
+    """Base object that all arrays and tensors made from a buffer keep alive."""
 
     def __init__(self, memory: Fields) -> None:
         self.__array_interface__ = memory.__array_interface__

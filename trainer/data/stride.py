@@ -1,4 +1,4 @@
-"""Stride: which of a file's points and frames are read, where it has more than are asked for."""
+"""Stride: the points and frames that are read from a file with a finer grid than the job's."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from vastrun.trainer.data.pdebench import Grid
 
 @dataclass(frozen=True, kw_only=True)
 class Stride:
-    """The first of so many, along each axis and in time."""
+    """Every n-th point along each axis, and every n-th frame."""
 
     points: int = 1
     frames: int = 1
 
     def rows(self, frames: slice) -> slice:
-        """Return where frames, from the first of them to before the last, lie in the file."""
+        """Return the slice of the file that holds these frames (start and stop)."""
         return slice(frames.start * self.frames, (frames.stop - 1) * self.frames + 1, self.frames)
 
     def __str__(self) -> str:
@@ -29,10 +29,10 @@ class Stride:
         return " and ".join(f"1 of {stride} {name}" for stride, name in parts if stride > 1)
 
 
-def of_points(path: Path, name: str, points: Sequence[int], grid: Grid) -> int:
+def point_stride(path: Path, name: str, points: Sequence[int], grid: Grid) -> int:
     """Return the stride over an array's points along each axis.
 
-    Raises DataError unless `grid` is some of them.
+    Raises DataError unless the number of points is a multiple of the grid's.
     """
     stride, rest = divmod(points[0], grid.points)
     if rest or not stride or len(set(points)) > 1:
@@ -44,10 +44,10 @@ def of_points(path: Path, name: str, points: Sequence[int], grid: Grid) -> int:
     return stride
 
 
-def of_frames(path: Path, name: str, times: ArrayLike, frames: int, grid: Grid) -> int:
+def frame_stride(path: Path, name: str, times: ArrayLike, frames: int, grid: Grid) -> int:
     """Return the stride over the frames.
 
-    Raises DataError unless `grid` is some of them, from the first on.
+    Raises DataError unless the grid's frames are among them, from the first on.
     """
     first = np.asarray(times, np.float64)[:2]
     step = first[1] - first[0] if len(first) == 2 else np.nan
@@ -56,7 +56,7 @@ def of_frames(path: Path, name: str, times: ArrayLike, frames: int, grid: Grid) 
     if not stride or not np.isclose(stride * step, grid.dt, rtol=1e-3):
         begin = ", ".join(f"{time:g}" for time in first)
         raise DataError(
-            f"{path}: expected frames {grid.dt} apart or a whole part of that, `{name}` begins with {begin}"
+            f"{path}: expected frames {grid.dt} apart or a fraction 1/n of that, `{name}` starts with {begin}"
         )
     needed = (grid.frames - 1) * stride + 1
     if needed > frames:

@@ -1,4 +1,4 @@
-"""Trajectories as tensors, and windows cut out of them."""
+"""Trajectories and windows: tensors of whole solutions, and the short pieces that a step trains on."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from vastrun.contract.config import Keep
 from vastrun.trainer.data.samples import Samples
 from vastrun.trainer.sampling.windows import BatchIndices, Symmetry, image_points
 
-MOMENTS_CHUNK = 256
+MOMENTS_CHUNK_SIZE = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectories:
-    """Solutions of a PDE, with what the model is told about each."""
+    """Solutions of a PDE, with the conditions of each."""
 
     keep: ClassVar[Keep] = "device"
-    """Where they lie while training."""
+    """Place of the tensors while training."""
 
     fields: Tensor
-    """(N, T, K, *X) float32, in physical units. Steady: T is 2, what is given and what is asked for."""
+    """(N, T, K, *X) float32, in physical units. Steady: T is 2, input and target."""
     conditions: Tensor
     """(N, C) float32: the logarithms of the PDE's parameter, if any, and of the time step, if any."""
     symmetry: Symmetry = "none"
     steady: bool = False
-    """There is no time."""
+    """True for a problem without time."""
 
     @classmethod
     def of(cls, samples: Samples) -> Trajectories:
-        """Read all of them at once. Raises DataError."""
+        """Read all samples into memory. Raises DataError."""
         fields = torch.from_numpy(samples.read(range(len(samples))))
         return cls(
-            fields=fields.reshape(-1, *samples.as_frames),
+            fields=fields.reshape(-1, *samples.frame_shape),
             conditions=torch.from_numpy(samples.parameters),
             symmetry=samples.symmetry,
             steady=samples.steady,
@@ -60,11 +60,11 @@ class Trajectories:
         return self.fields.shape[3:]
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Return mean and standard deviation of each channel, (2, K) and (2, K).
+        """Return mean and standard deviation of each channel, (2, K) and (2, K): of input and target.
 
-        Of what is given, and of what is asked for. Where there is time, both are those of all frames.
+        For a problem with time both are those of all frames.
         """
-        return moments_of(self.fields.split(MOMENTS_CHUNK), steady=self.steady)
+        return moments_of(self.fields.split(MOMENTS_CHUNK_SIZE), steady=self.steady)
 
     def to(self, device: torch.device) -> Trajectories:
         return replace(self, fields=self.fields.to(device), conditions=self.conditions.to(device))
@@ -72,34 +72,34 @@ class Trajectories:
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Short pieces of trajectories: one step's work."""
+    """Batch of windows: short pieces of trajectories."""
 
     fields: Tensor
-    """(B, U + 1, K, *X): the first frame is given, the others are to be predicted."""
+    """(B, U + 1, K, *X): the first frame is the input, the others are targets."""
     noise: Tensor
-    """(B, K, *X): of the stage operator, added to the first frame, in units of the data's standard deviation;
-    of other stages, standard normal."""
+    """(B, K, *X): in the stage `operator`, noise for the first frame in units of the data's standard
+    deviation; in the other stages, standard normal noise."""
     level: Tensor
-    """(B,): standard normal; how much of it, to stages that learn to remove it."""
+    """(B,): standard normal; diffusion stages compute the noise level from it."""
     conditions: Tensor
     """(B, C)"""
     latents: Tensor | None = None
-    """(B, S, D): what the encoder makes of the first frame, where that is known."""
+    """(B, S, D): cached tokens of the first frame; None: the encoder computes them."""
     task: int = 0
-    """Whose they are, all of them."""
+    """Number of the task of all windows."""
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """By name."""
+        """Tensors by field name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> Windows:
-        """Return the same windows with each tensor changed."""
+    def map(self, change: Callable[[Tensor], Tensor]) -> Windows:
+        """Apply `change` to each tensor."""
         return replace(self, **{name: change(tensor) for name, tensor in self.tensors.items()})
 
 
 class TrajectoryTask:
-    """A task whose trajectories all fit on the device."""
+    """Task whose trajectories are all on the device."""
 
     def __init__(self, train: Trajectories, test: Trajectories) -> None:
         self.train = train
@@ -111,37 +111,37 @@ class TrajectoryTask:
 
     def batch(self, step: int, indices: BatchIndices) -> Windows:  # noqa: ARG002 - for tasks that wrap this one
         train, device = self.train, self.train.fields.device
-        trajectory = on(device, indices.trajectory)
-        # First the frames, then the points in them: both are quicker than one gather for all, and no whole
-        # trajectory is copied.
-        fields = train.fields.flatten(3)[trajectory[:, None], on(device, indices.frames)]
+        trajectory = to_device(device, indices.trajectory)
+        # First the frames, then their points: two steps are faster than one gather, and no whole trajectory
+        # is copied.
+        fields = train.fields.flatten(3)[trajectory[:, None], to_device(device, indices.frames)]
         if train.symmetry != "none":
-            points = on(device, image_points(train.symmetry, train.grid, indices.image))
+            points = to_device(device, image_points(train.symmetry, train.grid, indices.image))
             fields = fields.gather(3, points[:, None, None].expand(-1, *fields.shape[1:3], -1))
         return Windows(
             fields=fields.unflatten(3, train.grid),
-            noise=on(device, indices.noise),
-            level=on(device, indices.level),
+            noise=to_device(device, indices.noise),
+            level=to_device(device, indices.level),
             conditions=train.conditions[trajectory],
         )
 
 
 def moments_of(chunks: Iterable[Tensor], *, steady: bool) -> tuple[Tensor, Tensor]:
-    """Return the moments, as of `Trajectories`, of chunks of fields; in float64."""
+    """Return mean and standard deviation of chunks of fields, as `Trajectories.moments`; in float64."""
     count, total, squares = 0, torch.zeros(()), torch.zeros(())
     for chunk in chunks:
         values = chunk.double()
-        others = (0, *range(3, values.ndim)) if steady else (0, 1, *range(3, values.ndim))
-        count += prod(values.shape[axis] for axis in others)
-        total = total + values.sum(dim=others)
-        squares = squares + values.square().sum(dim=others)
+        axes = (0, *range(3, values.ndim)) if steady else (0, 1, *range(3, values.ndim))
+        count += prod(values.shape[axis] for axis in axes)
+        total = total + values.sum(dim=axes)
+        squares = squares + values.square().sum(dim=axes)
     mean = total / count
     std = ((squares - count * mean**2) / (count - 1)).sqrt()
     return (mean, std) if steady else (mean.expand(2, -1), std.expand(2, -1))
 
 
-def on(device: torch.device, array: NDArray) -> Tensor:
-    """Return the same numbers as a tensor there."""
+def to_device(device: torch.device, array: NDArray) -> Tensor:
+    """Copy a numpy array to the device."""
     tensor = torch.from_numpy(array)
-    # From pinned memory the copy does not make the host wait for what the device still has to do.
+    # From pinned memory the copy does not make the host wait for the device's earlier work.
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

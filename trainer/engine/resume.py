@@ -166,4 +166,4 @@ def _first_batches(session: Session, number: int) -> Iterable[Windows]:
     for step in range(_STAGE_START_STEPS):
         for micro_batch in range(order.accumulation):
             windows = task.batch(step, order.micro_batch_of(step, micro_batch))
-            yield replace(windows.each(lambda tensor: tensor.to(session.ranks.device)), task=number)
+            yield replace(windows.map(lambda tensor: tensor.to(session.ranks.device)), task=number)

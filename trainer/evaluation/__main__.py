@@ -1,8 +1,8 @@
 """`python -m vastrun.trainer.evaluation`: evaluate a checkpoint, as at the end of its training.
 
-In a box (VASTRUN_BOX, or --box) it needs no more; elsewhere --checkpoints, --data and --out say where
-things are. A task of your own is run when the box's job names it, or --task does: what a checkpoint says
-is not enough. Alone, or on any number of ranks that `torchrun` starts.
+In a box (VASTRUN_BOX, or --box) it needs no options; elsewhere --checkpoints, --data and --out give the
+folders. A task in your own code runs only if the box's job or --task names it: its name in a checkpoint is
+not enough. It runs as one process, or on any number of ranks started by `torchrun`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,29 @@ from vastrun.contract.errors import ConfigError, DataError
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.group import join
 from vastrun.trainer.distributed.rank import Rank, TrainJob, read_job
-from vastrun.trainer.evaluation.conclusion import conclude
-from vastrun.trainer.evaluation.loading import load
+from vastrun.trainer.evaluation.model_loader import load_model
+from vastrun.trainer.evaluation.summary import evaluate_all
 
-_LONGEST_STAGE_S = 600.0
-_ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+_STAGE_TIMEOUT_S = 600.0
+_SINGLE_RANK = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _EvaluationRequest:
-    """What is to be evaluated, and where things are."""
+    """Checkpoint to evaluate, and the folders of its data, code and report."""
 
     checkpoints: Path
     checkpoint: str
     data: Path
     code: Path
     out: Path
-    own_tasks: tuple[str, ...]
+    user_tasks: tuple[str, ...]
     threads: int
 
 
@@ -53,9 +59,9 @@ def run(arguments: Sequence[str]) -> NoReturn:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Evaluate.
+    """Evaluate a checkpoint.
 
-    Returns the exit status: 0, 1: it cannot be done, 76: memory ran out, 2: the call is wrong.
+    Returns the exit status: 0; 1: error; 2: usage error; 76: out of memory.
     """
     request = _request(arguments)
     try:
@@ -69,27 +75,27 @@ def main(arguments: Sequence[str]) -> int:
 
 def _evaluate(request: _EvaluationRequest) -> None:
     torch.set_num_threads(request.threads)
-    # By hand, outside of torchrun, this is the only rank.
-    os.environ.update({name: value for name, value in _ALONE.items() if "RANK" not in os.environ})
+    # Started by hand, without torchrun, this is the only rank.
+    os.environ.update({name: value for name, value in _SINGLE_RANK.items() if "RANK" not in os.environ})
     os.environ.setdefault("VASTRUN_BOX", str(request.out))
     rank, gpus = Rank.of_environment(), torch.cuda.device_count()
-    job = TrainJob(run_id="", name="", gpus=gpus, stall_s=_LONGEST_STAGE_S, start_s=_LONGEST_STAGE_S)
+    job = TrainJob(run_id="", name="", gpus=gpus, stall_s=_STAGE_TIMEOUT_S, start_s=_STAGE_TIMEOUT_S)
     ranks = join(rank, job)
-    found, trained = load(
-        ranks, request.checkpoints, request.checkpoint, request.data, request.code, request.own_tasks
+    found, trained = load_model(
+        ranks, request.checkpoints, request.checkpoint, request.data, request.code, request.user_tasks
     )
-    conclusion = conclude(trained, beat=_nobody_watches)
+    summary = evaluate_all(trained, beat=_no_heartbeat)
     if rank.is_first:
-        conclusion.tell()
+        summary.print_lines()
     run = found.state.made_by.get("run_id", "a checkpoint")
     title, plots = f"{run}, step {found.state.step}", trained.config.plots
-    conclusion.write(request.out, title, ranks, plots=plots, beat=_nobody_watches)
+    summary.write(request.out, title, ranks, plots=plots, beat=_no_heartbeat)
     if rank.is_first:
-        print(f"the report is in {request.out}")
+        print(f"report written to {request.out}")
 
 
-def _nobody_watches() -> None:
-    """Do nothing: there is no supervisor to take a pause for a hang."""
+def _no_heartbeat() -> None:
+    """Do nothing: there is no supervisor that could take a pause for a hang."""
 
 
 def _request(arguments: Sequence[str]) -> _EvaluationRequest:
@@ -106,13 +112,13 @@ def _request(arguments: Sequence[str]) -> _EvaluationRequest:
         data=options.data or box / layout.DATA,
         code=options.code or box / layout.CODE,
         out=options.out or box / layout.EVALUATION,
-        own_tasks=(*options.task, *_tasks_of_the_job()),
+        user_tasks=(*options.task, *_job_tasks()),
         threads=options.threads,
     )
 
 
-def _tasks_of_the_job() -> tuple[str, ...]:
-    """Return the tasks that the user's job names, in its box. Any other folder may be from a stranger."""
+def _job_tasks() -> tuple[str, ...]:
+    """Return the tasks named by the job of the box. Any other folder may come from a stranger."""
     if "VASTRUN_BOX" not in os.environ:
         return ()
     train = read_job(Path(os.environ["VASTRUN_BOX"])).train
@@ -122,20 +128,20 @@ def _tasks_of_the_job() -> tuple[str, ...]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.evaluation", description=__doc__)
     box = os.environ.get("VASTRUN_BOX")
-    parser.add_argument("--box", type=Path, default=Path(box) if box else None, help="a box's folder")
-    parser.add_argument("--checkpoints", type=Path, help="the folder of the checkpoints")
+    parser.add_argument("--box", type=Path, default=Path(box) if box else None, help="folder of a box")
+    parser.add_argument("--checkpoints", type=Path, help="folder of the checkpoints")
     parser.add_argument(
         "--checkpoint",
         type=parse_checkpoint_name,
         default="latest",
         help="latest, best, or a step; default latest",
     )
-    parser.add_argument("--data", type=Path, help="the folder of the data that it was trained on")
-    parser.add_argument("--code", type=Path, help="the folder of the code, for a task of your own")
+    parser.add_argument("--data", type=Path, help="folder of the training data")
+    parser.add_argument("--code", type=Path, help="folder of your code, for a task of your own")
     parser.add_argument(
         "--task", action="append", default=[], help="module:function, a task of your own to run"
     )
-    parser.add_argument("--out", type=Path, help="the folder of the report")
+    parser.add_argument("--out", type=Path, help="folder for the report")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of a rank; default 1")
     return parser
 

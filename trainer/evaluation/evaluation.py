@@ -1,4 +1,4 @@
-"""One task evaluated: the scores of all predictors, of the whole test set and at each parameter."""
+"""Evaluation of one task: the scores of all predictors, over the whole test set and at each parameter."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from vastrun.contract.config import PARAMETERS, DataConfig, TrainConfig
 from vastrun.contract.scores import flatten_scores
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.evaluation.predictors import MOST_PARAMETERS, predictors_of, prior_of
+from vastrun.trainer.evaluation.predictors import MAX_PARAMETERS, applicable_predictors, compute_prior
 from vastrun.trainer.evaluation.rollouts import roll_out
 from vastrun.trainer.evaluation.scores import Scores, scores_of
 from vastrun.trainer.models.operator import Operator
 
 WHOLE = "all"
-_MOST_EXAMPLES = 3
+_MAX_EXAMPLES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """A sample of the test set, on the CPU."""
+    """Sample of the test set with its rollout, on the CPU."""
 
     label: str
-    """Its parameter, or its number where there is one parameter only."""
+    """Parameter of the sample, or its number when there is a single parameter."""
     truth: Tensor
-    """(T + 1, K, *X): what is given, and what follows."""
+    """(T + 1, K, *X): the first frame, and the true later ones."""
     rollout: Tensor
     """(T, K, *X)"""
 
 
 class TrainedModel(Protocol):
-    """A model with all that it takes to evaluate it."""
+    """Model with everything that an evaluation needs."""
 
     @property
     def config(self) -> TrainConfig: ...
@@ -51,32 +51,32 @@ class TrainedModel(Protocol):
     def operator(self) -> Operator: ...
 
     def autocast(self) -> AbstractContextManager:
-        """Set the precision of a forward pass within."""
+        """Compute in the model's precision inside the block."""
         ...
 
     def ema_weights(self) -> AbstractContextManager:
-        """Use the best weights there are within."""
+        """Use the EMA weights inside the block, if there are any."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The same on every rank."""
+    """Scores, spectra and examples of one task, the same on every rank."""
 
     task: str
     steady: bool
     samples: int
     scores: dict[str, dict[str, Scores]]
-    """By part of the test set, first the whole; then by predictor: the model's `rollout` is always there."""
+    """Scores by part of the test set, the whole first, then by predictor; `rollout` is the model's."""
     spectra: Tensor
-    """(3, K, R): see `Rollouts`."""
+    """(3, K, R): see `Rollouts.spectra`."""
     examples: tuple[Example, ...]
 
     def numbers(self) -> dict[str, float]:
-        """Return scores of the whole by one name each, as `rollout_nrmse`.
+        """Return the scores of the whole test set by names like `rollout_nrmse`.
 
-        All of the model's, the error of the others.
-        JSON has no word for those that are not finite."""
+        All finite scores of the model's rollout, and the nRMSE of the other predictors.
+        """
         numbers = {
             f"{predictor}_{name}": value
             for predictor, scores in self.scores[WHOLE].items()
@@ -89,11 +89,11 @@ class Evaluation:
 def evaluate(
     operator: Operator, number: int, data: DataConfig, task: Task, ranks: Ranks, beat: Callable[[], None]
 ) -> Evaluation:
-    """Return the scores of a task, by its number, over all of its test set. All ranks take part."""
+    """Evaluate a task, by its number, on its test set. All ranks take part."""
     test = task.test
-    prior = prior_of(task, operator.scale(number), ranks)
+    prior = compute_prior(task, operator.scale(number), ranks)
     parts = parts_of(test.conditions.cpu(), data)
-    shown = _shown(parts)
+    shown = _choose_examples(parts)
     rollouts = roll_out(
         operator,
         number,
@@ -101,7 +101,7 @@ def evaluate(
         prior,
         ranks,
         beat,
-        predictors=predictors_of(prior, steady=test.steady),
+        predictors=applicable_predictors(prior, steady=test.steady),
         examples=tuple(shown),
     )
     return Evaluation(
@@ -117,34 +117,34 @@ def evaluate(
     )
 
 
-def flat(evaluations: Sequence[Evaluation]) -> dict[str, float]:
-    """Return the numbers of all tasks."""
+def final_scores(evaluations: Sequence[Evaluation]) -> dict[str, float]:
+    """Return the scores of all tasks by name."""
     return flatten_scores({each.task: each.numbers() for each in evaluations})
 
 
 def parts_of(conditions: Tensor, data: DataConfig) -> Mapping[str, Tensor]:
-    """Return numbers of samples by part: the whole, and each of a few conditions (N, C)."""
+    """Return the numbers of the samples of each part: the whole, and each of a few conditions (N, C)."""
     parts = {WHOLE: torch.arange(len(conditions))}
     if not conditions.shape[1]:
         return parts
     different, which = conditions.unique(dim=0, return_inverse=True)
-    if not 1 < len(different) <= MOST_PARAMETERS:
+    if not 1 < len(different) <= MAX_PARAMETERS:
         return parts
     return parts | {
         _label_of(row, data): torch.nonzero(which == number).flatten() for number, row in enumerate(different)
     }
 
 
-def _shown(parts: Mapping[str, Tensor]) -> dict[int, str]:
-    """Return samples by number, with their labels: the first at each parameter, or the first ones."""
+def _choose_examples(parts: Mapping[str, Tensor]) -> dict[int, str]:
+    """Return the examples' numbers and labels: the first sample at each parameter, or the first samples."""
     by_parameter = {int(rows[0]): label for label, rows in parts.items() if label != WHOLE}
     if not by_parameter:
-        return {number: f"sample {number}" for number in parts[WHOLE][:_MOST_EXAMPLES].tolist()}
-    return dict(list(by_parameter.items())[-_MOST_EXAMPLES:])
+        return {number: f"sample {number}" for number in parts[WHOLE][:_MAX_EXAMPLES].tolist()}
+    return dict(list(by_parameter.items())[-_MAX_EXAMPLES:])
 
 
 def _label_of(conditions: Tensor, data: DataConfig) -> str:
-    """Write `beta 0.4`; of a task that is not ours, the conditions as they are."""
+    """Return a label like `beta 0.4`; for a user's task, the raw conditions."""
     values = conditions.tolist()
     key = PARAMETERS.get(data.task)
     if key is None:

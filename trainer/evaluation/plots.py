@@ -1,4 +1,4 @@
-"""Plots: pictures of an evaluation as PNG. Drawn without a screen, and without matplotlib's global state."""
+"""Plots: draws an evaluation as PNG files, without a display and without matplotlib's global state."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from vastrun.trainer.evaluation.metrics import BANDS
 
 _DPI = 110
 _COLORS = 256
-"""Of a picture: with a table of them it is a third as large, and looks the same."""
+"""Size of a picture's colour table: the file is a third as large, and looks the same."""
 _TICKS = 8
 _WITH_BARS = {"gap": 0.75, "right": 0.65}
-"""Room for the numbers of the colour bars."""
+"""Margins in inches for the labels of the colour bars."""
 _TRUTH, _MODEL, _ERROR = "#1a1a1a", "#d1495b", "#8d96a3"
 _LINES = {
     "rollout": (_MODEL, "-", "rollout"),
@@ -38,13 +38,13 @@ _LINES = {
     "spatial_mean": ("#66a182", "--", "mean over space"),
     "training_mean": ("#8d96a3", "--", "training mean"),
 }
-"""Colour, style and name of each predictor: models are solid, floors are not."""
+"""Colour, line style and label of each predictor; models are solid, baselines are not."""
 
 
 def draw(
     folder: Path, evaluations: Sequence[Evaluation], beat: Callable[[], None], *, part: int = 0, of: int = 1
 ) -> dict[str, list[Path]]:
-    """Draw each `of`-th picture, from number `part` on; return the files of all of them, by task."""
+    """Draw every `of`-th picture, starting with number `part`; return the paths of all pictures, by task."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {each.task: _pictures(folder, each) for each in evaluations}
     for picture in [*chain.from_iterable(pictures.values())][part::of]:
@@ -61,7 +61,7 @@ class _Picture:
 
 
 def _pictures(folder: Path, evaluation: Evaluation) -> list[_Picture]:
-    """List all pictures that say something of this task."""
+    """List the pictures of a task."""
     on_a_line = evaluation.examples[0].truth.ndim == 3
     kinds: dict[str, Callable[[Evaluation], Figure]] = {
         "fields": _lines if on_a_line else _maps,
@@ -84,15 +84,17 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def _lines(evaluation: Evaluation) -> Figure:
-    """Draw each example's field along the line: a third of the way, two thirds, and at the end."""
+    """Draw each example's field at a third of the rollout, at two thirds, and at its end."""
     examples = evaluation.examples
-    frames = _spread(len(examples[0].rollout), 3)
+    frames = _pick_frames(len(examples[0].rollout), 3)
     figure, grid = _figure(len(examples), len(frames), width=3.6, height=2.2)
     for axes_row, example in zip(grid, examples, strict=True):
         for axes, frame in zip(axes_row, frames, strict=True):
-            axes.plot(_seen(example.truth[frame + 1, 0]), color=_TRUTH, linewidth=1.6, label="true")
-            axes.plot(_seen(example.rollout[frame, 0]), color=_MODEL, linestyle="--", label="rollout")
-            axes.set_title(_joined(example.label, f"frame {frame + 1}"), fontsize=9)
+            axes.plot(_finite_values(example.truth[frame + 1, 0]), color=_TRUTH, linewidth=1.6, label="true")
+            axes.plot(
+                _finite_values(example.rollout[frame, 0]), color=_MODEL, linestyle="--", label="rollout"
+            )
+            axes.set_title(_join(example.label, f"frame {frame + 1}"), fontsize=9)
             axes.margins(x=0)
     grid[0][0].legend(frameon=False, fontsize=8)
     figure.supxlabel("point", fontsize=9)
@@ -100,11 +102,11 @@ def _lines(evaluation: Evaluation) -> Figure:
 
 
 def _space_time(evaluation: Evaluation) -> Figure:
-    """Draw each example over space and time: true, rolled out, and the difference."""
+    """Draw each example over space and time: truth, rollout and difference."""
     figure, grid = _figure(len(evaluation.examples), 3, width=3.4, height=2.5, **_WITH_BARS)
     for axes_row, example in zip(grid, evaluation.examples, strict=True):
         true, rolled = example.truth[1:, 0], example.rollout[:, 0]
-        titles = [_joined(example.label, name) for name in ("true", "rollout", "difference")]
+        titles = [_join(example.label, name) for name in ("true", "rollout", "difference")]
         extent = (0, true.shape[1], 0.5, len(true) + 0.5)
         options = {"aspect": "auto", "origin": "lower", "extent": extent}
         _images(figure, axes_row, (true, rolled), (rolled - true,), titles, **options)
@@ -116,41 +118,41 @@ def _space_time(evaluation: Evaluation) -> Figure:
 
 
 def _maps(evaluation: Evaluation) -> Figure:
-    """Draw each example: what is given, what was to be found at the end, what was found, the difference."""
+    """Draw each example: first frame, true last frame, predicted last frame, difference."""
     figure, grid = _figure(len(evaluation.examples), 4, width=3.0, height=2.7, **_WITH_BARS)
     for axes_row, example in zip(grid, evaluation.examples, strict=True):
-        given, true, rolled = example.truth[0, 0], example.truth[-1, 0], example.rollout[-1, 0]
-        titles = [_joined(example.label, name) for name in ("true", "rollout", "difference")]
-        _images(figure, axes_row[:1], (given,), (), [_joined(example.label, "given")])
+        first_frame, true, rolled = example.truth[0, 0], example.truth[-1, 0], example.rollout[-1, 0]
+        titles = [_join(example.label, name) for name in ("true", "rollout", "difference")]
+        _images(figure, axes_row[:1], (first_frame,), (), [_join(example.label, "given")])
         _images(figure, axes_row[1:], (true, rolled), (rolled - true,), titles)
     return figure
 
 
 def _frames(evaluation: Evaluation) -> Figure:
-    """Draw some frames of one example: true, rolled out, and the difference."""
+    """Draw some frames of one example: truth, rollout and difference."""
     example = evaluation.examples[0]
-    chosen = _spread(len(example.rollout), 4)
+    chosen = _pick_frames(len(example.rollout), 4)
     figure, grid = _figure(3, len(chosen), width=2.8, height=2.6, **_WITH_BARS)
     for column, frame in enumerate(chosen):
         true, rolled = example.truth[frame + 1, 0], example.rollout[frame, 0]
-        titles = [_joined(f"frame {frame + 1}", name) for name in ("true", "rollout", "difference")]
+        titles = [_join(f"frame {frame + 1}", name) for name in ("true", "rollout", "difference")]
         _images(figure, [row[column] for row in grid], (true, rolled), (rolled - true,), titles)
     return figure
 
 
 def _error_by_frame(evaluation: Evaluation) -> Figure:
-    """Draw how the error of each predictor grows; thin, the model's at each parameter."""
+    """Draw the error of each predictor by frame; thin lines: the model's at each parameter."""
     figure, [[axes]] = _figure(1, 1, width=5.6, height=4.0, right=2.5)
-    told = "rollout, at each parameter"
+    name = "rollout, at each parameter"
     for part, scores in evaluation.scores.items():
         if part != WHOLE:
             curve = scores["rollout"].nrmse_by_frame
-            _curve(axes, curve, 1, color=_MODEL, linewidth=0.7, alpha=0.45, label=told)
-            # Named once in the legend: the others are its like.
-            told = ""
-    for name, own in evaluation.scores[WHOLE].items():
-        color, style, told = _LINES[name]
-        _curve(axes, own.nrmse_by_frame, 1, color=color, linestyle=style, label=told)
+            _curve(axes, curve, 1, color=_MODEL, linewidth=0.7, alpha=0.45, label=name)
+            # One legend entry for all of them.
+            name = ""
+    for predictor, own in evaluation.scores[WHOLE].items():
+        color, style, name = _LINES[predictor]
+        _curve(axes, own.nrmse_by_frame, 1, color=color, linestyle=style, label=name)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="frame", ylabel="nRMSE", title=f"{evaluation.task}: error by frame")
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, fontsize=8)
@@ -158,12 +160,12 @@ def _error_by_frame(evaluation: Evaluation) -> Figure:
 
 
 def _spectra(evaluation: Evaluation) -> Figure:
-    """Draw the amplitudes of the last frame by wavenumber, and where the bands of the scores end."""
+    """Draw the amplitudes of the last frame by wavenumber, with the limits of the score bands."""
     figure, [row] = _figure(1, evaluation.spectra.shape[1], width=5.0, height=4.0)
     for channel, axes in enumerate(row):
         kinds = ((_TRUTH, "true"), (_MODEL, "rollout"), (_ERROR, "error"))
-        for values, (color, told) in zip(evaluation.spectra[:, channel], kinds, strict=True):
-            _curve(axes, values.tolist(), 0, color=color, label=told)
+        for values, (color, name) in zip(evaluation.spectra[:, channel], kinds, strict=True):
+            _curve(axes, values.tolist(), 0, color=color, label=name)
         for end in (end for _, end in BANDS.values() if end < evaluation.spectra.shape[2]):
             axes.axvline(end, color="#cccccc", linewidth=0.8, zorder=0)
         which = f", channel {channel}" if len(row) > 1 else ""
@@ -174,7 +176,7 @@ def _spectra(evaluation: Evaluation) -> Figure:
 
 
 def _curve(axes: Axes, values: Sequence[float], first: int, **options: Any) -> None:
-    """Draw values on a logarithmic scale; what has no place there is left out."""
+    """Draw values on a logarithmic scale, without those that are not positive and finite."""
     points = [(place, value) for place, value in enumerate(values, first) if 0 < value < math.inf]
     if points:
         axes.semilogy(*zip(*points, strict=True), **options)
@@ -188,15 +190,15 @@ def _images(
     titles: Sequence[str],
     **options: Any,
 ) -> None:
-    """Draw fields on one scale, differences on a scale of their own around zero."""
+    """Draw fields on one colour scale, and each difference on its own scale around zero."""
     low, high = float(fields[0].min()), float(fields[0].max())
     scales: list[dict[str, Any]] = [{"vmin": low, "vmax": high, "cmap": "viridis"}] * len(fields)
     for difference in differences:
-        # A rollout that ran away has a picture, too: infinity counts as the range of the truth.
-        most = float(difference.abs().nan_to_num(nan=0, posinf=high - low).max()) or 1.0
-        scales.append({"vmin": -most, "vmax": most, "cmap": "RdBu_r"})
+        # A diverged rollout is drawn, too: infinity counts as the range of the truth.
+        limit = float(difference.abs().nan_to_num(nan=0, posinf=high - low).max()) or 1.0
+        scales.append({"vmin": -limit, "vmax": limit, "cmap": "RdBu_r"})
     for axes, values, scale, title in zip(row, (*fields, *differences), scales, titles, strict=True):
-        image = axes.imshow(_seen(values), **scale, **options)
+        image = axes.imshow(_finite_values(values), **scale, **options)
         figure.colorbar(image, ax=axes, fraction=0.046).ax.tick_params(labelsize=_TICKS)
         axes.set_title(title, fontsize=9)
         if values.shape[0] == values.shape[1]:
@@ -206,9 +208,9 @@ def _images(
 def _figure(
     rows: int, columns: int, *, width: float, height: float, gap: float = 0.55, right: float = 0.2
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Make axes of about these inches, with `gap` between two and a margin to the right.
+    """Make a grid of axes; sizes, the gap between columns and the right margin are in inches.
 
-    The layout is ours: to have matplotlib find one takes longer than to draw.
+    The layout is computed here: matplotlib's automatic layout takes longer than the drawing.
     """
     left, above, below, between = 0.6, 0.3, 0.55, 0.5
     size = (width * columns + right, height * rows + 0.4)
@@ -232,15 +234,15 @@ def _figure(
     return figure, axes.tolist()
 
 
-def _seen(values: Tensor) -> NDArray[np.float64]:
-    """Return the values, with gaps where there are no numbers."""
+def _finite_values(values: Tensor) -> NDArray[np.float64]:
+    """Return the values as an array, with NaN in place of what is not finite."""
     return np.where(values.isfinite().numpy(), values.double().numpy(), np.nan)
 
 
-def _spread(count: int, most: int) -> list[int]:
-    """Choose up to so many of `count` frames, evenly, the last among them."""
-    return sorted({round((part + 1) * count / most) - 1 for part in range(most)} - {-1})
+def _pick_frames(count: int, limit: int) -> list[int]:
+    """Choose up to `limit` of `count` frames, evenly spaced, including the last."""
+    return sorted({round((part + 1) * count / limit) - 1 for part in range(limit)} - {-1})
 
 
-def _joined(*words: str) -> str:
+def _join(*words: str) -> str:
     return ", ".join(filter(None, words))

@@ -1,6 +1,6 @@
-"""Predictors: the model, asked in several ways, and floors: what predicts without having learned anything.
+"""Predictors: the model, used in several ways, and baselines that predict without learning.
 
-The prior is what the training set alone says of a sample, before anybody looks at it.
+The prior of a sample is known from the training set and the sample's conditions alone.
 
 Shapes, here and in the whole package: B samples, N of the test set, T frames to predict, K channels, X points
 by axis, C conditions, R rings of wavenumbers.
@@ -22,50 +22,50 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.models.operator import Operator, Scale
 from vastrun.trainer.sampling.windows import WindowSpace, draw_indices
 
-MOST_PARAMETERS = 16
-"""More different conditions are no parameters to tell apart, but something of each sample's own."""
-_READ_AT_ONCE = 64
+MAX_PARAMETERS = 16
+"""Largest number of parameters to score separately; more different conditions belong to single samples."""
+_READ_BATCH = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """Of one task."""
+    """Statistics of the training set of one task."""
 
-    usual_conditions: Tensor
-    """(C,): the mean."""
+    mean_conditions: Tensor
+    """(C,): mean of the conditions."""
     conditions_differ: bool
     parameters: Tensor
-    """(G, C): the different conditions, or the mean alone when they are too many."""
+    """(G, C): the different conditions, or only their mean when there are too many."""
     means: Tensor
-    """(G, K, *X), or (1, K, *1): what is asked for, in the mean over the samples of these conditions."""
+    """(G, K, *X), or (1, K, *1): mean target over the samples with these conditions."""
 
     def mean_of(self, conditions: Tensor) -> Tensor:
-        """Return the mean of the nearest in the training set to samples of conditions (B, C): (B, K, *X)."""
+        """Return the mean target of the training conditions nearest to `conditions` (B, C): (B, K, *X)."""
         nearest = torch.cdist(conditions, self.parameters).argmin(dim=1)
         return self.means[nearest.clamp_max(len(self.means) - 1)]
 
 
-def prior_of(task: Task, scale: Scale, ranks: Ranks) -> Prior:
-    """Return a task's prior. A steady problem's training set is read once for it, by all ranks together."""
+def compute_prior(task: Task, scale: Scale, ranks: Ranks) -> Prior:
+    """Compute a task's prior. For a steady problem all ranks together read the training set once."""
     device = scale.mean.device
     conditions = task.train.conditions.to(device)
-    usual = conditions.mean(dim=0)
-    parameters = conditions.unique(dim=0) if conditions.shape[1] else usual[None]
+    overall = conditions.mean(dim=0)
+    parameters = conditions.unique(dim=0) if conditions.shape[1] else overall[None]
     differ = len(parameters) > 1
-    if len(parameters) > MOST_PARAMETERS:
-        parameters = usual[None]
+    if len(parameters) > MAX_PARAMETERS:
+        parameters = overall[None]
     means = _mean_fields(task, parameters, ranks).to(device) if task.train.steady else scale.mean[1:]
-    return Prior(usual_conditions=usual, conditions_differ=differ, parameters=parameters, means=means)
+    return Prior(mean_conditions=overall, conditions_differ=differ, parameters=parameters, means=means)
 
 
 def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
-    """Return the means of what is asked for: (G, K, *X); every rank reads its share."""
+    """Return the mean targets (G, K, *X); every rank reads its share."""
     train, rank = task.train, ranks.rank
     sums = torch.zeros(len(parameters), train.channels, *train.grid, dtype=torch.float64)
     counts = torch.zeros(len(parameters), dtype=torch.float64)
     share = np.arange(rank.rank, len(train), rank.world_size)
-    for first in range(0, len(share), _READ_AT_ONCE):
-        windows = _as_they_are(task, share[first : first + _READ_AT_ONCE])
+    for first in range(0, len(share), _READ_BATCH):
+        windows = _read_first_frames(task, share[first : first + _READ_BATCH])
         group = torch.cdist(windows.conditions.cpu(), parameters.cpu()).argmin(dim=1)
         sums.index_add_(0, group, windows.fields[:, 1].double().cpu())
         counts += group.bincount(minlength=len(parameters))
@@ -73,7 +73,7 @@ def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
     return (ranks.all_reduce_sum(sums) / counts).float()
 
 
-def _as_they_are(task: Task, rows: NDArray[np.int64]) -> Windows:
+def _read_first_frames(task: Task, rows: NDArray[np.int64]) -> Windows:
     """Read the first two frames of training samples, by number."""
     train = task.train
     space = WindowSpace(
@@ -89,8 +89,8 @@ def _as_they_are(task: Task, rows: NDArray[np.int64]) -> Windows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """Some samples of one task."""
+class SampleBatch:
+    """Batch of samples of one task."""
 
     operator: Operator
     task: int
@@ -98,39 +98,39 @@ class Case:
     """(B, C)"""
     prior: Prior
 
-    def told(self, u: Tensor, conditions: Tensor) -> Tensor:
-        """Return what the model makes of fields (B, K, *X)."""
+    def predict(self, u: Tensor, conditions: Tensor) -> Tensor:
+        """Return the model's prediction from fields (B, K, *X)."""
         prediction: Tensor = self.operator(u, conditions, self.task)
         return prediction
 
 
-Predict = Callable[[Case, Tensor, Tensor], Tensor]
-"""The next frame, by what the same predictor said of the frame before, and by what that really was."""
+Predict = Callable[[SampleBatch, Tensor, Tensor], Tensor]
+"""Predicts the next frame from the predictor's own previous frame, and from the true previous frame."""
 
 
 PREDICTORS: dict[str, Predict] = {
-    "rollout": lambda case, own, _: case.told(own, case.conditions),
-    "one_step": lambda case, _, before: case.told(before, case.conditions),
+    "rollout": lambda case, own, _: case.predict(own, case.conditions),
+    "one_step": lambda case, _, before: case.predict(before, case.conditions),
     "persistence": lambda _, own, __: own,
     "one_step_persistence": lambda _, __, before: before,
     "spatial_mean": lambda _, own, __: own.mean(dim=tuple(range(2, own.ndim)), keepdim=True).expand_as(own),
     "training_mean": lambda case, own, _: case.prior.mean_of(case.conditions).expand_as(own),
-    "blind": lambda case, own, _: case.told(own, case.prior.usual_conditions.expand_as(case.conditions)),
+    "blind": lambda case, own, _: case.predict(own, case.prior.mean_conditions.expand_as(case.conditions)),
 }
-"""rollout  each frame from the model's own prediction of the frame before
-one_step    each frame from the true one before it
-blind       as rollout, but the model is told the training set's mean conditions instead of the sample's own
-the others  are no model: see docs/evaluation.md"""
+"""rollout  each frame from the model's own prediction of the previous frame
+one_step    each frame from the true previous frame
+blind       as rollout, with the training set's mean conditions instead of the sample's own
+The others are baselines without a model: see docs/evaluation.md."""
 
-_OF_STEADY = ("rollout", "training_mean", "blind")
-_WHERE_CONDITIONS_DIFFER = ("blind",)
+_STEADY_PREDICTORS = ("rollout", "training_mean", "blind")
+_NEED_DIFFERENT_CONDITIONS = ("blind",)
 
 
-def predictors_of(prior: Prior, *, steady: bool) -> tuple[str, ...]:
-    """Return those that say something here: without time there is one step only, and nothing persists."""
+def applicable_predictors(prior: Prior, *, steady: bool) -> tuple[str, ...]:
+    """Return the predictors that make sense here: a steady problem has a single step, and no persistence."""
     return tuple(
         name
         for name in PREDICTORS
-        if (name in _OF_STEADY or not steady)
-        and (prior.conditions_differ or name not in _WHERE_CONDITIONS_DIFFER)
+        if (name in _STEADY_PREDICTORS or not steady)
+        and (prior.conditions_differ or name not in _NEED_DIFFERENT_CONDITIONS)
     )

@@ -1,4 +1,4 @@
-"""Report: what an evaluation found, as files: `scores.json`, `report.md` and pictures."""
+"""Report: writes an evaluation as `scores.json`, `report.md` and pictures."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation
 from vastrun.trainer.evaluation.scores import Scores
 
 SCORES, REPORT = "scores.json", "report.md"
-_PICTURES = 4
-"""At most, of a task: for more ranks than that there is little to draw."""
+_MAX_DRAWING_RANKS = 4
+"""Largest number of ranks that draw; a task has at most four pictures."""
 
-_TOLD = {
+_LABELS = {
     "rollout": "rollout",
     "one_step": "one step",
     "persistence": "persistence",
@@ -42,10 +42,10 @@ def write(
     plots: bool,
     beat: Callable[[], None],
 ) -> list[Path]:
-    """Write the report into `folder`, with `lines` below its title; return the pictures, if there are any.
+    """Write the report into `folder`, with `lines` below its title; return the paths of the pictures.
 
-    All ranks call this. Those of rank 0's machine draw the pictures together, rank 0 writes the rest.
-    Where matplotlib is missing, a line says so.
+    All ranks call this. The ranks of rank 0's machine share the drawing, rank 0 writes the rest. Without
+    matplotlib a line is printed instead of the pictures.
     """
     if ranks.rank.is_first:
         write_json(folder / SCORES, {each.task: _record(each) for each in evaluations})
@@ -57,30 +57,30 @@ def write(
     return [picture for each in pictures.values() for picture in each]
 
 
-def get_ready_to_draw(rank: Rank) -> None:
-    """Import what draws the pictures, which takes a second, while the GPU computes what they show."""
+def preload_plots(rank: Rank) -> None:
+    """Import matplotlib in a thread, which takes a second, while the GPU evaluates."""
     if _draws(rank):
         threading.Thread(target=_import_plots, name="plots", daemon=True).start()
 
 
 def _import_plots() -> None:
-    with suppress(ImportError):  # told when there is something to draw
+    with suppress(ImportError):  # `_draw` reports it
         import vastrun.trainer.evaluation.plots  # noqa: F401
 
 
 def _draws(rank: Rank) -> bool:
-    return rank.rank < _artists(rank)
+    return rank.rank < _drawing_ranks(rank)
 
 
-def _artists(rank: Rank) -> int:
-    """Count the ranks that draw: what others draw, on other machines, is not seen."""
-    return min(_PICTURES, rank.local_world_size or rank.world_size)
+def _drawing_ranks(rank: Rank) -> int:
+    """Return the number of ranks that draw: only those on rank 0's machine, where the report is."""
+    return min(_MAX_DRAWING_RANKS, rank.local_world_size or rank.world_size)
 
 
 def _draw(
     folder: Path, evaluations: Sequence[Evaluation], rank: Rank, beat: Callable[[], None]
 ) -> dict[str, list[Path]]:
-    """Draw this rank's share of the pictures; return all of them, by task."""
+    """Draw this rank's share of the pictures; return the paths of all of them, by task."""
     if not _draws(rank):
         return {}
     try:
@@ -91,7 +91,7 @@ def _draw(
         if rank.is_first:
             print("no pictures of the scores: the package matplotlib is not installed", flush=True)
         return {}
-    return draw(folder, evaluations, beat, part=rank.rank, of=_artists(rank))
+    return draw(folder, evaluations, beat, part=rank.rank, of=_drawing_ranks(rank))
 
 
 def _record(evaluation: Evaluation) -> dict[str, Any]:
@@ -117,12 +117,12 @@ def _text(
     for each in evaluations:
         text += [f"## {each.task}", "", *_table_of_measures(each), "", *_table_of_parts(each), ""]
         text += [f"![{path.stem}]({path.name})\n" for path in pictures.get(each.task, [])]
-    text.append("What each score and each column is: docs/evaluation.md of vastrun.")
+    text.append("Each score and column is explained in docs/evaluation.md of vastrun.")
     return "\n".join(text) + "\n"
 
 
 def _table_of_measures(evaluation: Evaluation) -> list[str]:
-    """Make a column for each predictor, so that no score stands without its floors."""
+    """Make a table with a column for each predictor, so that each score stands next to its baselines."""
     scores = evaluation.scores[WHOLE]
     names = [field.name for field in fields(Scores) if field.name != "nrmse_by_frame"]
     rows = [
@@ -133,24 +133,24 @@ def _table_of_measures(evaluation: Evaluation) -> list[str]:
         for name in names
     ]
     kind = "problems" if evaluation.steady else "trajectories"
-    return _table([f"{evaluation.samples} {kind}", *(_TOLD[name] for name in scores)], rows)
+    return _table([f"{evaluation.samples} {kind}", *(_LABELS[name] for name in scores)], rows)
 
 
 def _table_of_parts(evaluation: Evaluation) -> list[str]:
-    """Make a line for each parameter: the model's three, and the error of the others."""
+    """Make a table with a row for each parameter: three scores of the model, and the baselines' nRMSE."""
     parts = {part: scores for part, scores in evaluation.scores.items() if part != WHOLE}
     if not parts:
         return []
-    others = [name for name in evaluation.scores[WHOLE] if name != "rollout"]
+    baselines = [name for name in evaluation.scores[WHOLE] if name != "rollout"]
     rows = [
         [
             part,
             *(_cell(getattr(scores["rollout"], name)) for name in _HEADLINE),
-            *(_cell(scores[name].nrmse) for name in others),
+            *(_cell(scores[name].nrmse) for name in baselines),
         ]
         for part, scores in parts.items()
     ]
-    return _table(["nRMSE", "rollout", "median", "pooled", *(_TOLD[name] for name in others)], rows)
+    return _table(["nRMSE", "rollout", "median", "pooled", *(_LABELS[name] for name in baselines)], rows)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

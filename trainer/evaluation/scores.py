@@ -1,4 +1,4 @@
-"""Scores: what the errors of a predictor come to, over a test set or a part of it."""
+"""Scores: error measures of a predictor over a test set or a part of it."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from vastrun.trainer.evaluation.rollouts import Rollouts
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Of one predictor. What is no ratio is in physical units; infinite where a rollout ran away."""
+    """Scores of one predictor, in physical units except for the nRMSEs; infinite when a rollout diverged."""
 
     nrmse: float
-    """Mean over samples, frames and channels of: root mean square of the error, over that of what is true."""
+    """Root mean square of the error over that of the truth; mean over samples, frames and channels."""
     nrmse_median: float
     nrmse_pooled: float
-    """All squared errors together over all squared values together."""
+    """Root of the sum of all squared errors over the sum of all squared true values."""
     rmse: float
-    """The mean without the ratio."""
+    """Root mean square of the error, mean over samples, frames and channels."""
     boundary_rmse: float
-    """The same of the outermost points."""
+    """RMSE over the boundary points."""
     conservation_rmse: float
-    """Of the error's mean over space: how much is made or lost of what the field counts."""
+    """RMSE of the spatial mean: the gain or loss of the conserved quantity."""
     max_error: float
     spectrum_low: float
-    """Amplitudes of the error: of wavenumbers below 4."""
+    """Amplitude of the error at wavenumbers below 4."""
     spectrum_mid: float
-    """From 4 to 11."""
+    """Amplitude of the error at wavenumbers from 4 to 11."""
     spectrum_high: float
-    """From 12 on."""
+    """Amplitude of the error at wavenumbers from 12 on."""
     diverged: int
-    """Samples whose prediction is no number, or too large for one, somewhere."""
+    """Number of samples whose prediction is NaN or infinite anywhere."""
     nrmse_by_frame: tuple[float, ...]
 
     def numbers(self) -> dict[str, float | None]:
-        """Return all but the curve, by name; None: not finite."""
+        """Return all scores but the curve, by name; None for one that is not finite."""
         return {
             name: value if math.isfinite(value) else None
             for name, value in asdict(self).items()
@@ -48,18 +48,18 @@ class Scores:
 
 
 def scores_of(rollouts: Rollouts, samples: Tensor) -> dict[str, Scores]:
-    """Return scores by predictor, of some of the test set, by number."""
-    sizes = rollouts.sizes[samples].clamp_min(_SMALLEST)
+    """Return the scores of each predictor over the given samples of the test set."""
+    sizes = rollouts.sizes[samples].clamp_min(_MIN_SIZE)
     return {name: _scores(sizes, errors[:, samples]) for name, errors in rollouts.errors.items()}
 
 
-_SMALLEST = 1e-14
-"""Mean square of what counts as zero."""
+_MIN_SIZE = 1e-14
+"""Smallest mean square of a target, to avoid division by zero."""
 
 
 def _scores(sizes: Tensor, errors: Tensor) -> Scores:
     """Score sizes (N, T, K) and errors (M, N, T, K)."""
-    # What is no number was too large for one on the way.
+    # NaN comes from an overflow: it counts as infinite.
     of = dict(zip(MEASURES, errors.nan_to_num(nan=math.inf, posinf=math.inf, neginf=math.inf), strict=True))
     ratios = (of["square"] / sizes).sqrt()
     return Scores(
@@ -79,5 +79,5 @@ def _scores(sizes: Tensor, errors: Tensor) -> Scores:
 
 
 def _root_mean(squares: Tensor) -> float:
-    """Return the mean of the roots of all."""
+    """Return the mean of the square roots."""
     return squares.sqrt().mean().item()

@@ -13,7 +13,7 @@ import torch
 
 from vastrun.contract import layout
 from vastrun.trainer.data import Source, Task
-from vastrun.trainer.data.trajectories import Trajectories, Windows, on
+from vastrun.trainer.data.trajectories import Trajectories, Windows, to_device
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.heartbeat import Heartbeat
 from vastrun.trainer.latents.files import LatentFiles
@@ -41,7 +41,7 @@ def with_latents(session: Session, heart: Heartbeat) -> Session:
         total = sum(writer.files.bytes for writer in writers)
         new = f"{missing / _MB:,.1f} MB of it new"
         print(f"tokens: {total / _MB:,.1f} MB in {layout.LATENTS}, {new}", flush=True)
-    tasks = tuple(CachedTask(task, writer.files) for task, making in zip(session.tasks, writers, strict=True))
+    tasks = tuple(CachedTask(task, writer.files) for task, writer in zip(session.tasks, writers, strict=True))
     # The old loader's workers hold the tasks without tokens.
     session.loader.close()
     loader = make_loader(tasks, session.task_schedule, session.config, ranks.device)
@@ -70,4 +70,4 @@ class CachedTask:
     def batch(self, step: int, indices: BatchIndices) -> Windows:
         """Read the windows and their tokens. Raises DataError."""
         windows = self._task.batch(step, indices)
-        return replace(windows, latents=on(windows.fields.device, self._files.read(indices)))
+        return replace(windows, latents=to_device(windows.fields.device, self._files.read(indices)))

@@ -44,12 +44,12 @@ def make_transfer(device: torch.device, *, pin: bool, reused: bool) -> Callable[
     the host nor the training.
     """
     if device.type != "cuda":
-        return lambda windows: DeviceTransfer(windows=windows.each(Tensor.clone) if reused else windows)
+        return lambda windows: DeviceTransfer(windows=windows.map(Tensor.clone) if reused else windows)
     stream = torch.cuda.Stream(device)
 
     def transfer(windows: Windows) -> DeviceTransfer:
         with torch.cuda.stream(stream):
-            there = windows.each(
+            there = windows.map(
                 lambda tensor: (tensor.pin_memory() if pin else tensor).to(device, non_blocking=pin)
             )
             return DeviceTransfer(windows=there, arrived=stream.record_event())

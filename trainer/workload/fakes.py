@@ -19,7 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from vastrun.contract.config import DataConfig, Keep
 from vastrun.trainer import data
 from vastrun.trainer.checkpoints import Checkpointer
-from vastrun.trainer.data.problem import Outline
+from vastrun.trainer.data.problem import DataSizes
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask, Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank
@@ -77,9 +77,10 @@ class FakeTrajectories(Trajectories):
 
 def fake_task(config: DataConfig) -> TrajectoryTask:
     """Return a built-in task without values; `config.keep` has its effect. Raises DataError."""
-    outline = data.outline(config)
+    sizes = data.data_sizes(config)
     return TrajectoryTask(
-        _trajectories(outline, outline.train, config.keep), _trajectories(outline, outline.test, "device")
+        _trajectories(sizes, sizes.train, config.keep),
+        _trajectories(sizes, sizes.test, "device"),
     )
 
 
@@ -100,14 +101,14 @@ def fake_windows(session: Session, task: int) -> Windows:
     )
 
 
-def _trajectories(outline: Outline, count: int, keep: Keep) -> FakeTrajectories:
+def _trajectories(sizes: DataSizes, count: int, keep: Keep) -> FakeTrajectories:
     """Return trajectories; of those that stay in files only one is allocated, the others are views of it."""
     stored = count if keep == "device" else 1
     return FakeTrajectories(
-        fields=torch.empty(stored, *outline.frame_shape).expand(count, *outline.frame_shape),
-        conditions=torch.empty(count, outline.conditions),
-        symmetry=outline.symmetry,
-        steady=outline.steady,
+        fields=torch.empty(stored, *sizes.frame_shape).expand(count, *sizes.frame_shape),
+        conditions=torch.empty(count, sizes.conditions),
+        symmetry=sizes.symmetry,
+        steady=sizes.steady,
     )
 
 

@@ -19,7 +19,7 @@ from vastrun.contract.config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data import advection
-from vastrun.trainer.data.initial import draw
+from vastrun.trainer.data.initial_conditions import draw
 from vastrun.trainer.data.pdebench import Grid
 
 SMALL = DataConfig(betas=(0.5, 1.0), train=12, test=4, points=32, frames=5)

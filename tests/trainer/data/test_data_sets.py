@@ -101,7 +101,7 @@ def test_making_goes_on_where_it_was_interrupted(made: Path, tmp_path: Path) -> 
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        data.generate(config_of("shallow_water"), tmp_path, watch=interrupt)
+        data.generate(config_of("shallow_water"), tmp_path, on_progress=interrupt)
     (pieces,) = (path for path in tmp_path.iterdir() if path.name.endswith(".pieces"))
     assert not (tmp_path / FILES["shallow_water"]).exists()
     kept = {place.name: place.stat().st_mtime_ns for place in pieces.iterdir()}
@@ -111,7 +111,7 @@ def test_making_goes_on_where_it_was_interrupted(made: Path, tmp_path: Path) -> 
     def look(name: str, done: int, of: int) -> None:
         seen.update((place.name, place.stat().st_mtime_ns) for place in pieces.iterdir())
 
-    data.generate(config_of("shallow_water"), tmp_path, watch=look)
+    data.generate(config_of("shallow_water"), tmp_path, on_progress=look)
     assert kept.items() <= seen.items()
     name = FILES["shallow_water"]
     assert (tmp_path / name).read_bytes() == (made / name).read_bytes()
@@ -144,7 +144,7 @@ def test_a_check_finds_what_was_changed_and_what_is_not_finite(task: str, copied
     name = "tensor" if task == "darcy" else "0018/data"
     with h5py.File(copied / FILES[task], "a") as file:
         file[name][-1] = 0.5
-    with pytest.raises(DataError, match="the file was changed since it was made"):
+    with pytest.raises(DataError, match="the file was changed after it was made"):
         check(config, copied)
     with h5py.File(copied / FILES[task], "a") as file:
         file[name][-1] = np.nan
@@ -186,4 +186,4 @@ def test_a_job_that_names_what_its_task_does_not_read_is_refused() -> None:
     assert keys(task="burgers", betas=(0.5,)) == ["data.betas"]
     assert keys(task="my.own:make", betas=(0.5,), nus=(1.0,)) == []
     assert keys(task="burgers", nus=(0.5,), train=10, frames=5, test=1) == ["batch"]
-    assert keys(task="darcy", image_points=(2.0,)) == []
+    assert keys(task="darcy", sources=(2.0,)) == []

@@ -63,7 +63,7 @@ def published(task: str, folder: Path) -> np.ndarray:
     return values
 
 
-def thinned(task: str, values: np.ndarray) -> np.ndarray:
+def stride_descriptions(task: str, values: np.ndarray) -> np.ndarray:
     if task == "darcy":
         return values[..., ::4, ::4]
     fewer = values[:, :101:5, ..., ::4]
@@ -79,7 +79,7 @@ def test_a_published_file_is_left_alone_and_read_as_it_is_or_thinned(task: str, 
     whole = published(task, tmp_path)
     for config, values in (
         (replace(PUBLISHED[task], **SAMPLES), whole),
-        (THINNED[task], thinned(task, whole)),
+        (THINNED[task], stride_descriptions(task, whole)),
     ):
         assert data.generate(config, tmp_path) == [f"{FILES[task]}: present"]
         splits = data.splits(config, tmp_path)
@@ -122,7 +122,7 @@ def test_a_check_and_a_description_tell_how_much_of_a_file_is_read(task: str, tm
     [
         ("burgers", {"points": 96}, "expected 96 points along each axis or a multiple .*`tensor` has 1024"),
         ("burgers", {"points": 2048}, "expected 2048 points .*`tensor` has 1024"),
-        ("burgers", {"dt": 0.015}, "expected frames 0.015 apart or .*`t-coordinate` begins with 0, 0.01"),
+        ("burgers", {"dt": 0.015}, "expected frames 0.015 apart or .*`t-coordinate` starts with 0, 0.01"),
         ("burgers", {"dt": 0.005}, "expected frames 0.005 apart"),
         ("burgers", {"frames": 42}, "expected 206 frames for 42 of 1 in 5, got 201"),
         ("burgers", {"train": 3}, "expected at least 4 samples, got 3"),

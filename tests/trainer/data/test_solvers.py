@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vastrun.trainer.data import burgers, darcy, diffusion_reaction, shallow_water
-from vastrun.trainer.data.initial import Array, InitialConditions, draw
+from vastrun.trainer.data.initial_conditions import Array, InitialConditions, draw
 from vastrun.trainer.data.pdebench import Grid
 
 

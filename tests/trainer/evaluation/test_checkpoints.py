@@ -22,9 +22,9 @@ from vastrun.contract.config_checks import faults_of
 from vastrun.trainer import data
 from vastrun.trainer.data import advection
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.evaluation.conclusion import conclude
-from vastrun.trainer.evaluation.loading import load
-from vastrun.trainer.evaluation.rollouts import Abandoned
+from vastrun.trainer.evaluation.model_loader import load_model
+from vastrun.trainer.evaluation.rollouts import EvaluationStopped
+from vastrun.trainer.evaluation.summary import evaluate_all
 from vastrun.trainer.evaluation.validation import Validation, ValidationScores
 
 Start = Callable[[Box, int], RunningRanks]
@@ -42,10 +42,10 @@ SETTINGS: dict[str, Any] = {
 def test_what_is_kept_back_is_seen_neither_in_training_nor_in_the_test(tmp_path: Path) -> None:
     config = DataConfig(betas=(0.4, 1.0), train=20, validation=4, test=4, points=32, frames=6)
     advection.generate(config, tmp_path)
-    splits, kept_back = data.splits(config, tmp_path), data.validation(config, tmp_path)
-    assert kept_back is not None
-    assert (len(splits.train), len(kept_back), len(splits.test)) == (32, 8, 8)
-    sets = [splits.train.read(range(32)), kept_back.fields.numpy(), splits.test.read(range(8))]
+    splits, held_out = data.splits(config, tmp_path), data.validation(config, tmp_path)
+    assert held_out is not None
+    assert (len(splits.train), len(held_out), len(splits.test)) == (32, 8, 8)
+    sets = [splits.train.read(range(32)), held_out.fields.numpy(), splits.test.read(range(8))]
     beginnings = [{tuple(np.round(first.ravel(), 5)) for first in fields[:, 0]} for fields in sets]
     assert [len(each) for each in beginnings] == [16, 4, 4]  # the same at both speeds
     assert len(set.union(*beginnings)) == 24
@@ -86,16 +86,18 @@ def looking(
     session = sessions.begin(ranks, box, SETTINGS)
     validation, beats = Validation(session), list[None]()
     points = sessions.learn(session, 0, 10)
-    found = validation.look(session, lambda: beats.append(None), lambda: False)
+    found = validation.evaluate(session, lambda: beats.append(None), lambda: False)
     beats.clear()
-    with pytest.raises(Abandoned):
-        validation.look(session, lambda: beats.append(None), lambda: ranks.rank.rank == 1 and len(beats) == 2)
+    with pytest.raises(EvaluationStopped):
+        validation.evaluate(
+            session, lambda: beats.append(None), lambda: ranks.rank.rank == 1 and len(beats) == 2
+        )
     assert len(beats) == 2
     assert session.operator.training
     points += sessions.learn(session, 10, 20)
     session.loader.close()
-    _, loaded = load(ranks, finished / layout.CHECKPOINTS, "20", box / layout.DATA, box / layout.CODE)
-    return [loss for loss, _ in points], found, conclude(loaded, lambda: None).scores
+    _, loaded = load_model(ranks, finished / layout.CHECKPOINTS, "20", box / layout.DATA, box / layout.CODE)
+    return [loss for loss, _ in points], found, evaluate_all(loaded, lambda: None).scores
 
 
 @pytest.mark.torch
@@ -140,7 +142,7 @@ def test_one_process_evaluates_what_two_have_trained(finished: Box, tmp_path: Pa
     status, told = called(tmp_path, *places, "--checkpoint", "20")
     assert status == 0, told
     assert "x better than" in told or "NO better than" in told
-    assert told.endswith(f"the report is in {out}\n")
+    assert told.endswith(f"report written to {out}\n")
     [own] = json.loads((out / "scores.json").read_text()).values()
     for name, value in finished.json(layout.FINAL)["scores"].items():
         if name.endswith("_nrmse"):
@@ -182,7 +184,7 @@ def test_a_program_that_a_checkpoint_names_is_run_only_when_the_user_names_it_to
 
     assert called(tmp_path, *places, "--checkpoint", "20") == (
         1,
-        "evaluation: the checkpoint was trained on 'evil:make', a program: --task with its name runs it\n",
+        "evaluation: the checkpoint was trained on 'evil:make', user code: --task with its name runs it\n",
     )
     assert not canary.exists()
     called(tmp_path, *places, "--checkpoint", "20", "--task", "evil:make")

@@ -19,7 +19,7 @@ from vastrun.contract.scores import score_lines
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session import domain_of
-from vastrun.trainer.evaluation import Evaluation, evaluate, flat, report
+from vastrun.trainer.evaluation import Evaluation, evaluate, final_scores, report
 from vastrun.trainer.evaluation.evaluation import WHOLE
 from vastrun.trainer.evaluation.scores import Scores
 from vastrun.trainer.models.operator import Scale
@@ -160,7 +160,7 @@ def test_any_number_of_ranks_finds_the_same(alone: Ranks) -> None:
 
 def test_a_rollout_that_runs_away_is_counted_and_told_in_the_report(alone: Ranks, tmp_path: Path) -> None:
     found = evaluated(alone, [SLOW, FAST, SLOW, TOO_FAST])
-    scores = flat([found])
+    scores = final_scores([found])
     assert scores["rollout_diverged"] == 1
     assert "rollout_nrmse" not in scores
     assert math.isfinite(scores["rollout_nrmse_median"])

@@ -167,7 +167,7 @@ def test_in_half_precision_the_spectrum_is_that_of_full_precision(grid: tuple[in
 
 
 def test_the_operations_of_a_term_are_counted() -> None:
-    windows = windows_on((32,)).each(lambda tensor: tensor.to("meta"))
+    windows = windows_on((32,)).map(lambda tensor: tensor.to("meta"))
     plain, spectral = (
         training_flops(UnrollLoss(operator_on((32,)).to("meta"), config), windows)
         for config in (ObjectiveConfig(), ObjectiveConfig(spectral=1.0))

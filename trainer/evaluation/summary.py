@@ -1,4 +1,4 @@
-"""Conclusion: all tasks of a trained model evaluated, and a stage beside the operator that it builds upon."""
+"""Summary: evaluation of a trained model on all tasks, and comparison of a stage with its operator."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from vastrun.contract.scores import score_lines
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation import comparison, report
 from vastrun.trainer.evaluation.comparison import StageComparison
-from vastrun.trainer.evaluation.evaluation import Evaluation, TrainedModel, evaluate, flat
+from vastrun.trainer.evaluation.evaluation import Evaluation, TrainedModel, evaluate, final_scores
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conclusion:
-    """The same on every rank."""
+class EvaluationSummary:
+    """Evaluations and comparisons of all tasks, the same on every rank."""
 
     evaluations: Sequence[Evaluation]
     comparisons: Sequence[StageComparison]
 
     @property
     def scores(self) -> dict[str, float]:
-        """By name, as the final record has them."""
-        return flat(self.evaluations) | comparison.flat(self.comparisons)
+        """Scores by name, as in the final record."""
+        return final_scores(self.evaluations) | comparison.final_scores(self.comparisons)
 
     @property
     def lines(self) -> list[str]:
-        """All that there is to say in short."""
+        """Summary for the log and the top of the report."""
         return [*score_lines(self.scores), *map(str, self.comparisons)]
 
-    def tell(self) -> None:
+    def print_lines(self) -> None:
         for line in self.lines:
             print(line, flush=True)
 
     def write(
         self, folder: Path, title: str, ranks: Ranks, *, plots: bool, beat: Callable[[], None]
     ) -> list[Path]:
-        """Write the report; return the pictures, if there are any. All ranks call this."""
+        """Write the report; return the paths of the pictures. All ranks call this."""
         return report.write(folder, self.evaluations, title, self.lines, ranks, plots=plots, beat=beat)
 
 
-def conclude(trained: TrainedModel, beat: Callable[[], None]) -> Conclusion:
-    """Measure the model on the test sets. All ranks take part, and all know when all are done."""
+def evaluate_all(trained: TrainedModel, beat: Callable[[], None]) -> EvaluationSummary:
+    """Evaluate the model on all test sets. All ranks take part; returns when all are done."""
     with trained.ema_weights(), trained.autocast():
         evaluations = [
             evaluate(trained.operator, number, data, task, trained.ranks, beat)
@@ -50,4 +50,4 @@ def conclude(trained: TrainedModel, beat: Callable[[], None]) -> Conclusion:
         ]
         comparisons = comparison.compare(trained, evaluations, beat)
     trained.ranks.wait_for_all()
-    return Conclusion(evaluations=evaluations, comparisons=comparisons)
+    return EvaluationSummary(evaluations=evaluations, comparisons=comparisons)

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[np.float64]
 
 _MODES = np.arange(1, 5)
-_FOLDED = 0.1
-_FLIPPED = 0.5
-_WINDOWED = 0.1
+_FOLD_PROBABILITY = 0.1
+_FLIP_PROBABILITY = 0.5
+_WINDOW_PROBABILITY = 0.1
 _EDGE_WIDTH = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitialConditions:
-    """`n` functions of x on the unit circle, as parameters, so that they can be evaluated anywhere."""
+    """Parameters of `n` functions of x on the unit circle, which can be evaluated at any x."""
 
     amplitude: Array
     """(n, 4)"""
@@ -31,13 +31,13 @@ class InitialConditions:
     phase: Array
     """(n, 4)"""
     folded: NDArray[np.bool_]
-    """(n,): where the absolute value is taken"""
+    """(n,): True where the absolute value is taken"""
     sign: Array
     """(n,)"""
     windowed: NDArray[np.bool_]
     """(n,)"""
     edges: Array
-    """(n, 2): where the window begins and ends"""
+    """(n, 2): start and end of the window"""
 
     def __len__(self) -> int:
         return len(self.sign)
@@ -61,8 +61,8 @@ class InitialConditions:
 def draw(n: int, rng: np.random.Generator) -> InitialConditions:
     """Draw `n` initial conditions.
 
-    Two modes are drawn with replacement; a mode's wavenumber is its number times how often it was drawn, so
-    that a mode that was not drawn adds a constant.
+    Two modes are drawn with replacement; the wavenumber of a mode is its number times its draws, so that a
+    mode that was not drawn adds a constant.
     """
     drawn = rng.integers(0, len(_MODES), size=(n, 2))
     times = (drawn[:, :, None] == np.arange(len(_MODES))).sum(axis=1)
@@ -70,8 +70,8 @@ def draw(n: int, rng: np.random.Generator) -> InitialConditions:
         amplitude=rng.uniform(0.0, 1.0, size=(n, len(_MODES))),
         wavenumber=(_MODES * times).astype(np.float64),
         phase=rng.uniform(0.0, 2 * np.pi, size=(n, len(_MODES))),
-        folded=rng.uniform(size=n) < _FOLDED,
-        sign=np.where(rng.uniform(size=n) < _FLIPPED, -1.0, 1.0),
-        windowed=rng.uniform(size=n) < _WINDOWED,
+        folded=rng.uniform(size=n) < _FOLD_PROBABILITY,
+        sign=np.where(rng.uniform(size=n) < _FLIP_PROBABILITY, -1.0, 1.0),
+        windowed=rng.uniform(size=n) < _WINDOW_PROBABILITY,
         edges=np.stack([rng.uniform(0.1, 0.45, size=n), rng.uniform(0.55, 0.9, size=n)], axis=1),
     )

@@ -1,4 +1,4 @@
-"""Loading: a checkpoint as a model to evaluate, without the optimiser, on any number of ranks."""
+"""Model loader: loads a checkpoint for evaluation, without the optimiser, on any number of ranks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from vastrun.trainer.strategies import STRATEGIES
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """As `evaluation.TrainedModel`."""
+    """Model from a checkpoint; implements `evaluation.TrainedModel`."""
 
     config: TrainConfig
     ranks: Ranks
@@ -44,25 +44,25 @@ class LoadedModel:
         return self.ema.average_parameters() if self.ema else nullcontext()
 
 
-def load(
+def load_model(
     ranks: Ranks,
     checkpoints: Path,
     which: str,
     data_folder: Path,
     code: Path,
-    own_tasks: Collection[str] = (),
+    user_tasks: Collection[str] = (),
 ) -> tuple[FoundCheckpoint, LoadedModel]:
-    """Load a checkpoint: the `latest`, the `best`, or that of a step. Raises ConfigError, DataError.
+    """Load the checkpoint `latest`, `best`, or of a step. Raises ConfigError, DataError.
 
-    `own_tasks`: the `module:function` that may be run. A checkpoint may come from a stranger's machine, and
-    names only tasks of ours by itself.
+    `user_tasks`: the `module:function` tasks that may be imported. A checkpoint may come from a stranger's
+    machine: on its own it can name built-in tasks only.
     """
     disk = find_disk(checkpoints, ranks)
-    found = _found(checkpoints, which, disk)
+    found = _find_checkpoint(checkpoints, which, disk)
     config: TrainConfig = read_as(TrainConfig, found.state.config)
     for each in config.data:
-        if each.task not in data.TASKS and each.task not in own_tasks:
-            text = f"the checkpoint was trained on {each.task!r}, a program: --task with its name runs it"
+        if each.task not in data.TASKS and each.task not in user_tasks:
+            text = f"the checkpoint was trained on {each.task!r}, user code: --task with its name runs it"
             raise ConfigError(text, reported_elsewhere=not ranks.rank.is_first)
     tasks = [data.make(each, data_folder, code) for each in config.data]
     for task in tasks:
@@ -75,7 +75,7 @@ def load(
     return found, LoadedModel(config=config, ranks=ranks, tasks=tasks, operator=operator, ema=ema)
 
 
-def _found(checkpoints: Path, which: str, disk: Disk) -> FoundCheckpoint:
+def _find_checkpoint(checkpoints: Path, which: str, disk: Disk) -> FoundCheckpoint:
     if which != "latest":
         return found_at(checkpoints / disk.ranks.broadcast_object(_name_of(checkpoints, which)), disk)
     found = newest_intact([checkpoints], disk)
@@ -92,7 +92,7 @@ def _name_of(checkpoints: Path, which: str) -> str:
 
 
 def _operator(config: TrainConfig, tasks: Sequence[Task], ranks: Ranks) -> Operator:
-    """Build it whole on every rank, unless it was made for ranks that hold a part each."""
+    """Build the operator, sharded if it was trained with fsdp2 and there are several ranks."""
     domains = [domain_of(task.train, each.patch) for task, each in zip(tasks, config.data, strict=True)]
     with torch.device("meta"):
         objective = stages.make(config, domains)

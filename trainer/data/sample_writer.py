@@ -1,0 +1,186 @@
+"""Sample writer: solves a file's samples piece by piece, in one process or several; writes it atomically."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import chain, islice
+from multiprocessing import get_context
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+import h5py
+import numpy as np
+
+from vastrun.trainer.data.layouts import Layout
+from vastrun.trainer.data.pdebench import Attribute, Fields, attributes
+
+_MIN_WORK_PER_PROCESS_S = 2.0
+_MAX_PROCESSES = 32
+
+Piece = Callable[[], Fields]
+"""Solves some samples: (some, *shape). It may be pickled to another process."""
+ProgressCallback = Callable[[str, int, int], None]
+"""Called with a file's name, the number of solved samples, and the number of all."""
+
+
+def write_samples(
+    path: Path,
+    pieces: Iterable[Piece],
+    *,
+    layout: Layout,
+    n: int,
+    attrs: Mapping[str, Attribute],
+    jobs: int | None,
+    on_progress: ProgressCallback | None,
+) -> None:
+    """Write the `n` samples of `pieces` to `path`, in order, solved in `jobs` processes. All or nothing.
+
+    Solved pieces are kept in a folder next to the file: a repeated call after a kill continues after them.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _piece_folder(path, attrs) as piece_folder:
+        # Another process may have written the file while this one waited for the lock.
+        if attributes(path) == attrs:
+            return
+        solved: list[Path] = []
+        samples = 0
+        for place in _solve_pieces(piece_folder, pieces, n, jobs):
+            solved.append(place)
+            samples += len(np.load(place, mmap_mode="r"))
+            if on_progress is not None:
+                on_progress(path.name, samples, n)
+        _write_file(path, map(np.load, solved), layout, n, attrs)
+
+
+@contextmanager
+def _piece_folder(path: Path, attrs: Mapping[str, Attribute]) -> Iterator[Path]:
+    """Lock and yield the folder for the pieces of this file.
+
+    Folders of the same file with other attributes are removed.
+    """
+    digest = hashlib.sha256(json.dumps(attrs, sort_keys=True).encode()).hexdigest()[:12]
+    piece_folder = path.with_name(f".{path.name}.{digest}.pieces")
+    with folder_lock(path.parent):
+        for stale in path.parent.glob(f".{path.name}.*.pieces"):
+            if stale != piece_folder:
+                shutil.rmtree(stale)
+        piece_folder.mkdir(exist_ok=True)
+        yield piece_folder
+        shutil.rmtree(piece_folder)
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the folder inside the block."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _solve_pieces(piece_folder: Path, pieces: Iterable[Piece], n: int, jobs: int | None) -> Iterator[Path]:
+    """Yield the path of each piece, in order, as soon as it is solved.
+
+    The first piece is timed to choose the number of processes.
+    """
+    places = ((piece_folder / f"{number:06d}.npy", piece) for number, piece in enumerate(pieces))
+    started_at = time.monotonic()
+    first = _solve_piece(*next(places))
+    took_s = time.monotonic() - started_at
+    yield first
+    samples = len(np.load(first, mmap_mode="r"))
+    jobs = jobs or _process_count(took_s * (n - samples) / samples)
+    if jobs == 1:
+        yield from (_solve_piece(place, piece) for place, piece in places)
+        return
+    # Spawned, not forked: a fork of a process with threads would inherit their locks.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        tasks = (pool.submit(_solve_piece, place, piece) for place, piece in places)
+        # Not all at once: their initial conditions would fill the memory.
+        pending: list[Future[Path]] = list(islice(tasks, 2 * jobs))
+        for task in chain(tasks, [None] * len(pending)):
+            if task is not None:
+                pending.append(task)
+            yield pending.pop(0).result()
+
+
+def _process_count(work_s: float) -> int:
+    """Return the number of processes that pay off; starting one takes half a second."""
+    return max(1, min(len(os.sched_getaffinity(0)), _MAX_PROCESSES, int(work_s / _MIN_WORK_PER_PROCESS_S)))
+
+
+def _solve_piece(place: Path, piece: Piece) -> Path:
+    """Solve the piece into the file `place`, unless it exists."""
+    if not place.exists():
+        part = place.with_suffix(".part")
+        with part.open("wb") as file:
+            np.save(file, piece().astype(np.float32))
+        part.replace(place)
+    return place
+
+
+def _write_file(
+    path: Path, pieces: Iterable[Fields], layout: Layout, n: int, attrs: Mapping[str, Attribute]
+) -> None:
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with h5py.File(part, "w") as file:
+            layout.write(file, n, pieces)
+            file.attrs.update(attrs)
+        with part.open("rb") as written:
+            os.fsync(written.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+_WIDTH = 30
+_TERMINAL_INTERVAL_S, _LOG_INTERVAL_S = 0.1, 10.0
+
+
+class ProgressBar:
+    """Progress of a file: a bar on a terminal, a line every 10 s in a log."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._interval_s = _TERMINAL_INTERVAL_S if self._terminal else _LOG_INTERVAL_S
+        self._shown_at = time.monotonic()
+        self._shown = False
+
+    def show(self, name: str, done: int, of: int) -> None:
+        """Show that `done` of `of` samples of the file are solved."""
+        now = time.monotonic()
+        if now - self._shown_at < self._interval_s and not (self._shown and done == of):
+            return
+        self._shown_at = now
+        if not self._terminal:
+            print(f"{name}: {done} of {of} samples", file=self._stream, flush=True)
+            return
+        filled = _WIDTH * done // of
+        bar = "█" * filled + "░" * (_WIDTH - filled)
+        self._stream.write(f"\r\x1b[K{bar} {100 * done // of:3d} % {name}")
+        self._stream.flush()
+        self._shown = True
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Clear the bar from the terminal."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
