@@ -1,1 +1,1 @@
-"""Boot: what happens on a box before the ranks start; the machine is checked, packages are installed."""
+"""Boot: checks of the machine and installation of packages before the ranks start."""

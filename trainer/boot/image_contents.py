@@ -1,4 +1,4 @@
-"""Image contents: print this Python's versions and missing tools in a line of JSON. Needs no file of ours.
+"""Image contents: print this Python's versions and missing tools as a line of JSON. Imports only the stdlib.
 
 python -m vastrun.trainer.boot.image_contents [torch=2.13.0 cuda=13.0 nccl=2.29.7]
     exits with 1 where another version is installed
@@ -19,11 +19,11 @@ TOOLS = ("curl", "ip", "py-spy", "sshd", "tini")
 MODULES = ("h5py", "matplotlib", "numpy", "pynvml", "torch", "wandb")
 
 _PATH = f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where tools are looked for: the PATH of a shell without a login has no sbin."""
+"""Folders in which tools are searched: the PATH of a non-login shell has no sbin."""
 
 
 def contents() -> dict[str, Any]:
-    """Return versions by name, None for what is not there, and as `missing` the lacking tools and modules."""
+    """Return versions by name, None for absent ones, and the missing tools and modules as `missing`."""
     return {
         "python": platform.python_version(),
         **_torch_versions(),
@@ -43,10 +43,10 @@ def _torch_versions() -> dict[str, str | None]:
     return {"torch": torch.__version__, "cuda": cuda, "nccl": ".".join(map(str, nccl)) if nccl else None}
 
 
-def differences(found: dict[str, Any], wanted: Sequence[str]) -> list[str]:
-    """Return a line for each `name=version` that is not there in that version; `name=` is not compared."""
-    # What follows a `+` is the build, as in torch 2.13.0+cu130.
-    pairs = (word.partition("=") for word in wanted)
+def differences(found: dict[str, Any], expected: Sequence[str]) -> list[str]:
+    """Return a line for each `name=version` that differs from the installed one; `name=` is not compared."""
+    # The part after a `+` is the build: torch 2.13.0+cu130.
+    pairs = (word.partition("=") for word in expected)
     return [
         f"{name}: {found.get(name)}, expected {value}"
         for name, _, value in pairs
@@ -62,8 +62,8 @@ def _version(name: str) -> str | None:
 
 
 if __name__ == "__main__":
-    there = contents()
-    print(json.dumps(there))
-    faults = differences(there, sys.argv[1:])
+    installed = contents()
+    print(json.dumps(installed))
+    faults = differences(installed, sys.argv[1:])
     print(*faults, sep="\n", end="\n" if faults else "", file=sys.stderr)
     sys.exit(1 if faults else 0)

@@ -1,6 +1,6 @@
-"""Job file: print what the onstart steps need of job.json, each item with a NUL byte. Standard library only.
+"""Job file: print values of job.json for the onstart steps, each with a NUL byte. Standard library only.
 
-python -m vastrun.trainer.boot.jobfile variables     the job's `env` and what the steps decide by, NAME=VALUE
+python -m vastrun.trainer.boot.jobfile variables     the job's `env` and the steps' variables, NAME=VALUE
 python -m vastrun.trainer.boot.jobfile setup         the `setup` commands
 """
 
@@ -17,16 +17,16 @@ from vastrun.contract import layout
 
 
 def variables(job: dict[str, Any]) -> list[str]:
-    """Return NAME=VALUE of the job's environment variables, then of ours, which win."""
+    """Return NAME=VALUE of the job's environment variables, overridden by those of the steps."""
     kinds = ("train", "hold")
-    ours = {
+    of_steps = {
         "VASTRUN_KIND": next((kind for kind in kinds if job.get(kind) is not None), "command"),
         "VASTRUN_RANKS": job["ranks"],
         "VASTRUN_GPUS": job["gpus"],
         "VASTRUN_SETUP": len(job.get("setup") or ()),
         "VASTRUN_FETCH": len(job.get("pushed") or ()) + (job.get("start_from") is not None),
     }
-    return [f"{name}={value}" for name, value in {**(job.get("env") or {}), **ours}.items()]
+    return [f"{name}={value}" for name, value in {**(job.get("env") or {}), **of_steps}.items()]
 
 
 def setup(job: dict[str, Any]) -> list[str]:
@@ -35,10 +35,10 @@ def setup(job: dict[str, Any]) -> list[str]:
 
 
 def main(argv: list[str]) -> None:
-    """Print the list that `argv[0]` names, from the job.json in the folder of VASTRUN_BOX."""
-    answers = {"variables": variables, "setup": setup}
+    """Print the list that `argv[0]` names, from job.json in the folder of VASTRUN_BOX."""
+    lists = {"variables": variables, "setup": setup}
     job = json.loads(Path(os.environ["VASTRUN_BOX"], layout.JOB).read_text(encoding="utf-8"))
-    write_items(answers[argv[0]](job))
+    write_items(lists[argv[0]](job))
 
 
 def write_items(items: Iterable[str]) -> None:

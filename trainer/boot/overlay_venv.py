@@ -1,4 +1,4 @@
-"""Overlay venv: make a virtual environment that sees all packages of this Python.
+"""Overlay venv: create a virtual environment that sees all packages of this Python.
 
 `python -m vastrun.trainer.boot.overlay_venv FOLDER`. Packages installed into it take precedence.
 """
@@ -14,9 +14,9 @@ _PIP = Path(__file__).with_name("pip.sh")
 
 
 def main(folder: Path) -> None:
-    """Make the environment in `folder`, with the packages of this Python below it."""
-    # Not `system_site_packages`: that would show the system's packages, not those of a venv we may run in.
-    # A pip of its own takes two seconds: only where this Python has none, as one of uv.
+    """Create the environment in `folder`, on top of the packages of this Python."""
+    # Not `system_site_packages`: that would show the system's packages, not those of a venv that runs this.
+    # Installing pip takes two seconds: only where this Python has none, like one of uv.
     needs_pip = find_spec("pip") is None and find_spec("ensurepip") is not None
     venv.EnvBuilder(symlinks=True, with_pip=needs_pip).create(folder)
     below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]

@@ -1,4 +1,4 @@
-"""Packages: install those of the onboard trainer's packages that this Python lacks, in the pinned versions.
+"""Packages: install the onboard trainer's packages that this Python lacks, in the pinned versions.
 
 python -m vastrun.trainer.boot.packages     in a box, with the variables of a step. Standard library only.
 """
@@ -16,19 +16,19 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PINS = Path(__file__).parents[1] / "requirements.txt"
-_MOST_NAMES = 8
+_MAX_NAMES = 8
 _EXIT_UNFIT_IMAGE = 78
 _NAME = re.compile(r"([A-Za-z0-9._-]+)==")
 
 
 def main() -> int:
-    """Install what is lacking. Return the exit status of the onstart step 25-packages."""
+    """Install the missing packages. Return the exit status of the onstart step 25-packages."""
     if os.environ["VASTRUN_KIND"] == "command":
         print("the job's command provides its own packages")
         return 0
     if os.environ.get("VASTRUN_PROVIDER") in ("local", "pool", "slurm"):
-        # Nothing is installed into the Python of the user's own computer. A machine with slots has what it
-        # needs since it is held, and other slots use it.
+        # Nothing is installed into the Python of the user's computer. A held machine got its packages at the
+        # start of the hold, and other slots use them.
         print("using this computer's Python as it is")
         return 0
     lacking = missing(entries(PINS.read_text(encoding="utf-8")))
@@ -43,31 +43,31 @@ def main() -> int:
 
 
 def entries(text: str) -> dict[str, str]:
-    """Split a requirements file: return by package its lines, the version and the hashes of all its files."""
-    # The lines of hashes are indented, so that a package begins at each line which is not.
+    """Split a requirements file: return the lines of each package, with its version and hashes."""
+    # Lines of hashes are indented: each other line begins a package.
     blocks = re.split(r"\n(?=[A-Za-z0-9])", re.sub(r"(?m)^#.*\n", "", text))
     return {match[1]: block for block in blocks if (match := _NAME.match(block))}
 
 
 def missing(pinned: dict[str, str]) -> dict[str, str]:
-    """Return the packages of which this Python has no version at all."""
+    """Return the packages of which this Python has no version."""
     return {name: block for name, block in pinned.items() if not _is_here(name)}
 
 
 def install(blocks: Iterable[str]) -> int:
-    """Install these packages. Return pip's exit status. What is installed already stays as it is."""
+    """Install these packages. Return pip's exit status. Installed packages are not changed."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write("\n".join(blocks))
         file.flush()
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-        # A Linux distribution may forbid pip to change its Python (PEP 668); in a container that is ours.
+        # A Linux distribution may forbid pip to change its Python (PEP 668); this container is dedicated.
         env = os.environ | {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore"}
         return subprocess.run([*command, "--requirement", file.name], env=env, check=False).returncode
 
 
 def _named(names: Collection[str]) -> str:
-    first = ", ".join(list(names)[:_MOST_NAMES])
-    return first if len(names) <= _MOST_NAMES else f"{first} and {len(names) - _MOST_NAMES} more"
+    first = ", ".join(list(names)[:_MAX_NAMES])
+    return first if len(names) <= _MAX_NAMES else f"{first} and {len(names) - _MAX_NAMES} more"
 
 
 def _is_here(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""A machine that is held for several runs: its slots, their limits, and the proof that it is clean.
+"""Holding: keeps a machine for several runs, with slots, their limits, and the proof that it is clean.
 
-A slot is a box within the box, with a lease, a log and an end of its own. Standard library only.
+A slot is a box within the box, with a separate lease and log. Standard library only.
 """

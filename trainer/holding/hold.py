@@ -1,7 +1,7 @@
-"""hold(): the machine waits for slots and watches them, until it is told to end or nobody wants it.
+"""Hold: keeps the machine for slots and watches them, until a stop request or the idle timeout.
 
-A slot that uses more memory than its share loses its largest process, and its neighbours nothing. A rented
-container cannot make cgroups of its own, so somebody has to look.
+If a slot uses more memory than its share, its largest process is killed, without harm to other slots. A
+rented container cannot create cgroups, so the holder polls the memory use.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome, Reason
 from vastrun.contract.records import write_atomically, write_json
 from vastrun.contract.stop_budget import SUPERVISOR_SAVING_S
-from vastrun.trainer.holding.processes import PROC, Process, of_box, table
-from vastrun.trainer.holding.slots import BoxSlot, changing, drain, drained, slots_of
+from vastrun.trainer.holding.processes import PROC, Process, box_processes, list_processes
+from vastrun.trainer.holding.slots import BoxSlot, drain, drain_reason, slot_lock, slots_of
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SPARED = ("bash", "sh", "sleep")
-"""The lease and run.sh: small, and needed to the end."""
+"""Programs that are never killed: the lease and run.sh, which are small and needed to the end."""
 
-_LOOK_S = 0.5
+_POLL_INTERVAL_S = 0.5
 _STATUS_S = 1.0
 _STOP_S = SUPERVISOR_SAVING_S + 20.0
-"""So long may slots save and be collected once the machine is to end: less than `step.sh` waits."""
+"""Seconds for slots to save and be collected after a stop request: less than the timeout of `step.sh`."""
 _BROKEN_S = 10.0
 _EXIT_STOPPED = 143
 
 
 @dataclass
 class _State:
-    """What is remembered between two looks."""
+    """The state between two polls."""
 
     idle_since: float
-    """On the monotonic clock, as the others."""
-    told_at: float = 0.0
+    """Monotonic seconds, like the other times."""
+    status_at: float = 0.0
     stop_at: float | None = None
     observed: frozenset[str] = frozenset()
 
 
 class Holder:
-    """Watches the slots of one machine. `idle_s`: how long it waits for the next one."""
+    """Watches the slots of one machine. `idle_s`: seconds without a slot until the machine ends."""
 
     def __init__(
         self,
@@ -60,20 +60,20 @@ class Holder:
         self._asked = False
         self._state = _State(idle_since=now())
 
-    def ask_to_end(self, *_: object) -> None:
-        """Have the machine end: what SIGTERM means."""
+    def request_end(self, *_: object) -> None:
+        """Request the end of the machine; the handler of SIGTERM."""
         self._asked = True
 
-    def look(self) -> str | None:
-        """Look once at all slots. Return why the machine ends; None: it goes on."""
+    def poll(self) -> str | None:
+        """Poll all slots once. Return why the machine ends; None: it continues."""
         slots = slots_of(self._box)
         self._watch(slots)
-        self._tell()
+        self._write_status()
         if slots:
             self._state.idle_since = self._now()
         if self._asked or (self._box / layout.STOP).exists():
             return self._stopping(slots)
-        why = drained(self._box)
+        why = drain_reason(self._box)
         if why:
             return None if slots else why
         if self._now() - self._state.idle_since < self._idle_s:
@@ -81,33 +81,33 @@ class Holder:
         return self._end_idle()
 
     def _end_idle(self) -> str | None:
-        """Under the lock: a slot that is made meanwhile keeps the machine."""
-        with changing(self._box):
+        """Drain an idle machine under the lock: a slot that is created meanwhile keeps it."""
+        with slot_lock(self._box):
             if slots_of(self._box):
                 return None
-            drain(self._box, f"no slot was wanted for {self._idle_s:.0f} s")
-        return drained(self._box)
+            drain(self._box, f"no slot was requested for {self._idle_s:.0f} s")
+        return drain_reason(self._box)
 
     def _stopping(self, slots: list[BoxSlot]) -> str | None:
-        """Slots are asked to stop, and their outputs may still be collected."""
+        """Ask the slots to stop; return the reason when all have ended or the time is over."""
         why = _first_line(self._box / layout.STOP) or "stopped"
-        drain(self._box, f"the machine is to end: {why}")
+        drain(self._box, f"the machine is ending: {why}")
         if self._state.stop_at is None:
             self._state.stop_at = self._now()
-        for slot in slots:  # also one that was being made
+        for slot in slots:  # including one that was just created
             request = self._box / layout.SLOTS / slot.name / layout.STOP
             if not request.exists():
                 write_atomically(request, f"{why}\n", durable=False)
         over = self._now() - self._state.stop_at > _STOP_S
-        return drained(self._box) if over or not slots else None
+        return drain_reason(self._box) if over or not slots else None
 
     def _watch(self, slots: list[BoxSlot]) -> None:
-        processes = table() if slots else {}
+        processes = list_processes() if slots else {}
         for slot in slots:
-            excess = hold_to_limit(self._box / layout.SLOTS / slot.name, slot.memory_mib, processes)
+            excess = enforce_memory_limit(self._box / layout.SLOTS / slot.name, slot.memory_mib, processes)
             if excess is not None:
                 self._say(f"{slot.name}: {excess.text}")
-                _note(self._box / layout.SLOTS / slot.name, excess.text)
+                _log_to_slot(self._box / layout.SLOTS / slot.name, excess.text)
         names = frozenset(slot.name for slot in slots)
         for name in sorted(names - self._state.observed):
             self._say(f"slot {name} is there")
@@ -115,9 +115,9 @@ class Holder:
             self._say(f"slot {name} is gone")
         self._state.observed = names
 
-    def _tell(self) -> None:
-        if self._now() - self._state.told_at >= _STATUS_S:
-            self._state.told_at = self._now()
+    def _write_status(self) -> None:
+        if self._now() - self._state.status_at >= _STATUS_S:
+            self._state.status_at = self._now()
             write_json(
                 self._box / layout.STATUS,
                 {"at": time.time(), "step": 0, "steps": 0, "loss": None, "ranks": []},
@@ -126,24 +126,24 @@ class Holder:
 
 
 def hold(box: Path, idle_s: float) -> int:
-    """Hold the machine until there is a reason to end it. Return the exit status of the step."""
+    """Hold the machine until it ends. Return the exit status of the step."""
     say = partial(print, flush=True)
     holder, began = Holder(box, idle_s=idle_s, say=say, now=time.monotonic), time.time()
-    signal.signal(signal.SIGTERM, holder.ask_to_end)
-    while (why := _look(holder)) is None:
-        time.sleep(_LOOK_S)
+    signal.signal(signal.SIGTERM, holder.request_end)
+    while (why := _poll(holder)) is None:
+        time.sleep(_POLL_INTERVAL_S)
     stop = _first_line(box / layout.STOP)
     print(why, flush=True)
     write_atomically(box / layout.OUTCOME, _outcome(why, stop, began).to_json())
     return _EXIT_STOPPED if stop else 0
 
 
-def _look(holder: Holder) -> str | None:
-    """A disk that is full must not end the machine under its slots: its lease does, when it is time."""
+def _poll(holder: Holder) -> str | None:
+    """Poll once; an OSError (a full disk) must not end a machine with slots: its lease bounds it."""
     try:
-        return holder.look()
+        return holder.poll()
     except OSError as error:
-        print(f"cannot look after the slots: {error}", flush=True)
+        print(f"cannot watch the slots: {error}", flush=True)
         time.sleep(_BROKEN_S)
         return None
 
@@ -162,8 +162,8 @@ def _outcome(why: str, stop: str, began: float) -> Outcome:
     )
 
 
-def _note(folder: Path, text: str) -> None:
-    """A line in the slot's own log: one write of one whole line, as all who write there do."""
+def _log_to_slot(folder: Path, text: str) -> None:
+    """Append a line to the slot's log, in one write like all its writers."""
     if (folder / layout.LOG).exists():
         with (folder / layout.LOG).open("ab", buffering=0) as log:
             log.write(f"{time.time():.3f} lease {text}\n".encode())
@@ -178,7 +178,7 @@ def _first_line(path: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Excess:
-    """A slot that used more than it may, and the process that was killed for it."""
+    """A slot that exceeded its memory limit, and the process that was killed for it."""
 
     used_mib: int
     limit_mib: int
@@ -187,22 +187,22 @@ class Excess:
 
     @property
     def text(self) -> str:
-        """What happened, in words."""
+        """Describe what happened."""
         used, limit = f"{self.used_mib / 1024:.1f}", f"{self.limit_mib / 1024:.1f}"
         return (
             f"{used} GiB of memory in use of {limit} GiB for this slot: {self.name} ({self.pid}) was killed"
         )
 
 
-def hold_to_limit(
+def enforce_memory_limit(
     folder: Path, limit_mib: int, processes: Mapping[int, Process], proc: Path = PROC
 ) -> Excess | None:
-    """Kill the slot's largest process when all of them use more than the limit; None: they do not.
+    """Kill the slot's largest process if its processes exceed the limit; return None if they do not.
 
-    Pages that several processes share are counted once. That takes long to find out, so it is looked at only
-    where the simple sum is over the limit.
+    Pages that several processes share count once. That takes long to determine, so it is done only where the
+    simple sum exceeds the limit.
     """
-    pids = of_box(processes, folder)
+    pids = box_processes(processes, folder)
     if sum(_resident(pid, proc) for pid in pids) <= limit_mib << 20:
         return None
     sizes = {pid: _proportional(pid, proc) for pid in pids}
@@ -211,26 +211,25 @@ def hold_to_limit(
     if used <= limit_mib << 20 or not victims:
         return None
     victim = max(victims, key=lambda pid: (sizes[pid], pid))
-    note_kill(folder, used, limit_mib << 20)
+    record_kill(folder, used, limit_mib << 20)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(victim, signal.SIGKILL)
     return Excess(used_mib=used >> 20, limit_mib=limit_mib, pid=victim, name=processes[victim].name)
 
 
-def note_kill(folder: Path, used: int, limit: int) -> None:
-    """Count a kill for want of memory where the slot's supervisor looks, as the kernel counts its own.
+def record_kill(folder: Path, used: int, limit: int) -> None:
+    """Count a kill for lack of memory in a file that the slot's supervisor reads, in the kernel's format.
 
-    `used` and `limit` are bytes.
-
-    Before the kill: who sees the process end must find the reason.
+    `used` and `limit` are bytes. Called before the kill: the supervisor must find the reason at the process's
+    end.
     """
     with contextlib.suppress(OSError):
-        events = f"oom_kill {kills_noted(folder) + 1}\npeak {used}\nlimit {limit}\n"
+        events = f"oom_kill {recorded_kills(folder) + 1}\npeak {used}\nlimit {limit}\n"
         write_atomically(folder / layout.MEMORY_EVENTS, events, durable=False)
 
 
-def kills_noted(folder: Path) -> int:
-    """Return how many were counted."""
+def recorded_kills(folder: Path) -> int:
+    """Return the number of recorded kills."""
     return sum(_counts(folder, ("oom_kill",)))
 
 
@@ -242,14 +241,14 @@ def _counts(folder: Path, names: Iterable[str]) -> list[int]:
 
 
 def _resident(pid: int, proc: Path) -> int:
-    """Return the bytes in memory, shared ones included; 0 where it has ended."""
+    """Return the bytes in memory, including shared ones; 0 if the process has ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int((proc / str(pid) / "statm").read_text().split()[1]) * _PAGE
     return 0
 
 
 def _proportional(pid: int, proc: Path) -> int:
-    """Return the bytes in memory, of shared ones its part; as `_resident` where the kernel does not say."""
+    """Return the bytes in memory with its part of shared ones; `_resident` where the kernel lacks that."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in (proc / str(pid) / "smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

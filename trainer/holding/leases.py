@@ -1,4 +1,4 @@
-"""Leases of slots: the same script as a machine's, which ends a slot before the machine itself ends."""
+"""Slot leases: run the lease script for a slot, which ends it before the machine's lease ends."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from pathlib import Path
 from vastrun.contract import layout
 
 MARGIN_S = 30.0
-"""So long before the machine's own lease ends it, that of a slot has ended the slot."""
+"""Seconds before the end of the machine's lease at which a slot's lease has ended the slot."""
 _START_S = 30.0
 _END_S = 120.0
 _STOP_SHARE = 5
-"""The lease asks for a stop this part of its time before its end, at the latest."""
+"""Divisor of the lease's time: it asks for a stop at most this part before its end."""
 
 
-def shortened(env: Mapping[str, str], machine_left_s: float, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what must change in a slot's lease so that it ends before the machine; most often nothing."""
+def shorten_lease(
+    env: Mapping[str, str], machine_left_s: float, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the changes that make a slot's lease end before the machine's; usually none."""
     life_s = float(env["LEASE_LIFE_S"])
-    most_s = machine_left_s - MARGIN_S
-    if life_s <= most_s:
+    max_s = machine_left_s - MARGIN_S
+    if life_s <= max_s:
         return {}
     return {
-        "LEASE_LIFE_S": f"{most_s:.0f}",
+        "LEASE_LIFE_S": f"{max_s:.0f}",
         "LEASE_LIFE_CAUSE": environ.get("LEASE_LIFE_CAUSE", "time_limit"),
-        "LEASE_SHIP_S": f"{min(float(env['LEASE_SHIP_S']), most_s):.0f}",
-        "LEASE_GRACE_S": f"{min(float(env['LEASE_GRACE_S']), most_s / _STOP_SHARE):.0f}",
+        "LEASE_SHIP_S": f"{min(float(env['LEASE_SHIP_S']), max_s):.0f}",
+        "LEASE_GRACE_S": f"{min(float(env['LEASE_GRACE_S']), max_s / _STOP_SHARE):.0f}",
     }
 
 
-def left_s(box: Path) -> float:
-    """Return the seconds until the machine's own lease ends it; 0 where that cannot be told."""
+def lease_left_s(box: Path) -> float:
+    """Return the seconds until the end of the machine's lease; 0 if unknown."""
     try:
         lines = (box / layout.LEASE_STATE).read_text(encoding="utf-8").splitlines()
         facts = dict(line.split("=", 1) for line in lines if "=" in line)
@@ -56,7 +58,7 @@ def arm(box: Path, name: str) -> None:
 
 
 def end(box: Path, instance_id: str, folder: Path) -> None:
-    """End the slot as its lease does. To name the machine's own provider would be to end the machine."""
+    """End the slot like its lease. The provider is `pool`: the machine's provider would end the machine."""
     subprocess.run(
         ["bash", str(box / layout.ONSTART / layout.LEASE_SCRIPT), "end", instance_id, str(folder)],
         env={**os.environ, "VASTRUN_PROVIDER": "pool"},

@@ -1,4 +1,4 @@
-"""HeldBox: what a machine has to divide among its slots, and what was on it before the first of them."""
+"""Held machine: its resources to divide among slots, and its state before the first slot."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.records import read_json, write_json
-from vastrun.trainer.holding.processes import PROC, marks_of, table
+from vastrun.trainer.holding.processes import PROC, identities_of, list_processes
 
 SCRATCH = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
-"""Where programs leave files outside of their box."""
+"""Folders in which programs leave files outside of their box."""
 _MEMORY_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -24,26 +24,27 @@ _NVIDIA_SMI_S = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class HeldBox:
-    """A machine at the moment at which it began to be held. Written once, to `slots/.machine.json`."""
+    """A machine at the start of the hold. Written once, to `slots/.machine.json`."""
 
     units: int
-    """Into how many equal parts it is divided; a slot has one or more of them."""
+    """Number of equal parts into which it is divided; a slot has one or more of them."""
     cores: tuple[int, ...]
     memory_mib: int
     gpus: tuple[str, ...] = ()
-    """The UUID of each GPU that is divided: those of the first units."""
+    """UUIDs of the GPUs that are divided, one for each of the first units."""
     gpu_used_mib: tuple[int, ...] = ()
-    """Memory in use on each GPU before any slot was there."""
-    is_ours: bool = False
-    """The whole machine was rented for us, as a container is: nobody else starts programs on it."""
+    """Memory in use on each GPU before the first slot."""
+    is_dedicated: bool = False
+    """True when the whole machine was rented for this box, like a container: no other user starts
+    programs."""
     processes: tuple[str, ...] = ()
-    """The marks of the processes that ran then; none where others start programs, too."""
+    """Identities of the processes that ran then; empty on a machine with other users."""
     scratch: tuple[str, ...] = ()
-    """Files that lay in the scratch folders then."""
+    """Files that were in the scratch folders then."""
 
     @classmethod
     def read(cls, box: Path) -> HeldBox | None:
-        """Read it; None when the machine is not held yet. Raises ValueError when it cannot be read."""
+        """Read the record; None when the machine is not held yet. Raises ValueError when it is malformed."""
         try:
             found = read_json(cls, (box / layout.HELD_MACHINE).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -52,7 +53,7 @@ class HeldBox:
         return found
 
     def write(self, box: Path) -> None:
-        """Write it. Raises OSError."""
+        """Write the record. Raises OSError."""
         write_json(box / layout.HELD_MACHINE, asdict(self))
 
     def cores_of(self, units: Iterable[int]) -> tuple[int, ...]:
@@ -64,34 +65,33 @@ class HeldBox:
             found |= set(self.cores[first:last])
         return tuple(sorted(found))
 
-    def memory_of(self, units: Sequence[int], wanted_gb: float) -> int:
-        """Return the MiB of memory that a slot of these units may use: their share, or less if it asks for
-        less."""
+    def memory_of(self, units: Sequence[int], requested_gb: float) -> int:
+        """Return the MiB of memory of a slot: the share of its units, or less if requested."""
         share = self.memory_mib * len(units) // self.units
-        return min(share, int(wanted_gb * 1e9 / (1 << 20))) if wanted_gb else share
+        return min(share, int(requested_gb * 1e9 / (1 << 20))) if requested_gb else share
 
 
-def look_around(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBox:
-    """Return the machine as it is now. `gpus`: how many of its GPUs are divided, one to a unit."""
+def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBox:
+    """Measure the machine. `gpus`: number of its GPUs that are divided, one per unit."""
     found, used = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else ((), ())
-    is_ours = is_our_container(environ)
+    is_dedicated = is_dedicated_container(environ)
     return HeldBox(
         units=units,
         cores=tuple(sorted(os.sched_getaffinity(0))),
         memory_mib=_memory_mib(),
         gpus=found[:gpus],
         gpu_used_mib=used[:gpus],
-        is_ours=is_ours,
-        processes=tuple(sorted(marks_of(table(PROC)))) if is_ours else (),
-        scratch=tuple(sorted(map(str, scratch_files()))) if is_ours else (),
+        is_dedicated=is_dedicated,
+        processes=tuple(sorted(identities_of(list_processes(PROC)))) if is_dedicated else (),
+        scratch=tuple(sorted(map(str, scratch_files()))) if is_dedicated else (),
     )
 
 
-def is_our_container(environ: Mapping[str, str], first: Path = PROC / "1" / "environ") -> bool:
-    """Tell whether this is a container that was made for this box: its first process carries the box's name.
+def is_dedicated_container(environ: Mapping[str, str], first: Path = PROC / "1" / "environ") -> bool:
+    """Tell whether this container was created for this box: its first process has the box's name.
 
-    The provider's name alone does not say so: what is taken for Vast may be an emulator, on a computer of
-    the user's. There nothing outside of the box may be touched.
+    The provider's name is not enough: Vast may be an emulator on the user's computer, where nothing outside
+    of the box may be touched.
     """
     name = environ.get("CONTAINER_ID", "")
     if not name or environ.get("VASTRUN_PROVIDER") not in ("vast", "docker"):
@@ -103,9 +103,9 @@ def is_our_container(environ: Mapping[str, str], first: Path = PROC / "1" / "env
 
 
 def gpus_in_use(visible: str | None) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the UUIDs of the visible GPUs, and the MiB in use on each; nothing where there is no GPU.
+    """Return the UUIDs of the visible GPUs, and the MiB in use on each; empty without a GPU.
 
-    `visible`: as in CUDA_VISIBLE_DEVICES; None: all of them.
+    `visible`: the value of CUDA_VISIBLE_DEVICES; None: all GPUs.
     """
     rows = [row for row in map(_row, _nvidia_smi().splitlines()) if row is not None]
     if visible is not None:
@@ -115,7 +115,7 @@ def gpus_in_use(visible: str | None) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 def scratch_files(folders: Iterable[Path] = SCRATCH) -> set[Path]:
-    """Return what lies in the scratch folders, without what lies in folders below."""
+    """Return the files and folders directly in the scratch folders."""
     found: set[Path] = set()
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -131,7 +131,7 @@ def _row(line: str) -> tuple[str, str, int] | None:
 
 
 def _nvidia_smi() -> str:
-    """Return a line for each GPU: index, UUID, MiB in use; nothing where nvidia-smi does not work."""
+    """Return a line for each GPU: index, UUID, MiB in use; empty where nvidia-smi does not work."""
     query = ("nvidia-smi", "--query-gpu=index,uuid,memory.used", "--format=csv,noheader,nounits")
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=True)

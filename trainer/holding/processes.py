@@ -1,4 +1,4 @@
-"""The processes of a slot: by what their environment says, by their parents, and by what they hold open."""
+"""Slot processes: find them by their environment, their parents, and their open files."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _DELETED = " (deleted)"
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """A process as one look at it saw it."""
+    """A process at the time of one poll."""
 
     pid: int
     parent: int
     name: str
-    began: str
-    """When, in ticks since the computer was started: a number that is used anew is another process."""
+    started_ticks: str
+    """Start time in ticks since boot, which tells apart processes with a reused pid."""
     environment: bytes = b""
-    """Empty where it cannot be read: that of another user."""
+    """The environment; empty where it cannot be read, for instance of another user."""
 
     @property
-    def mark(self) -> str:
-        """What tells it from every other process of this computer."""
-        return f"{self.pid} {self.began}"
+    def identity(self) -> str:
+        """Identity that no other process of this computer has."""
+        return f"{self.pid} {self.started_ticks}"
 
     def has(self, variable: str, value: str) -> bool:
-        """Tell whether its environment says so."""
+        """Tell whether its environment has this variable with this value."""
         return f"\0{variable}={value}\0".encode() in b"\0" + self.environment
 
     def is_in(self, folder: Path) -> bool:
@@ -39,8 +39,8 @@ class Process:
         return self.has("VASTRUN_BOX", str(folder))
 
 
-def table(proc: Path = PROC) -> dict[int, Process]:
-    """Return every living process by its number."""
+def list_processes(proc: Path = PROC) -> dict[int, Process]:
+    """Return every living process by its pid."""
     found = {}
     for entry in os.scandir(proc):
         if entry.name.isdigit():
@@ -51,13 +51,13 @@ def table(proc: Path = PROC) -> dict[int, Process]:
     return found
 
 
-def marks_of(processes: Mapping[int, Process]) -> set[str]:
-    """Return what tells each of them from every other process."""
-    return {process.mark for process in processes.values()}
+def identities_of(processes: Mapping[int, Process]) -> set[str]:
+    """Return the identities of processes."""
+    return {process.identity for process in processes.values()}
 
 
-def below(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
-    """Return these processes and all that descend from them."""
+def with_descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
+    """Return these processes and all their descendants."""
     found, grown = set(roots), True
     while grown:
         more = {pid for pid, process in processes.items() if process.parent in found and pid not in found}
@@ -66,22 +66,22 @@ def below(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
     return found
 
 
-def of_box(processes: Mapping[int, Process], box: Path) -> set[int]:
-    """Return the processes that say that this folder is their box, and all that descend from them."""
-    return below(processes, (pid for pid, process in processes.items() if process.is_in(box)))
+def box_processes(processes: Mapping[int, Process], box: Path) -> set[int]:
+    """Return the processes whose environment names this box, and their descendants."""
+    return with_descendants(processes, (pid for pid, process in processes.items() if process.is_in(box)))
 
 
 def holders_of(processes: Mapping[int, Process], folder: Path, proc: Path = PROC) -> set[int]:
-    """Return the processes that work in the folder or hold a file below it open, also one that is gone.
+    """Return the processes that work in the folder or hold a file below it open, even a deleted one.
 
-    One that cleared its environment and left its session is found by this. Those of other users cannot be
-    looked into.
+    This finds a process that cleared its environment and left its session. Processes of other users cannot
+    be inspected.
     """
-    return {pid for pid in processes if any(is_below(link, folder) for link in links_of(pid, proc))}
+    return {pid for pid in processes if any(is_below(link, folder) for link in open_paths(pid, proc))}
 
 
-def links_of(pid: int, proc: Path = PROC) -> set[str]:
-    """Return the files and folders that a process holds open, works in, runs or has mapped."""
+def open_paths(pid: int, proc: Path = PROC) -> set[str]:
+    """Return the paths that a process has open or mapped, works in, or runs."""
     here = proc / str(pid)
     found: set[str] = set()
     for name in ("cwd", "exe", "root"):
@@ -98,14 +98,14 @@ def links_of(pid: int, proc: Path = PROC) -> set[str]:
 
 
 def is_below(link: str, folder: Path) -> bool:
-    """Tell whether what a process holds is the folder, or lies in it; it may be deleted by now."""
+    """Tell whether a path of a process is the folder or in it; it may be deleted by now."""
     path = link.removesuffix(_DELETED)
     return path == str(folder) or path.startswith(f"{folder}/")
 
 
 def _read(here: Path) -> Process | None:
-    """Return the process; None where it has ended and nobody has asked how. Raises OSError, ValueError."""
-    # The name, in parentheses, may hold anything; what follows the last one is plain.
+    """Return the process; None for a zombie. Raises OSError, ValueError."""
+    # The name, in parentheses, may hold anything; the fields after the last one are plain.
     text = (here / "stat").read_text(errors="replace")
     name, fields = text.partition("(")[2].rpartition(")")[0], text.rpartition(")")[2].split()
     if fields[0] == _ZOMBIE:
@@ -114,5 +114,9 @@ def _read(here: Path) -> Process | None:
     with contextlib.suppress(OSError):
         environment = (here / "environ").read_bytes()
     return Process(
-        pid=int(here.name), parent=int(fields[1]), name=name, began=fields[19], environment=environment
+        pid=int(here.name),
+        parent=int(fields[1]),
+        name=name,
+        started_ticks=fields[19],
+        environment=environment,
     )

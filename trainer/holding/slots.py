@@ -1,9 +1,9 @@
-"""Slots: a share of a held machine, made, listed and removed. One process at a time changes them.
+"""Slots: create, list and remove the shares of a held machine. One process at a time changes them.
 
-slots/NAME/            the slot's box: docs/box.md, as if it were alone
-slots/NAME/slot.json   what was asked for, and which parts of the machine it has
+slots/NAME/            the slot's box, with the files of docs/box.md
+slots/NAME/slot.json   the request, and the units of the machine
 slots/NAME/slot.env    the environment of its commands: onstart/slot.sh
-slots/.drained         why no more slots are taken
+slots/.drained         the reason why the machine accepts no further slots
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.records import read_json, write_atomically, write_json
 from vastrun.trainer.holding.cleanliness import clean_up
-from vastrun.trainer.holding.leases import MARGIN_S, arm, end, left_s, shortened
+from vastrun.trainer.holding.leases import MARGIN_S, arm, end, lease_left_s, shorten_lease
 from vastrun.trainer.holding.machine import HeldBox
 
 _LOCK = ".lock"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlotOrder:
-    """A slot that somebody asks for."""
+class SlotRequest:
+    """The launcher's request for a slot."""
 
     name: str
     id: str
-    """What its processes carry as VASTRUN_INSTANCE."""
+    """Value of VASTRUN_INSTANCE of its processes."""
     label: str
     units: int
     gpus: int
@@ -45,37 +45,37 @@ class SlotOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class BoxSlot:
-    """A slot that is there: `slot.json`."""
+    """An existing slot: `slot.json`."""
 
     name: str
     id: str
     label: str
     rented_at: float
     units: tuple[int, ...]
-    """Which parts of the machine it has."""
+    """Numbers of its parts of the machine."""
     gpus: tuple[str, ...] = ()
     memory_mib: int = 0
     cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlotAnswer:
-    """What a verb printed: one line of JSON."""
+class SlotResponse:
+    """The response of a command: one line of JSON."""
 
     ready: bool = False
-    """The machine is held."""
+    """True when the machine is held."""
     drained: str = ""
-    """Why it takes no more slots; empty: it does."""
+    """Reason why it accepts no further slots; empty: it does."""
     refused: str = ""
-    """Why the slot that was asked for was not made."""
+    """Reason why the requested slot was not created."""
     slots: tuple[dict[str, object], ...] = ()
     faults: tuple[str, ...] = field(default=())
-    """What a slot has left on the machine."""
+    """Texts on what ended slots left on the machine."""
 
 
 @contextmanager
-def changing(box: Path) -> Iterator[None]:
-    """Keep others from making or removing a slot meanwhile."""
+def slot_lock(box: Path) -> Iterator[None]:
+    """Lock the slots: no other process creates or removes one meanwhile."""
     folder = box / layout.SLOTS
     folder.mkdir(exist_ok=True, mode=0o700)
     handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -87,7 +87,7 @@ def changing(box: Path) -> Iterator[None]:
 
 
 def slots_of(box: Path) -> list[BoxSlot]:
-    """Return the slots that are there. One whose record cannot be read is none: it is left to `clean_up`."""
+    """Return the existing slots. A slot with a malformed record is skipped: `clean_up` removes it."""
     found = []
     for path in sorted((box / layout.SLOTS).glob(f"*/{layout.SLOT_RECORD}")):
         try:
@@ -99,48 +99,48 @@ def slots_of(box: Path) -> list[BoxSlot]:
     return found
 
 
-def listed(box: Path) -> SlotAnswer:
-    """Return how the machine stands."""
-    return SlotAnswer(
+def list_slots(box: Path) -> SlotResponse:
+    """Return the state of the machine and its slots."""
+    return SlotResponse(
         ready=HeldBox.read(box) is not None,
-        drained=drained(box),
+        drained=drain_reason(box),
         slots=tuple(_row(box, slot) for slot in slots_of(box)),
     )
 
 
-def rent(box: Path, order: SlotOrder, environ: Mapping[str, str]) -> SlotAnswer:
-    """Make the slot and arm its lease. A name that is there already is not made again.
+def rent(box: Path, request: SlotRequest, environ: Mapping[str, str]) -> SlotResponse:
+    """Create the slot, unless its name exists already, and arm its lease.
 
-    The machine is proven clean before: a slot that a lease has ended had nobody to look after it.
+    Before, the machine is proven clean: no launcher cleaned up after a slot that its lease ended.
     """
-    with changing(box):
+    with slot_lock(box):
         machine, slots = HeldBox.read(box), slots_of(box)
         if machine is None:
-            return SlotAnswer(refused="the machine is not held yet")
-        if not any(slot.name == order.name for slot in slots):
-            if why := _refusal(box, machine, slots, order):
-                return SlotAnswer(ready=True, drained=drained(box), refused=why)
-            _build(box, machine, order, _free(machine, slots)[: order.units], environ)
-        arm(box, order.name)
-    return listed(box)
+            return SlotResponse(refused="the machine is not held yet")
+        if not any(slot.name == request.name for slot in slots):
+            if why := _refusal(box, machine, slots, request):
+                return SlotResponse(ready=True, drained=drain_reason(box), refused=why)
+            _build(box, machine, request, _free(machine, slots)[: request.units], environ)
+        arm(box, request.name)
+    return list_slots(box)
 
 
-def destroy(box: Path, name: str) -> SlotAnswer:
-    """End all that the slot started, remove its folder, and prove that nothing of it is left.
+def destroy(box: Path, name: str) -> SlotResponse:
+    """End the processes of the slot, remove its folder, and prove that nothing of it is left.
 
-    A machine that is not clean takes no more slots. Raises OSError when the slot is there nevertheless.
+    A machine that is not clean accepts no further slots. Raises OSError when the slot still exists.
     """
-    with changing(box):
+    with slot_lock(box):
         folder = box / layout.SLOTS / name
         slot = next((slot for slot in slots_of(box) if slot.name == name), None)
         if slot is not None:
             end(box, slot.id, folder)
         faults = prove_clean(box)
-    return SlotAnswer(ready=True, drained=drained(box), faults=faults)
+    return SlotResponse(ready=True, drained=drain_reason(box), faults=faults)
 
 
 def prove_clean(box: Path) -> tuple[str, ...]:
-    """Return what slots that are gone have left; what cannot be removed drains the machine."""
+    """Clean up and return what is left of ended slots, which drains the machine."""
     machine = HeldBox.read(box)
     if machine is None:
         return ()
@@ -153,64 +153,64 @@ def prove_clean(box: Path) -> tuple[str, ...]:
 
 
 def drain(box: Path, why: str) -> None:
-    """Have the machine take no more slots. The first reason stays."""
-    if not drained(box):
+    """Mark the machine as accepting no further slots. The first reason stays."""
+    if not drain_reason(box):
         write_atomically(box / layout.DRAINED, f"{why}\n")
 
 
-def drained(box: Path) -> str:
-    """Return why the machine takes no more slots; empty: it does."""
+def drain_reason(box: Path) -> str:
+    """Return why the machine accepts no further slots; empty: it does."""
     try:
         return (box / layout.DRAINED).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
 
 
-def _refusal(box: Path, machine: HeldBox, slots: Sequence[BoxSlot], order: SlotOrder) -> str:
-    """Why there is no slot for the order; empty: there is one."""
-    if drained(box):
-        return f"the machine takes no more slots: {drained(box)}"
+def _refusal(box: Path, machine: HeldBox, slots: Sequence[BoxSlot], request: SlotRequest) -> str:
+    """Return why a request is rejected; empty: it is accepted."""
+    if drain_reason(box):
+        return f"the machine accepts no further slots: {drain_reason(box)}"
     free = len(_free(machine, slots))
-    if free < order.units or order.gpus > order.units or (order.gpus and not machine.gpus):
-        return f"{order.units} of {machine.units} parts wanted, {free} free"
-    if left_s(box) < 2 * MARGIN_S:
-        return "the machine's own lease ends soon"
+    if free < request.units or request.gpus > request.units or (request.gpus and not machine.gpus):
+        return f"{request.units} of {machine.units} parts requested, {free} free"
+    if lease_left_s(box) < 2 * MARGIN_S:
+        return "the machine's lease ends soon"
     return "; ".join(prove_clean(box))
 
 
 def _free(machine: HeldBox, slots: Sequence[BoxSlot]) -> list[int]:
-    taken = {unit for slot in slots for unit in slot.units}
-    return [unit for unit in range(machine.units) if unit not in taken]
+    used = {unit for slot in slots for unit in slot.units}
+    return [unit for unit in range(machine.units) if unit not in used]
 
 
 def _build(
-    box: Path, machine: HeldBox, order: SlotOrder, units: Sequence[int], environ: Mapping[str, str]
+    box: Path, machine: HeldBox, request: SlotRequest, units: Sequence[int], environ: Mapping[str, str]
 ) -> None:
-    """Built under a hidden name: who dies here leaves no slot, only a folder that `clean_up` removes."""
-    folder, hidden = box / layout.SLOTS / order.name, box / layout.SLOTS / f".{order.name}"
+    """Create a slot, under a hidden name first: after a crash `clean_up` removes the hidden folder."""
+    folder, hidden = box / layout.SLOTS / request.name, box / layout.SLOTS / f".{request.name}"
     slot = BoxSlot(
-        name=order.name,
-        id=order.id,
-        label=order.label,
+        name=request.name,
+        id=request.id,
+        label=request.label,
         rented_at=time.time(),
         units=tuple(units),
-        gpus=tuple(machine.gpus[unit] for unit in units)[: order.gpus] if machine.gpus else (),
-        memory_mib=machine.memory_of(units, order.memory_gb),
+        gpus=tuple(machine.gpus[unit] for unit in units)[: request.gpus] if machine.gpus else (),
+        memory_mib=machine.memory_of(units, request.memory_gb),
         cores=machine.cores_of(units),
     )
     shutil.rmtree(hidden, ignore_errors=True)
     hidden.mkdir(mode=0o700)
-    (hidden / layout.LEASE_SCRIPT).write_text(order.lease, encoding="utf-8")
-    write_atomically(hidden / layout.SLOT_ENVIRONMENT, _environment(box, slot, order, environ))
+    (hidden / layout.LEASE_SCRIPT).write_text(request.lease, encoding="utf-8")
+    write_atomically(hidden / layout.SLOT_ENVIRONMENT, _environment(box, slot, request, environ))
     write_json(hidden / layout.SLOT_RECORD, asdict(slot))
     hidden.rename(folder)
 
 
-def _environment(box: Path, slot: BoxSlot, order: SlotOrder, environ: Mapping[str, str]) -> str:
-    """Lines that a shell reads: what the slot's commands see besides the machine's own variables."""
+def _environment(box: Path, slot: BoxSlot, request: SlotRequest, environ: Mapping[str, str]) -> str:
+    """Return shell lines with the variables of the slot's commands, in addition to the machine's."""
     variables = {
-        **order.env,
-        **shortened(order.env, left_s(box), environ),
+        **request.env,
+        **shorten_lease(request.env, lease_left_s(box), environ),
         "VASTRUN_PROVIDER": "pool",
         "VASTRUN_BOX": f"{box}/{layout.SLOTS}/{slot.name}",
         "VASTRUN_INSTANCE": slot.id,
@@ -218,8 +218,8 @@ def _environment(box: Path, slot: BoxSlot, order: SlotOrder, environ: Mapping[st
         "VASTRUN_CORES": ",".join(map(str, slot.cores)),
         "CUDA_VISIBLE_DEVICES": ",".join(slot.gpus),
     }
-    kept = {"VASTRUN_PYTHON": "VASTRUN_PYTHON", "VASTRUN_INSTANCE": "VASTRUN_HELD"}
-    variables |= {name: environ[ours] for ours, name in kept.items() if ours in environ}
+    inherited = {"VASTRUN_PYTHON": "VASTRUN_PYTHON", "VASTRUN_INSTANCE": "VASTRUN_HELD"}
+    variables |= {new: environ[old] for old, new in inherited.items() if old in environ}
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 

@@ -87,8 +87,8 @@ class Metrics:
 
     def validated(self, step: int, nrmse: float, scores: Mapping[str, float]) -> None:
         """Note how well the model does, after `step` steps, on what is kept back from its training."""
-        flatten_scores = {f"validation.{name}": value for name, value in scores.items()}
-        self._write({"step": step, "validation_nrmse": nrmse, **flatten_scores})
+        numbers = {f"validation.{name}": value for name, value in scores.items()}
+        self._write({"step": step, "validation_nrmse": nrmse, **numbers})
         for line in score_lines(scores):
             print(f"validation after step {step}: {line}", flush=True)
 

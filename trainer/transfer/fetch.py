@@ -1,8 +1,8 @@
-"""Fetch: download the newest whole checkpoint that earlier runs pushed to a URL, to continue from it.
+"""Fetch: download the newest complete checkpoint that earlier runs pushed to a URL, to continue from it.
 
-`python -m vastrun.trainer.transfer.fetch` runs before the ranks start. A checkpoint that came with the bundle
-stays when it is newer. One of a later run always counts as newer: a run that began another stage counts its
-steps from zero.
+`python -m vastrun.trainer.transfer.fetch` runs before the ranks start. An uploaded checkpoint stays when it
+is newer. A checkpoint of a later run always counts as newer: a run of another stage counts its steps from
+zero.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from vastrun.trainer.transfer.remote_checkpoints import (
     LATEST,
     RemoteCheckpoints,
     TooLargeError,
-    faults,
     in_one_line,
     step_of,
+    transfer_errors,
 )
 
 _MANIFEST = "manifest.json"
@@ -36,36 +36,37 @@ _FREE_BYTES = 50 * 10**6
 
 
 def main() -> int:
-    """Return 1 when the job must start from a URL and there is no whole checkpoint at it, else 0."""
+    """Return 1 when the job must start from a URL and it has no complete checkpoint, else 0."""
     box = Path(os.environ["VASTRUN_BOX"])
     job, target = Job.read(box), box / layout.RESUME
-    # The last run comes first; an earlier one is tried only where that one's URL has nothing newer.
+    # The last run comes first; an earlier one is tried only where the URLs before have nothing newer.
     for url in job.pushed:
-        if bring(url, target):
+        if fetch_newest(url, target):
             return 0
     if job.start_from is None or newest_step(target) >= 0:
         return 0
-    # A URL that is in `pushed` too has been tried above.
-    if job.start_from not in job.pushed and bring(job.start_from, target):
+    # A URL in `pushed` has been tried above.
+    if job.start_from not in job.pushed and fetch_newest(job.start_from, target):
         return 0
-    print(f"there is no whole checkpoint at {job.start_from} to start from", flush=True)
+    print(f"{job.start_from} has no complete checkpoint to start from", flush=True)
     return 1
 
 
-def bring(url: str, target: Path) -> bool:
-    """Download the newest whole checkpoint at the URL into the folder `target`. Return whether there was one.
+def fetch_newest(url: str, target: Path) -> bool:
+    """Download the newest complete checkpoint at the URL into `target`. Return True if there was one.
 
-    Only those count that are newer than all in `target`. A URL out of reach is reported in a line, as False.
+    Only checkpoints that are newer than all in `target` count. For an unreachable URL, print a line and
+    return False.
     """
     try:
-        remote, least = (
+        remote, min_step = (
             RemoteCheckpoints.at(url),
-            -1 if _is_of_a_nearer_run(url, target) else newest_step(target),
+            -1 if _is_of_later_run(url, target) else newest_step(target),
         )
-        newer = [name for name in remote.checkpoints() if step_of(name) > least]
-        # The newest first: where one is damaged or half pushed, the next older one is tried.
-        return any(_bring_whole(remote, name, url, target) for name in reversed(newer))
-    except faults() as error:
+        newer = [name for name in remote.checkpoints() if step_of(name) > min_step]
+        # The newest first: if it is damaged or incomplete, the next older one is tried.
+        return any(_fetch_verified(remote, name, url, target) for name in reversed(newer))
+    except transfer_errors() as error:
         print(f"no checkpoint was downloaded from {url}: {in_one_line(error)}", flush=True)
         return False
 
@@ -75,31 +76,31 @@ def newest_step(folder: Path) -> int:
     return max((step_of(path.name) for path in folder.glob("step-*")), default=-1)
 
 
-def _is_of_a_nearer_run(url: str, target: Path) -> bool:
-    """Tell whether the URL is of a later run than the one whose checkpoints came with the bundle.
+def _is_of_later_run(url: str, target: Path) -> bool:
+    """Tell whether the URL belongs to a later run than the uploaded checkpoints.
 
-    The job's URLs are those of that run and of the runs since, each with the run's id at its end.
+    The job's URLs are those of that run and of later runs; each ends with the run's id.
     """
     try:
         newest = max(target.glob("step-*"), key=lambda path: step_of(path.name))
         run: str = json.loads((newest / _STATE).read_text(encoding="utf-8"))["made_by"]["run_id"]
-    except (OSError, ValueError, KeyError, TypeError):  # there is none, or a user's own program made it
+    except (OSError, ValueError, KeyError, TypeError):  # there is none, or a user's program stored it
         return False
     return url.rstrip("/").rpartition("/")[2] != run
 
 
-def _bring_whole(remote: RemoteCheckpoints, name: str, url: str, target: Path) -> bool:
-    """Download and check one checkpoint. Return False, after a line, if it does not match its manifest."""
-    # Under a name of its own until it is whole: the ranks load whatever is called `step-*`.
+def _fetch_verified(remote: RemoteCheckpoints, name: str, url: str, target: Path) -> bool:
+    """Download and verify one checkpoint. Print a line and return False if it does not match its manifest."""
+    # Under a temporary name until it is complete: the ranks load any folder `step-*`.
     part = target / f".{name}.part"
     shutil.rmtree(part, ignore_errors=True)
     try:
         size = _download(remote, name, part)
     except DamagedDownloadError as error:
-        print(f"checkpoint {name} at {url} is not whole ({error}); it is skipped", flush=True)
+        print(f"checkpoint {name} at {url} is incomplete ({error}); it is skipped", flush=True)
         return False
     else:
-        # Checkpoints of an earlier stage may have higher steps, and would be taken for newer ones.
+        # Checkpoints of an earlier stage may have higher steps, and would count as newer.
         for path in target.glob("step-*"):
             if step_of(path.name) >= step_of(name):
                 shutil.rmtree(path)
@@ -112,19 +113,19 @@ def _bring_whole(remote: RemoteCheckpoints, name: str, url: str, target: Path) -
 
 
 class DamagedDownloadError(Exception):
-    """A checkpoint at a URL is not, or not yet, what its manifest says."""
+    """A checkpoint at a URL does not match its manifest, or not yet."""
 
 
 def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
-    """Download and check every file of a checkpoint. Return their bytes. Raises DamagedDownloadError."""
+    """Download and verify every file of a checkpoint. Return the bytes. Raises DamagedDownloadError."""
     try:
         remote.fetch(f"{name}/{_MANIFEST}", part / _MANIFEST, _MAX_MANIFEST_BYTES)
         files = _listed(part / _MANIFEST)
-        # Before its first byte: half a checkpoint is of no use, and a full disk ends the run.
+        # Before the first byte: a part of a checkpoint is useless, and a full disk ends the run.
         size, free = sum(file.size for file in files), shutil.disk_usage(part).free
         if size + _FREE_BYTES > free:
             raise DamagedDownloadError(
-                f"its manifest lists {size / 1e6:.1f} MB, and the disk has {free / 1e6:.1f} MB free"
+                f"its manifest lists {size / 1e6:.1f} MB, but the disk has {free / 1e6:.1f} MB free"
             )
         for file in files:
             remote.fetch(f"{name}/{file.path}", part / file.path, file.size)
@@ -149,7 +150,7 @@ def _listed(manifest: Path) -> tuple[FileChecksum, ...]:
     for file in listed.files:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts:
-            raise DamagedDownloadError(f"its manifest leads elsewhere: {file.path}")
+            raise DamagedDownloadError(f"its manifest has a path outside of its folder: {file.path}")
     return listed.files
 
 
@@ -157,7 +158,7 @@ def _check(path: Path, file: FileChecksum) -> None:
     with path.open("rb") as content:
         digest = sha256_of(content)
     if (path.stat().st_size, digest) != (file.size, file.sha256):
-        raise DamagedDownloadError(f"{file.path} is not what was saved")
+        raise DamagedDownloadError(f"{file.path} does not match its checksum")
 
 
 if __name__ == "__main__":

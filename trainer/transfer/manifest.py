@@ -1,8 +1,8 @@
-"""Manifest: list every file that is to be downloaded, with its checksum, and files that are not.
+"""Manifest: list every file to download, with its checksum, and every file that is omitted.
 
 Standard library only.
 
-`python -m vastrun.trainer.transfer.manifest` runs when only the log and the exit code remain to be written.
+`python -m vastrun.trainer.transfer.manifest` runs when only the log and the exit code are still written.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _STILL_WRITTEN = (layout.LOG, layout.EXIT, layout.MANIFEST)
 
 _MAX_FILES = 50_000
 _MAX_FILES_BYTES = 15 << 20
-"""Limit of the launcher on a manifest: `launcher/gate/caps.py`."""
+"""The launcher's limit on a manifest: `launcher/gate/caps.py`."""
 _MAX_PATH_BYTES = 1024
 MAX_FOLDERS = 64
-"""Folders of a path that the launcher takes: `launcher/gate/caps.py`."""
+"""Maximum folders of a path that the launcher accepts: `launcher/gate/caps.py`."""
 _MAX_LEFT_OUT = 100
 _ENTRY_BYTES = 120
-"""Bytes of a file in the manifest, without its path."""
+"""Bytes of a file's entry in the manifest, without its path."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,24 +41,24 @@ class LeftOut:
     """A file that is not downloaded."""
 
     path: str
-    """From the box, in printable characters."""
+    """Path relative to the box, in printable characters."""
     why: str
     size: int = 0
-    """Bytes; 0 where it is not known."""
+    """Size in bytes; 0 if unknown."""
     named: bool = True
-    """The job names it as an output, or the program wrote it to the folder for outputs."""
+    """True when the job names it as an output, or the program wrote it to the folder for outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DownloadList:
-    """All that was found to be downloaded, and what is not."""
+    """The files to download, and the omitted ones."""
 
     files: tuple[FileChecksum, ...]
     left_out: tuple[LeftOut, ...]
-    """Sorted: files that look like weights first, then the largest."""
+    """Omitted files: first those that look like weights, then the largest."""
 
     def to_json(self) -> dict[str, object]:
-        """Return `run/manifest.json`."""
+        """Return the content of `run/manifest.json`."""
         return {
             "files": [asdict(file) for file in self.files],
             "left_out": [asdict(each) for each in self.left_out[:_MAX_LEFT_OUT]],
@@ -70,60 +70,60 @@ class DownloadList:
 def main() -> int:
     """Write `run/manifest.json` and return 0."""
     box = Path(os.environ["VASTRUN_BOX"]).resolve()
-    write_json(box / layout.MANIFEST, listing_of(box).to_json())
+    write_json(box / layout.MANIFEST, build_listing(box).to_json())
     return 0
 
 
-def listing_of(
+def build_listing(
     box: Path,
     *,
     max_files: int = _MAX_FILES,
     max_bytes: int = _MAX_FILES_BYTES,
     with_sums: bool = True,
 ) -> DownloadList:
-    """Return all complete files under `run/` and the job's outputs, each once; the user's own come last.
+    """Return all complete files under `run/` and the job's outputs, each once; the user's files come last.
 
-    Of what is more than a manifest may hold, the last ones are left out. `with_sums`: False takes no
-    checksums, for who only asks what is left out.
+    Files beyond the limits of a manifest are omitted, the last ones first. `with_sums`: False skips the
+    checksums, for a caller that needs only the omitted files.
     """
     job = job_of(box)
     outputs = None if job is None else ProgramOutputs.of(box, job)
-    behind = frozenset(_left_behind(box, job))
-    named = frozenset(_named(box, job, behind))
-    listing = ListBuilder(box=box, named=named, outputs=outputs, room=max_bytes, max_files=max_files)
+    excluded = frozenset(_excluded_paths(box, job))
+    named = frozenset(_named_outputs(box, job, excluded))
+    listing = ListBuilder(box=box, named=named, outputs=outputs, bytes_left=max_bytes, max_files=max_files)
     listing.with_sums = with_sums
-    of_run = (path for path in _files_of_run(box) if behind.isdisjoint(lineage(path)))
+    of_run = (path for path in _files_of_run(box) if excluded.isdisjoint(lineage(path)))
     for path in sorted({*of_run, *named}, key=lambda path: (listing.is_output(path), path)):
         if path in named or outputs is None or not outputs.is_elsewhere(path):
             listing.add(path)
     if outputs is not None:
-        listing.add_program_outputs(outputs, behind)
+        listing.add_program_outputs(outputs, excluded)
     return listing.done()
 
 
 @dataclass(kw_only=True)
 class ListBuilder:
-    """The list while it is made."""
+    """Builds a download list file by file."""
 
     box: Path
     named: Collection[Path]
     outputs: ProgramOutputs | None
-    room: int
+    bytes_left: int
     max_files: int
     with_sums: bool = True
     files: list[FileChecksum] = field(default_factory=list)
     left_out: dict[str, LeftOut] = field(default_factory=dict)
 
     def add(self, path: Path) -> None:
-        """List a file with its checksum, or say why it is not downloaded."""
+        """List a file with its checksum, or record why it is omitted."""
         why = self._why_left_out(path)
         found = self._sum_of(path) if why is None else None
         if found is not None:
-            self.room -= len(json.dumps(found.path)) + _ENTRY_BYTES
-            if self.room >= 0 and len(self.files) < self.max_files:
+            self.bytes_left -= len(json.dumps(found.path)) + _ENTRY_BYTES
+            if self.bytes_left >= 0 and len(self.files) < self.max_files:
                 self.files.append(found)
                 return
-            why = "more files than one run may have"
+            why = "the run has too many files"
         if not self.is_run_file(path):
             self.leave_out(path, why or "cannot be read", size=_size_of(path), named=self.is_output(path))
 
@@ -132,30 +132,30 @@ class ListBuilder:
             return file_checksum(path, self.box)
         return FileChecksum(path=str(path.relative_to(self.box)), size=_size_of(path), sha256="0" * 64)
 
-    def add_program_outputs(self, outputs: ProgramOutputs, behind: frozenset[str]) -> None:
-        """List the other files that the program wrote, and those that are not downloaded."""
+    def add_program_outputs(self, outputs: ProgramOutputs, excluded: frozenset[str]) -> None:
+        """List the other files that the program wrote, and those that are omitted."""
         downloads, unselected = outputs.select()
         for file in downloads:
-            if file.path not in self.named and behind.isdisjoint(lineage(file.path)):
+            if file.path not in self.named and excluded.isdisjoint(lineage(file.path)):
                 self.add(file.path)
         for file, why in unselected:
-            if file.path not in self.named and behind.isdisjoint(lineage(file.path)):
+            if file.path not in self.named and excluded.isdisjoint(lineage(file.path)):
                 self.leave_out(file.path, why, size=file.size, named=False)
         for folder in outputs.search.cut:
-            self.leave_out(folder, "has more files than were looked at", size=0, named=False)
+            self.leave_out(folder, "has too many files to search", size=0, named=False)
         for pattern in outputs.job.named_outputs:
             if not matching_files(self.box, pattern):
                 self.left_out[pattern] = LeftOut(path=printable(pattern), why="no file matches")
 
     def leave_out(self, path: Path, why: str, *, size: int, named: bool) -> None:
-        """Note a file that is not downloaded; of a folder that is not, its files together."""
+        """Record an omitted file; the files of an omitted folder count together."""
         shown, known = self._shown(path), 0
         if shown in self.left_out:
             known = self.left_out[shown].size
         self.left_out[shown] = LeftOut(path=shown, why=why, size=known + size, named=named)
 
     def is_output(self, path: Path) -> bool:
-        """Tell whether the job names the file, or it lies in the folder for outputs."""
+        """Tell whether the job names the file, or it is in the folder for outputs."""
         return path in self.named or path.is_relative_to(self.box / layout.OUTPUTS)
 
     def is_run_file(self, path: Path) -> bool:
@@ -163,7 +163,7 @@ class ListBuilder:
         return path.is_relative_to(self.box / layout.RUN) and not self.is_output(path)
 
     def done(self) -> DownloadList:
-        """Return the list, in its order."""
+        """Return the sorted list."""
         return DownloadList(
             files=tuple(sorted(self.files, key=lambda file: Path(file.path))),
             left_out=tuple(
@@ -175,15 +175,19 @@ class ListBuilder:
         )
 
     def _why_left_out(self, path: Path) -> str | None:
-        """Say why a file is not downloaded; None: it is.
+        """Return why a file is omitted; None: it is downloaded.
 
-        A link that leads out of the box is an output only where the program wrote what it leads to. A name
-        such as `.git` or one that steers a terminal is obeyed by programs on the user's computer.
+        A link out of the box is an output only if the program wrote its target. Programs on the user's
+        computer act on names like `.git`, or with control characters.
         """
         parts = path.relative_to(self.box).parts
         if not all(map(layout.should_download, parts)):
-            is_odd = not all(part.isprintable() for part in parts)
-            return "its name has control characters" if is_odd else "version control obeys files of that name"
+            has_control = not all(part.isprintable() for part in parts)
+            return (
+                "its name has control characters"
+                if has_control
+                else "version control reads files of this name"
+            )
         if len(os.fsencode(path.relative_to(self.box))) > _MAX_PATH_BYTES:
             return f"its path has more than {_MAX_PATH_BYTES} bytes"
         if len(parts) > MAX_FOLDERS + 1:
@@ -198,21 +202,21 @@ class ListBuilder:
             return f"a link out of the box, to {printable(os.path.realpath(path))[:200]}"
         if path.is_dir():
             return "a link to a folder"
-        return None if path.is_file() else "no regular file"
+        return None if path.is_file() else "not a regular file"
 
     def _shown(self, path: Path) -> str:
-        """Return the path from the box, up to the first name that is not downloaded."""
+        """Return the path relative to the box, up to the first name that is not downloaded."""
         parts = path.relative_to(self.box).parts
         bad = next((n for n, part in enumerate(parts) if not layout.should_download(part)), len(parts))
         return printable("/".join(parts[: bad + 1]))
 
 
 def job_of(box: Path) -> Job | None:
-    """Read the job; None, after saying why on stderr, when it cannot be read."""
+    """Read the job; on failure print the reason to stderr and return None."""
     try:
         return Job.read(box)
     except (OSError, ValueError) as error:
-        print(f"the job's outputs are not known: {error}", file=sys.stderr)
+        print(f"cannot read the job's outputs: {error}", file=sys.stderr)
         return None
 
 
@@ -221,46 +225,46 @@ def _files_of_run(box: Path) -> Iterator[Path]:
         links = [name for name in subfolders if Path(folder, name).is_symlink()]
         for name in (*names, *links):
             path = Path(folder, name)
-            if str(path.relative_to(box)) in _STILL_WRITTEN or _is_half(path) or _is_unused(path):
+            if str(path.relative_to(box)) in _STILL_WRITTEN or _is_unfinished(path) or _is_unused(path):
                 continue
             yield path
 
 
-def _named(box: Path, job: Job | None, behind: frozenset[str]) -> Iterator[Path]:
+def _named_outputs(box: Path, job: Job | None, excluded: frozenset[str]) -> Iterator[Path]:
     """Yield the files that the job names."""
     if job is None:
         return
     for pattern in job.named_outputs:
-        yield from (path for path in _matching(box, pattern) if behind.isdisjoint(lineage(path)))
-    # What proves the success is worth nothing where it is not downloaded.
+        yield from (path for path in _matching(box, pattern) if excluded.isdisjoint(lineage(path)))
+    # A file that proves the success is worthless if it is not downloaded.
     for pattern in job.success.files if job.success else ():
         yield from _matching(box, pattern)
 
 
 def _matching(box: Path, pattern: str) -> Iterator[Path]:
-    # A pattern may begin with `../`, and one file must not be listed by two names.
+    # A pattern may begin with `../`, and a file must not be listed under two names.
     return (Path(os.path.normpath(path)) for path in matching_files(box, pattern))
 
 
-def _left_behind(box: Path, job: Job | None) -> Iterator[str]:
-    """Yield the files and folders that are left on the machine on purpose, absolute."""
+def _excluded_paths(box: Path, job: Job | None) -> Iterator[str]:
+    """Yield the absolute paths that the job excludes from download."""
     for pattern in () if job is None else job.excluded_outputs:
         paths = working_folder(box).glob(pattern.lstrip("/"))
         yield from (os.path.normpath(path) for path in paths)
 
 
-def _is_half(path: Path) -> bool:
-    """Tell whether a killed writer left this unfinished (`write_atomically`)."""
+def _is_unfinished(path: Path) -> bool:
+    """Tell whether a killed writer left this file unfinished (`write_atomically`)."""
     return any(part.startswith(".") and part.endswith(".part") for part in path.parts)
 
 
 def _is_unused(path: Path) -> bool:
-    """Tell whether this is a file for the stacks of a rank that was never asked for them."""
+    """Tell whether this is an empty stack file, of a rank that never dumped its stacks."""
     return path.parent.name == Path(layout.STACKS).name and path.stat().st_size == 0
 
 
 def _size_of(path: Path) -> int:
-    """Return the bytes of a file, also behind a link; 0 of what is none."""
+    """Return the bytes of a file, also behind a link; 0 if it is no file."""
     try:
         return path.stat().st_size if path.is_file() else 0
     except OSError:
@@ -268,7 +272,7 @@ def _size_of(path: Path) -> int:
 
 
 def printable(text: str) -> str:
-    """Replace what a terminal cannot show by escapes."""
+    """Escape the characters that a terminal cannot show."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

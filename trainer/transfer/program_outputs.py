@@ -1,4 +1,4 @@
-"""Program outputs: which of the files that a user's program wrote are downloaded, and which are not.
+"""Program outputs: select the files to download among those that a user's program wrote.
 
 Standard library only.
 """
@@ -15,24 +15,24 @@ from vastrun.contract.job import Job
 from vastrun.trainer.supervision.checkpoint_entries import entry_at, is_sidecar
 from vastrun.trainer.supervision.program_files import FilesBefore, ProgramFileSearch, WrittenFile
 
-UNNAMED = "not named in outputs"
+NOT_NAMED = "not named in outputs"
 
 
 @dataclass(kw_only=True)
 class ProgramOutputs:
-    """Files that a program wrote, whether its job names them or not."""
+    """The files that a program wrote, named by its job or not."""
 
     box: Path
     job: Job
     search: ProgramFileSearch
     written: tuple[WrittenFile, ...]
-    """The smallest first, without the checkpoints."""
+    """Files without the checkpoints, the smallest first."""
     linked: Collection[tuple[int, int]]
-    """Device and inode of the files that the newest checkpoints hold by hard links."""
+    """Device and inode of the files that the stored checkpoints hold by hard links."""
 
     @classmethod
     def of(cls, box: Path, job: Job) -> ProgramOutputs | None:
-        """Return those of the job's program; None where none was started."""
+        """Return the outputs of the job's program; None if none was started."""
         before = FilesBefore.read(box) if job.command is not None else None
         if before is None:
             return None
@@ -53,24 +53,24 @@ class ProgramOutputs:
         )
 
     def select(self) -> tuple[list[WrittenFile], list[tuple[WrittenFile, str]]]:
-        """Return the files to download, and the others with why they are not."""
+        """Return the files to download, and the others with the reason."""
         downloads: list[WrittenFile] = []
         unselected: list[tuple[WrittenFile, str]] = []
-        room = self.job.outputs_gb * 1e9
+        left_bytes = self.job.outputs_gb * 1e9
         for file in self.written:
             if file.path.is_relative_to(self.box / layout.OUTPUTS):
                 downloads.append(file)
             elif self.job.named_outputs:
-                unselected.append((file, UNNAMED))
-            elif file.size > room:
+                unselected.append((file, NOT_NAMED))
+            elif file.size > left_bytes:
                 unselected.append((file, f"outputs_gb is {self.job.outputs_gb:g}"))
             else:
-                room -= file.size
+                left_bytes -= file.size
                 downloads.append(file)
         return downloads, unselected
 
     def is_elsewhere(self, path: Path) -> bool:
-        """Tell whether what is at a path of the folder for outputs is downloaded by another name."""
+        """Tell whether a file in the folder for outputs is downloaded under another path."""
         if not path.is_relative_to(self.box / layout.OUTPUTS):
             return False
         if path in self.search.followed:
@@ -82,7 +82,7 @@ class ProgramOutputs:
         return (stat.st_dev, stat.st_ino) in self.linked
 
     def wrote(self, link: Path) -> bool:
-        """Tell whether the program wrote the file that a link leads to."""
+        """Tell whether the program wrote the target of a link."""
         try:
             return self.search.before.is_new(link.stat())
         except OSError:
@@ -95,9 +95,9 @@ def lineage(path: Path) -> frozenset[str]:
 
 
 def _checkpoints(box: Path, job: Job) -> Iterator[str]:
-    """Yield the files and folders that `checkpoints` names: the newest were taken, older ones are not needed.
+    """Yield the paths that `checkpoints` matches: the newest are stored, older ones are not needed.
 
-    None where no checkpoint was taken: all that the program saved is its outputs then.
+    Yields none if no checkpoint was stored: all saved files then count as outputs.
     """
     settings = job.checkpoints
     if settings is None or not (box / layout.CHECKPOINTS / "latest.json").is_file():
@@ -107,7 +107,7 @@ def _checkpoints(box: Path, job: Job) -> Iterator[str]:
         if not path.is_dir() and is_sidecar(path.name, settings.pattern):
             continue
         entry = entry_at(str(path), root)
-        # What a link leads to outside is not taken.
+        # A checkpoint with a link to the outside was not stored.
         if path.resolve().is_relative_to(root) and not (entry and entry.leads_out):
             yield str(path)
 

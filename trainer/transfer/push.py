@@ -1,7 +1,7 @@
-"""Push: upload finished checkpoints to any URL that fsspec knows, such as s3://bucket/path.
+"""Push: upload finished checkpoints to any URL that fsspec supports (s3://bucket/path).
 
-`python -m vastrun.trainer.transfer.push PARENT` follows the training while the process PARENT lives. With
-`once` after it, only the newest checkpoint is uploaded. A failure is one line in the log and stops nothing.
+`python -m vastrun.trainer.transfer.push PARENT` uploads each checkpoint while the process PARENT lives; with
+the argument `once`, only the newest checkpoint. A failure is logged in one line and ends nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +18,20 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.trainer.supervision.processes import die_with_parent
-from vastrun.trainer.transfer.remote_checkpoints import LATEST, RemoteCheckpoints, faults, in_one_line
+from vastrun.trainer.transfer.remote_checkpoints import (
+    LATEST,
+    RemoteCheckpoints,
+    in_one_line,
+    transfer_errors,
+)
 
-_LOOK_S = 2.0
+_POLL_INTERVAL_S = 2.0
 _MANIFEST = "manifest.json"
-_KEPT = 2
+_MAX_CHECKPOINTS = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Upload this box's checkpoints until it is killed, or, with a second argument, once.
+    """Upload this box's checkpoints until the process is killed, or once, with a second argument.
 
     Return the exit status.
     """
@@ -48,47 +53,47 @@ class Push:
     url: str
 
     def push_newest(self) -> int:
-        """Upload the newest checkpoint unless it is there. Return 0; 1 after a line that says what failed."""
+        """Upload the newest checkpoint unless it exists there. Return 0; 1 after a line on the failure."""
         try:
             remote = RemoteCheckpoints.at(self.url)
             newest = _newest(self.folder)
             if newest is not None and newest != remote.latest():
                 _upload(remote, self.folder / newest)
                 print(f"checkpoint {newest} pushed to {self.url}", flush=True)
-        except faults() as error:
-            print(f"checkpoints are not pushed to {self.url}: {in_one_line(error)}", flush=True)
+        except transfer_errors() as error:
+            print(f"cannot push checkpoints to {self.url}: {in_one_line(error)}", flush=True)
             return 1
         return 0
 
     def until_killed(self) -> int:
-        """Upload each new checkpoint, for ever. After a failure wait for a newer one."""
+        """Upload each new checkpoint until killed. After a failure, wait for a newer one."""
         tried: str | None = None
         while True:
             newest = _newest(self.folder)
             if newest != tried:
                 tried = newest
                 self.push_newest()
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
 
 
 def _upload(remote: RemoteCheckpoints, checkpoint: Path) -> None:
-    """Upload a checkpoint, then name it in `latest.json`, then remove all older ones but one.
+    """Upload a checkpoint, then name it in `latest.json`, then remove all but the newest two.
 
-    In this order `latest.json` never names a checkpoint that is not whole.
+    In this order `latest.json` never names an incomplete checkpoint.
     """
     names = sorted(path.relative_to(checkpoint).as_posix() for path in _files_of(checkpoint))
     with ExitStack() as stack:
-        # All files are opened first: the training may remove the checkpoint meanwhile.
+        # All files are opened first: the training may remove the checkpoint during the upload.
         sources = {name: stack.enter_context((checkpoint / name).open("rb")) for name in names}
         for name, source in sources.items():
             remote.write(f"{checkpoint.name}/{name}", source)
-    remote.name_latest(checkpoint.name)
-    for older in remote.checkpoints()[:-_KEPT]:
+    remote.write_latest(checkpoint.name)
+    for older in remote.checkpoints()[:-_MAX_CHECKPOINTS]:
         remote.remove(older)
 
 
 def _files_of(checkpoint: Path) -> Iterator[Path]:
-    """Yield all files of a checkpoint. Raises FileNotFoundError where it is not complete any more."""
+    """Yield all files of a checkpoint. Raises FileNotFoundError if it is no longer complete."""
     if not (checkpoint / _MANIFEST).is_file():
         raise FileNotFoundError(f"{checkpoint.name} was removed meanwhile")
     yield from (path for path in checkpoint.rglob("*") if path.is_file())

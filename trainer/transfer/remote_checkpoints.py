@@ -1,4 +1,4 @@
-"""Remote checkpoints: a folder of checkpoints at any URL that fsspec knows, such as s3://bucket/path."""
+"""Remote checkpoints: access a folder of checkpoints at any URL that fsspec supports (s3://bucket/path)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ LATEST = "latest.json"
 _CHUNK = 8 << 20
 _MAX_LATEST_BYTES = 4 << 10
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "oss"}
-"""Protocols without folders: asked for a folder, they may make a bucket, of a name that was mistyped."""
+"""Protocols without folders: creating a folder could create a bucket for a mistyped name."""
 
 
 class TooLargeError(Exception):
-    """A file at a URL is larger than it may be."""
+    """A file at a URL exceeds its size limit."""
 
 
 @dataclass(frozen=True)
 class RemoteCheckpoints:
-    """A folder of checkpoints at a URL. Its methods raise one of `faults()`."""
+    """A folder of checkpoints at a URL. Its methods raise one of `transfer_errors()`."""
 
     files: Any
     root: str
@@ -33,14 +33,14 @@ class RemoteCheckpoints:
     @classmethod
     def at(cls, url: str) -> Self:
         """Open the folder at a URL. Raises ImportError without fsspec, or its package for the protocol."""
-        # Imported here: a box that pushes nothing may do without fsspec.
+        # Imported here: a box that pushes nothing does not need fsspec.
         from fsspec.core import url_to_fs
 
         return cls(*url_to_fs(url))
 
     def checkpoints(self) -> list[str]:
-        """Return the names of all checkpoints there, whole or not, oldest first."""
-        # fsspec may otherwise answer from a listing that it kept from before.
+        """Return the names of all checkpoints there, complete or not, oldest first."""
+        # fsspec may otherwise return a cached listing.
         self.files.invalidate_cache()
         try:
             paths = self.files.ls(self.root, detail=False)
@@ -50,14 +50,14 @@ class RemoteCheckpoints:
         return sorted((name for name in names if step_of(name) >= 0), key=step_of)
 
     def latest(self) -> str | None:
-        """Return the name in `latest.json`, that of the newest whole checkpoint; None when there is none."""
+        """Return the name of the newest complete checkpoint from `latest.json`; None when there is none."""
         try:
             with self.files.open(f"{self.root}/{LATEST}", "rb") as file:
                 return str(json.loads(file.read(_MAX_LATEST_BYTES))["path"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
-    def name_latest(self, name: str) -> None:
+    def write_latest(self, name: str) -> None:
         """Write `latest.json` with the name of a checkpoint."""
         latest = {"step": step_of(name), "path": name}
         self.files.pipe_file(f"{self.root}/{LATEST}", (json.dumps(latest) + "\n").encode())
@@ -73,7 +73,7 @@ class RemoteCheckpoints:
     def fetch(self, path: str, target: Path, max_bytes: int) -> None:
         """Download the file at a path relative to the folder.
 
-        Raises FileNotFoundError, and TooLargeError once more than `max_bytes` have come.
+        Raises FileNotFoundError, and TooLargeError after more than `max_bytes`.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         left = max_bytes
@@ -94,15 +94,15 @@ class RemoteCheckpoints:
 
 
 def step_of(name: str) -> int:
-    """Return the step of a checkpoint, by its name; -1 when the name is not one of a checkpoint."""
+    """Return the step in a checkpoint's name; -1 when it is not the name of a checkpoint."""
     digits = name.removeprefix("step-")
     return int(digits) if digits != name and digits.isdecimal() else -1
 
 
-def faults() -> tuple[type[BaseException], ...]:
-    """Return the errors that a missing package, network, bucket or key raises, for an `except`.
+def transfer_errors() -> tuple[type[BaseException], ...]:
+    """Return the errors of a missing package, network, bucket or key, for an `except`.
 
-    Those of botocore are no OSErrors. They can only be raised once something has imported it.
+    Errors of botocore are no OSErrors. They can only be raised after it was imported.
     """
     botocore = sys.modules.get("botocore.exceptions")
     known = (OSError, ImportError, ValueError)

@@ -119,7 +119,7 @@ class HeldMachine:
 
 
 def _order_bytes(slot_id: SlotId, order: RentalOrder, units: int) -> bytes:
-    """Serialize the order for the machine, which parses `SlotOrder` in trainer/holding/slots.py."""
+    """Serialize the order for the machine, which parses `SlotRequest` in trainer/holding/slots.py."""
     return json.dumps(
         {
             "name": slot_id.name,

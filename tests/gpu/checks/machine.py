@@ -102,19 +102,19 @@ def _ways(ranks: int, backend: str) -> tuple[dict[str, float], int]:
     from vastrun.trainer.boot.preflight.comm import all_reduce
     from vastrun.trainer.boot.preflight.forked import run_forked
 
-    def try_way(way: comm.Way) -> comm.Trial:
+    def try_way(way: comm.CommSettings) -> comm.CommTrial:
         work = all_reduce(backend, comm.START_S + way.limit_s)
         forked = run_forked(work, ranks, way.env, way.limit_s, start_s=comm.START_S)
-        return comm.judge(way, forked, least_gb_per_s=0.0)
+        return comm.evaluate_trial(way, forked, min_gb_per_s=0.0)
 
-    ways, rates = comm.WAYS[backend], {}
+    ways, rates = comm.SETTINGS[backend], {}
     for way in ways:
         trial = try_way(way)
         name = " ".join(way.env) or "as it chooses"
         expect(trial.fault is None, f"{name}: {trial.fault}")
         rates[name] = trial.gb_per_s or 0.0
     hangs = replace(ways[0], limit_s=0.0)
-    return rates, len(comm.try_ways([hangs, *(ways[1:] or ways)], try_way)) - 1
+    return rates, len(comm.try_settings([hangs, *(ways[1:] or ways)], try_way)) - 1
 
 
 def check_one_gpu_each(place: Place, folder: Path) -> Seen:

@@ -297,7 +297,7 @@ def test_a_command_whose_condition_fails_is_the_users_error_and_says_which() -> 
 HELD = Outcome(
     kind="hold",
     reason="finished",
-    detail="no slot was wanted for 120 s",
+    detail="no slot was requested for 120 s",
     started_at=0.0,
     ended_at=1.0,
     world_size=0,
@@ -309,7 +309,7 @@ HOLD = hold_spec(train_job(), slots=2, hours=1.0, usd=1.0, idle_s=120.0)
 def test_a_machine_that_was_held_until_nobody_wanted_it_is_a_success() -> None:
     assessment = assess_run(evidence(HELD), HOLD)
     assert assessment.cause is None
-    assert "held until: no slot was wanted for 120 s" in [proof.text for proof in assessment.proofs]
+    assert "held until: no slot was requested for 120 s" in [proof.text for proof in assessment.proofs]
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from tests.ports import free_port
 from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
-from vastrun.trainer.boot.preflight.forked import Forked, run_forked, say_ready
+from vastrun.trainer.boot.preflight.forked import ForkedRanks, report_ready, run_forked
 from vastrun.trainer.boot.preflight.kernel_log import Xid, parse_xids
-from vastrun.trainer.boot.preflight.machine import Machine, Needs, refusals, warnings
+from vastrun.trainer.boot.preflight.machine import JobNeeds, Machine, faults_of, warnings
 from vastrun.trainer.boot.preflight.nvidia_smi import Gpu
 from vastrun.trainer.boot.preflight.torch_build import ONBOARD_PYTHON, ONBOARD_TORCH, dotted, onboard_fault
 
@@ -38,7 +38,7 @@ GOOD = Machine(
     torch_cuda=(12, 8),
     disk_mb_per_s=900,
 )
-NEEDS = Needs(gpus=2, onboard=True)
+NEEDS = JobNeeds(gpus=2, onboard=True)
 
 
 NVIDIA_SMI = """\
@@ -78,14 +78,14 @@ def preflight(
     [
         (replace(GOOD, gpus=PAIR[:1]), "the job needs 2 GPUs, this machine has 1"),
         (
-            replace(GOOD, gpus=(), nvidia_smi_fault="it is not installed"),
-            "nvidia-smi does not work here: it is",
+            replace(GOOD, gpus=(), nvidia_smi_fault="not installed"),
+            "nvidia-smi does not work here: not",
         ),
         (
             replace(GOOD, gpus=(GPU, replace(PAIR[1], ecc_errors=3))),
             "GPU 1: 3 memory errors that could not be",
         ),
-        (replace(GOOD, gpus=(GPU, replace(PAIR[1], remap_pending=True))), "GPU 1: faulty memory waits"),
+        (replace(GOOD, gpus=(GPU, replace(PAIR[1], remap_pending=True))), "GPU 1: faulty memory needs"),
         (replace(GOOD, gpus=(GPU, replace(PAIR[1], remap_failed=True))), "GPU 1: faulty memory that cannot"),
         (replace(GOOD, xids=(Xid("0000:5e:00", 79),)), "GPU 1: fell off the bus (XID 79"),
         (replace(GOOD, torch_cuda=(13, 0)), "the driver supports CUDA 12.8, but torch needs 13.0"),
@@ -94,7 +94,7 @@ def preflight(
     ],
 )
 def test_a_machine_that_cannot_do_the_job_is_refused_with_the_reason(machine: Machine, text: str) -> None:
-    (refusal,) = refusals(machine, NEEDS)
+    (refusal,) = faults_of(machine, NEEDS)
     assert text in refusal
 
 
@@ -106,17 +106,17 @@ def test_a_machine_that_cannot_do_the_job_is_refused_with_the_reason(machine: Ma
             replace(GOOD, torch_cuda=(12, 9)),
             NEEDS,
         ),  # within a major version newer programs run on older drivers
-        (replace(GOOD, torch_cuda=(13, 0)), Needs(gpus=2, onboard=False)),
+        (replace(GOOD, torch_cuda=(13, 0)), JobNeeds(gpus=2, onboard=False)),
         (replace(GOOD, torch_cuda=None, driver_cuda=None, disk_mb_per_s=None), NEEDS),
-        (replace(GOOD, shm_mib=64, gpus=PAIR[:1]), Needs(gpus=1, onboard=True)),
+        (replace(GOOD, shm_mib=64, gpus=PAIR[:1]), JobNeeds(gpus=1, onboard=True)),
         (
             replace(GOOD, xids=(Xid("0000:5e:00", 94), Xid("0000:99:00", 79))),
             NEEDS,
         ),  # the latter is another's
     ],
 )
-def test_a_machine_that_can_is_not(machine: Machine, needs: Needs) -> None:
-    assert refusals(machine, needs) == []
+def test_a_machine_that_can_is_not(machine: Machine, needs: JobNeeds) -> None:
+    assert faults_of(machine, needs) == []
 
 
 def test_what_only_slows_a_job_down_is_a_warning() -> None:
@@ -125,7 +125,7 @@ def test_what_only_slows_a_job_down_is_a_warning() -> None:
     assert warnings(machine, NEEDS) == [
         "the GPUs differ, and the slowest determines the speed: NVIDIA A100, NVIDIA H200",
         "the disk is slow: checkpoints will take long",
-        "GPU 1: 20000 MiB are in use by others",
+        "GPU 1: other processes use 20000 MiB",
         "GPU 0: memory error, contained (XID 94 in the kernel's log)",
     ]
     assert warnings(GOOD, NEEDS) == []
@@ -160,40 +160,44 @@ def test_the_gpus_of_a_machine_are_told_and_its_fault_too(tmp_path: Path) -> Non
     ]
     assert re.fullmatch(r"/dev/shm \d+ MiB", lines[4])
     assert re.fullmatch(r"disk \d+ MiB free, writes \d+ MB/s", lines[5])
-    assert "GPU 1: faulty memory waits for a reset" in finished.stderr
+    assert "GPU 1: faulty memory needs a reset" in finished.stderr
 
 
 def test_ranks_that_hang_in_one_way_are_killed_and_talk_in_the_next(tmp_path: Path) -> None:
-    from vastrun.trainer.boot.preflight.comm import Trial, Way, judge, try_ways
+    from vastrun.trainer.boot.preflight.comm import CommSettings, CommTrial, evaluate_trial, try_settings
 
     def work(rank: int, ranks: int, folder: Path) -> float | None:
         if "NCCL_P2P_DISABLE" not in os.environ and rank == 1:
             time.sleep(60)
         return 7.5
 
-    def try_way(way: Way) -> Trial:
-        return judge(way, run_forked(work, 2, way.env, way.limit_s), least_gb_per_s=0.5)
+    def run_trial(settings: CommSettings) -> CommTrial:
+        return evaluate_trial(settings, run_forked(work, 2, settings.env, settings.limit_s), min_gb_per_s=0.5)
 
-    ways = [Way(limit_s=2), Way(env={"NCCL_P2P_DISABLE": "1"}, limit_s=30), Way(env={"A": "B"}, limit_s=30)]
-    assert try_ways(ways, try_way) == [
-        Trial(env={}, fault="rank 1 did not end within 2 s", gb_per_s=7.5),
-        Trial(env={"NCCL_P2P_DISABLE": "1"}, fault=None, gb_per_s=7.5),
+    ways = [
+        CommSettings(limit_s=2),
+        CommSettings(env={"NCCL_P2P_DISABLE": "1"}, limit_s=30),
+        CommSettings(env={"A": "B"}, limit_s=30),
+    ]
+    assert try_settings(ways, run_trial) == [
+        CommTrial(env={}, fault="rank 1 did not end within 2 s", gb_per_s=7.5),
+        CommTrial(env={"NCCL_P2P_DISABLE": "1"}, fault=None, gb_per_s=7.5),
     ]
 
 
 def test_a_slow_start_is_no_fault_of_the_links(tmp_path: Path) -> None:
     def work(rank: int, ranks: int, folder: Path) -> float | None:
         time.sleep(starts_s * rank)  # CUDA starts, longer than the all-reduce may take
-        say_ready(rank, folder)
+        report_ready(rank, folder)
         while not all((folder / f"ready-{other}").exists() for other in range(ranks)):
             time.sleep(0.01)
         return 7.5
 
     starts_s = 1.5
-    assert run_forked(work, 2, {}, 1.0, start_s=30.0) == Forked(faults={}, figure=7.5)
+    assert run_forked(work, 2, {}, 1.0, start_s=30.0) == ForkedRanks(faults={}, figure=7.5)
     starts_s = LONGEST_S
     late = run_forked(work, 2, {}, 30.0, start_s=2.0)
-    assert late == Forked(faults={1: "was not ready within 2 s"})
+    assert late == ForkedRanks(faults={1: "was not ready within 2 s"})
 
 
 def test_a_rank_that_fails_as_it_starts_is_told_and_the_others_are_not_waited_for_long(
@@ -212,13 +216,13 @@ def test_a_rank_that_fails_as_it_starts_is_told_and_the_others_are_not_waited_fo
 
 
 def test_links_that_are_absurdly_slow_do_not_work() -> None:
-    from vastrun.trainer.boot.preflight.comm import Way, judge
+    from vastrun.trainer.boot.preflight.comm import CommSettings, evaluate_trial
 
-    way = Way(limit_s=1)
-    assert judge(way, Forked(faults={}, figure=0.01), least_gb_per_s=0.5).fault == (
+    settings = CommSettings(limit_s=1)
+    assert evaluate_trial(settings, ForkedRanks(faults={}, figure=0.01), min_gb_per_s=0.5).fault == (
         "only 0.01 GB/s, expected at least 0.5"
     )
-    assert judge(way, Forked(faults={}, figure=None), least_gb_per_s=0.5).fault is None
+    assert evaluate_trial(settings, ForkedRanks(faults={}, figure=None), min_gb_per_s=0.5).fault is None
 
 
 @pytest.mark.torch
@@ -249,7 +253,7 @@ def test_what_set_up_commands_may_still_install_is_no_fault_before(tmp_path: Pat
     built = torch_built_for(None, tmp_path)
     finished = preflight(tmp_path, "comm", VASTRUN_GPUS="2", VASTRUN_SETUP="1", PYTHONPATH=built)
     assert finished.returncode == 0
-    assert "unless set-up installs it; the ranks are not tried" in finished.stdout
+    assert "unless set-up installs it; the communication of the ranks is not tested" in finished.stdout
 
 
 def test_an_image_without_torch_is_told(tmp_path: Path) -> None:
@@ -272,7 +276,8 @@ def test_a_command_needs_no_torch_and_its_ranks_are_not_tried_then(tmp_path: Pat
         )
         assert (finished.returncode, finished.stderr) == (0, "")
         assert re.fullmatch(
-            r"torch is not installed: the \w+ do not try to talk before your program runs\n", finished.stdout
+            r"torch is not installed: the \w+ of the \w+ is not tested before your program runs\n",
+            finished.stdout,
         )
 
 
@@ -332,7 +337,7 @@ def test_a_torch_that_cannot_be_imported_is_no_fault_of_the_machine(
     assert "torch cannot be imported: No module named 'torch.distributed'" in said
 
 
-def linked(folder: Path, least_mbps: str, nodes: int = 2) -> list[tuple[int, str]]:
+def linked(folder: Path, min_mbps: str, nodes: int = 2) -> list[tuple[int, str]]:
     """How the step ends on each of two nodes, and what it says."""
     place = f"127.0.0.1:{free_port(2)}"
     job = {
@@ -350,7 +355,7 @@ def linked(folder: Path, least_mbps: str, nodes: int = 2) -> list[tuple[int, str
             box.mkdir()
             (box / layout.JOB).write_text(json.dumps(job))
             place_of = {"VASTRUN_NODE": str(number), "VASTRUN_RENDEZVOUS": place}
-            return preflight(box, "link", VASTRUN_LINK_MBPS=least_mbps, **place_of)
+            return preflight(box, "link", VASTRUN_LINK_MBPS=min_mbps, **place_of)
 
         ended = list(pool.map(node, range(2)))
     return [(one.returncode, one.stdout + one.stderr) for one in ended]
@@ -373,9 +378,9 @@ _MEASURED = r"all-reduce 2 nodes gloo 16 MB: \d+ Mbit/s, sum right\n"
 def test_a_link_that_no_node_answers_on_is_told() -> None:
     from vastrun.trainer.boot.preflight.link import fault_of
 
-    assert fault_of(Forked(faults={}, figure=0.05), 1000.0) == (
+    assert fault_of(ForkedRanks(faults={}, figure=0.05), 1000.0) == (
         "only 400 Mbit/s between the nodes, expected at least 1000"
     )
-    silent = Forked(faults={0: "was not ready within 600 s"})
-    assert fault_of(silent, 1.0) == "the nodes do not reach each other: the rank was not ready within 600 s"
-    assert fault_of(Forked(faults={}, figure=1.25), 1000.0) == ""
+    silent = ForkedRanks(faults={0: "was not ready within 600 s"})
+    assert fault_of(silent, 1.0) == "the nodes cannot reach each other: the rank was not ready within 600 s"
+    assert fault_of(ForkedRanks(faults={}, figure=1.25), 1000.0) == ""

@@ -12,16 +12,21 @@ import pytest
 
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.trainer.holding.cleanliness import clean_up, foreign, left_in_scratch, left_running
+from vastrun.trainer.holding.cleanliness import (
+    clean_up,
+    leftover_processes,
+    leftover_scratch_files,
+    unknown_processes,
+)
 from vastrun.trainer.holding.machine import HeldBox
-from vastrun.trainer.holding.processes import Process, table
+from vastrun.trainer.holding.processes import Process, list_processes
 
 SHARED = HeldBox(units=2, cores=(0,), memory_mib=1024)
 
 
 def ours(*scratch: Path) -> HeldBox:
     """A machine that is ours alone, but for its processes: here others start some, too."""
-    return HeldBox(units=2, cores=(0,), memory_mib=1024, is_ours=True, scratch=tuple(map(str, scratch)))
+    return HeldBox(units=2, cores=(0,), memory_mib=1024, is_dedicated=True, scratch=tuple(map(str, scratch)))
 
 
 Starts = Callable[..., int]
@@ -52,7 +57,7 @@ def starts() -> Iterator[Starts]:
 
 
 def lives(pid: int) -> bool:
-    return pid in table()
+    return pid in list_processes()
 
 
 def of_slot(box: Path, name: str = "gone.0000") -> dict[str, str]:
@@ -71,7 +76,7 @@ def test_a_process_of_a_slot_that_is_gone_is_killed_also_in_another_session(
 def test_what_a_slot_that_is_gone_starts_while_it_is_ended_is_killed_too(box: Path, starts: Starts) -> None:
     named = f"VASTRUN_BOX={of_slot(box)['VASTRUN_BOX']}"
     starts("sh", "-c", f"for again in 1 2 3; do {named} sleep 60; done; sleep 60", cwd=Path("/"))
-    eventually(lambda: left_running(box, [], table()))
+    eventually(lambda: leftover_processes(box, [], list_processes()))
     assert clean_up(box, SHARED, []) == ()
 
 
@@ -102,7 +107,7 @@ def test_a_process_that_holds_a_deleted_file_of_the_slot_is_found(box: Path, sta
     note.write_text("a secret")
     pid = starts("bash", "-c", f"exec 3<{note}; rm {note}; echo >{box}/ready; exec sleep 60")
     eventually((box / "ready").exists)
-    eventually(lambda: table()[pid].name == "sleep")
+    eventually(lambda: list_processes()[pid].name == "sleep")
     assert clean_up(box, SHARED, [], wait_s=0) == (f"still running: sleep ({pid})",)
 
 
@@ -114,11 +119,11 @@ def test_a_folder_that_was_never_whole_is_removed(box: Path) -> None:
 
 def process(pid: int, parent: int, **environment: str) -> Process:
     text = "".join(f"{name}={value}\0" for name, value in environment.items())
-    return Process(pid=pid, parent=parent, name=f"p{pid}", began="7", environment=text.encode())
+    return Process(pid=pid, parent=parent, name=f"p{pid}", started_ticks="7", environment=text.encode())
 
 
 def test_on_a_machine_that_is_ours_who_was_started_by_nobody_known_is_a_stranger(box: Path) -> None:
-    machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_ours=True, processes=("1 7", "10 7"))
+    machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_dedicated=True, processes=("1 7", "10 7"))
     processes = [
         process(1, 0),
         process(10, 1),  # an SSH server, there from the beginning
@@ -130,13 +135,13 @@ def test_on_a_machine_that_is_ours_who_was_started_by_nobody_known_is_a_stranger
         process(50, 1),  # adopted by the first process: who started it has ended
         process(51, 50),
     ]
-    assert foreign(machine, {each.pid: each for each in processes}, box) == {50, 51}
+    assert unknown_processes(machine, {each.pid: each for each in processes}, box) == {50, 51}
 
 
 def test_a_number_that_is_used_anew_is_a_stranger(box: Path) -> None:
-    machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_ours=True, processes=("1 7", "10 6"))
+    machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_dedicated=True, processes=("1 7", "10 6"))
     processes = [process(1, 0), process(10, 1)]
-    assert foreign(machine, {each.pid: each for each in processes}, box) == {10}
+    assert unknown_processes(machine, {each.pid: each for each in processes}, box) == {10}
 
 
 def test_files_in_shared_memory_are_left_behind_once_nobody_holds_them(
@@ -144,10 +149,12 @@ def test_files_in_shared_memory_are_left_behind_once_nobody_holds_them(
 ) -> None:
     for name in ("before", "left", "held"):
         (tmp_path / name).write_text("x")
-    machine = HeldBox(units=1, cores=(0,), memory_mib=1, is_ours=True, scratch=(str(tmp_path / "before"),))
+    machine = HeldBox(
+        units=1, cores=(0,), memory_mib=1, is_dedicated=True, scratch=(str(tmp_path / "before"),)
+    )
     pid = starts("bash", "-c", f"exec 3<{tmp_path}/held; exec sleep 60")
-    eventually(lambda: table()[pid].name == "sleep")
-    assert left_in_scratch(machine, [tmp_path]) == [tmp_path / "left"]
+    eventually(lambda: list_processes()[pid].name == "sleep")
+    assert leftover_scratch_files(machine, [tmp_path]) == [tmp_path / "left"]
 
 
 def test_on_a_machine_that_is_ours_shared_memory_is_as_it_was_once_no_slot_is_there(
@@ -205,7 +212,7 @@ def test_a_gpu_that_is_another_slots_may_be_in_use(box: Path, nvidia_smi: Path) 
 @pytest.mark.parametrize("printed", ["0, GPU-a, 3\n", "no devices were found\n", ""])
 def test_a_gpu_that_is_no_longer_seen_is_not_clean(box: Path, nvidia_smi: Path, printed: str) -> None:
     nvidia_smi.write_text(printed)
-    assert "GPU-b is no longer seen" in clean_up(box, GPUS, [], wait_s=0)
+    assert "GPU-b is no longer visible" in clean_up(box, GPUS, [], wait_s=0)
 
 
 def test_memory_that_a_gpu_frees_late_is_waited_for(box: Path, nvidia_smi: Path, starts: Starts) -> None:

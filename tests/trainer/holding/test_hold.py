@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import eventually
-from vastrun.trainer.holding.hold import hold_to_limit, kills_noted
-from vastrun.trainer.holding.processes import table
+from vastrun.trainer.holding.hold import enforce_memory_limit, recorded_kills
+from vastrun.trainer.holding.processes import list_processes
 from vastrun.trainer.supervision.memory_counters import memory_kills, memory_use
 
 _EATS = "import sys, time; x = bytearray(int(sys.argv[1]) << 20); print('full', flush=True); time.sleep(60)"
@@ -71,14 +71,14 @@ def test_the_largest_process_is_killed_and_the_others_go_on(slot: Path, programs
     small, large = programs.start(_EATS, "10"), programs.start(_EATS, "150")
     before = memory_kills(slot)
 
-    excess = hold_to_limit(slot, 120, table())
+    excess = enforce_memory_limit(slot, 120, list_processes())
 
     assert excess is not None
     assert excess.pid == large.pid
     assert large.wait() == -signal.SIGKILL
     assert small.poll() is None
     assert "of 0.1 GiB for this slot" in excess.text
-    assert kills_noted(slot) == 1
+    assert recorded_kills(slot) == 1
     use = memory_use(slot)
     assert use is not None
     assert (use.limit, use.peak > use.limit) == (120 << 20, True)
@@ -87,18 +87,18 @@ def test_the_largest_process_is_killed_and_the_others_go_on(slot: Path, programs
 
 def test_a_slot_within_its_limit_is_left_alone(slot: Path, programs: Programs) -> None:
     process = programs.start(_EATS, "50")
-    assert hold_to_limit(slot, 400, table()) is None
+    assert enforce_memory_limit(slot, 400, list_processes()) is None
     assert process.poll() is None
-    assert kills_noted(slot) == 0
+    assert recorded_kills(slot) == 0
 
 
 def test_pages_that_forks_share_are_counted_once(slot: Path, programs: Programs) -> None:
     programs.start(_FORKS, lines=4)
-    eventually(lambda: sum(each.is_in(slot) for each in table().values()) == 4)
-    assert hold_to_limit(slot, 200, table()) is None
+    eventually(lambda: sum(each.is_in(slot) for each in list_processes().values()) == 4)
+    assert enforce_memory_limit(slot, 200, list_processes()) is None
 
 
 def test_memory_of_a_neighbour_does_not_count(slot: Path, programs: Programs) -> None:
     process = programs.start(_EATS, "100")
-    assert hold_to_limit(slot / "another", 10, table()) is None
+    assert enforce_memory_limit(slot / "another", 10, list_processes()) is None
     assert process.poll() is None

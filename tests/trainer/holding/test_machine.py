@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.trainer.holding.machine import HeldBox, is_our_container, look_around
+from vastrun.trainer.holding.machine import HeldBox, is_dedicated_container, measure_machine
 
 
 def machine(units: int, cores: int) -> HeldBox:
@@ -47,8 +47,8 @@ def test_a_machine_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_on_a_computer_that_is_no_container_of_ours_nothing_outside_of_the_box_is_noted(
     provider: str,
 ) -> None:
-    here = look_around(2, 0, {"VASTRUN_PROVIDER": provider, "CONTAINER_ID": "4711"})
-    assert not here.is_ours
+    here = measure_machine(2, 0, {"VASTRUN_PROVIDER": provider, "CONTAINER_ID": "4711"})
+    assert not here.is_dedicated
     assert not here.processes
     assert not here.scratch
 
@@ -68,9 +68,9 @@ def test_a_container_is_ours_when_its_first_process_says_so(
 ) -> None:
     (tmp_path / "environ").write_text(first)
     environ = {"VASTRUN_PROVIDER": provider, "CONTAINER_ID": "4711"}
-    assert is_our_container(environ, tmp_path / "environ") is ours
-    assert not is_our_container(environ, tmp_path / "none")
-    assert not is_our_container({**environ, "CONTAINER_ID": ""}, tmp_path / "environ")
+    assert is_dedicated_container(environ, tmp_path / "environ") is ours
+    assert not is_dedicated_container(environ, tmp_path / "none")
+    assert not is_dedicated_container({**environ, "CONTAINER_ID": ""}, tmp_path / "environ")
 
 
 def test_gpus_are_those_that_the_machine_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_gpus_are_those_that_the_machine_was_given(tmp_path: Path, monkeypatch: 
     )
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert look_around(2, 2, {}).gpus == ("GPU-aa", "GPU-bb")
-    assert look_around(1, 1, {"CUDA_VISIBLE_DEVICES": "GPU-cc"}).gpus == ("GPU-cc",)
-    assert look_around(2, 2, {"CUDA_VISIBLE_DEVICES": "1,2"}).gpu_used_mib == (4, 0)
-    assert look_around(2, 0, {}).gpus == ()
+    assert measure_machine(2, 2, {}).gpus == ("GPU-aa", "GPU-bb")
+    assert measure_machine(1, 1, {"CUDA_VISIBLE_DEVICES": "GPU-cc"}).gpus == ("GPU-cc",)
+    assert measure_machine(2, 2, {"CUDA_VISIBLE_DEVICES": "1,2"}).gpu_used_mib == (4, 0)
+    assert measure_machine(2, 0, {}).gpus == ()

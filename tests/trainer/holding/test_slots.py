@@ -19,8 +19,16 @@ from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.trainer.holding.hold import Holder
 from vastrun.trainer.holding.machine import HeldBox
-from vastrun.trainer.holding.processes import of_box, table
-from vastrun.trainer.holding.slots import SlotAnswer, SlotOrder, destroy, drain, listed, rent, slots_of
+from vastrun.trainer.holding.processes import box_processes, list_processes
+from vastrun.trainer.holding.slots import (
+    SlotRequest,
+    SlotResponse,
+    destroy,
+    drain,
+    list_slots,
+    rent,
+    slots_of,
+)
 
 ONSTART = Path(__file__).parents[3] / "onstart"
 LEASE = {
@@ -56,8 +64,8 @@ def leave(box: Path, seconds: float) -> None:
     (box / layout.LEASE_STATE).write_text(f"state=armed\nends_at={time.time() + seconds:.0f}\n")
 
 
-def order(name: str = "calm-owl-0001.0000", *, units: int = 1, **changes: object) -> SlotOrder:
-    ordered = SlotOrder(
+def order(name: str = "calm-owl-0001.0000", *, units: int = 1, **changes: object) -> SlotRequest:
+    ordered = SlotRequest(
         name=name,
         id=f"{name}@{HOLDER}",
         label=f"vastrun-{name.partition('.')[0]}",
@@ -69,7 +77,7 @@ def order(name: str = "calm-owl-0001.0000", *, units: int = 1, **changes: object
     return replace(ordered, **changes)  # type: ignore[arg-type]
 
 
-def names(answer: SlotAnswer) -> list[object]:
+def names(answer: SlotResponse) -> list[object]:
     return [row["name"] for row in answer.slots]
 
 
@@ -92,7 +100,7 @@ def test_a_slot_that_was_asked_for_twice_by_one_name_is_one(box: Path) -> None:
 
 
 def test_there_are_never_more_slots_than_parts(box: Path) -> None:
-    answers: list[SlotAnswer] = []
+    answers: list[SlotResponse] = []
     threads = [
         threading.Thread(
             target=lambda number=number: answers.append(rent(box, order(f"calm-owl-{number}.0000"), ENVIRON))
@@ -121,7 +129,7 @@ def test_a_machine_that_is_not_held_yet_or_drained_has_no_slot(box: Path) -> Non
     assert "enough" in rent(box, order(), ENVIRON).refused
     (box / layout.HELD_MACHINE).unlink()
     assert rent(box, order(), ENVIRON).refused == "the machine is not held yet"
-    assert not listed(box).ready
+    assert not list_slots(box).ready
 
 
 def test_a_slot_s_lease_ends_before_that_of_its_machine(box: Path) -> None:
@@ -151,10 +159,10 @@ def test_a_slot_that_is_removed_takes_all_of_its_processes_along_and_no_other_s(
     answer = destroy(box, gone.name)
 
     assert answer.faults == ()
-    there = table()
-    assert of_box(there, gone) == set()
-    assert {there[pid].name for pid in of_box(there, stays)} >= {"sleep"}
-    assert names(listed(box)) == [stays.name]
+    there = list_processes()
+    assert box_processes(there, gone) == set()
+    assert {there[pid].name for pid in box_processes(there, stays)} >= {"sleep"}
+    assert names(list_slots(box)) == [stays.name]
 
 
 def test_on_a_rented_machine_the_end_of_a_slot_is_not_the_end_of_the_machine(
@@ -166,7 +174,7 @@ def test_on_a_rented_machine_the_end_of_a_slot_is_not_the_end_of_the_machine(
     rent(box, order(), ENVIRON)
     assert environment(box, "calm-owl-0001.0000", "VASTRUN_PROVIDER") == "pool"
     assert destroy(box, "calm-owl-0001.0000").faults == ()
-    assert not listed(box).slots
+    assert not list_slots(box).slots
     assert not (box / layout.SLOTS / "calm-owl-0001.0000").exists()
 
 
@@ -177,7 +185,7 @@ def test_removing_what_never_was_is_no_error(box: Path) -> None:
 def test_a_record_that_cannot_be_read_is_no_slot_and_is_removed(box: Path) -> None:
     rent(box, order(), ENVIRON)
     (box / layout.SLOTS / "calm-owl-0001.0000" / layout.SLOT_RECORD).write_text("{")
-    assert listed(box).slots == ()
+    assert list_slots(box).slots == ()
     assert destroy(box, "calm-owl-0001.0000").faults == ()
     assert not (box / layout.SLOTS / "calm-owl-0001.0000").exists()
 
@@ -186,24 +194,24 @@ def test_the_holder_ends_only_when_no_slot_is_there(box: Path) -> None:
     now = [0.0]
     said: list[str] = []
     holder = Holder(box, idle_s=10.0, say=said.append, now=lambda: now[0])
-    assert holder.look() is None
+    assert holder.poll() is None
     rent(box, order(), ENVIRON)
     now[0] = 100.0
-    assert holder.look() is None
+    assert holder.poll() is None
     drain(box, "not clean: something")
-    assert holder.look() is None
+    assert holder.poll() is None
     destroy(box, "calm-owl-0001.0000")
-    assert holder.look() == "not clean: something"
+    assert holder.poll() == "not clean: something"
     assert said == ["slot calm-owl-0001.0000 is there", "slot calm-owl-0001.0000 is gone"]
 
 
 def test_an_idle_holder_takes_no_slot_once_it_has_decided_to_end(box: Path) -> None:
     now = [0.0]
     holder = Holder(box, idle_s=10.0, say=lambda _: None, now=lambda: now[0])
-    holder.look()
+    holder.poll()
     now[0] = 10.0
-    assert holder.look() == "no slot was wanted for 10 s"
-    assert "no slot was wanted" in rent(box, order(), ENVIRON).refused
+    assert holder.poll() == "no slot was requested for 10 s"
+    assert "no slot was requested" in rent(box, order(), ENVIRON).refused
 
 
 def test_a_holder_that_is_to_end_asks_its_slots_to_stop_and_waits_for_them(box: Path) -> None:
@@ -211,17 +219,17 @@ def test_a_holder_that_is_to_end_asks_its_slots_to_stop_and_waits_for_them(box: 
     holder = Holder(box, idle_s=10.0, say=lambda _: None, now=lambda: now[0])
     rent(box, order(), ENVIRON)
     (box / layout.STOP).write_text("money_limit\n")
-    assert holder.look() is None
+    assert holder.poll() is None
     stop = box / layout.SLOTS / "calm-owl-0001.0000" / layout.STOP
     assert stop.read_text() == "money_limit\n"
     now[0] = 60.0
-    assert holder.look() is None
+    assert holder.poll() is None
     now[0] = 91.0
-    assert "money_limit" in (holder.look() or "")
+    assert "money_limit" in (holder.poll() or "")
 
 
 def test_a_slot_whose_lease_is_over_is_gone_by_itself(box: Path) -> None:
     # On a busy computer the lease is over while it is still being armed, which kills the script that arms it.
     with suppress(subprocess.CalledProcessError):
         rent(box, order(env={**LEASE, "LEASE_LIFE_S": "1", "LEASE_GRACE_S": "0"}), ENVIRON)
-    eventually(lambda: not listed(box).slots, what="the end of the slot")
+    eventually(lambda: not list_slots(box).slots, what="the end of the slot")

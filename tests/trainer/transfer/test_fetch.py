@@ -155,7 +155,7 @@ def test_one_that_is_not_whole_is_left_for_an_older_one(damage: Any, tmp_path: P
     code, out = box.fetch()
     assert code == 0
     assert "step-000040" in out.splitlines()[0]
-    assert "is not whole" in out.splitlines()[0]
+    assert "is incomplete" in out.splitlines()[0]
     assert box.held == ["latest.json", "step-000020"]
 
 
@@ -171,7 +171,7 @@ def test_a_file_is_given_up_at_its_listed_size(tmp_path: Path) -> None:
 def test_a_checkpoint_that_the_disk_cannot_hold_is_not_begun(tmp_path: Path) -> None:
     with_a_first_file(size=10**15)(save(tmp_path / "there", 40))
     out = FetchingBox(tmp_path / "box", pushed=[f"file://{tmp_path / 'there'}"]).fetch()[1]
-    assert "its manifest lists 1000000000.0 MB, and the disk has" in out
+    assert "its manifest lists 1000000000.0 MB, but the disk has" in out
 
 
 def test_without_the_checkpoint_that_it_must_start_from_a_job_does_not_begin(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_without_the_checkpoint_that_it_must_start_from_a_job_does_not_begin(tmp
     code, out = box.fetch()
     assert code == 1
     assert "no checkpoint was downloaded from nowhere://x" in out
-    assert "there is no whole checkpoint at" in out.splitlines()[-1]
+    assert "has no complete checkpoint to start from" in out.splitlines()[-1]
 
 
 def test_a_run_that_pushed_nothing_is_continued_from_nothing(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def box(tmp_path: Path) -> Path:
 
 
 def paths_in(box: Path) -> list[str]:
-    return [file.path for file in manifest.listing_of(box).files]
+    return [file.path for file in manifest.build_listing(box).files]
 
 
 def test_a_file_is_named_by_size_and_checksum(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_without_a_job_the_run_still_comes_home(box: Path) -> None:
 
 
 def left_out(box: Path) -> dict[str, str]:
-    return {each.path: each.why for each in manifest.listing_of(box).left_out}
+    return {each.path: each.why for each in manifest.build_listing(box).left_out}
 
 
 def test_outputs_that_are_not_downloaded_are_listed_with_why(box: Path, tmp_path: Path) -> None:
@@ -90,12 +90,12 @@ def test_outputs_that_are_not_downloaded_are_listed_with_why(box: Path, tmp_path
     os.mkfifo(outputs / "fifo")
     assert paths_in(box) == ["run/outputs/plain \udcff.bin"]
     assert left_out(box) == {
-        "run/outputs/.git": "version control obeys files of that name",
+        "run/outputs/.git": "version control reads files of this name",
         "run/outputs/a\\tb": "its name has control characters",
         "run/outputs/checkpoints": f"a link out of the box, to {tmp_path}/disk",
         "run/outputs/dangling": "a link to nothing",
         "run/outputs/esc\\x1b[31m.txt": "its name has control characters",
-        "run/outputs/fifo": "no regular file",
+        "run/outputs/fifo": "not a regular file",
         "run/outputs/model.pt": f"a link out of the box, to {tmp_path}/disk/model.pt",
         "run/outputs/new\\nline.txt": "its name has control characters",
         "run/outputs/right\\u202eleft": "its name has control characters",
@@ -129,7 +129,7 @@ def test_of_too_many_files_the_last_outputs_are_listed(box: Path) -> None:
     for number in range(5):
         (box / layout.OUTPUTS / f"shard-{number}").write_text("x")
     (box / layout.STEPS).write_text("{}")
-    listing = manifest.listing_of(box, max_files=3)
+    listing = manifest.build_listing(box, max_files=3)
     assert [file.path for file in listing.files] == [
         *(f"run/outputs/shard-{n}" for n in (0, 1)),
         layout.STEPS,
@@ -140,7 +140,7 @@ def test_of_too_many_files_the_last_outputs_are_listed(box: Path) -> None:
 def test_a_manifest_is_not_larger_than_the_launcher_reads(box: Path) -> None:
     for number in range(20):
         (box / layout.OUTPUTS / f"{'x' * 200}{number}").write_text("x")
-    listing = manifest.listing_of(box, max_bytes=1000)
+    listing = manifest.build_listing(box, max_bytes=1000)
     assert (len(listing.files), len(listing.left_out)) == (2, 18)
 
 

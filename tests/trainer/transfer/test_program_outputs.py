@@ -40,10 +40,10 @@ class Program:
         return path
 
     def downloaded(self) -> list[str]:
-        return [file.path for file in manifest.listing_of(self.box).files]
+        return [file.path for file in manifest.build_listing(self.box).files]
 
     def left_out(self) -> dict[str, LeftOut]:
-        return {each.path: each for each in manifest.listing_of(self.box).left_out}
+        return {each.path: each for each in manifest.build_listing(self.box).left_out}
 
 
 def _later_than(path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_push_that_fails_is_one_line(url: str, said: str, tmp_path: Path) -> N
     box.save(20)
     code, out = box.push()
     assert code == 1
-    assert out.startswith("checkpoints are not pushed to")
+    assert out.startswith("cannot push checkpoints to")
     assert said in out
     assert len(out.splitlines()) == 1
 

@@ -1,1 +1,1 @@
-"""Preflight: what a machine is and can do, found out before anything is fetched or trained."""
+"""Preflight: checks of a machine before data is downloaded and training starts."""

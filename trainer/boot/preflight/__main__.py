@@ -1,9 +1,9 @@
 """`python -m vastrun.trainer.boot.preflight CHECK`, in the box of VASTRUN_BOX, with the variables of a step.
 
-machine     what the machine is, and whether it is enough for the job: GPUs, CUDA, shared memory, disk
-comm        a timed all-reduce over the ranks; the way that works is kept in run/preflight.json
-link        a timed all-reduce over the nodes of the run, by one rank of each; it must reach VASTRUN_LINK_MBPS
-versions    whether the onboard trainer works with the torch and the Python that are installed
+machine     check that the machine suffices for the job: GPUs, CUDA, shared memory, disk
+comm        time an all-reduce over the ranks; record the working settings in run/preflight.json
+link        time an all-reduce over the nodes of the run, by one rank of each; minimum VASTRUN_LINK_MBPS
+versions    check that the onboard trainer supports the installed torch and Python
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from vastrun.trainer.boot.preflight.machine import Needs, description, look_at_machine, refusals, warnings
-from vastrun.trainer.boot.preflight.torch_build import onboard_fault_here, torch_fault, untried_reason
+from vastrun.trainer.boot.preflight.machine import JobNeeds, description, faults_of, inspect_machine, warnings
+from vastrun.trainer.boot.preflight.torch_build import onboard_fault_here, skip_reason, torch_fault
 
 _EXIT_UNFIT_IMAGE = 78
 
@@ -25,7 +25,7 @@ _USAGE = f"usage: python -m vastrun.trainer.boot.preflight {_CHECKS}   (in a box
 def main(arguments: list[str]) -> int:
     """Run the check that the arguments name.
 
-    Returns its exit status, as docs/box.md says; 2: the call is wrong.
+    Returns its exit status, which docs/box.md lists; 2 for wrong arguments.
     """
     box = os.environ.get("VASTRUN_BOX")
     checks = {
@@ -41,18 +41,18 @@ def main(arguments: list[str]) -> int:
 
 
 def _check_machine(box: Path) -> int:
-    needs = Needs(
+    needs = JobNeeds(
         gpus=int(os.environ["VASTRUN_GPUS"]),
         onboard=os.environ["VASTRUN_KIND"] == "train" and os.environ["VASTRUN_SETUP"] == "0",
     )
-    machine = look_at_machine(box, needs)
+    machine = inspect_machine(box, needs)
     for line in description(machine):
         print(line)
     if not needs.gpus:
         print("no GPU: the job trains on the CPU")
     for line in warnings(machine, needs):
         print(f"warning: {line}")
-    faults = refusals(machine, needs)
+    faults = faults_of(machine, needs)
     for line in faults:
         print(line, file=sys.stderr)
     return 1 if faults else 0
@@ -60,13 +60,13 @@ def _check_machine(box: Path) -> int:
 
 def _check_communication(box: Path) -> int:
     ranks, gpus = int(os.environ["VASTRUN_RANKS"]), int(os.environ["VASTRUN_GPUS"])
-    if reason := _untried_reason():
-        print(f"{reason}: the ranks do not try to talk before your program runs")
+    if reason := _skip_reason():
+        print(f"{reason}: the communication of the ranks is not tested before your program runs")
         return 0
     is_onboard = os.environ["VASTRUN_KIND"] == "train"
     fault = torch_fault(gpus=gpus) or (onboard_fault_here() if is_onboard else "")
     if fault and os.environ["VASTRUN_SETUP"] != "0":
-        print(f"{fault}, unless set-up installs it; the ranks are not tried before that")
+        print(f"{fault}, unless set-up installs it; the communication of the ranks is not tested")
         return 0
     if fault:
         print(fault, file=sys.stderr)
@@ -86,12 +86,15 @@ def _check_communication(box: Path) -> int:
 
 def _check_link(box: Path) -> int:
     gpus, setup = int(os.environ["VASTRUN_GPUS"]), os.environ["VASTRUN_SETUP"]
-    if reason := _untried_reason():
-        print(f"{reason}: the nodes do not try to talk before your program runs")
+    if reason := _skip_reason():
+        print(f"{reason}: the connection of the nodes is not tested before your program runs")
         return 0
     fault = torch_fault(gpus=gpus)
     if fault:
-        print(f"{fault}; the nodes are not tried", file=sys.stdout if setup != "0" else sys.stderr)
+        print(
+            f"{fault}; the connection of the nodes is not tested",
+            file=sys.stdout if setup != "0" else sys.stderr,
+        )
         return 0 if setup != "0" else _EXIT_UNFIT_IMAGE
     from vastrun.trainer.telemetry.garbage import importing
 
@@ -104,10 +107,10 @@ def _check_link(box: Path) -> int:
 
 
 def _not_imported(error: Exception) -> int:
-    """Return the exit status where torch cannot be imported: a user's program may do without it."""
+    """Return the exit status if torch cannot be imported: a user's program may not need it."""
     fault = f"torch cannot be imported: {error}"
     if os.environ["VASTRUN_KIND"] == "command":
-        print(f"{fault}; nothing is tried before your program runs")
+        print(f"{fault}; communication is not tested before your program runs")
         return 0
     print(fault, file=sys.stderr)
     return _EXIT_UNFIT_IMAGE
@@ -120,12 +123,12 @@ def _check_versions(_box: Path) -> int:
     return _EXIT_UNFIT_IMAGE if fault else 0
 
 
-def _untried_reason() -> str:
-    return untried_reason() if os.environ["VASTRUN_KIND"] == "command" else ""
+def _skip_reason() -> str:
+    return skip_reason() if os.environ["VASTRUN_KIND"] == "command" else ""
 
 
 def run(arguments: list[str]) -> NoReturn:
-    """Run the check and end the process at once: taking torch down again would cost half a second."""
+    """Run the check and exit at once: the teardown of torch takes half a second."""
     exit_code = main(arguments)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Ranks forked from this process, so that what it imported is imported once, under a timer."""
+"""Forked ranks: run a function in ranks forked from this process, which share its imports, with a timeout."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Optional
 
-Work = Callable[[int, int, Path], Optional[float]]  # noqa: UP045 - evaluated by Python 3.9, too
-"""What a rank does: (rank, ranks, a folder that all of them see); a rank may have a figure to tell."""
+RankFunction = Callable[[int, int, Path], Optional[float]]  # noqa: UP045 - evaluated by Python 3.9, too
+"""Function of a rank: (rank, ranks, shared folder); may return a figure."""
 
 _WATCH_EVERY_S = 0.01
 _REAP_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forked:
-    """How the ranks ended."""
+class ForkedRanks:
+    """The ends of the ranks."""
 
     faults: Mapping[int, str]
-    """Rank -> how it failed."""
+    """Text on the failure of each failed rank."""
     figure: float | None = None
-    """What rank 0 told."""
+    """Result of rank 0."""
 
 
 def run_forked(
-    work: Work, ranks: int, env: Mapping[str, str], limit_s: float, *, start_s: float | None = None
-) -> Forked:
-    """Fork ranks that do their work together, with `env` in their environment; at the limit they are killed.
+    work: RankFunction, ranks: int, env: Mapping[str, str], limit_s: float, *, start_s: float | None = None
+) -> ForkedRanks:
+    """Fork ranks that run `work` with `env` in their environment; kill them at the timeout.
 
-    `start_s`: seconds in which each rank must say that it is ready; `limit_s` then counts from the last one.
+    `start_s`: seconds within which each rank must report ready; `limit_s` then counts from the last one.
     """
     with tempfile.TemporaryDirectory(prefix="vastrun-preflight-") as name:
         folder = Path(name)
-        pids = {rank: _fork(work, rank, ranks, env, folder) for rank in range(ranks)}
+        pids = {rank: _fork_rank(work, rank, ranks, env, folder) for rank in range(ranks)}
         faults: dict[int, str] = {}
         late = set() if start_s is None else _late(pids, faults, folder, start_s)
         if late:
-            faults |= _kill({rank: pids[rank] for rank in late}, f"was not ready within {start_s:.0f} s")
-            _kill({rank: pid for rank, pid in pids.items() if rank not in late}, "")
+            faults |= _kill_all({rank: pids[rank] for rank in late}, f"was not ready within {start_s:.0f} s")
+            _kill_all({rank: pid for rank, pid in pids.items() if rank not in late}, "")
         else:
             _wait(pids, faults, limit_s)
-            faults |= _kill(pids, f"did not end within {limit_s:.0f} s")
-        told = folder / "figure"
-        return Forked(faults=faults, figure=float(told.read_text()) if told.exists() else None)
+            faults |= _kill_all(pids, f"did not end within {limit_s:.0f} s")
+        figure = folder / "figure"
+        return ForkedRanks(faults=faults, figure=float(figure.read_text()) if figure.exists() else None)
 
 
-def say_ready(rank: int, folder: Path) -> None:
-    """Tell that this rank has started, and that its work proper begins."""
+def report_ready(rank: int, folder: Path) -> None:
+    """Report that this rank has started and is ready for the measurement."""
     _ready(rank, folder).touch()
 
 
@@ -62,7 +62,7 @@ def _ready(rank: int, folder: Path) -> Path:
 
 
 def _late(pids: dict[int, int], faults: dict[int, str], folder: Path, start_s: float) -> set[int]:
-    """Wait until all ranks are ready, or one has failed; return those that were not ready in time."""
+    """Wait until all ranks are ready or one has failed; return those that were not ready in time."""
 
     def waited_for() -> set[int]:
         return {rank for rank in pids if not _ready(rank, folder).exists()}
@@ -71,15 +71,15 @@ def _late(pids: dict[int, int], faults: dict[int, str], folder: Path, start_s: f
     return set() if faults else waited_for()
 
 
-def _fork(work: Work, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> int:
-    sys.stdout.flush()  # what waits in the buffer would be written by each of them
+def _fork_rank(work: RankFunction, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> int:
+    sys.stdout.flush()  # each fork would write the buffered output again
     pid = os.fork()
     if pid == 0:
         _become_rank(work, rank, ranks, env, folder)
     return pid
 
 
-def _become_rank(work: Work, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> NoReturn:
+def _become_rank(work: RankFunction, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> NoReturn:
     exit_code = 1
     try:
         os.environ.update(env)
@@ -104,7 +104,7 @@ def _wait(
     within_s: float,
     until: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Note in `faults` how ranks failed until then; `running` keeps those that have not ended."""
+    """Record failures in `faults` until the timeout; `running` keeps the ranks that have not ended."""
     deadline = time.monotonic() + within_s
     while running and time.monotonic() < deadline and not until():
         for rank, pid in list(running.items()):
@@ -117,8 +117,8 @@ def _wait(
         time.sleep(_WATCH_EVERY_S)
 
 
-def _kill(running: dict[int, int], why: str) -> dict[int, str]:
-    """Kill what is left. A rank that a driver holds cannot be killed, and is not waited for."""
+def _kill_all(running: dict[int, int], why: str) -> dict[int, str]:
+    """Kill the remaining ranks. A rank that is stuck in a driver cannot be killed, and is not waited for."""
     faults = dict.fromkeys(running, why)
     for pid in running.values():
         os.kill(pid, signal.SIGKILL)

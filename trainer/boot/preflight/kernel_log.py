@@ -1,4 +1,4 @@
-"""XID errors: what the NVIDIA driver wrote about GPUs into the kernel's log. Standard library only."""
+"""XID errors: read GPU errors of the NVIDIA driver from the kernel's log. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ HARDWARE: dict[int, str] = {
     79: "fell off the bus",
     94: "memory error, contained",
     95: "memory error, not contained",
-    119: "its system processor does not answer",
+    119: "its system processor does not respond",
     120: "its system processor failed",
 }
-"""Those that tell of the hardware (NVIDIA's list "XID Errors"); programs cause most of the others."""
+"""Hardware errors by number (NVIDIA's list "XID Errors"); programs cause most of the others."""
 LASTING = frozenset({64, 79})
-"""These are there until the machine starts again or is repaired."""
+"""Errors that last until the machine is rebooted or repaired."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Xid:
 
 
 def read_xids() -> tuple[Xid, ...]:
-    """Read the GPU errors since the machine started; none where a container may not read the kernel's log."""
+    """Read the GPU errors since boot; empty where a container may not read the kernel's log."""
     try:
         done = subprocess.run(["dmesg"], capture_output=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The machine: what it has, and whether that is enough for the job. Standard library only."""
+"""Machine check: measure the machine, and compare it with the job's needs. Standard library only."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _SHM = Path("/dev/shm")
 _SHM_MIB = 1024
 _SHM_ADVICE = "/dev/shm is smaller than 1 GiB: start the container with --shm-size or --ipc=host"
 _FREE_MIB = 512
-_OTHERS_MIB = 1024
+_MAX_USED_MIB = 1024
 _SLOW_DISK_MB_PER_S = 50.0
 _WRITE_MB = 256
 _WRITE_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Needs:
-    """What the job asks of a machine."""
+class JobNeeds:
+    """The job's needs of a machine."""
 
     gpus: int
     onboard: bool
-    """Our own trainer trains, with the torch that is here now."""
+    """True when the onboard trainer runs, with the torch that is installed now."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What a machine has. GPUs are looked at only when the job needs any."""
+    """The measured machine. GPUs are inspected only when the job needs any."""
 
     cpu: str
     shm_mib: int
@@ -48,8 +48,8 @@ class Machine:
     disk_mb_per_s: float | None = None
 
 
-def look_at_machine(box: Path, needs: Needs) -> Machine:
-    """Measure what this machine has."""
+def inspect_machine(box: Path, needs: JobNeeds) -> Machine:
+    """Measure this machine."""
     machine = Machine(
         cpu=_cpu(),
         shm_mib=shutil.disk_usage(_SHM).total >> 20 if _SHM.exists() else 0,
@@ -74,7 +74,7 @@ def _with_gpus(machine: Machine, box: Path) -> Machine:
 
 
 def description(machine: Machine) -> list[str]:
-    """Describe each part in a line."""
+    """Describe each part of the machine in a line."""
     speed = f", writes {machine.disk_mb_per_s:.0f} MB/s" if machine.disk_mb_per_s else ""
     return [
         machine.cpu,
@@ -85,33 +85,33 @@ def description(machine: Machine) -> list[str]:
     ]
 
 
-def refusals(machine: Machine, needs: Needs) -> list[str]:
-    """Say why the job cannot run on this machine; empty when it can."""
+def faults_of(machine: Machine, needs: JobNeeds) -> list[str]:
+    """Return why the job cannot run on this machine; empty if it can."""
     faults = [*_gpu_faults(machine, needs), *_cuda_faults(machine, needs)]
     if machine.shm_mib < _SHM_MIB and needs.gpus > 1:
-        # NCCL passes data between GPUs through it, and dies of a segmentation fault when it is full.
+        # NCCL passes data between GPUs through it, and crashes with a segmentation fault when it is full.
         faults.append(_SHM_ADVICE)
     if machine.free_mib < _FREE_MIB:
         faults.append(f"less than {_FREE_MIB} MiB of disk are free")
     return faults
 
 
-def warnings(machine: Machine, needs: Needs) -> list[str]:
-    """Say what the user should know of the machine, though the job can run."""
+def warnings(machine: Machine, needs: JobNeeds) -> list[str]:
+    """Return warnings about a machine on which the job can run."""
     names = sorted({gpu.name for gpu in machine.gpus})
-    busy = [gpu for gpu in machine.gpus if (gpu.used_mib or 0) > _OTHERS_MIB]
+    busy = [gpu for gpu in machine.gpus if (gpu.used_mib or 0) > _MAX_USED_MIB]
     speed = machine.disk_mb_per_s
     checks = (
         (machine.shm_mib < _SHM_MIB and needs.gpus < 2, _SHM_ADVICE),
         (len(names) > 1, f"the GPUs differ, and the slowest determines the speed: {', '.join(names)}"),
         (speed is not None and speed < _SLOW_DISK_MB_PER_S, "the disk is slow: checkpoints will take long"),
-        *((True, f"GPU {gpu.index}: {gpu.used_mib} MiB are in use by others") for gpu in busy),
+        *((True, f"GPU {gpu.index}: other processes use {gpu.used_mib} MiB") for gpu in busy),
         *((True, text) for xid, text in _xid_lines(machine) if xid.number not in LASTING),
     )
     return [text for holds, text in checks if holds]
 
 
-def _gpu_faults(machine: Machine, needs: Needs) -> list[str]:
+def _gpu_faults(machine: Machine, needs: JobNeeds) -> list[str]:
     if machine.nvidia_smi_fault:
         fault = machine.nvidia_smi_fault
         return [f"the job needs {needs.gpus} GPUs, but nvidia-smi does not work here: {fault}"]
@@ -121,15 +121,15 @@ def _gpu_faults(machine: Machine, needs: Needs) -> list[str]:
     for gpu in machine.gpus:
         checks = (
             (gpu.ecc_errors, f"{gpu.ecc_errors} memory errors that could not be corrected"),
-            (gpu.remap_pending, "faulty memory waits for a reset"),
+            (gpu.remap_pending, "faulty memory needs a reset"),
             (gpu.remap_failed, "faulty memory that cannot be replaced"),
         )
         faults += [f"GPU {gpu.index}: {text}" for bad, text in checks if bad]
-    # Most of these errors were of a program that is gone; only those of the hardware outlast it.
+    # Most of these errors are of a program that has ended; only lasting hardware errors outlive it.
     return faults + [text for xid, text in _xid_lines(machine) if xid.number in LASTING]
 
 
-def _cuda_faults(machine: Machine, needs: Needs) -> list[str]:
+def _cuda_faults(machine: Machine, needs: JobNeeds) -> list[str]:
     """Compare CUDA versions.
 
     Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility").
@@ -169,8 +169,8 @@ def _cpu() -> str:
 
 
 def _write_speed(box: Path) -> float:
-    """Measure the writing of one file, in MB/s, until it is on the disk."""
-    block = os.urandom(1 << 20) * 8  # zeros are not written at all on some disks
+    """Measure the write speed of one file in MB/s, including the sync."""
+    block = os.urandom(1 << 20) * 8  # some disks do not write zeros
     with tempfile.TemporaryFile(dir=box, buffering=0) as file:
         began = time.monotonic()
         while file.tell() < _WRITE_MB * 1_000_000 and time.monotonic() - began < _WRITE_S:

@@ -1,4 +1,4 @@
-"""GPUs as `nvidia-smi` tells of them. Standard library only."""
+"""GPUs: list them with `nvidia-smi`. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import subprocess
 from dataclasses import dataclass, replace
 
 _TIMEOUT_S = 30.0
-"""A driver that takes longer is stuck."""
+"""Timeout; a driver that takes longer is stuck."""
 _BASIC = ("index", "name", "memory.total", "driver_version")
-# A driver that does not know one of the fields refuses them all, so that these are asked for apart.
+# A driver that does not know one of the fields rejects the whole query: these are queried separately.
 _HEALTH = ("index", "pci.bus_id", "memory.used", "ecc.errors.uncorrected.volatile.total")
 _REMAPPED = ("gpu_bus_id", "remapped_rows.pending", "remapped_rows.failure")
 _CUDA = re.compile(r"CUDA[A-Z ]* Version: *(\d+)\.(\d+)")
 
 
 class NvidiaSmiError(Exception):
-    """nvidia-smi is not there, or does not work."""
+    """nvidia-smi is not installed, or does not work."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU. None: it does not say."""
+    """One GPU. None: unknown."""
 
     index: int
     name: str
     memory_mib: int | None
     driver: str
     bus_id: str | None = None
-    """As the kernel writes it: `0000:3b:00`."""
+    """Bus id in the kernel's format: `0000:3b:00`."""
     used_mib: int | None = None
     ecc_errors: int | None = None
-    """That could not be corrected, since the driver was loaded."""
+    """Uncorrected memory errors since the driver was loaded."""
     remap_pending: bool = False
-    """Memory rows are faulty, and replaced only by a reset."""
+    """True when faulty memory rows need a reset to be replaced."""
     remap_failed: bool = False
-    """Memory rows are faulty, and cannot be replaced."""
+    """True when faulty memory rows cannot be replaced."""
 
 
 def read_gpus() -> tuple[Gpu, ...]:
@@ -48,7 +48,7 @@ def read_gpus() -> tuple[Gpu, ...]:
 
 
 def driver_cuda() -> tuple[int, int] | None:
-    """Return the newest CUDA that the driver supports; None when it does not say."""
+    """Return the newest CUDA that the driver supports; None if unknown."""
     try:
         found = _CUDA.search(_run())
     except NvidiaSmiError:
@@ -57,20 +57,20 @@ def driver_cuda() -> tuple[int, int] | None:
 
 
 def _with_health(gpus: list[Gpu]) -> list[Gpu]:
-    told = {int(index): rest for index, *rest in _rows_if_known("--query-gpu", _HEALTH)}
+    health = {int(index): rest for index, *rest in _rows_if_known("--query-gpu", _HEALTH)}
     return [
         replace(gpu, bus_id=_kernel_name(bus), used_mib=_number(used), ecc_errors=_number(errors))
         for gpu in gpus
-        for bus, used, errors in [told.get(gpu.index, ("", "", ""))]
+        for bus, used, errors in [health.get(gpu.index, ("", "", ""))]
     ]
 
 
 def _with_rows_remapped(gpus: list[Gpu]) -> list[Gpu]:
-    told = {_kernel_name(bus): rest for bus, *rest in _rows_if_known("--query-remapped-rows", _REMAPPED)}
+    remapped = {_kernel_name(bus): rest for bus, *rest in _rows_if_known("--query-remapped-rows", _REMAPPED)}
     return [
         replace(gpu, remap_pending=_is_set(pending), remap_failed=_is_set(failed))
         for gpu in gpus
-        for pending, failed in [told.get(gpu.bus_id, ("", ""))]
+        for pending, failed in [remapped.get(gpu.bus_id, ("", ""))]
     ]
 
 
@@ -93,27 +93,27 @@ def _run(*arguments: str) -> str:
             ["nvidia-smi", *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except FileNotFoundError:
-        raise NvidiaSmiError("it is not installed") from None
+        raise NvidiaSmiError("not installed") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NvidiaSmiError(str(error)) from error
     if done.returncode:
-        said = (done.stdout + done.stderr).strip().splitlines()
-        raise NvidiaSmiError(said[-1] if said else f"exit code {done.returncode}")
+        output = (done.stdout + done.stderr).strip().splitlines()
+        raise NvidiaSmiError(output[-1] if output else f"exit code {done.returncode}")
     return done.stdout
 
 
 def _number(text: str) -> int | None:
-    """Parse a number; None for `[N/A]` and its like."""
+    """Parse a number; None for `[N/A]` and similar values."""
     digits = text.split(" ")[0]
     return int(digits) if digits.isdigit() else None
 
 
 def _is_set(text: str) -> bool:
-    """Parse a flag: drivers say it in a word or in a number."""
+    """Parse a flag: drivers write a word or a number."""
     return text.lower() == "yes" or (_number(text) or 0) > 0
 
 
 def _kernel_name(bus: str) -> str | None:
-    """Return the kernel's name, `0000:3b:00`, where nvidia-smi writes `00000000:3B:00.0`."""
+    """Convert nvidia-smi's `00000000:3B:00.0` to the kernel's `0000:3b:00`."""
     found = re.fullmatch(r"[0-9A-Fa-f]*([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.\d", bus)
     return found[1].lower() if found else None

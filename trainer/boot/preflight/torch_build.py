@@ -1,4 +1,4 @@
-"""The torch that is installed, without the seconds that its import takes. Standard library only."""
+"""Torch build: read the version of the installed torch without importing it. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 Version = tuple[int, int]
 
 ONBOARD_TORCH: tuple[Version, Version] = ((2, 11), (2, 16))
-"""The onboard trainer works with the first of these and newer ones, before the second."""
+"""Versions that the onboard trainer supports: from the first, below the second."""
 ONBOARD_PYTHON: Version = (3, 11)
-"""The oldest Python that the onboard trainer works with."""
+"""Oldest Python that the onboard trainer supports."""
 OLDEST_TORCH: Version = (2, 1)
-"""The oldest torch with which the preflight lets ranks talk."""
+"""Oldest torch with which the preflight tests communication."""
 
 
 def torch_fault(*, gpus: int) -> str:
-    """Say why no job can train on so many GPUs with it; empty when it can."""
+    """Return why the installed torch cannot train on this number of GPUs; empty if it can."""
     if find_spec("torch") is None:
         return "torch is not installed: take an image that has it"
     if gpus and torch_cuda() is None:
@@ -29,7 +29,7 @@ def torch_fault(*, gpus: int) -> str:
 
 
 def onboard_fault(torch: Version | None, python: Version) -> str:
-    """Say why the onboard trainer does not work with these versions; empty when it does. None: unknown."""
+    """Return why the onboard trainer does not support these versions; empty if it does. None: unknown."""
     if python < ONBOARD_PYTHON:
         needed = f"Python {dotted(ONBOARD_PYTHON)} or newer"
         return f"the onboard trainer needs {needed}, and this is Python {dotted(python)}"
@@ -41,12 +41,12 @@ def onboard_fault(torch: Version | None, python: Version) -> str:
 
 
 def onboard_fault_here() -> str:
-    """Say why the onboard trainer does not work with what is installed; empty when it does."""
+    """Return why the onboard trainer does not support the installed versions; empty if it does."""
     return onboard_fault(torch_version(), (sys.version_info.major, sys.version_info.minor))
 
 
-def untried_reason() -> str:
-    """Say why ranks of a user's program cannot be tried with torch; empty when they can."""
+def skip_reason() -> str:
+    """Return why communication cannot be tested before a user's program; empty if it can."""
     if find_spec("torch") is None:
         return "torch is not installed"
     version = torch_version()
@@ -56,17 +56,17 @@ def untried_reason() -> str:
 
 
 def torch_cuda() -> Version | None:
-    """Return the CUDA that torch was built for."""
+    """Return the CUDA version of torch's build."""
     return _version(_of_build().get("cuda"))
 
 
 def torch_version() -> Version | None:
-    """Return the version of torch; None: there is none, or it does not say."""
+    """Return the version of torch; None: not installed, or unknown."""
     return _version(_of_build().get("__version__"))
 
 
 def dotted(version: Version) -> str:
-    """Return a version as it is written: 2.13."""
+    """Format a version: 2.13."""
     return f"{version[0]}.{version[1]}"
 
 

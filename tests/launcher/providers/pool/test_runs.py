@@ -65,7 +65,7 @@ def test_a_machine_that_nobody_wants_ends_by_itself(house: House) -> None:
     house.hold(program(WELL), idle_s=1.0)
     held = house.holding.end()
     assert held.cause is None, held.detail
-    assert any("no slot was wanted for 1 s" in proof.text for proof in held.proofs)
+    assert any("no slot was requested for 1 s" in proof.text for proof in held.proofs)
     assert house.leftovers() == []
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.trainer.transfer.test_program_outputs import Program
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.trainer.transfer import chosen
+from vastrun.trainer.transfer import path_listing as list_path
 from vastrun.trainer.transfer.manifest import DownloadList
 
 
@@ -28,7 +28,7 @@ def program(tmp_path: Path) -> Program:
 
 
 def listed(program: Program, path: str | None) -> DownloadList:
-    return chosen.chosen(program.box, Job.read(program.box), path)
+    return list_path.list_path(program.box, Job.read(program.box), path)
 
 
 def paths(program: Program, path: str | None) -> list[str]:
@@ -88,6 +88,6 @@ def test_the_list_is_written_where_the_launcher_reads_it(
 ) -> None:
     monkeypatch.setenv("VASTRUN_BOX", str(program.box))
     monkeypatch.setattr(sys, "argv", ["chosen", "pull/1.json", "w/a.pt"])
-    assert chosen.main() == 0
+    assert list_path.main() == 0
     found = json.loads((program.box / "pull" / "1.json").read_text())
     assert [file["path"] for file in found["files"]] == ["code/w/a.pt"]

@@ -1,10 +1,10 @@
-"""Chosen: list the files of one path, or all that the program wrote and that are left out, with checksums.
+"""Path listing: list the files at one path, or all written files that the manifest omits, with checksums.
 
 Standard library only.
 
-`python -m vastrun.trainer.transfer.chosen LIST [PATH]`: write the manifest LIST, a path in the box. PATH is
-relative to the box, the code folder or the folder for outputs, and must lie in the latter two; what lies
-behind a link to another folder counts where the program wrote it.
+`python -m vastrun.trainer.transfer.path_listing LIST [PATH]`: write the manifest LIST, a path in the box.
+PATH is relative to the box, the code folder or the folder for outputs, and must be in one of the latter two;
+files behind a link to another folder count if the program wrote them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from vastrun.trainer.transfer.manifest import (
     DownloadList,
     LeftOut,
     ListBuilder,
+    build_listing,
     job_of,
-    listing_of,
     printable,
 )
 from vastrun.trainer.transfer.program_outputs import ProgramOutputs
@@ -38,20 +38,20 @@ def main() -> int:
     target, *paths = sys.argv[1:]
     job = job_of(box)
     if job is not None:
-        write_json(box / target, chosen(box, job, paths[0] if paths else None).to_json())
+        write_json(box / target, list_path(box, job, paths[0] if paths else None).to_json())
     return 0 if job is not None else 1
 
 
-def chosen(box: Path, job: Job, path: str | None) -> DownloadList:
-    """List the files at a path; None: all that the manifest leaves out."""
+def list_path(box: Path, job: Job, path: str | None) -> DownloadList:
+    """List the files at a path; None: all files that the manifest omits."""
     outputs = ProgramOutputs.of(box, job)
-    listing = ListBuilder(box=box, named=(), outputs=outputs, room=_MAX_BYTES, max_files=_MAX_FILES)
+    listing = ListBuilder(box=box, named=(), outputs=outputs, bytes_left=_MAX_BYTES, max_files=_MAX_FILES)
     if path is None:
-        for left_out in listing_of(box, with_sums=False).left_out:
+        for left_out in build_listing(box, with_sums=False).left_out:
             if left_out.size and os.path.lexists(box / left_out.path):
                 listing.add(box / left_out.path)
         return listing.done()
-    found = _place_of(box, path)
+    found = _resolve_path(box, path)
     if found is None:
         why = "no such file in the code folder or the outputs"
         listing.left_out[path] = LeftOut(path=printable(path)[:300], why=why)
@@ -67,8 +67,8 @@ def chosen(box: Path, job: Job, path: str | None) -> DownloadList:
     return listing.done()
 
 
-def _place_of(box: Path, path: str) -> Path | None:
-    """Return the file or folder that is meant; None when there is none in a folder of the program."""
+def _resolve_path(box: Path, path: str) -> Path | None:
+    """Return the file or folder at a path of the user; None when no folder of the program has it."""
     name = os.path.normpath(path)
     if os.path.isabs(name) or name.startswith("..") or "\0" in name:  # noqa: PTH117
         return None
