@@ -1,1 +1,1 @@
-"""A run's road: plan, rent, boot, ship, train, collect, destroy. Reaches the world through ports only."""
+"""The phases of a run: plan, rent, boot, ship, train, collect, destroy. Uses ports only."""

@@ -1,4 +1,4 @@
-"""boot(context): the box answers, its lease is armed, and it is the machine that was offered."""
+"""Boot phase: wait until the box answers with its lease armed, and check that it is what was offered."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def boot(context: RunContext) -> PhaseResult:
             return end
         try:
             lease = _lease_state(context)
+            # Nothing is uploaded before: a machine without a lease would stay rented if this launcher died.
             if lease == "armed":
                 _save_boot_time(context, timeouts)
                 _save_armed_at(context)
@@ -59,9 +60,9 @@ def boot(context: RunContext) -> PhaseResult:
 def _note_no_answer(
     context: RunContext, timeouts: BootTimeouts, error: UnexplainedError | UnreachableError | GoneError
 ) -> PhaseResult | None:
-    """Note why the machine does not answer: `late` has a limit for each reason.
+    """Note why the machine does not answer: `exceeded_limit` has a limit for each reason.
 
-    Returns the end of the boot where it never will.
+    Returns the result of the boot where it never will.
     """
     if isinstance(error, UnexplainedError):
         return with_host_log(context, PhaseResult(result=Result.FAILED, cause=error.cause, detail=str(error)))
@@ -83,21 +84,23 @@ def _note_no_answer(
 
 
 def _pause_s(timeouts: BootTimeouts, now: float) -> float:
-    """Who waits long in a queue is asked for more and more rarely."""
+    """Return the seconds until the next look: the longer a machine waits in a queue, the more."""
     if timeouts.queued_since is None:
         return _PAUSE_S
     return policy.queue_poll_interval_s(now - timeouts.queued_since)
 
 
 def _cause_of(timeouts: BootTimeouts) -> Cause:
-    """A host is not blamed for a provider that could not be asked about it, or that has given none."""
+    """Return the cause of a boot that failed. A host is not blamed where its provider did not answer or
+    gave no machine."""
     if timeouts.is_provider_down or timeouts.rejected_since is not None:
         return Cause.PROVIDER
     return Cause.HOST if timeouts.queued_since is None else Cause.NO_OFFER
 
 
 def _abandoned_result(context: RunContext) -> PhaseResult | None:
-    """Return the end of a boot that is of no use any more: nobody wants it, or its job's time is over."""
+    """Return the result of a boot that is not needed any more: the run was stopped, or its deadline has
+    passed."""
     if context.is_stopping():
         return context.stopped("before its machine was ready")
     if (end := context.nodes.end()) is not None:
@@ -110,27 +113,29 @@ def _abandoned_result(context: RunContext) -> PhaseResult | None:
 
 
 def _save_boot_time(context: RunContext, timeouts: BootTimeouts) -> None:
-    """How long the machine took is known only to whoever saw it become ready."""
+    """Save how long the machine took, if this launcher saw it become ready."""
     if timeouts.was_seen_booting and context.run.rented_at is not None:
         context.save(boot_s=max(0.0, context.now() - context.run.rented_at))
 
 
 def _save_armed_at(context: RunContext) -> None:
-    """Its lease counts from then at the latest, by our own clock."""
+    """Save when the lease was first seen armed: it counts from then at the latest, by this computer's
+    clock."""
     meter = context.run.meter
     if meter.armed_at is None:
         context.save(meter=replace(meter, armed_at=context.now()))
 
 
 def check_against_offer(context: RunContext, machine: Instance) -> PhaseResult | None:
-    """Return the end of a run whose machine is worse than was offered, by what the provider lists."""
+    """Return the result of a run whose machine is worse than its offer, by what the provider lists; None:
+    it is not."""
     if context.services.provider.free or context.run.offer is None:
         return None
     return _mismatch_result(offer_check.listing_mismatch(machine, context.run.offer, context.spec.resources))
 
 
 def _accept(context: RunContext) -> PhaseResult:
-    """Ends well when the machine is what was offered."""
+    """Return OK when the machine is what was offered."""
     end = _check_box(context)
     machine = context.own_machine()
     if machine is not None:
@@ -146,7 +151,8 @@ def _accept(context: RunContext) -> PhaseResult:
 
 
 def _check_box(context: RunContext) -> PhaseResult | None:
-    """As `unlike_its_offer`, by what the box shows. A box that costs nothing is this computer."""
+    """Compare the box with its offer by its own tools, as `check_against_offer`. A free box is this
+    computer."""
     if context.services.provider.free or context.run.offer is None:
         return None
     requested, remote = context.spec.resources, context.remote()
@@ -182,7 +188,7 @@ def _report_progress(context: RunContext, timeouts: BootTimeouts) -> None:
 
 
 def _missing_programs_result(context: RunContext) -> PhaseResult | None:
-    """Return the end of a run whose image lacks what its start needs. No other machine would do better."""
+    """Return the result of a run whose image lacks what its start needs. No other machine would do better."""
     missing = parse_missing_programs(fetch_small_file(context.remote(), layout.ONSTART_ERRORS))
     if not missing:
         return None
@@ -191,5 +197,5 @@ def _missing_programs_result(context: RunContext) -> PhaseResult | None:
 
 
 def _lease_state(context: RunContext) -> str:
-    """As its state file says; the onstart scripts are not there yet."""
+    """Read the state of the lease from its file; the onstart scripts are not there yet."""
     return parse_lease_state(fetch_small_file(context.remote(), layout.LEASE_STATE))

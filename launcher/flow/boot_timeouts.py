@@ -11,22 +11,22 @@ from vastrun.launcher.core.errors import HostKeyError, KeyNotAttachedError
 from vastrun.launcher.decisions import policy
 
 _REPORT_INTERVAL_S = 30.0
-"""Progress within one state is told this often at most."""
+"""Min. seconds between two reports of progress within one state."""
 _UNSEEN_REPORT_INTERVAL_S = 15.0
 _QUEUE_REPORT_INTERVAL_S = 15.0
 _MIN_QUEUED_S = 3.0
-"""A turn that comes at once is not worth a word."""
+"""Shortest wait in a queue that is reported."""
 _LAYER = re.compile(
     r": (Pulling fs layer|Downloading|Verifying Checksum|Download complete|Extracting|Pull complete)"
 )
-"""A line of Docker's that says that a layer of the image is on its way."""
+"""Line of Docker that reports progress of an image layer."""
 _RETRY = re.compile(r": Retrying in \d+ second")
-"""A line that counts down to another try: it changes, and nothing arrives."""
+"""Line that counts down to another try: it changes, and nothing arrives."""
 
 
 @dataclass
 class BootTimeouts:
-    """How long a machine may take, by how far it is. All moments in epoch seconds."""
+    """Time limits of one boot, by its state. All moments are epoch seconds."""
 
     started_at: float
     progress_at: float
@@ -34,7 +34,7 @@ class BootTimeouts:
     state: str = ""
     lease: str = ""
     running_since: float | None = None
-    """As the provider says, while it does not answer."""
+    """Time since which the provider lists it as running, while it does not answer."""
     answers_since: float | None = None
     no_box_since: float | None = None
     layer_at: float = -math.inf
@@ -43,26 +43,26 @@ class BootTimeouts:
     """Longest wait while layers arrive."""
     untrusted_since: float | None = None
     untrusted_reason: str = ""
-    """Why who answers is not believed to be the machine."""
+    """Reason why whatever answers is not trusted to be the machine."""
     rejected_since: float | None = None
-    """It answers and does not accept the run's key, which its provider refused to attach."""
+    """Time since which it rejects the run's key, which its provider refused to attach."""
     rejection: str = ""
     queued_since: float | None = None
-    """It waits for its turn."""
+    """Time since which it waits for its turn."""
     queued_for: str = ""
-    """What it waits for, as its provider says."""
+    """The provider's note on what it waits for."""
     reported_queued_for: str = ""
     is_provider_down: bool = False
-    """The provider cannot be asked: that is no fault of the host."""
+    """True while the provider cannot be asked, which is no fault of the host."""
     was_seen_booting: bool = False
-    """It was seen while it was not ready yet."""
+    """True once it was seen while not ready."""
     reported: str = ""
     reported_at: float = -math.inf
 
     def note_queued(self, machine: Instance, now: float) -> str:
-        """Note that the machine waits for its turn: its own limits begin when that comes.
+        """Note that the machine waits for its turn: its own limits start when that comes.
 
-        Returns what to say of it; empty when too soon after.
+        Returns the message to report; empty if the last one was a moment ago.
         """
         self.queued_since = self.queued_since or now
         self.started_at = self.progress_at = now
@@ -78,7 +78,7 @@ class BootTimeouts:
     def note_silent(self, machine: Instance, now: float) -> str:
         """Note that the machine does not answer.
 
-        Returns what is new of it to tell; empty when too soon after.
+        Returns the message to report; empty if the last one was a moment ago.
         """
         self.queued_since = None
         is_new_state = machine.state != self.state
@@ -113,7 +113,7 @@ class BootTimeouts:
         self.no_box_since, self.is_provider_down = self.no_box_since or now, False
 
     def note_untrusted(self, error: HostKeyError, now: float) -> None:
-        """Note that something answers that is not the machine, or not yet."""
+        """Note that something answers which is not the machine, or not yet."""
         self.untrusted_reason, self.is_provider_down = str(error), False
         self.untrusted_since = self.untrusted_since or now
 
@@ -124,9 +124,9 @@ class BootTimeouts:
         return news
 
     def note_provider_error(self, why: str, now: float) -> str:
-        """Note that nobody could look: only the longest limit goes on.
+        """Note that the provider could not be asked: only the longest limit continues.
 
-        Returns what to tell; mostly nothing.
+        Returns the message to report; mostly empty.
         """
         self.running_since = self.answers_since = self.no_box_since = self.untrusted_since = None
         self.progress_at, self.is_provider_down = now, True
@@ -158,7 +158,7 @@ class BootTimeouts:
 
     @property
     def is_loading(self) -> bool:
-        """True while nothing of the machine has run yet, as far as was seen."""
+        """True while the machine was not seen to run anything yet."""
         seen = (self.running_since, self.answers_since, self.no_box_since, self.untrusted_since)
         return all(since is None for since in seen)
 

@@ -1,4 +1,4 @@
-"""Run context: one drive of one run: its row, its driver lock, its diary, its machine."""
+"""Run context: the state of one drive of a run: its row, driver lock, diary and machine."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from vastrun.launcher.flow.services import Services
 
 _POLL_INTERVAL_S = 2.0
 _FAST_POLL_INTERVAL_S = 0.2
-"""Where the provider's list is never late."""
+"""Seconds between two looks at a provider whose list is never late."""
 _REQUEST_POLL_INTERVAL_S = 0.1
-"""Between two looks at what the user asks for in the ledger."""
+"""Seconds between two looks at the user's requests in the ledger."""
 _ABANDONED_PHASES = (Phase.BOOT, Phase.SHIP)
-"""What is done there is of no use once another node has failed. A training has still its outputs."""
+"""Phases that are abandoned once another node has failed. A training still has its outputs."""
 _T = TypeVar("_T")
 
 
@@ -40,22 +40,23 @@ class RunContext:
         self._spec = spec
         self.services = services
         self.machine: Instance | None = None
-        """As it was last listed for a connection."""
+        """The machine as last listed for a connection."""
         self.was_order_rejected = False
-        """The last machine that was asked for was refused: none is waited for."""
+        """True if the last order was rejected: no machine is waited for."""
         self.last_order_at = services.clock.now()
-        """When a machine that is not known was asked for at the latest. An order may have waited long for its
-        turn since the row noted it; one of a launcher that died may have had it until this one came."""
+        """Latest time at which a machine with an unknown id may have been ordered. An order may have
+        waited long for its turn since the row noted it, and a launcher that died may have sent one until
+        this one came."""
         self.machine_seen_at = 0.0
-        """Time at which this launcher last saw the run's machine at the provider."""
+        """Time at which this launcher last saw the run's machine at its provider."""
         self.is_account_checked = False
-        """The key was seen to be of the run's account."""
+        """True once the key was found to belong to the run's account."""
         self._remote: GuardedRemote | None = None
         self._connected: GuardedRemote | None = None
-        """The shell that was opened last: the guard breaks its connection."""
+        """The shell that was opened last, whose connection the guard's thread may abort."""
         self._progress = ProgressDisplay(services.screen)
         self._ledger_request = (UserRequest.NONE, -math.inf)
-        """What was asked of the run in the ledger, and when that was read."""
+        """The user's request in the ledger, and when it was read."""
         self._space_reported_in: Phase | None = None
         self._reported_unreadable: set[str] = set()
         self._stale_rows = StaleRows(services)
@@ -71,7 +72,7 @@ class RunContext:
         return policy.within_deadline(self._spec, self.run.meter.began_at or self.run.rented_at or self.now())
 
     def start_grace_period(self) -> None:
-        """Give a launcher that comes to a run past its limits some time for what is there."""
+        """Give a launcher that finds a run past its limits some time to download what is there."""
         late = policy.exceeded_limit(self.spec, self.run, self.now()) is not None
         self._limits_count_from = self.now() + (policy.LATE_GRACE_S if late else 0.0)
 
@@ -106,11 +107,11 @@ class RunContext:
         return event
 
     def show_log(self) -> None:
-        """Bring what is new of the log, and show it."""
+        """Download what is new in the log, and show it."""
         self.services.screen.log(self.new_log())
 
     def new_log(self) -> str:
-        """Bring what is new of the log. Without room for it here, it stays on the box."""
+        """Download what is new in the log. Without space for it here, it stays on the box."""
         try:
             return self.services.output_store.download_log(self.run, self.remote())
         except NoRoomError as error:
@@ -118,15 +119,17 @@ class RunContext:
             return ""
 
     def report_no_space(self, error: NoRoomError, what: str) -> None:
-        """Tell the user, once a phase, that this computer's disk is too small, and what comes of it."""
+        """Report, once a phase, that this computer's disk is full, and the consequence."""
         if self._space_reported_in is not self.run.phase:
             self.report(f"{error}; {what}")
         self._space_reported_in = self.run.phase
 
     def user_request(self) -> UserRequest:
-        """Return the strongest request of the user here or elsewhere. It is of all nodes of a run.
+        """Return the strongest request of the user, from this keyboard or the ledger. It is for all nodes
+        of a run.
 
-        This is asked with each question to the box: the ledger, which may be on another computer, less often.
+        Called before each request to the box; the ledger, which may be on another computer, is read less
+        often.
         """
         here, now = self.services.user_requests.current(), self.now()
         elsewhere, read_at = self._ledger_request
@@ -136,22 +139,22 @@ class RunContext:
         return here.or_stronger(elsewhere)
 
     def is_stopping(self) -> bool:
-        """Return whether the user, or the run's batch, wants it to end."""
+        """Return whether the user, or the run's batch, requested its end."""
         return self.user_request().cause is not None
 
     def stopped(self, when: str) -> PhaseResult:
-        """Return the end of a run that is stopping, and never trained."""
+        """Return the result of a run that is stopping, and never trained."""
         return PhaseResult(result=Result.FAILED, cause=self.user_request().cause, detail=f"stopped {when}")
 
     @property
     def is_in_grace_period(self) -> bool:
-        """By our own count a limit was passed before this launcher came: it brings home what is there."""
+        """True while a run that was past its limits when this launcher came may still be downloaded."""
         return self.now() < self._limits_count_from
 
     def exceeded_limit(self) -> Cause | None:
-        """Return which limit was passed by our own count.
+        """Return the limit that was passed by this launcher's own count.
 
-        None: neither, or this launcher has only just come.
+        None: no limit was passed, or the grace period is not over.
         """
         return None if self.is_in_grace_period else policy.exceeded_limit(self.spec, self.run, self.now())
 
@@ -159,16 +162,18 @@ class RunContext:
         """Raise RunStopped when the user wants the machine ended at once, a limit is passed, or another node
         has failed while nothing is trained yet.
 
-        It is called before each request to the box, and while its answer is waited for.
+        Called before each request to the box, and while its response is awaited.
         """
         self._raise_if_over_limit()
         if self.run.phase in _ABANDONED_PHASES and (end := self.nodes.end()) is not None:
             raise RunStopped(end)
 
     def abort_if_stopped(self) -> None:
-        """Break the connection to the machine once the user, time or money ends it. For the guard's thread.
+        """Abort the connection to the machine once the user, time or money ends the run. For the guard's
+        thread.
 
-        What waits for the machine then fails, and is not tried again: `must_go_on` says why.
+        The request that waits for the machine then fails, and is not tried again: `raise_if_stopped` says
+        why.
         """
         try:
             self._raise_if_over_limit()
@@ -191,14 +196,14 @@ class RunContext:
             raise RunStopped(PhaseResult(result=Result.FAILED, cause=cause, detail=detail))
 
     def _before_request(self) -> None:
-        """What is done before each request to the box, and while its answer is waited for."""
+        """Update the screen and check the limits; called before and during each request to the box."""
         self.show()
         self.raise_if_stopped()
 
     def show(self, progress: Progress | None = None) -> None:
-        """Show where the run stands: time and dollars go on where nothing else does.
+        """Show the run's progress; time and cost advance even where nothing else does.
 
-        Without `progress` it does nothing right after the last time: a box is asked many things a second.
+        Without `progress` it returns at once right after the last call: a box gets many requests a second.
         """
         now = self.now()
         if self._progress.is_due(self.run.phase, progress, now):
@@ -210,7 +215,7 @@ class RunContext:
         return total_usd((self.run, *self.nodes.other_rows()), now)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, on the screen too, and keep the lock. Ends early when the user wants something."""
+        """Sleep, update the screen and keep the driver lock. Returns early on a user request."""
         slices = max(1, math.ceil(seconds / DISPLAY_INTERVAL_S))
         slice_s = max(0.0, seconds) / slices
         for _ in range(slices):
@@ -230,9 +235,9 @@ class RunContext:
         return self.services.clock.now()
 
     def machines(self) -> list[Instance]:
-        """List this run's machines, and end those that are not its own.
+        """List this run's machines, and destroy those that are not its own.
 
-        Raises ProviderError when it cannot be told.
+        Raises ProviderError when the list is unknown.
         """
         asked_at = self.now()
         found = [one for one in find_machines(self.run, self.services.provider) if not self._is_stale(one)]
@@ -248,7 +253,7 @@ class RunContext:
         return found
 
     def _is_stale(self, machine: Instance) -> bool:
-        """Tell whether the row is of no machine of the run, and report it once; `vastrun reap` may end it."""
+        """Return whether the row is stale, and report it once; `vastrun reap` may destroy that machine."""
         why = self._stale_rows.reason(machine, self.run)
         if why and machine.id not in self._reported_stale:
             self._reported_stale.add(machine.id)
@@ -265,17 +270,18 @@ class RunContext:
                 self.report(f"the provider lists values of the machine that make no sense, ignored: {names}")
 
     def own_machine(self) -> Instance | None:
-        """Return the run's machine, without others that its label is on. Raises ProviderError."""
+        """Return the run's machine, without others that have its label. Raises ProviderError."""
         return next(iter(self._own(self.machines())), None)
 
     def _own(self, found: Sequence[Instance]) -> Sequence[Instance]:
-        """None or one of them: the one that was noted, else the first."""
+        """Return at most one of them: the machine in the run's row, else the first."""
         if self.run.instance_id is None:
             return [machine for machine in found if machine.id not in bills.machine_ids(self.run)][:1]
         return [machine for machine in found if machine.id == self.run.instance_id]
 
     def _destroy_other(self, machine: Instance, asked_at: float) -> None:
-        """A machine that the provider made late, or twice, is ended, and what it costs is the run's."""
+        """Destroy a machine that the provider made late, or twice, and add its cost to the run's."""
+        # It may be seen at several looks, and is reported and added to the rentals once.
         is_new = all(one.instance_id != machine.id for one in self.run.rentals)
         rental = bills.rental_of(self.run, machine, machine.asked_at or asked_at, self.now())
         with suppress(VastrunError):  # one that stays is seen again
@@ -290,11 +296,11 @@ class RunContext:
                 self.report(f"found another machine of this run, {machine.id} at {price}: destroying it")
 
     def meter(self, machine: Instance, asked_at: float) -> None:
-        """Count what was seen of the machine for the run's cost.
+        """Update the run's meter by what was seen of the machine.
 
-        It counts from when the provider was asked: the answer tells of a moment after that, but of how long
-        before it arrived nobody knows. Counted from its arrival, GPUs that began to run meanwhile, or whose
-        up time it tells, would be charged too little.
+        Counts from when the provider was asked: its response is of a moment after that, unknown how long
+        before it arrived. Counted from the arrival, GPUs that started to run meanwhile would be charged
+        too little.
         """
         meter = self.run.meter
         if meter.given_back_at is not None and is_absent(self.services, machine.id):
@@ -311,7 +317,7 @@ class RunContext:
             self.report(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
 
     def refresh_meter(self) -> None:
-        """Count what the machine's own row says for its cost: the list may be older."""
+        """Update the meter by the machine's own row: the list may be older."""
         if self.run.instance_id is None or self.services.provider.free:
             return
         asked_at = self.now()
@@ -330,21 +336,22 @@ class RunContext:
         return self._remote
 
     def open_shell(self, machine: Instance) -> GuardedRemote:
-        """Open a shell on a machine of the run, for whoever calls to close. Raises as `remote`."""
+        """Open a shell on a machine of the run; the caller closes it. Raises as `remote`."""
         self._connected = GuardedRemote(self.services.provider.connect(machine), self._before_request)
         return self._connected
 
     def disconnect(self) -> None:
-        """Close the connection; the next `remote()` connects anew."""
+        """Close the connection; the next `remote()` connects again."""
         if self._remote is not None:
             self._remote.close()
             self._remote = None
 
     def is_gone(self) -> bool:
-        """Return whether the provider has had no such machine for as long as `policy` says.
+        """Return whether the provider has not listed the machine for as long as `policy` says.
 
-        Unable to tell is not gone.
+        A failed list is not an absent machine.
         """
+        # A market's list was seen to lack a machine for a moment; this computer's own list never does.
         absent_s = 0.0 if self.services.provider.free else policy.ABSENT_S
         since = self.now()
         try:
@@ -357,24 +364,25 @@ class RunContext:
         return gone
 
     def has_no_machine(self) -> bool:
-        """Return whether the provider says twice that the run has no machine. Unable to tell is not clear."""
+        """Return whether the provider confirms twice that the run has no machine. False when it cannot be
+        asked."""
         try:
             return not self._search_until(self.machines, 0.0)
         except ProviderError:
             return False
 
     def find_machine(self) -> Instance | None:
-        """Find the run's machine, also where the market's list is late.
+        """Find the run's machine, even where the market's list is late.
 
-        None: it was absent twice, and for as long as that list may lag. Raises ProviderError when the
-        provider cannot tell.
+        None: it was absent twice, and for as long as that list may lag. Raises ProviderError when the list
+        is unknown.
         """
         return self._search_until(self.own_machine, 0.0)
 
     def _search_until(self, look: Callable[[], _T], absent_s: float) -> _T:
-        """What a look finds; nothing, when two of them and all within `absent_s` found nothing.
+        """Return what `look` finds; empty when two looks and all within `absent_s` seconds found nothing.
 
-        A machine that was asked for lately may stand in the list only later.
+        A machine that was ordered a moment ago may appear in the list only later.
         """
         until = max(self.now() + absent_s, self._listed_by())
         found = look()
@@ -386,7 +394,8 @@ class RunContext:
         return found
 
     def _listed_by(self) -> float:
-        """When a machine that was asked for, and whose id nobody knows, stands in the list at the latest."""
+        """Return the latest time at which a machine that was ordered, and has no known id yet, appears in
+        the list."""
         if self.was_order_rejected or self.run.instance_id is not None or self.run.rented_at is None:
             return 0.0
         return self.last_order_at + self.services.provider.list_lag_s

@@ -1,4 +1,4 @@
-"""drive(run): the steps in the order of the phase table, until the run has ended."""
+"""Driver of a run: runs its steps in the order of the phase table until the run has ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def create_run(
     point: str = "",
     home: str | None = None,
 ) -> Run:
-    """Make a new run, with its row, in phase `plan`. Nothing was asked of the provider yet.
+    """Create a run with its row, in phase `plan`. The provider was not asked for anything yet.
 
     `home`: the computer where its job was read; None: this one. Raises UsageError when `out_dir` holds
     anything of others, BudgetError when a budget has no room for what the run may cost. No row is written
@@ -74,7 +74,7 @@ def create_run(
 
 
 def _new_row(spec: JobSpec, spec_json: str, services: Services, **own: Any) -> Run:
-    """A row in phase `plan`, which reserves what one machine of the job may cost."""
+    """Return a row in phase `plan`, which reserves the maximum cost of one machine of the job."""
     now = services.clock.now()
     return Run(
         spec_json=spec_json,
@@ -88,12 +88,12 @@ def _new_row(spec: JobSpec, spec_json: str, services: Services, **own: Any) -> R
 
 
 def _node_rows(run: Run, nodes: int) -> list[Run]:
-    """The rows of its further nodes."""
+    """Return the rows of the run's further nodes."""
     return [replace(run, parent=None, **_row_identity(run, node, 1)) for node in range(1, nodes)]
 
 
 def _row_identity(run: Run, node: int, machine: int) -> dict[str, Any]:
-    """What tells the row of that machine of a node from others, and where its outputs come to."""
+    """Return the fields of a row that identify a node's machine and its output folder."""
     row_id = member_id(run.id, node, machine)
     out_dir = f"{run.out_dir}/{member_folder(run.id, row_id)}"
     return {"id": row_id, "leader": run.id, "node": node, "out_dir": out_dir}
@@ -102,7 +102,7 @@ def _row_identity(run: Run, node: int, machine: int) -> dict[str, Any]:
 def create_replacement(
     spec: JobSpec, spec_json: str, run: Run, former: Run, machines: int, services: Services
 ) -> Run:
-    """Make the row of a machine in place of `former`, whose machine is gone, in phase `plan`.
+    """Create the row of a machine that replaces that of `former`, in phase `plan`.
 
     `run`: node 0. `machines`: how many the node had. Raises BudgetError when a budget has no room for what it
     may cost, HeldError when another launcher drives the run now. No row is written then.
@@ -129,7 +129,7 @@ def create_replacement(
 
 
 def costs_nothing(provider: Provider) -> bool:
-    """Return whether its machines cost nothing, or are slots, paid for by the run that holds the machine."""
+    """Return whether its machines are free, or slots, which the run that holds the machine pays for."""
     return provider.free or provider.name == POOL
 
 
@@ -156,7 +156,7 @@ def drive(run: Run, spec: JobSpec, services: Services) -> Run:
 
 
 def _drive_steps(context: RunContext) -> None:
-    """Take step after step, until the run ended, is left alone, or cannot be torn down."""
+    """Run step after step until the run has ended, is detached, or cannot be destroyed."""
     while context.run.phase is not Phase.ENDED and context.run.destroy_tries < policy.DESTROY_TRIES:
         end = _run_step(context)
         if end is None:
@@ -165,7 +165,8 @@ def _drive_steps(context: RunContext) -> None:
 
 
 def _run_step(context: RunContext) -> PhaseResult | None:
-    """The end of the present step, whatever it raises. A fault of ours must not leave a machine rented."""
+    """Return the result of the current step, whatever it raises: a bug in vastrun must not leave a machine
+    rented."""
     phase = context.run.phase
     try:
         return _run_with_retry(context)
@@ -193,8 +194,8 @@ def _run_step(context: RunContext) -> PhaseResult | None:
 
 
 def _run_with_retry(context: RunContext) -> PhaseResult | None:
-    """The end of the present step. It begins again while the provider refuses us."""
-    phase, refused = context.run.phase, RetryTimer(context)
+    """Return the result of the current step, which is repeated while the provider rejects the requests."""
+    phase, retry_timer = context.run.phase, RetryTimer(context)
     check_account(context)
     while True:
         if phase in BEFORE_TRAINING and context.is_stopping():
@@ -202,11 +203,11 @@ def _run_with_retry(context: RunContext) -> PhaseResult | None:
         try:
             return STEPS[phase](context)
         except (AuthError, BusyError) as error:
-            refused.wait(error)
+            retry_timer.wait(error)
 
 
 def _close_run(context: RunContext, error: StorageError) -> None:
-    """A run that has no machine and cannot be written down has ended: nobody needs to resume it."""
+    """Close a run that has no machine and cannot be saved: there is nothing to resume."""
     with suppress(StorageError):
         context.save(
             phase=Phase.ENDED,
@@ -218,9 +219,9 @@ def _close_run(context: RunContext, error: StorageError) -> None:
 
 
 def _with_prune_reason(context: RunContext, end: PhaseResult) -> PhaseResult:
-    """The end of a run that was pruned, with the reason that its batch noted.
+    """Return the result of a pruned run with the reason that its batch noted.
 
-    A machine alone cannot say so: a run that is pruned is no failure, and nobody looks at it again.
+    The machine's word alone is not enough: a pruned run counts as no failure and is not looked at again.
     """
     if end.cause is not Cause.PRUNED:
         return end
@@ -229,12 +230,12 @@ def _with_prune_reason(context: RunContext, end: PhaseResult) -> PhaseResult:
         return replace(end, detail=f"{reason}; {end.detail}")
     if context.user_request() is UserRequest.PRUNE:
         return end
-    detail = f"the machine says that its batch stopped it; nobody asked for that ({end.detail})"
+    detail = f"the machine reports a stop by its batch, which the batch did not request ({end.detail})"
     return replace(end, cause=Cause.CONTRADICTION, detail=detail)
 
 
 def _with_node(context: RunContext, end: PhaseResult) -> PhaseResult:
-    """The end, with the node that it came from in its detail, where the run has several."""
+    """Return the result with the name of its node in the detail, where the run has several."""
     if context.nodes.is_alone:
         return replace(end, node=None)
     if end.noted:
@@ -244,7 +245,7 @@ def _with_node(context: RunContext, end: PhaseResult) -> PhaseResult:
 
 
 def _advance(context: RunContext, end: PhaseResult) -> None:
-    """The row moves on as the table says; the first cause stays."""
+    """Save the next phase as the table says; the first cause stays."""
     run, now = context.run, context.now()
     changes = {"phase": NEXT[run.phase][end.result], "phase_at": now}
     again = run.phase is Phase.DESTROY and end.result is not Result.OK

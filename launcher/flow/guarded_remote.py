@@ -1,4 +1,4 @@
-"""GuardedRemote: a box that is asked nothing more once the user, time or money says so."""
+"""Remote that stops sending requests once the user, time or money ends the run."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from vastrun.launcher.ports import Interruptible, Remote
 
 
 class GuardedRemote:
-    """A Remote whose every verb first calls `check`, which raises to end it. So does one that waits long."""
+    """A Remote that calls `check` before each request and during long ones; what `check` raises ends the
+    request."""
 
     def __init__(self, remote: Remote, check: Callable[[], None]) -> None:
         self._remote, self._check = remote, check
         self.connection = remote
-        """What some remotes can say besides is asked of it: see `ChecksIdentity` and `CountsNoise`."""
+        """The real remote, for optional protocols: `ChecksIdentity` and `CountsNoise`."""
         if isinstance(remote, Interruptible):
             remote.set_interrupt_check(check)
 
     def raise_if_stopped(self) -> None:
-        """Raise what ends the exchange: the user, time or money."""
+        """Raise RunStopped when the user, time or money ends the exchange."""
         self._check()
 
     def abort(self) -> None:

@@ -1,4 +1,4 @@
-"""Lease end: whether a run's time is up, and what became of a machine that is gone."""
+"""Lease expiry: whether a run's deadline is due, and why a machine is gone."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vastrun.launcher.ports import Remote
 _TIMEOUT_S = 60.0
 _POLL_INTERVAL_S = 1.0
 _MAX_ENDING_S = 60.0
-"""So long a provider may take to end a machine, before what it says of that is not waited for."""
+"""Max. seconds to wait for a provider that is ending a machine to report why."""
 
 
 def is_deadline_due(context: RunContext) -> bool:
-    """Return whether the deadline has come by our own clock.
+    """Return whether the deadline has passed by this computer's clock.
 
-    The lease counts from when its machine began to run.
+    The lease counts from when its machine started to run.
     """
     offer = context.run.offer
     return offer is not None and policy.is_deadline_due(
@@ -32,7 +32,7 @@ def is_deadline_due(context: RunContext) -> bool:
 
 
 def set_deadline(context: RunContext, remote: Remote) -> None:
-    """Have the machine end itself at the job's deadline, also where nobody watches it.
+    """Have the machine end itself at the job's deadline, even without a launcher.
 
     Raises UnreachableError, GoneError.
     """
@@ -55,9 +55,9 @@ def set_deadline(context: RunContext, remote: Remote) -> None:
 
 
 def find_machine_end(context: RunContext, wait_s: float = 0.0) -> MachineEnd | None:
-    """Return why the provider ended the machine; None: it did not, or does not say so in that time.
+    """Return why the provider ended the machine; None: it did not, or did not say so within `wait_s`.
 
-    While it is just ending the machine it is waited for: what it says then is the cause of the run.
+    Waits while the provider is just ending the machine: what it reports then is the cause of the run.
     """
     ends, machine_id = context.services.provider.abilities.ends, context.run.instance_id
     if ends is None or machine_id is None:
@@ -68,7 +68,7 @@ def find_machine_end(context: RunContext, wait_s: float = 0.0) -> MachineEnd | N
         try:
             if (end := ends.end_of(machine_id)) is not None:
                 return end
-        except UnreachableError:
+        except UnreachableError:  # it is just being ended: see `ReportsTermination`
             max_wait_s = max(wait_s, _MAX_ENDING_S)
         except ProviderError:
             pass
@@ -78,23 +78,25 @@ def find_machine_end(context: RunContext, wait_s: float = 0.0) -> MachineEnd | N
 
 
 def gone_result(context: RunContext) -> PhaseResult:
-    """Return the end of a training whose machine the provider has no more."""
+    """Return the result of a training whose machine is gone."""
     return provider_terminated(
         find_machine_end(context) or MachineEnd(cause=Cause.LOST, text=lost_text(context))
     )
 
 
 def lost_result(context: RunContext, when: str) -> PhaseResult:
-    """Return the end of a phase in which the machine disappeared; `when`, as in `in phase boot`."""
+    """Return the result of a phase in which the machine disappeared; `when`: words such as `in phase
+    boot`."""
     end = find_machine_end(context)
     return machine_lost(when) if end is None else provider_terminated(end)
 
 
 def lost_text(context: RunContext) -> str:
-    """Say in words why the provider has the machine no more."""
+    """Describe why the machine is gone."""
     offer, rented_at = context.run.offer, context.run.rented_at
     if offer is not None and rented_at is not None:
         lease = policy.lease_of(context.spec, offer)
+        # No lease ends a machine earlier: before that, it was lost for another reason.
         if context.now() >= rented_at + min(lease.life_s, lease.collect_s):
             return (
                 "the machine no longer exists; its lease may have expired before the outputs were downloaded"
@@ -103,15 +105,15 @@ def lost_text(context: RunContext) -> str:
 
 
 MAX_HOST_LOG_WAIT_S = 5.0
-"""Longest wait for the log: the machine is paid for meanwhile."""
+"""Max. seconds to wait for the host's log: the machine is paid for meanwhile."""
 _LINES, _CHARS = 10, 200
 _SHOWN = 5
 
 
 def with_host_log(context: RunContext, end: PhaseResult, *, is_guess: bool = True) -> PhaseResult:
-    """Return the end of a boot with what the host wrote last, where its provider shows that.
+    """Return the result of a boot with the last lines of its host's log, where the provider shows it.
 
-    `is_guess`: nothing else says who is to blame, so that the log decides. The first reason stays in front.
+    `is_guess`: nothing else says who is to blame, so the log decides. The first reason comes first.
     """
     provider, machine = context.services.provider.abilities.host_log, context.machine
     if provider is None or machine is None:

@@ -1,4 +1,4 @@
-"""rearm(): a lease that somebody on the box has killed is at work again; whoever looks sees to it."""
+"""Lease rearm: arms a lease again that was killed on the box."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _TIMEOUT_S = 60.0
 
 
 def is_disarmed(box_status: BoxStatus) -> bool:
-    """Tell whether no lease would end the box, as far as it can be seen."""
+    """Return whether no lease would end the box, by its status."""
     return box_status.lease in ("dead", "none")
 
 
 def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, services: Services) -> str:
-    """Arm the box's lease again; in words, how that went.
+    """Arm the box's lease again and return a message with the outcome.
 
-    It counts from when the machine began to run, by our own count: what is written on the box may be forged.
+    It counts from when the machine started to run, by the launcher's records: files on the box may be
+    forged.
     Raises UnreachableError, GoneError.
     """
     if run.offer is None:

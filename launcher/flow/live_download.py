@@ -1,4 +1,4 @@
-"""Saving: checkpoints and metrics come home while the training goes on, a slice between two looks."""
+"""Live download: fetches checkpoints and metrics in slices while the training runs."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from vastrun.launcher.gate.caps import METRICS_SLICE_BYTES
 from vastrun.launcher.ports import Remote
 
 SLICE_S = 0.5
-"""What a slice may take: the log and the user's requests wait meanwhile."""
+"""Target seconds for a slice: the log and the user's requests wait meanwhile."""
 _MIN_BYTES = 1 << 16
 _FIRST_BYTES = 1 << 18
 _MAX_BYTES = 1 << 25
 _MIN_REST_S = 5.0
-"""Least time between two looks for a newer checkpoint."""
+"""Min. seconds between two looks for a newer checkpoint."""
 METRICS_INTERVAL_S = 5.0
-"""Between two looks for new metrics: an early stop judges by them, and nobody waits for one line."""
+"""Seconds between two looks for new metrics: an early stop needs them, but not line by line."""
 _FULL_SLICE_BYTES = METRICS_SLICE_BYTES // 2
-"""As many say that more have not come yet."""
+"""A slice of more bytes was full: the next one follows at once."""
 _REST_FACTOR = 9
-"""So many times as long as a copy took, the line rests after it: traffic costs money too."""
+"""Pause after a copy, as a multiple of its duration: traffic costs money too."""
 
 
 @dataclass
 class LiveDownloads:
-    """What is remembered between two slices."""
+    """State of the downloads between two slices."""
 
     limit: int = _FIRST_BYTES
     received_bytes: int = 0
     saved_step: int = 0
-    """The step of the newest checkpoint that is here."""
+    """Step of the newest checkpoint on this computer."""
     began_at: float | None = None
-    """When the copy that is under way began."""
+    """Time at which the running copy started."""
     resting_since: float = 0.0
     rest_s: float = 0.0
     has_failed: bool = False
     got_slice: bool = False
-    """The last look brought a slice: the next one comes sooner."""
+    """True if the last look downloaded a slice: the next one comes sooner."""
     metrics_due_at: float = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Tell whether a copy is under way, or it is time to look for a newer checkpoint."""
+        """Return whether a copy is under way, or it is time to look for a newer checkpoint."""
         resting = self.began_at is None and 0 <= now - self.resting_since < self.rest_s
         return not (self.has_failed or resting)
 
     def note(self, copy: CheckpointCopy | None, began: float, now: float) -> None:
-        """Note what a slice brought, and how long that took."""
+        """Record the result of a slice and its duration."""
         self.got_slice = copy is not None
         if copy is not None and copy.is_whole:
             self.saved_step = step_of_checkpoint(copy.name)
@@ -63,7 +63,7 @@ class LiveDownloads:
 
 
 def download_checkpoint_slice(context: RunContext, downloads: LiveDownloads, remote: Remote) -> None:
-    """Download a slice more of the newest checkpoint. Nothing that goes wrong with it hurts the run."""
+    """Download the next slice of the newest checkpoint. A failure does not affect the run."""
     began = context.now()
     downloads.got_slice = False
     # Once a stop is asked for, checkpoints come with the collection: the stop must not wait for a slice.
@@ -85,7 +85,7 @@ def download_checkpoint_slice(context: RunContext, downloads: LiveDownloads, rem
 
 
 def download_metrics(context: RunContext, downloads: LiveDownloads, remote: Remote) -> None:
-    """New lines of the metrics are here. Nothing that goes wrong with them hurts the run."""
+    """Download new lines of the metrics. A failure does not affect the run."""
     now = context.now()
     if now < downloads.metrics_due_at or context.user_request() is not UserRequest.NONE:
         return
@@ -103,12 +103,14 @@ def download_metrics(context: RunContext, downloads: LiveDownloads, remote: Remo
 
 
 def step_of_checkpoint(name: str) -> int:
-    """Return the step of a checkpoint, by its name; 0: it tells none."""
+    """Return the step in a checkpoint's name; 0: it has none."""
     digits = name.removeprefix("step-")
     return int(digits) if digits.isdecimal() else 0
 
 
 def next_slice_bytes(limit: int, moved: int, seconds: float) -> int:
-    """Return how many bytes to ask for next, so that they take about SLICE_S, after so many took so long."""
+    """Return the bytes to request next so that they take about SLICE_S, after `moved` bytes took
+    `seconds`."""
     fitting = int(moved * SLICE_S / max(seconds, 1e-3))
+    # At most four times as much at once: a single fast slice says little about the connection.
     return max(_MIN_BYTES, min(fitting, 4 * limit, _MAX_BYTES))

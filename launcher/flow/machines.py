@@ -1,4 +1,4 @@
-"""machines_of(run): a run's machines, by the id that was noted and by its label. A market's list may lag."""
+"""The machines of a run, by the id in its row and by its label. A market's list may lag."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from vastrun.launcher.ports import Provider
 
 
 def find_machines(run: Run, provider: Provider) -> list[Instance]:
-    """Return the run's machines, the noted one first. Raises ProviderError when it cannot be told.
+    """Return the run's machines, the noted one first. Raises ProviderError when the list is unknown.
 
-    What was noted is asked for by its id where the list does not have it, or cannot be had: the list may be
-    late, and the user may have given the machine another label.
+    A machine whose id is in the row is looked up by id where the list lacks it or failed: the list may be
+    late, and the user may have changed the machine's label.
     """
     try:
         by_run = provider.abilities.by_run
@@ -38,17 +38,17 @@ def find_machines(run: Run, provider: Provider) -> list[Instance]:
 
 
 class StaleRows:
-    """Tells why a row with a run's label is of no machine of the run."""
+    """Finds rows of the provider's list that have a run's label and are not its machines."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._earlier_users: dict[str, str] = {}
-        """Which other run had a machine, by its id; empty: none."""
+        """The other run that had a machine, by the machine's id; empty: none."""
 
     def reason(self, machine: Instance, run: Run) -> str:
-        """Say why the row is ignored; empty: it is a machine of the run.
+        """Return why the row is ignored; empty: it is a machine of the run.
 
-        Only a market is doubted: slots have the same id for one run after another.
+        Applies to markets only: slots have the same id for one run after another.
         """
         if machine.id == run.instance_id or self._services.provider.abilities.market is None:
             return ""
@@ -60,7 +60,7 @@ class StaleRows:
         return ""
 
     def _earlier_user(self, machine_id: str, run: Run) -> str:
-        """The other run that had the machine: a provider gives no id twice. Empty: there is none."""
+        """Return the other run that had the machine: a provider uses no id twice. Empty: there is none."""
         if machine_id not in self._earlier_users:
             rows = self._services.ledger.runs(members=True)
             earlier = (one for one in rows if one.id != run.id and one.provider == run.provider)
@@ -70,7 +70,8 @@ class StaleRows:
 
 
 def is_absent(services: Services, machine_id: str) -> bool:
-    """Ask for the machine by its id, also where the list still has it. Without an answer it is not gone."""
+    """Return whether the provider has no machine of that id, even if it is still listed. False without a
+    response."""
     try:
         return services.provider.machine(machine_id) is None
     except ProviderError:

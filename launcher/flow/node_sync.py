@@ -1,6 +1,6 @@
-"""Together: what a node waits for before it goes on, and what becomes of it when another one failed.
+"""Node sync: what a node waits for before it continues, and how it ends when another one has failed.
 
-A run with one node waits for nobody. All is decided by the rows: it holds after a kill, too.
+A run with one node never waits. All is decided by the rows, so that it holds after a kill, too.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from vastrun.launcher.ports import Remote
 
 _POLL_INTERVAL_S = 0.5
 _MAX_UNDRIVEN_S = 30.0
-"""So long a node may have no driver: its launcher may just be about to begin."""
+"""Max. seconds for which a node may have no driver: its launcher may be about to start."""
 
 
 def wait_for_leader(context: RunContext) -> PhaseResult | None:
-    """Return once node 0 found nothing wrong with the job, or with why the run ends before."""
+    """Return None once node 0 has planned the job, else the result with which the run ends before."""
     return (
         _wait_for_nodes(context, lambda others: have_reached(others[:1], Phase.RENT))
         if context.run.leader
@@ -41,19 +41,20 @@ def wait_for_leader(context: RunContext) -> PhaseResult | None:
 
 
 def wait_for_turn_to_rent(context: RunContext) -> PhaseResult | None:
-    """Return once it is this node's turn, or with why the run ends before: one after the other rents."""
+    """Return None once it is this node's turn, else the result with which the run ends: nodes rent one by
+    one."""
     return _wait_for_nodes(context, lambda others: may_rent(context.run, others))
 
 
 def must_wait_for_nodes(context: RunContext) -> bool:
-    """Tell whether another node is not ready to train yet. Who joins a training waits for none."""
+    """Return whether another node is not ready to train yet. A node that joins a training does not wait."""
     return not context.nodes.replaces and not have_reached(context.nodes.other_rows(), Phase.TRAIN)
 
 
 def with_failed_node(context: RunContext, end: PhaseResult) -> PhaseResult:
-    """Return how the training ended here, or on the node that failed first: that one says why.
+    """Return the result of the training here, or of the node that failed first, which knows the cause.
 
-    A node that lost its peers knows no more than that. What became of them is seen from here, soon.
+    A node that lost its peers knows nothing else; the launcher soon sees what happened to them.
     """
     if context.nodes.is_alone or end.cause is None:
         return end
@@ -66,7 +67,7 @@ def with_failed_node(context: RunContext, end: PhaseResult) -> PhaseResult:
 
 
 def first_cause(context: RunContext, end: PhaseResult) -> PhaseResult:
-    """Return why the run ends: as here, or as another node has noted before this one.
+    """Return the first cause of the run's end: this node's, or what another node noted before.
 
     Ranks are put in order on the machines, where all clocks are compared. What the launcher alone sees, such
     as that a machine is gone, is in the order in which it was seen: by the rows, and so by no clock at all.
@@ -78,7 +79,7 @@ def first_cause(context: RunContext, end: PhaseResult) -> PhaseResult:
 
 
 def check_network(context: RunContext, remote: Remote) -> None:
-    """Check that this node's machine is on the network of its run, where its provider makes one.
+    """Check that this node's machine is on the run's network, where the provider creates one.
 
     Raises BoxError when it is not; UnreachableError.
     """
@@ -88,7 +89,8 @@ def check_network(context: RunContext, remote: Remote) -> None:
 
 
 def remove_network(context: RunContext) -> None:
-    """Remove the network of the run, whose machines are gone. One that stays costs nothing: it is told."""
+    """Remove the network of the run, whose machines are gone. A failure is reported: a network costs
+    nothing."""
     networks = context.services.provider.abilities.networks
     if networks is None or context.nodes.is_alone or context.run.leader:
         return
@@ -99,7 +101,7 @@ def remove_network(context: RunContext) -> None:
 
 
 def send_node_env(context: RunContext, remote: Remote) -> None:
-    """Tell the box which node it is, and where it meets the others. Raises ProviderError."""
+    """Write the node's number and the rendezvous address to the box. Raises ProviderError."""
     if context.nodes.is_alone:
         return
     first = context.run if not context.run.leader else context.services.ledger.get(context.run.leader)
@@ -113,7 +115,8 @@ def send_node_env(context: RunContext, remote: Remote) -> None:
 
 
 def finish_nodes(context: RunContext) -> PhaseResult | None:
-    """Return None once no other node has a machine, and node 0 has the cause of all; else what is left."""
+    """Return None once no other node has a machine, with the cause of all in node 0's row; else a failed
+    result."""
     if context.nodes.is_alone or context.run.leader:
         return None
     since: dict[str, float] = {}
@@ -134,14 +137,14 @@ def finish_nodes(context: RunContext) -> PhaseResult | None:
         context.save(cause=end.cause, detail=end.detail, failed_in=end.failed_in, failed_node=end.node)
     if needs_node_0(context.run, context.spec):
         context.report(
-            "all nodes ended with node 0: they meet on it, and the checkpoints that come home are its own; "
-            f"`retry: {{{context.run.cause}: 1}}` begins anew from the newest"
+            "all nodes ended with node 0, which hosts their rendezvous and the checkpoints; "
+            f"`retry: {{{context.run.cause}: 1}}` continues from the newest checkpoint"
         )
     for other in context.nodes.other_rows() if context.run.cause is None else ():
         if other.cause is not None:
             which = "another machine of " if is_replacement(other) else ""
             context.report(
-                f"the others went on without {which}node {other.node}: {other.cause}: {other.detail}"
+                f"the others continued without {which}node {other.node}: {other.cause}: {other.detail}"
             )
     return None
 
@@ -151,7 +154,7 @@ def _could_not_destroy(other: Run) -> bool:
 
 
 def _wait_for_nodes(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> PhaseResult | None:
-    """Return None once that is so of the other nodes, or with the end of the run."""
+    """Return None once `is_due` is true of the other nodes' rows, else the result with which the run ends."""
     while not is_due(context.nodes.other_rows(fresh=True)):
         if context.is_stopping():
             return context.stopped("before all nodes were ready")
@@ -162,10 +165,10 @@ def _wait_for_nodes(context: RunContext, is_due: Callable[[Sequence[Run]], bool]
 
 
 def _rendezvous(context: RunContext, first: Run, remote: Remote) -> str:
-    """Where node 0 is reached, as its provider says now, or as its box does. `remote`: of this node.
+    """Return the address of node 0, as its provider or its box reports it now. `remote`: this node's.
 
-    Of a machine that is gone or has ended nobody says it, and node 0's own thread finds out why: that is the
-    cause, so this node only waits. Raises UnreachableError, ProviderError.
+    Raises UnreachableError where node 0's machine is gone: node 0's own thread finds the cause, so this
+    node only waits. Raises ProviderError.
     """
     machine = None
     if first.instance_id is not None:

@@ -1,4 +1,4 @@
-"""The nodes of one run, as their rows show them. Nothing else is known of another node."""
+"""Nodes of a run, as their rows show them. Nothing else is known of another node."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TOO_LATE = PhaseResult(
     result=Result.FAILED, cause=Cause.STOPPED, detail="the training was over before this machine joined it"
 )
 _POLL_INTERVAL_S = 0.5
-"""A look at the rows holds for so long."""
+"""Seconds for which the rows that were read are used."""
 
 
 class NodeGroup:
-    """The other nodes of a run; none where it has one."""
+    """The other nodes of a run; empty where it has one."""
 
     def __init__(self, run: Run, spec: JobSpec, ledger: Ledger, now: Callable[[], float]) -> None:
         self._run, self._ledger, self._now = run, ledger, now
@@ -31,26 +31,27 @@ class NodeGroup:
 
     @property
     def is_alone(self) -> bool:
-        """The run has one node."""
+        """True if the run has one node."""
         return self._nodes == 1
 
     @property
     def replaces(self) -> bool:
-        """This machine came in place of one that left, while the others train."""
+        """True if this machine replaces one that left, while the others train."""
         return is_replacement(self._run)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels of all machines of the run, by node; none where it has one."""
+        """Labels of all machines of the run, by node; empty where it has one."""
         if self.is_alone:
             return ()
         leader = self._run.leader or self._run.id
         return tuple(label_of(member_id(leader, node), self._run.ledger) for node in range(self._nodes))
 
     def other_rows(self, *, fresh: bool = False) -> Sequence[Run]:
-        """Return the rows of the other nodes; `anew`: as they are at this moment."""
+        """Return the rows of the other nodes; `fresh`: read them now."""
         if self.is_alone:
             return ()
+        # Asked before each request to the box, and the ledger may be on another computer.
         if fresh or not 0 <= self._now() - self._read_at < _POLL_INTERVAL_S:
             leader = self._run.leader or self._run.id
             rows = [self._ledger.get(leader), *self._ledger.runs(leader=leader)]
@@ -59,11 +60,12 @@ class NodeGroup:
         return self._other_rows
 
     def end(self, *, fresh: bool = False) -> PhaseResult | None:
-        """Return the end of all of them because one has failed; None: none has.
+        """Return the result that ends all nodes because one has failed; None: none has.
 
-        Of a machine in place of one that left also when the others are done before it trains.
+        A replacement ends, too, when the others are done before it trains.
         """
         other_rows = [other for other in self.other_rows(fresh=fresh) if other.node != self._run.node]
+        # Rows of the same node are of machines that this one replaces: their failure is why it exists.
         failed = first_failed(required_nodes(other_rows, self._min_nodes))
         if failed is not None:
             return failed_by_node(failed)

@@ -20,16 +20,17 @@ from vastrun.launcher.ports import Clock, Ledger, Notifier
 
 
 class Notifications:
-    """What was sent is remembered in the run's diary, and here when the diary cannot be written."""
+    """Sends each notification of a run once; the diary records it, and this object when the diary cannot
+    be written."""
 
     def __init__(self, spec: JobSpec, notifier: Notifier | None, ledger: Ledger, clock: Clock) -> None:
         self._spec, self._notifier, self._ledger, self._clock = spec, notifier, ledger, clock
         self._sent: set[NotificationKind] | None = None
 
     def send_due(self, run: Run, spent_usd: Callable[[float], float]) -> None:
-        """Tell the user what the run has reached since. Never raises, never waits.
+        """Send the notifications that are due. Never raises, never waits.
 
-        `spent_usd` says what it cost by a moment.
+        `spent_usd` returns the cost up to a moment.
         """
         if self._notifier is None or not self._notifier.has_targets(self._spec):
             return
@@ -40,7 +41,7 @@ class Notifications:
             self._send(Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd))
 
     def report_left_to_lease(self, run: Run, usd: float, lease: RemainingLease) -> None:
-        """Tell the user that the run's machine is left to its lease."""
+        """Notify the user that the run's machine is left to its lease."""
         kind = NotificationKind.OUT_OF_REACH
         if (
             self._notifier is None
@@ -53,6 +54,7 @@ class Notifications:
 
     def _send(self, notification: Notification) -> None:
         assert self._notifier is not None
+        # Marked first: a notifier that fails must not be called again at each poll.
         self._sent_before(notification.run).add(notification.kind)
         self._notifier.send(notification, self._spec)
         with suppress(StorageError):

@@ -1,4 +1,4 @@
-"""Pace: how fast a training goes, from what was seen of it."""
+"""Pace: the speed of a training, from the steps that were seen."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from collections import deque
 from dataclasses import dataclass, field
 
 MIN_SEEN_S = 20.0
-"""What is seen for less says more of the looks than of the training."""
+"""Min. seconds of observation: a shorter one measures the looks, not the training."""
 _WINDOW_S = 180.0
-"""What is left is told by the pace of so long."""
+"""Seconds of the last steps by which the remaining time is estimated."""
 _MIN_WINDOW_S = 5.0
 _MAX_POINTS = 1000
 
 
 @dataclass
 class Pace:
-    """The first step seen and the last; moments on our own clock."""
+    """The first step seen and the last, by the launcher's clock."""
 
     began_at: float = 0.0
     first: float = 0
-    """0: none was seen."""
+    """First step that was seen; 0: none."""
     moved_at: float = 0.0
     last: float = 0
     _recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_MAX_POINTS))
-    """Moments, and the steps that were reached then."""
+    """Moments with the steps that were reached then."""
 
     def observe(self, step: float, now: float) -> None:
-        """Count from the first step that somebody saw: what loads and compiles comes before it."""
+        """Record a step. Counts from the first one seen: loading and compiling come before it."""
+        # Ranks that were restarted continue from a checkpoint: the steps in between are done twice.
         if self.first == 0 or step < self.last:
             self.began_at, self.first = now, step
             self._recent.clear()
@@ -43,17 +44,17 @@ class Pace:
 
     @property
     def seen_steps(self) -> float:
-        """Steps that were seen to be done."""
+        """Number of steps that were observed."""
         return self.last - self.first if self.first > 0 else 0.0
 
     @property
     def steps_per_s(self) -> float | None:
-        """None while too little was seen."""
+        """Mean steps per second since the first one seen; None while too little was seen."""
         return self.seen_steps / self.seen_s if self.first > 0 and self.seen_s >= MIN_SEEN_S else None
 
     @property
     def best_steps_per_s(self) -> float | None:
-        """Of all that was seen or of the last minutes, the faster of both; None while too little was seen."""
+        """Steps per second overall or in the last minutes, whichever is faster; None while unknown."""
         steps_per_s = self.steps_per_s
         if steps_per_s is None or len(self._recent) < 2:
             return steps_per_s
@@ -63,9 +64,10 @@ class Pace:
         return max(steps_per_s, (last - first) / (moved_at - began_at))
 
     def left_s(self, steps: float, now: float) -> float | None:
-        """Estimate the seconds until `steps` are done, by the last minutes; None while that is not known.
+        """Estimate the seconds until `steps` are done, by the last minutes; None while unknown.
 
-        The next step is always still to come: where nothing moves, what is left does not run out.
+        The next step always counts as still to come, so that the rest of a stuck training does not reach
+        0.
         """
         if len(self._recent) < 2:
             return None

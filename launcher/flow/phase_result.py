@@ -1,4 +1,4 @@
-"""The end of a step: its result and its cause."""
+"""Phase result: how a step ended and why."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from vastrun.launcher.core.phases import Phase, Result
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseResult:
-    """How a step ended."""
+    """Result of a step, with its cause."""
 
     result: Result
     cause: Cause | None = None
     detail: str = ""
     node: int | None = None
-    """The node that this is about, where the run has several; None: the one whose step it was."""
+    """The node that failed, where the run has several; None: the node that ran the step."""
     noted: bool = False
-    """`detail` names that node already: it was noted on the node's own row."""
+    """True if `detail` names that node already: it comes from the node's own row."""
     failed_in: Phase | None = None
-    """The phase of that node; None: this one."""
+    """The phase in which that node failed; None: the current one."""
 
 
 class RunStopped(Exception):
-    """Nothing more is done with the box: the user wants its machine ended, or a limit is passed."""
+    """Stops all requests to the box: the user requested its end, a limit was passed, or another node
+    failed."""
 
     def __init__(self, end: PhaseResult) -> None:
         super().__init__(end.detail)
@@ -32,17 +33,18 @@ class RunStopped(Exception):
 
 
 def provider_terminated(end: MachineEnd) -> PhaseResult:
-    """Return the end of a step whose machine the provider has ended, in its words."""
+    """Return the result of a step whose machine the provider has ended, in its words."""
     return PhaseResult(result=Result.LOST, cause=end.cause, detail=end.text, node=end.node)
 
 
 def machine_lost(when: str) -> PhaseResult:
-    """Return the end of a phase in which the machine disappeared; `when`, as in `in phase boot`."""
+    """Return the result of a phase in which the machine disappeared; `when`: words such as `in phase
+    boot`."""
     return PhaseResult(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
 
 
 def failed_by_node(other: Run) -> PhaseResult:
-    """Return the end of a step because another node of the run has failed."""
+    """Return the result of a step that ends because another node of the run has failed."""
     return PhaseResult(
         result=Result.FAILED,
         cause=other.cause,

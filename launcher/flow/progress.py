@@ -1,4 +1,4 @@
-"""Progress: how far a training is and what it does, as looks at its box show it, and when to show that."""
+"""Progress: how far a training is, by the status of its box, and when to show it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREPARING: Mapping[str, str] = {
     "data": "loading data",
     "compile": "compiling the model",
 }
-"""What a rank does before its first step, by the activity in its heartbeat, in order; empty: none yet."""
+"""Text for each activity of a rank before its first step, in order; empty: no heartbeat yet."""
 _ACTIVITIES: Mapping[str, str] = {
     "eval": "evaluating",
     "checkpoint": "saving a checkpoint",
@@ -28,7 +28,7 @@ _ACTIVITIES: Mapping[str, str] = {
 
 
 def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) -> Progress:
-    """Return what the user is shown."""
+    """Return the progress that is shown to the user."""
     planned = planned_steps(spec)
     return Progress(
         activity=activity_of(box_status, spec),
@@ -40,20 +40,20 @@ def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) ->
 
 
 def planned_steps(spec: JobSpec) -> float:
-    """Return the last step of the training, as far as the job says: a box may boast of more."""
+    """Return the last step in the job; infinity where it has none. The box's own number is not trusted."""
     if spec.train is not None:
         return spec.train.steps
     return spec.success.steps if spec.success and spec.success.steps else math.inf
 
 
 def last_step(spec: JobSpec, box_status: BoxStatus) -> int:
-    """Return the last step as the job says, else as the box does; 0: nobody knows it."""
+    """Return the last step in the job, else the box's number; 0: unknown."""
     planned = planned_steps(spec)
     return int(planned) if planned < math.inf else box_status.steps
 
 
 def activity_of(box_status: BoxStatus, spec: JobSpec) -> str:
-    """Say what is being done besides steps; empty: steps are done, or nothing runs."""
+    """Describe what is being done besides steps; empty: steps are done, or nothing runs."""
     if box_status.box != "running":
         return ""
     if box_status.onstart_step != TRAIN:
@@ -73,32 +73,32 @@ def activity_of(box_status: BoxStatus, spec: JobSpec) -> str:
 
 
 def reports_step(box_status: BoxStatus) -> bool:
-    """Tell whether any rank tells where it is."""
+    """Return whether any rank reports its step."""
     return box_status.step > 0 or any(rank.activity for rank in box_status.ranks)
 
 
 def needs_heartbeats(spec: JobSpec) -> bool:
-    """Tell whether a success needs the steps that ranks tell."""
+    """Return whether success depends on the steps that ranks report."""
     return spec.train is not None or (spec.success is not None and spec.success.steps is not None)
 
 
 MIN_ALIVE_S = 5.0
-"""A program that tells no step has begun when its ranks have lived for so long."""
+"""Seconds for which its ranks must live before a program that reports no steps counts as started."""
 
 
 @dataclass
 class TrainingStartDetector:
-    """What is remembered of a training until it has begun."""
+    """Detects that a training has started, from successive box statuses."""
 
     has_started: bool = False
     _first_step: int | None = None
-    """The step that it starts from."""
+    """The step from which the training starts."""
     _started_at: float | None = None
 
     def observe(self, box_status: BoxStatus, spec: JobSpec, now: float) -> None:
-        """Note a look at the box; it may show that the training has begun.
+        """Record a status of the box, and whether it shows that the training has started.
 
-        One that needs no heartbeats for its success has begun, too, when its ranks have lived for a while.
+        A program that needs no heartbeats has started, too, when its ranks have lived for MIN_ALIVE_S.
         """
         if not self.has_started and box_status.box == "running":
             if spec.hold is not None:
@@ -124,13 +124,13 @@ class TrainingStartDetector:
 
 
 _STEP_LINE = re.compile(r"^\d+\.\d+ (?P<step>\d\d-\S+) .*\n", re.MULTILINE)
-"""A line that an onstart step wrote (docs/box.md)."""
+"""Line that an onstart step wrote (docs/box.md)."""
 
 
 def split_at(text: str, step: str) -> tuple[str, str]:
-    """Split text of the log after the last line of the steps before `step`, such as "40-data".
+    """Split text of the log after the last line of the steps before `step` ("40-data").
 
-    Steps are run in the order of their names. One that was started before its turn may write among them.
+    Steps run in the order of their names. One that was started early may write among them.
     """
     ends = [line.end() for line in _STEP_LINE.finditer(text) if line["step"] < step]
     end = ends[-1] if ends else 0
@@ -147,17 +147,18 @@ class ProgressDisplay:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._known: tuple[Phase | None, Progress] = (None, Progress())
-        """The last progress, and the phase that it is of."""
+        """The last progress, and its phase."""
         self._shown: tuple[Phase | None, float] = (None, -math.inf)
 
     def is_due(self, phase: Phase, progress: Progress | None, now: float) -> bool:
         """Return whether to show something: new progress, a new phase, or the same after a while."""
         shown_phase, shown_at = self._shown
+        # Half of it, so that a poll that comes a little early is not skipped.
         recent = 0 <= now - shown_at < DISPLAY_INTERVAL_S / 2
         return progress is not None or shown_phase is not phase or not recent
 
     def show(self, run: Run, progress: Progress | None, usd: float, now: float) -> None:
-        """Show the progress; None: what was last known of this phase."""
+        """Show the progress; None: the last one of this phase."""
         if progress is not None:
             self._known = (run.phase, progress)
         self._shown = (run.phase, now)

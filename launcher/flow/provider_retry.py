@@ -1,4 +1,4 @@
-"""What a launcher does when its provider refuses it: wrong key, other account, too many calls."""
+"""Provider retry: what a launcher does after a wrong key, another account, or too many requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vastrun.launcher.flow.context import RunContext
 
 _PAUSE_S = 15.0
 _PHASES_WITH_MACHINE = (Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT)
-"""A key that is refused says nothing about a run in one of these; `destroy` has a limit of its own."""
+"""Phases in which a rejected key says nothing about the run; `destroy` has its own limit."""
 
 
 def check_account(context: RunContext) -> None:
@@ -57,7 +57,7 @@ def check_account(context: RunContext) -> None:
 
 
 def report_left_to_lease(context: RunContext, error: AccountMismatchError) -> None:
-    """Tell the user that the run's machine is left to its lease, which alone can end it now."""
+    """Report that the run's machine is left to its lease, which alone can end it now."""
     run, services = context.run, context.services
     lease = estimate_remaining_lease(run, context.spec, context.now())
     if lease is None:
@@ -70,14 +70,14 @@ def report_left_to_lease(context: RunContext, error: AccountMismatchError) -> No
 
 
 class RetryTimer:
-    """How long one step has been refused."""
+    """Waits between two attempts at a step, within the limits for rejected keys and busy providers."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._since = math.inf
 
     def wait(self, error: AuthError | BusyError) -> None:
-        """Return when the step may be tried again.
+        """Return once the step may be tried again.
 
         Raises `error` when a retry is of no use, AccountMismatchError when the run's machine cannot be
         reached for too long.

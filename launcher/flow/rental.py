@@ -1,4 +1,4 @@
-"""From a job to a machine: choose among offers, rent one, never two."""
+"""Rental: chooses among offers and rents one machine, never two."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def choose_offers(
 ) -> list[Offer]:
     """Return offers that fit the job, its price and its deadline, best first, on no host in `avoid`.
 
-    Costs nothing. `done`: the step that it continues from. `network`: that of the nodes which chose before,
+    Costs nothing. `done`: the step from which it continues. `network`: that of the nodes that chose before,
     where the market has several. Raises NoOfferError when there is none, UsageError when the job would spend
-    money without a limit or on an image that may change, asks for more machines than a run can have there, or
-    has limits that leave no time to train.
+    money without a limit or on an image that may change, asks for more machines than a run can have there,
+    or has limits that leave no time to train.
     """
     if spec.nodes > provider.max_nodes:
         raise _too_many_nodes(spec, provider)
@@ -91,7 +91,8 @@ def choose_offers(
 
 
 def _on_one_network(spec: JobSpec, provider: Provider, offers: list[Offer], network: str) -> list[Offer]:
-    """Raises NoOfferError when no network of the market has machines enough."""
+    """Return the offers on one network. Raises NoOfferError when no network of the market has enough
+    machines."""
     left = offers_on_one_network(offers, spec.nodes, network)
     if left:
         return left
@@ -114,7 +115,7 @@ def _too_many_nodes(spec: JobSpec, provider: Provider) -> UsageError:
 
 
 def choose_offers_for_run(context: RunContext) -> list[Offer]:
-    """Choose offers for the run, on hosts that did not fail us lately."""
+    """Choose offers for the run, on hosts that did not fail recently."""
     provider, ledger, now = context.services.provider, context.services.ledger, context.now()
     avoid = avoided(ledger.runs(causes=HOST_CAUSES, members=True), provider.name, now)
     done = resumed_step(context.spec, context.run.parent, ledger)
@@ -130,9 +131,9 @@ def choose_offers_for_run(context: RunContext) -> list[Offer]:
 
 
 def _offers_ordered_elsewhere(context: RunContext) -> set[str]:
-    """Return the ids of the offers of a market that other open runs have ordered by now.
+    """Return the ids of a market's offers that other open runs have ordered.
 
-    Where many wait for their turn to order, an offer is gone when it comes, and the turn is lost.
+    Where many wait for their turn to order, an offer that another run took would waste the turn.
     """
     if context.services.provider.abilities.market is None:
         return set()
@@ -145,9 +146,9 @@ def _offers_ordered_elsewhere(context: RunContext) -> set[str]:
 
 
 def resumed_step(spec: JobSpec, parent: str | None, ledger: Ledger) -> int:
-    """Return the step that a run of the job continues from when it follows `parent`; 0: it begins anew.
+    """Return the step from which a run of the job continues after `parent`; 0: it starts from scratch.
 
-    As far as the runs before it were seen: their newest checkpoint may be a little older.
+    By the last steps seen of earlier runs: their newest checkpoint may be a little older.
     """
     while parent is not None:
         run = ledger.get(parent)
@@ -158,7 +159,7 @@ def resumed_step(spec: JobSpec, parent: str | None, ledger: Ledger) -> int:
 
 
 def rent_machine(context: RunContext) -> Instance:
-    """Rent a new machine: the planned offer, or the next one when that was taken."""
+    """Rent a new machine: the planned offer, or the next one when that is gone."""
     tried: set[str] = set()
     offers = [context.run.offer] if context.run.offer and _is_on_run_network(context) else []
     for _ in range(policy.RENT_TRIES):
@@ -197,7 +198,7 @@ def rent_machine(context: RunContext) -> Instance:
 
 
 def _rent_with_volume(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Instance:
-    """Rent the offer, without its volume where the order with it is refused."""
+    """Rent the offer, without its volume where the order with it is rejected."""
     try:
         return _send_order(context, offer, volume)
     except (NoOfferError, ProviderError) as error:
@@ -233,7 +234,8 @@ def _send_order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -
 
 
 def _save_ended_rental(context: RunContext, offer: Offer, error: NoOfferError) -> None:
-    """Its bill is known by its id. Where it never ran, only its disk was charged."""
+    """Add a machine that a rejected order left behind to the run's rentals. If it never ran, only its disk
+    was charged."""
     rented_at = context.run.rented_at or context.now()
     idle_at = min(context.now(), rented_at + error.idle_s)
     idle = Meter(extras=offer.extras, idle_s=idle_at - rented_at, idle_at=idle_at)
@@ -248,16 +250,16 @@ def _save_ended_rental(context: RunContext, offer: Offer, error: NoOfferError) -
 
 
 def _is_on_run_network(context: RunContext) -> bool:
-    """Whether the planned offer still is where the nodes before have their machines."""
+    """Return whether the planned offer is on the network of the machines that earlier nodes rented."""
     offer, network = context.run.offer, network_of(context.run, context.nodes.other_rows(fresh=True))
     return offer is not None and network in ("", offer.network)
 
 
 def find_ordered_machine(context: RunContext) -> Instance | None:
-    """Find the machine that was asked for before; None when none was, or when it was absent twice.
+    """Find the machine that was ordered before; None when none was, or when it was absent twice.
 
-    A further node's may be there already: some providers rent them all with the first one's. Raises
-    ProviderError when the provider cannot tell: whoever comes next looks for it again.
+    A further node's machine may exist already: some providers rent them all with the first one's. Raises
+    ProviderError when the list is unknown: the next launcher looks for it again.
     """
     if context.run.rented_at is None:
         return context.own_machine() if context.run.leader else None

@@ -1,4 +1,4 @@
-"""Keeping: a machine on which files are left that look like weights stays for a while, to download them."""
+"""Retention: a machine with files that look like weights is kept for a while, to download them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
     if not weights or cause in _EXCLUDED_CAUSES or context.now() >= until or not _may_wait(context):
         return True
     context.report(_text_of(context, LeftOutFiles(files=weights, count=len(weights)), until))
+    # A run that was stopped is collected, too: only a request after that is about its files.
     before, leaves = context.user_request(), False
     with suppress(RunStopped):
         if not _ask(context, weights, until):
@@ -52,8 +53,8 @@ def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
 
 
 def _ask(context: RunContext, weights: Sequence[LeftOutFile], until: float) -> bool:
-    """Ask the user, if there is a terminal; return False to give the machine back now."""
-    if not context.nodes.is_alone:
+    """Ask the user, if there is a terminal; return False to destroy the machine now."""
+    if not context.nodes.is_alone:  # each node has a thread, and the terminal takes one question
         return True
     before = context.user_request()
     size = bytes_text(sum(file.size for file in weights))

@@ -1,4 +1,4 @@
-"""What a launcher drives runs with: the ports, who it is, and the budgets that bind it."""
+"""Services: the ports of a drive, the launcher's name, and its budgets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vastrun.launcher.ports import (
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """What a launcher drives with."""
+    """Ports and settings with which a launcher drives runs."""
 
     provider: Provider
     ledger: Ledger
@@ -32,20 +32,21 @@ class Services:
     screen: Screen
     user_requests: UserRequests
     who: str
-    """Names this launcher: `computer:pid:word`."""
+    """Name of this launcher: `computer:pid:word`."""
     user: str = ""
     """The login name of whoever runs it."""
     computer: str = ""
     """This computer's name within a team; empty: the ledger is this computer's own."""
     notifier: Notifier | None = None
-    """None: nobody is told but the screen."""
+    """Sends notifications; None: only the screen shows them."""
     budgets: Callable[[float], Sequence[Budget]] = lambda _now: ()
-    """Those that bind every run at that moment, besides its batch's."""
+    """Returns the budgets of all runs at that moment, besides the batch's."""
     active_runs: Callable[[], int] = lambda: 1
-    """How many this launcher drives now."""
+    """Returns the number of runs that this launcher drives now."""
     ask_to_keep: Callable[[str, Callable[[], bool]], KeepAnswer | None] = lambda _files, _settled: None
-    """Asks what becomes of files that are only on the machine, until that is true; None: no terminal."""
+    """Asks what to do with files that are only on the machine, until the function returns True; None: no
+    terminal."""
     guard: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _look: nullcontext()
-    """Calls a function each second, in another thread, until the block ends."""
+    """Context in which a function is called each second by another thread."""
     check_nodes: Callable[[], None] = lambda: None
-    """Raises what the launcher could not go on with on another node of the run."""
+    """Raises the error that stopped the launcher's thread of another node of the run."""

@@ -1,4 +1,4 @@
-"""Slowness: a machine that trains far below its kind is named, and left for another where the job says so."""
+"""Slow machine: reports a machine that trains far below its kind, and leaves it where the job allows."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from vastrun.launcher.flow.pace import Pace
 
 @dataclass
 class SpeedWatch:
-    """What is remembered of a machine's speed against that of its kind."""
+    """State of the comparison of a machine's speed with its kind's."""
 
     known_speeds: SpeedHistory | None = None
-    """None: nobody looked it up yet."""
+    """Speeds of the same kind on other hosts; None before the first look."""
     changes_left: int = 0
     is_reported: bool = False
     last: Slowness | None = None
-    """As the last look saw it; None: it is not slow."""
+    """Result of the last look; None: it is not slow."""
     change: MachineChange | None = None
-    """Why the run should go on elsewhere."""
+    """Reason to continue on another machine."""
 
 
 def should_change_machine(
     context: RunContext, watch: SpeedWatch, pace: Pace, *, step: int, saved: int
 ) -> bool:
-    """Return whether the run should go on elsewhere. A machine that is slow is named, once.
+    """Return whether the run should continue on another machine. A slow machine is reported once.
 
-    `saved`: the step of the newest checkpoint that another run would continue from.
+    `saved`: step of the newest checkpoint, from which another run would continue.
     """
     watch.last = _measure(context, watch, pace)
     if watch.last is None:
@@ -72,14 +72,14 @@ def _measure(context: RunContext, watch: SpeedWatch, pace: Pace) -> Slowness | N
 
 
 def _report(context: RunContext, slowness: Slowness) -> None:
-    """A launcher that resumes the run finds the line in its diary."""
+    """Report the slow machine, once: a launcher that resumes the run finds the line in the diary."""
     diary = context.services.ledger.events(context.run.id)
     if not any(event.text.startswith(slowness.BEGINS) for event in diary):
         context.report(str(slowness))
 
 
 def _count_changes(context: RunContext) -> int:
-    """How often this chain of attempts left a slow machine."""
+    """Return how many slow machines this chain of attempts has left."""
     run, changes = context.run, 0
     while run.parent is not None:
         run = context.services.ledger.get(run.parent)

@@ -1,4 +1,4 @@
-"""The seven steps. Each ends with a result that the phase table knows; each is safe to repeat."""
+"""The steps of the seven phases. Each returns a result of the phase table and is safe to repeat."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from vastrun.launcher.ports import CountsNoise
 _RETRY_TIMEOUT_S = 300.0
 _RETRY_INTERVAL_S = 2.0
 _MAX_UNSHOWN_BYTES = 100_000
-"""Bytes of a log that may go unshown at its end without a word."""
+"""Bytes at the end of a log that may stay unshown without a message."""
 _UNPACK_TIMEOUT_S = 600.0
 _OK = PhaseResult(result=Result.OK)
 _T = TypeVar("_T")
 
 
 def plan(context: RunContext) -> PhaseResult:
-    """Find everything that can be wrong on this computer, and choose an offer, before any money is spent."""
+    """Check everything on this computer, and choose an offer, before any money is spent."""
     if (end := wait_for_leader(context)) is not None:
         return end
     services = context.services
@@ -94,7 +94,7 @@ def rent(context: RunContext) -> PhaseResult:
 
 
 def ship(context: RunContext) -> PhaseResult:
-    """Put the bundle and the secrets on the box, and unpack them."""
+    """Upload the bundle and the secrets to the box, and unpack the bundle."""
     bundle = context.services.packer.pack(context.run, context.spec)
     secrets = context.services.packer.secrets(context.spec, context.run)
 
@@ -118,14 +118,14 @@ def ship(context: RunContext) -> PhaseResult:
 
 
 def train(context: RunContext) -> PhaseResult | None:
-    """Start the training and follow it until it is over; None: it is left alone."""
+    """Start the training and follow it until it is over; None: detached."""
     return watch(context)
 
 
 def collect(context: RunContext) -> PhaseResult | None:
-    """Bring logs, checkpoints and outputs to this computer, check them, and judge for the last time.
+    """Download logs, checkpoints and outputs, check them, and assess the run for the last time.
 
-    None: the user wants the machine left alone, which is kept for files that look like weights.
+    None: the user detached from a machine that is kept for files that look like weights.
     """
     collected = _retry_when_space(
         context,
@@ -155,7 +155,7 @@ def collect(context: RunContext) -> PhaseResult | None:
 
 
 def _assess(context: RunContext, evidence: Evidence) -> RunAssessment:
-    """Judge by the evidence, without files that were downloaded by their paths since; note the proofs."""
+    """Assess the evidence, without files that were downloaded by their paths since; save the proofs."""
     if evidence.left_out.count:
         evidence = replace(evidence, left_out=context.services.output_store.left_out(context.run))
     assessment = assess_run(evidence, context.spec, context.run.node)
@@ -164,7 +164,7 @@ def _assess(context: RunContext, evidence: Evidence) -> RunAssessment:
 
 
 def destroy(context: RunContext) -> PhaseResult:
-    """Destroy the run's machine, and have the provider say twice that it has none."""
+    """Destroy the run's machine, and have the provider confirm twice that it is gone."""
     context.disconnect()
     context.refresh_meter()
     (machine, unknown), machine_seen_at = _last_listed(context), context.now()
@@ -189,9 +189,9 @@ def destroy(context: RunContext) -> PhaseResult:
 
 
 def _last_listed(context: RunContext) -> tuple[Instance | None, VastrunError | None]:
-    """Return the machine before it is destroyed, for its bill, or why the provider cannot say.
+    """Return the machine before it is destroyed, for its bill, or the error with which the list failed.
 
-    One whose id is known is destroyed without that.
+    A machine whose id is known is destroyed without it.
     """
     try:
         return context.own_machine(), None
@@ -200,7 +200,7 @@ def _last_listed(context: RunContext) -> tuple[Instance | None, VastrunError | N
 
 
 def _save_gone(context: RunContext, machine: Instance | None, looked_at: float) -> None:
-    """The run has no machine any more."""
+    """Save that the run's machine is gone."""
     machine_id = machine.id if machine else context.run.instance_id
     if (
         keys := context.services.provider.abilities.keys
@@ -243,11 +243,13 @@ def _report_noise(context: RunContext) -> None:
 
 
 def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:
-    """What `action` returns, once this computer's disk has room for it; it waits as long as the lease does.
+    """Return the result of `action`, retried while this computer's disk is full, as long as the lease
+    allows.
 
-    What a box lists must not keep it rented. One that costs nothing is left standing instead.
+    A box must not stay rented for the size of its list. A free one is kept instead.
     """
     collect_s = policy.lease_of(context.spec, context.run.offer).collect_s if context.run.offer else 0.0
+    # Ends before the lease does: the machine is destroyed with its cause noted, not lost.
     until = context.run.phase_at + collect_s - policy.DISK_POLL_S * 4
     while True:
         try:
@@ -266,7 +268,7 @@ def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:
 
 
 def _retry_unreachable(context: RunContext, action: Callable[[], _T]) -> _T:
-    """What `action` returns, tried again while the box only fails to answer."""
+    """Return the result of `action`, retried while the box does not answer."""
     until = _retry_until(context)
     while True:
         try:
@@ -281,7 +283,7 @@ def _retry_unreachable(context: RunContext, action: Callable[[], _T]) -> _T:
 
 
 def _retry_until(context: RunContext) -> float:
-    """A box that a limit ended costs more for as long as it is waited for."""
+    """Return the end of the retries: earlier for a box that a limit ended, which costs more meanwhile."""
     until, run = context.now() + _RETRY_TIMEOUT_S, context.run
     if run.cause not in (Cause.TIME_LIMIT, Cause.MONEY_LIMIT) or run.offer is None:
         return until

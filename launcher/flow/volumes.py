@@ -38,7 +38,7 @@ def prefer_volume(spec: JobSpec, offers: list[Offer], volume: Volume | None) -> 
 
 
 def order_volume(context: RunContext, offer: Offer) -> VolumeOrder | None:
-    """Return what to order with the offer; None: the run keeps its data on the machine's own disk.
+    """Return the volume to order with the offer; None: the run keeps its data on the machine's own disk.
 
     The row of a new volume is written before the order, so that a launcher that is killed in between leaves
     no volume that the ledger does not know.
@@ -56,9 +56,9 @@ def order_volume(context: RunContext, offer: Offer) -> VolumeOrder | None:
 
 
 def cancel_order(context: RunContext, order: VolumeOrder) -> None:
-    """Note that the provider refused the order with that volume: what was to be created does not exist.
+    """Record that the provider rejected the order with that volume: the new volume does not exist.
 
-    Should it exist all the same, its label is found in the provider's list.
+    If it exists nevertheless, its label is found in the provider's list.
     """
     request, records = context.spec.volume, context.services.ledger.volumes
     known = None if request is None else records.find(context.run.provider, request.name)
@@ -147,6 +147,7 @@ class _VolumeSearch:
             used_at=now,
             run_id=context.run.id,
         )
+        # Only for the run's hours: no run can reserve what the volume costs after it.
         usd = volume.usd_per_hour * context.spec.limits.hours
         if not self._records.add(volume, context.services.budgets(now), usd):
             raise _NoVolumeError("another run is creating it")

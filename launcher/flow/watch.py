@@ -1,4 +1,4 @@
-"""watch(context): follows a training on its box until it is over, lost, or left alone."""
+"""Watch: follows a training on its box until it is over, lost, or detached."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from vastrun.launcher.gate.evidence import parse_evidence
 from vastrun.launcher.ports import Remote
 
 _LOG_INTERVAL_S = 0.25
-"""Between two pulls of the log: a look asks more of the box than a read does."""
+"""Seconds between two downloads of the log: a status costs the box more than a read."""
 _SLICE_INTERVAL_S = 0.2
-"""Between two slices of a checkpoint: a look costs the box a little, too."""
+"""Seconds between two slices of a checkpoint: a status costs the box a little, too."""
 _LIST_INTERVAL_S = 15.0
 _SAVE_INTERVAL_S = 5.0
 _MAX_STARTS = 3
 _MAX_END_WAIT_S = 60.0
-"""A provider that takes a machine back says why, soon after the machine's last word."""
+"""Max. seconds to wait for the provider to report why it took a machine back."""
 _START_TIMEOUT_S = 60.0
 
 
 @dataclass
 class WatchState:
-    """What the watcher remembers between two looks."""
+    """State of the watch between two polls of the box."""
 
     starts: int = 0
     silent_since: float | None = None
@@ -59,29 +59,30 @@ class WatchState:
     invalid_since: float | None = None
     rearmed_at: float = -math.inf
     lease_ends_at: float | None = None
-    """When the lease ends the box, as the box itself says, on our clock: it may shorten its time."""
+    """Time at which the lease ends the box, as the box says, by the launcher's clock: it may be earlier
+    than planned."""
     stop_asked_at: float | None = None
     stop_cause: Cause = Cause.STOPPED
     waits_for_nodes: bool = False
-    """Nothing was started yet: another node is not ready."""
+    """True while nothing is started because another node is not ready."""
     is_stopping_with_nodes: bool = False
-    """It was asked to stop because another node has failed."""
+    """True once it was asked to stop because another node has failed."""
     node_failed_at: float | None = None
     metered_at: float = 0.0
     saved_at: float = 0.0
     onstart_step: str = ""
     has_done_steps: bool = False
-    """All that the job plans: what follows may end at any moment."""
+    """True once all planned steps are done: the program may end at any moment."""
     downloads: LiveDownloads = field(default_factory=LiveDownloads)
     pace: Pace = field(default_factory=Pace)
     training_start: TrainingStartDetector = field(default_factory=TrainingStartDetector)
     speed: SpeedWatch = field(default_factory=SpeedWatch)
     reported: set[str] = field(default_factory=set)
-    """What was said to be done before the training began."""
+    """Activities before the start of the training that were reported."""
 
 
 def watch(context: RunContext) -> PhaseResult | None:
-    """Follow the training until it has ended; None when the user wants it left alone."""
+    """Follow the training until it has ended; None when the user detached."""
     state = WatchState()
     while True:
         try:
@@ -105,8 +106,9 @@ def watch(context: RunContext) -> PhaseResult | None:
 
 
 def _may_detach(context: RunContext, state: WatchState) -> bool:
-    """The user wants it left alone, and it is in order."""
+    """Return whether the user asked to detach, and the training runs normally."""
     request = context.user_request()
+    # A run that does not answer, or was started twice, may be failing: somebody has to see that.
     leaves = request is UserRequest.DETACH or (
         request is UserRequest.DETACH_ONCE_TRAINING and state.training_start.has_started
     )
@@ -142,15 +144,15 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
     elif _should_change_machine(context, state, box_status):
         _ask_to_stop(context, state, remote, Cause.SLOW)
-        context.report(f"another machine is to go on: {state.speed.change}")
+        context.report(f"continuing on another machine: {state.speed.change}")
     download_checkpoint_slice(context, state.downloads, remote)
     download_metrics(context, state.downloads, remote)
     return None
 
 
 def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
-    """Until the next look, the log is shown as it grows. Ends at once when the user wants something new, or
-    the training seems over."""
+    """Show the log as it grows until the next poll. Returns early on a new user request, or when the
+    training seems over."""
     until, request = context.now() + seconds, context.user_request()
     # Where many are followed nobody reads along: each look brings its log, and that is enough.
     pause_s = min(_LOG_INTERVAL_S, seconds) if seconds <= policy.POLL_INTERVAL_S else seconds
@@ -164,20 +166,21 @@ def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
 
 
 def _seems_over(context: RunContext) -> bool:
-    """No more than a hint: the next look tells how the box stands."""
+    """Return whether an exit code exists on the box: a hint only, the next poll decides."""
     with suppress(BoxError):
         return bool(context.remote().read(layout.EXIT, limit=1))
     return False
 
 
 def _save_progress(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
-    """Keeps the screen and the row up to date."""
+    """Update the screen and the run's row."""
     now = context.now()
     if box_status.lease == "armed" and box_status.lease_ends_at is not None:
         state.lease_ends_at = now + box_status.lease_ends_at - box_status.at
     state.has_done_steps = box_status.step >= planned_steps(context.spec)
     state.pace.observe(min(box_status.step, planned_steps(context.spec)), now)
     context.show(progress_of(box_status, context.spec, state.pace, now))
+    # Not at each step: a save waits for the disk, and several nodes save to one ledger.
     due = box_status.box == "ended" or now - state.saved_at >= _SAVE_INTERVAL_S
     if box_status.step != context.run.step and due:
         state.saved_at = now
@@ -186,7 +189,7 @@ def _save_progress(context: RunContext, state: WatchState, box_status: BoxStatus
 
 
 def _show(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
-    """What has begun is told between the last lines of the log before it and its own first ones."""
+    """Report a new step of the box between the last log lines before it and its own first ones."""
     text, step = context.new_log(), box_status.onstart_step
     if step != state.onstart_step:
         before, text = split_at(text, step)
@@ -198,12 +201,12 @@ def _show(context: RunContext, state: WatchState, box_status: BoxStatus) -> None
 
 
 def _report_start(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
-    """What is done until the training begins is told, each thing once, and that it has begun."""
+    """Report each activity before the training once, then its start."""
     activity = activity_of(box_status, context.spec)
-    had_begun = state.training_start.has_started
+    had_started = state.training_start.has_started
     state.training_start.observe(box_status, context.spec, context.now())
     if state.training_start.has_started:
-        if not had_begun:
+        if not had_started:
             steps = last_step(context.spec, box_status)
             of = f"step {box_status.step}{f' of {steps}' if steps else ''}"
             context.report(_start_text(context, box_status, of))
@@ -219,7 +222,7 @@ def _start_text(context: RunContext, box_status: BoxStatus, of: str) -> str:
 
 
 def _rearm_lease(context: RunContext, state: WatchState, box_status: BoxStatus, remote: Remote) -> None:
-    """A lease that was killed is armed again. Of a box that says so again and again it is told once."""
+    """Arm a killed lease again. Reported once, even if the box reports a killed lease repeatedly."""
     due = context.now() - state.rearmed_at >= policy.REARM_S
     if context.machine is None or not is_disarmed(box_status) or not due:
         return
@@ -257,7 +260,8 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResul
 
 
 def _ended_before_start(context: RunContext) -> PhaseResult | None:
-    """The end of a node whose own machine has ended, though its folder is still there; None: it has not."""
+    """Return the result of a node whose machine has ended although its folder still exists; None: it has
+    not ended."""
     machine = context.own_machine()
     if machine is None or machine.state != ENDED:
         return None
@@ -265,7 +269,8 @@ def _ended_before_start(context: RunContext) -> PhaseResult | None:
 
 
 def _is_over_budget(context: RunContext, state: WatchState) -> bool:
-    """The launcher's own lock on money: the lease counts hours, and knows nothing of traffic."""
+    """Return whether the job's money is spent: the lease counts hours only and does not know about
+    traffic."""
     now = context.now()
     if context.services.provider.free or 0 <= now - state.metered_at < bills.WATCHED_S:
         return False
@@ -277,7 +282,7 @@ def _is_over_budget(context: RunContext, state: WatchState) -> bool:
 
 
 def _should_change_machine(context: RunContext, state: WatchState, box_status: BoxStatus) -> bool:
-    """The machine is slow, and the run goes on elsewhere: from here, once the onboard trainer has saved."""
+    """Return whether the run should continue on another machine, from the newest checkpoint here."""
     if state.stop_asked_at is not None or not state.training_start.has_started or not context.nodes.is_alone:
         return False
     saved = box_status.step if context.spec.train is not None else state.downloads.saved_step
@@ -285,7 +290,7 @@ def _should_change_machine(context: RunContext, state: WatchState, box_status: B
 
 
 def _lease_end(context: RunContext, state: WatchState) -> float | None:
-    """When the lease ends the box: by our own count, or earlier, as the box says."""
+    """Return when the lease ends the box: by the launcher's count, or earlier, as the box reports."""
     if context.run.offer is None:
         return None
     own = policy.lease_ends_at(context.run, policy.lease_of(context.spec, context.run.offer))
@@ -302,7 +307,7 @@ def _ask_to_stop(context: RunContext, state: WatchState, remote: Remote, cause: 
 
 
 def _stop_with_nodes(context: RunContext, state: WatchState, remote: Remote) -> None:
-    """Another node has failed. Of one that vanished the supervisor here may not have heard yet."""
+    """Stop this node because another one has failed: its own supervisor may not know that yet."""
     if not state.is_stopping_with_nodes:
         state.is_stopping_with_nodes = True
         remote.run(f"bash onstart/run.sh stop {Cause.STOPPED}", timeout_s=_START_TIMEOUT_S)
@@ -310,7 +315,7 @@ def _stop_with_nodes(context: RunContext, state: WatchState, remote: Remote) -> 
 
 
 def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: BoxStatus) -> PhaseResult:
-    """The run on the box is over: its own evidence says how."""
+    """Return the result of a run that is over on the box, by its evidence."""
     outcome, steps = fetch_small_file(remote, layout.OUTCOME), fetch_small_file(remote, layout.STEPS)
     evidence = parse_evidence(outcome, steps, box_status.exit_code)
     assessment = assess_run(evidence, context.spec, context.run.node)
@@ -325,15 +330,20 @@ def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: B
 
 
 def _with_provider_cause(context: RunContext, end: PhaseResult, box_status: BoxStatus) -> PhaseResult:
-    """The end of a run whose machine its provider took back, in its words: the box cannot know why."""
+    """Return the result with the provider's reason where it took the machine back: the box cannot know it."""
     if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == KILLED):
         return end
-    said = find_machine_end(context, wait_s=_MAX_END_WAIT_S)
-    return end if said is None else replace(end, cause=said.cause, detail=said.text, node=said.node)
+    provider_end = find_machine_end(context, wait_s=_MAX_END_WAIT_S)
+    return (
+        end
+        if provider_end is None
+        else replace(end, cause=provider_end.cause, detail=provider_end.text, node=provider_end.node)
+    )
 
 
 def _dead(context: RunContext, state: WatchState) -> PhaseResult | None:
-    """Nothing runs and no exit code was left. The lease writes one soon, if it lives."""
+    """Return the result of a run that died without an exit code. The lease, if alive, writes one within
+    DEAD_S."""
     now = context.now()
     state.dead_since = state.dead_since or now
     if now - state.dead_since < policy.DEAD_S:
@@ -344,7 +354,7 @@ def _dead(context: RunContext, state: WatchState) -> PhaseResult | None:
 
 
 def _invalid_status(context: RunContext, state: WatchState, error: BoxError) -> PhaseResult | None:
-    """What it says makes no sense; soon perhaps it does again."""
+    """Return the result of a box whose status is invalid for INVALID_STATUS_S; None before that."""
     now = context.now()
     if state.invalid_since is None:
         state.invalid_since = now
@@ -355,7 +365,8 @@ def _invalid_status(context: RunContext, state: WatchState, error: BoxError) -> 
 
 
 def _no_answer(context: RunContext, state: WatchState, error: ProviderError) -> PhaseResult | None:
-    """Nobody answers. Lost only when the provider says twice that there is no such machine."""
+    """Return the result of a box that does not answer: lost only if the provider confirms twice that it is
+    gone."""
     context.disconnect()
     now = context.now()
     if state.silent_since is None:
@@ -369,7 +380,7 @@ def _no_answer(context: RunContext, state: WatchState, error: ProviderError) -> 
 
 
 def _past_limit(context: RunContext, state: WatchState) -> PhaseResult | None:
-    """What the box itself said is over: its lease and its supervisor should have acted by now."""
+    """Return the result of a box that should have ended by now: its lease and its supervisor did not act."""
     now = context.now()
     if (end := context.nodes.end()) is not None:
         state.node_failed_at = state.node_failed_at or now

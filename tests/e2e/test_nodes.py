@@ -148,7 +148,7 @@ def test_nodes_that_train_apart_go_on_without_one_whose_rank_was_killed(terminal
     assert "outer step after step 4: node 0, 1" in log
     assert f"outer step after step {steps}: node 0; without node 1" in log
     assert len(losses(terminal, "apart")) == steps
-    assert "the others went on without node 1: signal: node 1: rank 2 was killed by SIGKILL" in done.err
+    assert "the others continued without node 1: signal: node 1: rank 2 was killed by SIGKILL" in done.err
     nodes = terminal.type("status", "last", "--json").json()["run"]["nodes"]
     assert [node["phase"] for node in nodes] == ["ended", "ended"]
     assert terminal.leftovers() == []

@@ -18,9 +18,9 @@ from vastrun.launcher.decisions.nodes import (
     have_reached,
     joint_diary,
     may_rent,
-    named,
     network_of,
     required_nodes,
+    with_node_name,
 )
 from vastrun.launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
 
@@ -127,7 +127,7 @@ def test_the_price_of_a_run_is_that_of_the_machines_in_whose_place_none_came() -
     ],
 )
 def test_what_comes_to_all_nodes_alike_names_none(cause: Cause, node_: int | None, text: str) -> None:
-    assert named("it broke", cause, node_) == text
+    assert with_node_name("it broke", cause, node_) == text
 
 
 def test_only_the_host_of_the_node_that_failed_is_to_blame() -> None:

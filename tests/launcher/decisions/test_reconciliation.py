@@ -24,7 +24,7 @@ from vastrun.launcher.decisions.reconciliation import (
     charges_by_run,
     is_due,
     reconcile,
-    settled,
+    settled_cost,
     unmatched_charge,
 )
 from vastrun.launcher.decisions.spending import spending_of
@@ -208,7 +208,7 @@ def charged(usd: float, instance_id: str = "7", **changes: Any) -> Charge:
 
 def cost(*charges: Charge, about: Run | None = None, now: float = LATER) -> Cost | None:
     """What the run costs by these charges; None: what was counted."""
-    return settled(reconcile(bill_of(about or run(), charges, WATCHED, now, "")))
+    return settled_cost(reconcile(bill_of(about or run(), charges, WATCHED, now, "")))
 
 
 @pytest.mark.parametrize("difference", [-3 * WATCHED_S * USD_PER_HOUR / 3600, -0.01, 0.0, 0.01, 20.0])

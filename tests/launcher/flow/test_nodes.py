@@ -188,7 +188,7 @@ def test_nodes_that_train_apart_go_on_without_one_that_was_lost(
     run, other = world.rows()
     assert (run.phase, run.cause, run.failed_node) == (Phase.ENDED, cause, failed), world.told
     assert other.phase is Phase.ENDED
-    assert ("the others went on without node 1: lost" in str(world.told)) == (cause is None), world.told
+    assert ("the others continued without node 1: lost" in str(world.told)) == (cause is None), world.told
     check_nothing_leaked(world)
 
 

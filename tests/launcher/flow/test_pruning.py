@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakebox import Loading, Training
 from tests.launcher.cli.test_help import EXIT_CODES
-from tests.launcher.faults import EpochSeconds, Fault, Killed
+from tests.launcher.faults import Fault, Killed, Moment
 from tests.launcher.flow.test_fault_matrix import (
     DISK_TROUBLES,
     REMOTE_TROUBLES,
@@ -113,7 +113,7 @@ def test_a_machine_that_only_says_it_was_pruned_contradicts_the_diary(tmp_path: 
     run = world.launch()
 
     assert (run.cause, run.verdict) == (Cause.CONTRADICTION, Verdict.UNKNOWN)
-    assert "nobody asked for that (stopped by its batch)" in run.detail
+    assert "which the batch did not request (stopped by its batch)" in run.detail
 
 
 def test_a_training_that_was_done_before_it_was_asked_has_succeeded(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ QUICK = [row for row in ROWS if row[1:] in (("after", "killed"), ("before", "unr
     ("verb", "moment", "trouble"), [*QUICK, *slow(*(row for row in ROWS if row not in QUICK))]
 )
 def test_a_fault_while_it_is_pruned_leaves_nothing_rented_and_no_false_verdict(
-    verb: str, moment: EpochSeconds, trouble: str, tmp_path: Path
+    verb: str, moment: Moment, trouble: str, tmp_path: Path
 ) -> None:
     struck = 0
     for nth in (1, 5, 30, 31, 32):

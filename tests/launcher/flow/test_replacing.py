@@ -82,7 +82,7 @@ def test_another_machine_is_rented_for_a_node_that_was_lost_and_joins_the_others
     assert world.rows()[2].out_dir == f"{run.out_dir}/node-1-2"
     assert told == ["VASTRUN_NODE=1\nVASTRUN_RENDEZVOUS=10.0.0.1:29400\nVASTRUN_JOINS=1\n"]
     assert "node 1 left (lost); a machine is rented in its place (1 of 2)" in world.told
-    assert "the others went on without node 1: lost" in world.told
+    assert "the others continued without node 1: lost" in world.told
     assert re.search(
         r"plan: \[n1\] 2 x RTX 4090 at \$3.60/h; expected (\$0.9\d*), at most \1 and", world.told
     )
@@ -157,7 +157,7 @@ def test_where_there_is_no_offer_the_others_go_on(tmp_path: Path) -> None:
 
     assert run.cause is None, world.told
     assert world.ledger.get(SECOND).cause is Cause.NO_OFFER, world.told
-    assert "the others went on without another machine of node 1: no_offer" in world.told
+    assert "the others continued without another machine of node 1: no_offer" in world.told
     check_one_machine_a_node(world)
 
 
@@ -218,7 +218,7 @@ def test_with_node_0_the_new_machine_ends_too(tmp_path: Path) -> None:
 
     run = world.ledger.get(RUN_ID)
     assert (run.cause, run.failed_node) == (Cause.LOST, 0), world.told
-    assert "all nodes ended with node 0: they meet on it" in world.told
+    assert "all nodes ended with node 0, which hosts their rendezvous" in world.told
     assert machines_of(world)[SECOND] == 1
     check_one_machine_a_node(world)
 

@@ -48,7 +48,7 @@ def test_with_a_retry_the_run_saves_and_ends_and_its_host_is_avoided(tmp_path: P
     assert slow.rented() == 0
     assert avoided(slow.ledger.runs(), "fake", slow.clock.now()) == {run.host}
     told = [event.text for event in slow.ledger.events(RUN_ID)]
-    assert any(text.startswith("another machine is to go on: ") for text in told)
+    assert any(text.startswith("continuing on another machine: ") for text in told)
 
 
 @pytest.mark.parametrize(
