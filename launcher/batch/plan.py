@@ -163,7 +163,7 @@ def _check_budget(
         )
     if limit_usd < min_usd:
         raise JobValueError(
-            f"limits.usd: ${limit_usd:g} is too little: loading a machine and one minute of training cost "
+            f"limits.usd: ${limit_usd:g} is too low: loading a machine and one minute of training cost "
             f"{usd(min_usd)}",
             hint=f"limits: {{usd: {math.ceil(min_usd * 100) / 100:.2f}}} or more {_WHERE}",
         )

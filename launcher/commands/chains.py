@@ -89,7 +89,7 @@ def time_shortfall(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
 
     Empty: none is due, or it does not.
     """
-    deadline, least_s = policy.deadline_of(spec), policy.START_S + policy.MIN_KEPT_S
+    deadline, least_s = policy.deadline_of(spec), policy.START_S + policy.MIN_TRAINING_S
     if deadline is None or deadline - now >= least_s or not _is_due(spec, chain):
         return ""
     return (

@@ -1,1 +1,1 @@
-"""What to do about money, time, machines and evidence. Pure functions: the moment is an argument."""
+"""Decisions about money, time, machines and evidence. Pure functions that get the time as an argument."""

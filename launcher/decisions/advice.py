@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
 _DEFAULT_PROVIDER = "local"
-"""Where a command goes that names no provider."""
+"""The provider of a command that names none."""
 AFTER_SUCCESS = "nothing to do"
 _ANY_FILE = "JOB.yaml"
-"""Name of the file in the advice for a job that came from none."""
+"""File name in the advice for a job that came from no file."""
 
 ADVICE: Mapping[Cause, str] = {
     Cause.USER_ERROR: "fix the program or the job file, then: {edited}",
@@ -54,7 +54,7 @@ BATCH_ADVICE: Mapping[Cause, str] = {
     Cause.TIME_LIMIT: "raise limits.hours in{job_file}, then submit the batch again",
     Cause.MONEY_LIMIT: "raise limits.usd in{job_file}, then submit the batch again",
 }
-"""For a run of a batch without a checkpoint: the advice of these causes is a command for a single run."""
+"""Advice for a run of a batch without a checkpoint: ADVICE for these causes is a command for a single run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class AdviceRule:
     detail: str = ""
     """A regular expression that the run's detail must contain."""
     own_program: bool = False
-    """True: only for a program of the user's own."""
+    """True: only for the user's own program."""
 
 
 RULES: tuple[AdviceRule, ...] = (
@@ -152,7 +152,7 @@ SLOT_ADVICE: Mapping[Cause, str] = {
     Cause.SLOW: "its other slots may slow it down; hold a machine with fewer --slots: {hold}",
     Cause.NO_OFFER: "no held machine has a free slot for it: vastrun plan{job_file}{where}; or {hold}",
 }
-"""For a run on a slot: its share of the machine does not change with the resources of its job."""
+"""Advice for a run on a slot: its share of the machine does not change with the resources of its job."""
 HOLD_ADVICE: Mapping[Cause, str] = {
     Cause.NO_OFFER: "one machine must have what all slots ask for, {together}; try fewer --slots: {hold}",
     Cause.TIME_LIMIT: "hold it again, for longer: {hold} --set limits.hours=...",
@@ -162,13 +162,14 @@ HOLD_ADVICE: Mapping[Cause, str] = {
     Cause.LOST: "hold another machine: {hold}",
     Cause.HOST: "hold another machine: {hold}",
 }
-"""For a run that holds a machine."""
+"""Advice for a run that holds a machine."""
 
 
 def slot_advice(run: Run, spec: JobSpec, job_file: str) -> str:
-    """Return what to try next for such a run; empty where the advice for any run fits, or its batch decides.
+    """Return the advice for a run on a slot or one that holds a machine; empty where the general advice
+    fits.
 
-    `job_file`: as a word of a command, after a space.
+    `job_file`: a word of a command, after a space.
     """
     if run.cause is None or run.batch:
         return ""

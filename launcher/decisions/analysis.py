@@ -12,9 +12,9 @@ from typing import Any, Literal
 from vastrun.launcher.core.batch import Goal
 
 MIN_POINTS = 5
-"""Of four, one order in three has by chance a rank correlation of 0.8 or more, up or down."""
+"""Min. number of points: of four, one order in three has a rank correlation of 0.8 or more by chance."""
 NOT_A_CAUSE = "what went together in these points; a correlation is not a cause"
-"""To be said wherever influences are shown."""
+"""Caveat shown with all influences."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,15 +23,15 @@ class FinishedPoint:
 
     id: str
     values: Mapping[str, Any]
-    """Of its parameters, by key; a key that it does not set is not there."""
+    """Values of its parameters by key, without keys that it does not set."""
     metric: float
     usd: float
-    """Of all its attempts."""
+    """USD of all its attempts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Influence:
-    """How closely a parameter and the metric went together."""
+    """Strength of the relation between a parameter and the metric."""
 
     key: str
     measure: Literal["rank correlation", "share of variance"]
@@ -39,7 +39,7 @@ class Influence:
     strength: float
     """-1 to 1 of a correlation, above 0 where the metric rises with the parameter; else 0 to 1."""
     points: int
-    """So many have the parameter and the metric."""
+    """Number of points that have the parameter and the metric."""
 
     def __str__(self) -> str:
         sign = "+" if self.measure == "rank correlation" else ""
@@ -47,9 +47,9 @@ class Influence:
 
 
 def pareto_front(points: Iterable[FinishedPoint], goal: Goal) -> list[FinishedPoint]:
-    """Return the points that no other beats in metric and dollars both, the cheapest first.
+    """Return the points that no other beats in both metric and cost, the cheapest first.
 
-    Points that are equal in both are all there. One whose metric is no number is not.
+    Includes all points that are equal in both, and none whose metric is not a number.
     """
     sign = 1 if goal == "min" else -1
     known = [point for point in points if math.isfinite(point.metric)]

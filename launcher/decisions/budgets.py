@@ -1,4 +1,4 @@
-"""Budgets: whether one has room for a run, and what to do where it has none."""
+"""Budgets: whether one covers a run, and the error where it does not."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _ROUNDING_USD = 1e-9
 
 
 def budget_error(use: BudgetUse, usd: float) -> BudgetError | None:
-    """Return the error that says why the budget has no room for so many dollars more; None where it has.
+    """Return the error for a budget that does not cover `usd` more; None where it does.
 
-    What costs nothing always fits, also where more is held than the budget has by now.
+    A free run always fits, even where more is reserved than the budget has by now.
     """
     budget = use.budget
     if usd <= 0 or use.held_usd + usd <= budget.usd + _ROUNDING_USD:

@@ -1,4 +1,4 @@
-"""Calendar: days and months where the user is, and moments as one types them."""
+"""Calendar: days and months in the user's time zone, and times as users type them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Calendar:
-    """Where the user is."""
+    """Calendar in the user's time zone."""
 
     zone: tzinfo | None = None
-    """None: the time zone of this computer."""
+    """Time zone; None: that of this computer."""
 
     def day(self, at: float) -> Span:
         """Return the day that the moment is in."""
@@ -39,7 +39,7 @@ class Calendar:
         return self._month(datetime.fromtimestamp(at, self.zone).date())
 
     def zone_name(self, at: float) -> str:
-        """Return how clocks are set there at that moment: `CET, UTC+01:00`."""
+        """Return the name and offset of the time zone at that moment: `CET, UTC+01:00`."""
         moment = datetime.fromtimestamp(at, self.zone).astimezone(self.zone)
         return f"{moment.tzname()}, UTC{moment.isoformat()[-6:]}"
 

@@ -1,4 +1,4 @@
-"""Comparing: in what two runs differ: their jobs, images, hosts, ends and metrics. Pure."""
+"""Comparison: differences between two runs in jobs, images, hosts, ends and metrics. Pure."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Value = str | int | float | bool | None
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
-    """A run, and what it is compared by."""
+    """A run with the values by which it is compared."""
 
     run: Run
     spec: JobSpec
     cost: Cost
-    """Of all its machines together, as the price is."""
+    """Cost of all its machines together; the price is, too."""
     usd_per_hour: float
     seconds: float
-    """From its begin to its end, or until now."""
+    """Seconds from its start to its end, or until now."""
     metrics: Mapping[str, float]
     """Scores, and the last value of each metric, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Something in which two runs differ. None: one of them has no such thing."""
+    """A difference between two runs. A value is None where one of them has none."""
 
     printed_properties: ClassVar = ("change",)
 
@@ -42,7 +42,7 @@ class Difference:
 
     @property
     def change(self) -> float | None:
-        """How much larger the other number is, as a share of the first; None where that says nothing."""
+        """Relative change from the first number to the other; None where that says nothing."""
         one, other = self.one, self.other
         if not _is_number(one) or not _is_number(other) or not one:
             return None
@@ -52,19 +52,19 @@ class Difference:
 
 
 def differences(one: ComparedRun, other: ComparedRun) -> list[Difference]:
-    """Return in what the other run differs from the first, section by section."""
+    """Return the differences between two runs, section by section."""
     return [*job_differences(one.spec, other.spec), *_of_runs(one, other)]
 
 
 def job_differences(one: JobSpec, other: JobSpec) -> list[Difference]:
-    """Return the options in which two jobs differ, by the key that `--set` takes."""
+    """Return the differences between the options of two jobs, by the key that `--set` takes."""
     return list(_differences("job", job_values(one), job_values(other)))
 
 
 def job_values(spec: JobSpec) -> dict[str, Value]:
     """Return every option of a job that has a value, by the key that `--set` takes.
 
-    Whoever knows a URL in `notify` may write there, so that none is shown.
+    URLs in `notify` are masked: anyone who knows one can write there.
     """
     values = asdict(spec)
     del values["job_file"]  # where a job was read says nothing of it
@@ -73,7 +73,7 @@ def job_values(spec: JobSpec) -> dict[str, Value]:
 
 
 def chosen_values(spec: JobSpec) -> dict[str, Value]:
-    """Return the options of a job that are not as they are by default."""
+    """Return the options of a job that differ from their defaults."""
     defaults = job_values(_default_job(spec))
     return {
         key: value for key, value in job_values(spec).items() if key == "name" or defaults.get(key) != value
@@ -81,7 +81,7 @@ def chosen_values(spec: JobSpec) -> dict[str, Value]:
 
 
 def _default_job(spec: JobSpec) -> JobSpec:
-    """A job that has the same sections, and says nothing in them."""
+    """Return a job with the same sections and only default values."""
     return JobSpec(name="", train=None if spec.train is None else type(spec.train)())
 
 

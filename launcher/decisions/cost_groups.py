@@ -1,4 +1,4 @@
-"""Grouping: what runs cost together, by run, batch, job, host, GPU, day, month or tag. Pure.
+"""Cost groups: total cost of runs by run, batch, job, host, GPU, day, month or tag. Pure.
 
 Every dollar of a run has one use: training, idle or failed. Together these are what its GPUs, its storage and
 its traffic cost together.
@@ -19,12 +19,12 @@ from vastrun.launcher.decisions.calendar import Calendar, Span
 from vastrun.launcher.decisions.spending import Spending
 
 NONE = "-"
-"""The key of runs that have none: without a batch, a tag, a machine."""
+"""Key of runs that have none: no batch, no tag, no machine."""
 CPU = "CPU"
 
 
 class GroupBy(StrEnum):
-    """What costs are added up by."""
+    """Property by which costs are grouped."""
 
     RUN = "run"
     BATCH = "batch"
@@ -37,12 +37,12 @@ class GroupBy(StrEnum):
 
 
 OVER_TIME = (GroupBy.DAY, GroupBy.MONTH)
-"""These take a run apart where it goes on beyond the end of one."""
+"""Groups that split a run which continues beyond the end of a period."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSummary:
-    """What finished runs scored by one metric. Whether less is better only its name says."""
+    """Values of one metric over finished runs. Only its name says whether less is better."""
 
     runs: int
     lowest: float
@@ -52,46 +52,46 @@ class ScoreSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Group(Cost):
-    """What runs that have something in common cost together."""
+    """Total cost of the runs of one group."""
 
     printed_properties: ClassVar = ("usd", "training_usd", "usd_per_run", "usd_per_1000_steps")
 
     key: str
     runs: int
     finished: int
-    """So many of them succeeded."""
+    """Number of runs that succeeded."""
     hours: float
     gpu_hours: float
     idle_usd: float
-    """Of runs that did not fail, while they did not train."""
+    """USD of runs that did not fail, while they did not train."""
     failed_usd: float
-    """All that runs cost which ended with any verdict but success."""
+    """USD of runs that ended with any verdict but success."""
     steps: float
     scored: ScoreSummary | None = None
-    """None: nobody asked for a metric, or no run that finished has it."""
+    """Summary of a metric; None: none was requested, or no finished run has it."""
 
     @property
     def training_usd(self) -> float:
-        """What is left: runs that did not fail, while they trained."""
+        """USD of runs that did not fail, while they trained."""
         return max(0.0, self.usd - self.idle_usd - self.failed_usd)
 
     @property
     def usd_per_run(self) -> float | None:
-        """Everything, for each run that finished; None: none did."""
+        """USD of the group per finished run; None: none finished."""
         return self.usd / self.finished if self.finished else None
 
     @property
     def usd_per_1000_steps(self) -> float | None:
-        """Everything, for each thousand steps; None: none was trained, as far as it is known."""
+        """USD of the group per thousand steps; None: no steps are known."""
         return self.usd / self.steps * 1000 if self.steps else None
 
 
 def group_spendings(
     spendings: Iterable[Spending], by: GroupBy, calendar: Calendar, scores: Mapping[str, float] | None = None
 ) -> list[Group]:
-    """Return the groups: days and months in their order, all others the most expensive first.
+    """Return the groups: days and months in order, all others the most expensive first.
 
-    `scores`: of a metric, by the ids of the runs that have it.
+    `scores`: values of a metric by run id.
     """
     found: dict[str, list[Spending]] = defaultdict(list)
     for spending in spendings:
@@ -104,7 +104,7 @@ def group_spendings(
 
 
 def group_of(key: str, parts: Sequence[Spending], scores: Mapping[str, float] | None = None) -> Group:
-    """Return what they cost together, each run counted once."""
+    """Return the group of these parts, each run counted once."""
     ids = {_run_id(part.run) for part in parts}
     finished = {part.run.id for part in parts if part.finished and not part.run.leader}
     return Group(
@@ -129,7 +129,7 @@ def tags_of(run: Run) -> Sequence[str]:
 
 
 def gpu_of(run: Run) -> str:
-    """Return the model of its GPUs; empty: nothing was chosen yet."""
+    """Return the model of the run's GPUs; empty: no offer was chosen yet."""
     if run.offer is None:
         return ""
     return run.offer.gpu_name or CPU
@@ -139,7 +139,7 @@ Grouper = Callable[[Spending, Calendar], Iterator[tuple[str, Spending]]]
 
 
 def _by(key_of: Callable[[Run], str]) -> Grouper:
-    """The whole run, under its one key."""
+    """Return a grouper that yields the whole run under one key."""
 
     def grouper(spending: Spending, _: Calendar) -> Iterator[tuple[str, Spending]]:
         yield key_of(spending.run) or NONE, spending
@@ -153,7 +153,7 @@ def _by_tags(spending: Spending, _: Calendar) -> Iterator[tuple[str, Spending]]:
 
 
 def _by_time(span_of: Callable[[Calendar, float], Span]) -> Grouper:
-    """The run taken apart, under each day or month in which it cost."""
+    """Return a grouper that splits the run by day or month."""
 
     def grouper(spending: Spending, calendar: Calendar) -> Iterator[tuple[str, Spending]]:
         span = span_of(calendar, spending.since)
@@ -165,7 +165,7 @@ def _by_time(span_of: Callable[[Calendar, float], Span]) -> Grouper:
 
 
 def _run_id(run: Run) -> str:
-    """What its further nodes cost is what the run cost."""
+    """Return the id of the run, also for rows of further nodes: their cost is the run's."""
     return run.leader or run.id
 
 

@@ -1,4 +1,4 @@
-"""Deadlines: which offers are expected to finish a job in time. Pure functions."""
+"""Deadlines: offers that are expected to finish a job in time. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vastrun.launcher.decisions.policy import START_S, deadline_of
 
 
 def check_deadline(spec: JobSpec, now: float, *, min_s: float) -> None:
-    """Raise JobValueError where less than that is left until the job's deadline."""
+    """Raise JobValueError where at most `min_s` seconds are left until the job's deadline."""
     deadline = deadline_of(spec)
     if deadline is not None and deadline - now <= min_s:
         raise JobValueError(
@@ -29,9 +29,10 @@ def check_deadline(spec: JobSpec, now: float, *, min_s: float) -> None:
 
 
 def expected_end(spec: JobSpec, offer: Offer, now: float, done: int = 0) -> float | None:
-    """Return when the job should be done if the offer is rented now; None where nobody measured its speed.
+    """Return when the job should be done if the offer is rented now; None where its speed was not
+    measured.
 
-    `done`: the step of the checkpoint that it continues from.
+    `done`: the step of the checkpoint from which it continues.
     """
     forecast, steps = offer.forecast, steps_of(spec)
     if forecast is None or forecast.basis in UNMEASURED or not steps:
@@ -40,8 +41,8 @@ def expected_end(spec: JobSpec, offer: Offer, now: float, done: int = 0) -> floa
 
 
 def offers_in_time(spec: JobSpec, offers: Iterable[Offer], now: float, done: int = 0) -> list[Offer]:
-    """Return the offers that are expected to finish in time, then those of which nobody knows, each in the
-    order given. Those that are expected to be late are left out."""
+    """Return the offers that are expected to finish in time, then those with unknown speed, each in the
+    order given, without those that are expected to be late."""
     offers = list(offers)
     latest = _latest_end(spec, now)
     if latest is None:
@@ -53,13 +54,13 @@ def offers_in_time(spec: JobSpec, offers: Iterable[Offer], now: float, done: int
 
 
 def require_in_time(spec: JobSpec, offers: Sequence[Offer], now: float, done: int = 0) -> list[Offer]:
-    """Order offers as `first_in_time`.
+    """Filter and order offers as `offers_in_time`.
 
-    Raises NoOfferError, which names the soonest, where every offer is late.
+    Raises NoOfferError, which names the earliest, where every offer is late.
     """
-    kept = offers_in_time(spec, offers, now, done)
-    if kept or not offers:
-        return kept
+    in_time = offers_in_time(spec, offers, now, done)
+    if in_time or not offers:
+        return in_time
     soonest = min(offers, key=lambda offer: expected_end(spec, offer, now, done) or math.inf)
     end = expected_end(spec, soonest, now, done)
     by = moment_text(spec, deadline_of(spec) or now)
@@ -89,13 +90,13 @@ def deadline_text(spec: JobSpec, offer: Offer, now: float, done: int = 0) -> str
 
 
 def moment_text(spec: JobSpec, at: float) -> str:
-    """Write the moment to the minute, in the zone of the job's deadline: `2030-11-25 18:00`."""
+    """Format the moment to the minute, in the zone of the job's deadline: `2030-11-25 18:00`."""
     zone = datetime.fromisoformat(spec.limits.deadline).tzinfo if spec.limits.deadline else UTC
     return f"{datetime.fromtimestamp(at, tz=zone):%Y-%m-%d %H:%M}"
 
 
 def _latest_end(spec: JobSpec, now: float) -> float | None:
-    """When a job has to be done so that nobody asks it to stop before; None: it has no deadline."""
+    """Return when a job must be done to need no stop request at its deadline; None: it has no deadline."""
     deadline = deadline_of(spec)
     return None if deadline is None else deadline - min(stop_budget.LEASE_S, max(0.0, deadline - now) / 5)
 

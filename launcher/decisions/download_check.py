@@ -1,4 +1,4 @@
-"""Download check: whether a machine reaches the internet, and how fast, by a short download of its own."""
+"""Download check: whether a machine reaches the internet, and how fast, by a short download on it."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ PYPI_FILE = (
     "https://files.pythonhosted.org/packages/65/fb/2b23769462b34398d9326081fad5655198fcf18966fcb1f1e49db44fbf31/"
     "numpy-2.3.5-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"
 )
-"""17 MB that never change, from where most set-up commands download."""
+"""A file of 17 MB that never changes, on the server that most set-up commands use."""
 TIMEOUT_S = 60.0
-"""More than `download_check.sh` ever takes."""
+"""Timeout in seconds, longer than `download_check.sh` ever takes."""
 _SCRIPT = Path(__file__).with_name("download_check.sh")
 _MIN_BYTES, _MAX_BYTES = 1 << 16, 16_000_000
 _SECONDS = 3.0
-"""A download at the wanted speed takes about this long."""
+"""Seconds for which a download at the requested speed takes."""
 _SHARE = 0.5
-"""Of the wanted speed: a short download does not get up to speed."""
+"""Share of the requested speed that is enough: a short download does not reach full speed."""
 
 
 def is_needed(spec: JobSpec) -> bool:
-    """Tell whether the job asks for a speed, or does something that usually needs the internet."""
+    """Return whether the job requests a speed, or does something that usually needs the internet."""
     urls = (spec.checkpoints.push, spec.checkpoints.start_from)
     return spec.resources.down_mbps > 0 or bool(spec.setup) or any(url and _is_remote(url) for url in urls)
 
 
 def command(requested: Resources) -> str:
-    """Return what measures the download on the box, in any POSIX shell; `fault` reads what it prints."""
+    """Return the command that measures the download on the box, in any POSIX shell; `fault` parses its
+    output."""
     script = _SCRIPT.read_text(encoding="utf-8")
     return f"set -- {shlex.quote(requested.down_url or PYPI_FILE)} {_size(requested)}\n{script}"
 
 
 def fault(printed: str, requested: Resources) -> str:
-    """Say how the machine's download is slower than the job needs; empty when it is not, or nobody knows."""
+    """Describe how the machine's download is too slow for the job; empty when it is not, or not known."""
     words = next((line.split() for line in printed.splitlines() if line.startswith("down ")), [])
     try:
         size, began, ended = (float(word) for word in words[1:])

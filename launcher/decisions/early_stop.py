@@ -1,4 +1,4 @@
-"""Early stop: which runs of a batch fell too far behind the others to go on. Pure functions of their curves.
+"""Early stop: runs of a batch that fell too far behind the others. Pure functions of their curves.
 
 `asha` is asynchronous successive halving (Li et al., A System for Massively Parallel Hyperparameter Tuning,
 MLSys 2020), as a rule that stops; `median` is the rule of Vizier (Golovin et al., KDD 2017).
@@ -19,13 +19,13 @@ from vastrun.launcher.core.batch import EarlyStop, Goal, Pruning
 from vastrun.launcher.core.bills import cost_usd
 
 Curve = Sequence[tuple[float, float]]
-"""Steps and values as they were told. Steps that go back are those of a run that began again there."""
+"""Steps and values as reported. Steps that go back are those of a run that was restarted there."""
 
 _MAX_STEPS = 10**15
 _MAX_VALUE = 1e100
-"""A larger value is no number: what is computed with it would soon be none."""
-_MIN_OTHERS = 3
-"""A median of fewer says little of what is usual."""
+"""Largest value that counts as a number: results of larger ones overflow."""
+_MIN_COMPARED = 3
+"""Min. number of other runs: a median of fewer says little."""
 _PRUNED = "pruned by its batch: "
 _SHARES: Mapping[int, str] = {2: "half", 3: "third", 4: "quarter"}
 
@@ -35,9 +35,9 @@ def runs_to_prune(
 ) -> list[Pruning]:
     """Return the runs to prune now, by id.
 
-    `curves`: of all runs of the batch that told of the metric, whether they go on or not: a run that ended
-    was as good as it was. `running`: those that still have steps to do; no other is pruned. The answer
-    depends on nothing else, so that a launcher that takes over decides the same.
+    `curves`: of all runs of the batch that reported the metric, ended ones included. `running`: runs that
+    still have steps to do; no other is pruned. The result depends on nothing else, so that a launcher that
+    takes over decides the same.
     """
     curves_by_run = {run: _to_rising_curve(curve, goal) for run, curve in curves.items()}
     curves_by_run = {run: curve for run, curve in curves_by_run.items() if curve.steps}
@@ -51,9 +51,9 @@ def runs_to_prune(
 
 
 def condense(rule: EarlyStop, curve: Curve) -> Curve:
-    """Return what any later answer needs of the curve of a run that has ended.
+    """Return the part of an ended run's curve that later decisions need.
 
-    A batch of a thousand runs remembers a few points of each: what stood at the rungs of asha, and the last.
+    A batch of a thousand runs keeps a few points of each: those at the rungs of asha, and the last.
     """
     rising = _rising(curve)
     if rule.rule != "asha" or not rising:
@@ -65,20 +65,21 @@ def condense(rule: EarlyStop, curve: Curve) -> Curve:
 
 
 def pruning_event(pruning: Pruning, run: Run, now: float) -> Event:
-    """Return the line of the run's diary that says why it is pruned."""
+    """Return the event of the run's diary with the reason for its pruning."""
     text, usd = f"{_PRUNED}{pruning.reason}", cost_usd(run, now)
     return Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd, told=PRUNING)
 
 
 def pruning_reason(events: Iterable[Event]) -> str:
-    """Return why its batch prunes the run, by its diary; empty when it does not."""
+    """Return the reason for the run's pruning, by its diary; empty when it is not pruned."""
     texts = [event.text for event in events if event.told == PRUNING]
     return texts[-1].removeprefix(_PRUNED) if texts else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _RisingCurve:
-    """A curve with rising steps, its values turned so that the lowest is best: what is no number is inf."""
+    """A curve with rising steps, its values signed so that the lowest is best, and inf where it is not a
+    number."""
 
     steps: Sequence[float]
     costs: Sequence[float]
@@ -89,11 +90,13 @@ class _RisingCurve:
         return self.steps[-1]
 
     def reached(self, step: float) -> bool:
-        """It got so far, and told of the metric before: one that continues from a checkpoint may not have."""
+        """Return whether the run got so far and reported the metric before: after a checkpoint it may not
+        have."""
         return self.steps[0] <= step <= self.last_step
 
     def cost_at(self, step: float) -> float:
-        """The last one that was told by then. Not interpolated: a later value is not known at that step."""
+        """Return the last value reported up to that step. Not interpolated: a later value is unknown at
+        that step."""
         return self.costs[bisect_right(self.steps, step) - 1]
 
     def mean_until(self, step: float) -> float:
@@ -102,16 +105,17 @@ class _RisingCurve:
 
     @cached_property
     def _sums(self) -> Sequence[float]:
-        """Up to each step: of every run a mean is asked for as often as others are judged."""
+        """Sums up to each step, cached: the mean of each run is needed for each run that is compared with
+        it."""
         return list(accumulate(self.costs))
 
     def shown(self, cost: float) -> float:
-        """The value that a cost stands for."""
+        """Return the value of the metric for a signed cost."""
         return self.sign * cost + 0.0  # never -0
 
 
 def _to_rising_curve(curve: Curve, goal: Goal) -> _RisingCurve:
-    """The curve as it stands. Where a run began again, what it told of later steps before does not count."""
+    """Return the curve with rising steps: values of later steps before a restart do not count."""
     sign, rising = 1 if goal == "min" else -1, _rising(curve)
     # A run whose loss is infinite has diverged, whichever end is best.
     costs = [sign * float(value) + 0.0 if abs(value) <= _MAX_VALUE else math.inf for _, value in rising]
@@ -119,25 +123,25 @@ def _to_rising_curve(curve: Curve, goal: Goal) -> _RisingCurve:
 
 
 def _rising(curve: Curve) -> Curve:
-    kept: list[tuple[float, float]] = []
+    monotone: list[tuple[float, float]] = []
     for step, value in curve:
         if not 0 <= step <= _MAX_STEPS:
             continue
-        while kept and kept[-1][0] >= step:
-            del kept[-1]
-        kept.append((step, value))
-    return kept
+        while monotone and monotone[-1][0] >= step:
+            del monotone[-1]
+        monotone.append((step, value))
+    return monotone
 
 
 def _by_asha(
     rule: EarlyStop, curves_by_run: Mapping[str, _RisingCurve], judged: Mapping[str, _RisingCurve]
 ) -> Iterator[Pruning]:
-    """Each run is judged at the highest rung that it reached, beside all that reached it so far.
+    """Yield the runs to prune, each compared at its highest rung with all that reached that rung so far.
 
-    Nobody waits for others there: a rung that waited until it is full would leave paid machines idle. The
-    paper decides once, when a run arrives, since it cannot take back a promotion. A run that goes on can
-    still be stopped, so it is judged until it has reached the next rung: who arrived first, and found the
-    rung empty, gains nothing by that.
+    Runs do not wait for others: a rung that waited until it is full would leave paid machines idle. The
+    paper decides once, when a run arrives, since it cannot take back a promotion. A running run can still
+    be stopped, so it is compared until it reaches the next rung: arriving first at an empty rung is no
+    advantage.
     """
     longest = max((curve.last_step for curve in judged.values()), default=0.0)
     for rung in _rungs(rule, longest):
@@ -157,7 +161,7 @@ def _rungs(rule: EarlyStop, longest: float) -> Iterator[int]:
 def _below_the_bar(
     rule: EarlyStop, rung: int, curves_by_run: Mapping[str, _RisingCurve], judged: Mapping[str, _RisingCurve]
 ) -> Iterator[Pruning]:
-    """Those that are worse than the last of the best 1/factor. Equal ones go on: nothing tells them apart."""
+    """Yield the runs that are worse than the last of the best 1/factor. Equal ones continue."""
     costs = sorted(curve.cost_at(rung) for curve in curves_by_run.values() if curve.reached(rung))
     best = len(costs) // rule.factor
     if not best:  # of so few, a factor-th part is less than one run: whoever was early would be lucky
@@ -170,33 +174,33 @@ def _below_the_bar(
         if cost == math.inf > costs[0]:  # also where so many diverged that they are among the best
             yield Pruning(run=run, reason=f"at step {rung} its {rule.metric} is not a number")
         elif cost > bar:
-            value, least = _to_distinct_text(curve.shown(cost), curve.shown(bar))
+            value, bar_text = _to_distinct_text(curve.shown(cost), curve.shown(bar))
             share = _SHARES.get(rule.factor, f"1/{rule.factor}")
             yield Pruning(
                 run=run,
                 reason=f"at step {rung} its {rule.metric} {value} is not among the best {share} "
-                f"(best {best} of {len(costs)}; the bar is {least})",
+                f"(best {best} of {len(costs)}; the bar is {bar_text})",
             )
 
 
 def _by_median(
     rule: EarlyStop, curves_by_run: Mapping[str, _RisingCurve], judged: Mapping[str, _RisingCurve]
 ) -> Iterator[Pruning]:
-    """A run whose best value is worse than the median of the others' means up to the same step.
+    """Yield the runs whose best value is worse than the median of the others' means up to the same step.
 
-    Its best against their means: a curve that jumps is not pruned for one bad value, and a run that is
-    behind in a fair race is. Works where asha does not: with few runs, or none that trains much longer.
+    Compares a best value with means: a curve that jumps is not pruned for one bad value. Works where asha
+    does not: with few runs, or none that trains much longer.
     """
     for run, curve in judged.items():
         step = curve.last_step
-        others = [
+        means = [
             other.mean_until(step)
             for name, other in curves_by_run.items()
             if name != run and other.reached(step)
         ]
-        if step < rule.min_steps or len(others) < _MIN_OTHERS:
+        if step < rule.min_steps or len(means) < _MIN_COMPARED:
             continue
-        best, usual = min(curve.costs), median(others)
+        best, usual = min(curve.costs), median(means)
         if best == math.inf > usual:
             yield Pruning(run=run, reason=f"until step {step:g} its {rule.metric} was never a number")
         elif best > usual:
@@ -204,12 +208,12 @@ def _by_median(
             yield Pruning(
                 run=run,
                 reason=f"at step {step:g} its best {rule.metric} so far, {value}, is worse than {bar}, "
-                f"the median of the means of {len(others)} other runs until there",
+                f"the median of the means of {len(means)} other runs until there",
             )
 
 
 def _to_distinct_text(one: float, other: float) -> tuple[str, str]:
-    """Both numbers with as many digits as they need to differ."""
+    """Return both numbers with as many digits as they need to differ."""
     digits = 3
     while digits < 17 and f"{one:.{digits}g}" == f"{other:.{digits}g}":
         digits += 1

@@ -1,4 +1,5 @@
-"""Estimates: the two sums that are told of an offer, and whether a job's limits are enough to train there.
+"""Estimates: the expected and the maximum cost of an offer, and whether a job's limits are enough to
+train.
 
 expected   what the job there should cost, by `expected_usd`: what finishing it costs, but never more than its
            limits allow. Offers are sorted by `Offer.expected_usd`, which knows no limits
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def usd(amount: float) -> str:
-    """Write the amount in cents; below a dollar, in tenths of a cent."""
+    """Format the amount in cents; below a dollar, in tenths of a cent."""
     return f"${amount:.3f}" if 0 < amount < 0.9995 else f"${amount:.2f}"
 
 
 def expected_usd(spec: JobSpec, offer: Offer) -> float:
-    """Return what all nodes of the job should cost: they are ended at its limits, finished or not."""
+    """Return the expected cost of all nodes of the job, which end at its limits, finished or not."""
     return min(finishing_usd(spec, offer), policy.worst_case_usd(spec, offer))
 
 
 def finishing_usd(spec: JobSpec, offer: Offer) -> float:
-    """Return what finishing the job should cost, whatever its limits are; 0: nobody knows."""
+    """Return the expected cost of finishing the job, without its limits; 0: unknown."""
     return offer.expected_usd * spec.nodes
 
 
@@ -41,17 +42,17 @@ def is_cut_short(spec: JobSpec, offer: Offer) -> bool:
 
 
 def offer_text(spec: JobSpec, offer: Offer) -> str:
-    """Describe the offer, its price and both sums, in the same words wherever it is named."""
+    """Describe the offer with its price, its expected and its maximum cost."""
     hours = policy.lease_of(spec, offer).life_s / 3600
-    at_most = f"at most {usd(policy.worst_case_usd(spec, offer))} and {hours:.3g} h"
+    maximum = f"at most {usd(policy.worst_case_usd(spec, offer))} and {hours:.3g} h"
     expected = f"expected {usd(expected_usd(spec, offer))}, " if offer.expected_usd else ""
     known = "" if offer.forecast is None else f"; its speed is {basis_text(offer.forecast)}"
     each = f"{spec.nodes} machines, each {offer.description}" if spec.nodes > 1 else offer.description
-    return f"{each} at {usd(offer.usd_per_hour)}/h; {expected}{at_most}{known}"
+    return f"{each} at {usd(offer.usd_per_hour)}/h; {expected}{maximum}{known}"
 
 
 def basis_text(forecast: Forecast) -> str:
-    """Say how the speed is known, in the same words wherever it is told."""
+    """Describe how the speed is known."""
     runs = "1 run" if forecast.runs == 1 else f"{forecast.runs} runs"
     if forecast.basis == "measured":
         return f"measured ({runs})"
@@ -63,7 +64,7 @@ def basis_text(forecast: Forecast) -> str:
 def offers_within_limits(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
     """Return the offers on which the job's limits leave time to train, in the order given.
 
-    Raises JobValueError, which says what to write, where there is none.
+    Raises JobValueError, with the limit that would do, where there is none.
     """
     paid = [offer for offer in offers if offer.usd_per_hour > 0]
     if paid and spec.limits.hours * 3600 < policy.START_S:
@@ -73,22 +74,22 @@ def offers_within_limits(spec: JobSpec, offers: Sequence[Offer]) -> list[Offer]:
             hint="--set limits.hours=0.5, or limits.hours in the job file",
         )
     limit_usd = policy.share_usd(spec)
-    kept = [
+    affordable = [
         offer
         for offer in offers
         if limit_usd is None or offer.usd_per_hour == 0 or policy.min_usd(offer) <= limit_usd
     ]
-    if offers and not kept and limit_usd is not None:
+    if offers and not affordable and limit_usd is not None:
         # The cheapest of those that are too dear: the least that the user has to add.
         raise _money_limit_error(spec, min(paid, key=policy.min_usd))
-    return kept
+    return affordable
 
 
 def price_limit_error(spec: JobSpec, offers: Sequence[Offer]) -> NoOfferError:
-    """Say what the cheapest offer costs to a job whose hourly price is below it."""
+    """Return the error for a job whose hourly price is below the cheapest offer."""
     cheapest = min(offer.usd_per_hour for offer in offers)
     return NoOfferError(
-        f"limits.usd_per_hour: ${spec.limits.usd_per_hour:g} leaves no offer; the cheapest that fits the job "
+        f"limits.usd_per_hour: ${spec.limits.usd_per_hour:g} excludes every offer; the cheapest that fits the job "
         f"costs {usd(cheapest)}/h",
         hint=f"--set limits.usd_per_hour={math.ceil(cheapest * 100) / 100:.2f}, or relax resources:",
     )
@@ -99,21 +100,21 @@ def _money_limit_error(spec: JobSpec, offer: Offer) -> JobValueError:
     write = math.ceil(min_usd * 100) / 100
     machines = "a machine" if spec.nodes == 1 else f"{spec.nodes} machines"
     return JobValueError(
-        f"limits.usd: ${spec.limits.usd:g} is too little: loading {machines} and one minute of training cost "
+        f"limits.usd: ${spec.limits.usd:g} is too low: loading {machines} and one minute of training cost "
         f"{usd(min_usd)} on offer {offer.id}, the cheapest here",
         hint=f"--set limits.usd={write:.2f} or more; all of the job: {usd(finishing_usd(spec, offer))}",
     )
 
 
 _MAX_REPEATS = 100.0
-"""Tries that are counted at most: without a checkpoint a long job may never be finished."""
+"""Max. expected repeats: without a checkpoint a long job may never be finished."""
 _MAX_EXPONENT = 100.0
 _USUAL_LOST_HOURS = 0.1
-"""Hours of work since the newest checkpoint, where nothing says how often the job saves."""
+"""Hours of work since the newest checkpoint, where the job's interval is unknown."""
 
 
 def interruption_hours(hours: float, per_hour: float, start_hours: float, lost_hours: float | None) -> float:
-    """Return the hours beyond `hours` of training that interruptions are expected to cost.
+    """Return the expected hours that interruptions add to `hours` of training.
 
     `per_hour`: interruptions per hour. `start_hours`: until another machine trains. `lost_hours`: work lost
     at each; None: all, as nothing is saved. Then the sum is that of a Poisson process that begins again at

@@ -1,4 +1,4 @@
-"""Fit: which GPUs hold a job, and how long its steps take there, by what was foretold of a step."""
+"""Fit: which GPUs hold a job, and how long its steps take there, by the estimate of a step."""
 
 from __future__ import annotations
 
@@ -19,48 +19,49 @@ from vastrun.launcher.decisions.workload import (
 
 @dataclass(frozen=True, kw_only=True)
 class GpuFit:
-    """How a job fits one kind of GPU. Times are estimates by roofline: nobody measured them."""
+    """Fit of a job to one kind of GPU. Times are estimates by roofline, not measurements."""
 
     gpu: str
     memory_gb: float
     strategy: str
-    """What the training would choose there."""
+    """Strategy that the training would choose there."""
     needed_gb: float
-    """With all of a rank's share of the batch at once."""
+    """Memory in GB for all of a rank's share of the batch at once."""
     least_gb: float
-    """With one window at once."""
+    """Memory in GB for one window at once."""
     windows: int | None
-    """So many at once have room; None: the GPU does not hold the job."""
+    """Number of windows that fit at once; None: the GPU does not hold the job."""
     step_s: float | None
-    """None: it does not hold the job."""
+    """Seconds per step; None: the GPU does not hold the job."""
     train_s: float | None
-    """All steps."""
+    """Seconds for all steps."""
     mfu: float | None
-    """The model FLOP utilisation that this would be."""
+    """Model FLOP utilisation at that speed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What a step of a job takes of each rank, and which GPUs hold that."""
+    """Memory and time that a step of a job needs on each rank, and the GPUs that hold it."""
 
     world_size: int
     steps: int
     workloads: Workloads
     efficiency: float
-    """The share of the roofline that steps are taken to reach."""
+    """Share of the roofline that steps are assumed to reach."""
     gpus: tuple[GpuFit, ...]
-    """Those that hold it first, the fastest before the others."""
+    """GPUs: first those that hold the job, the fastest first."""
 
     @property
     def holds(self) -> bool:
-        """Tell whether one of the GPUs holds the job."""
+        """Return whether one of the GPUs holds the job."""
         return any(gpu.windows is not None for gpu in self.gpus)
 
 
 def fit_of(workloads: Workloads, spec: JobSpec, names: Sequence[str], efficiency: float) -> Fit:
-    """Return how the job fits the GPUs of these names, in each size that they come in; none: all known.
+    """Return the fit of the job to the GPUs of these names, in each of their sizes; no names: all known
+    GPUs.
 
-    Raises KeyError with a name that no table has.
+    Raises KeyError with a name that is not in the table.
     """
     kinds = [(name, float(size)) for name in names or PEAKS for size in _sizes_gb(name)]
     found = [
@@ -93,8 +94,8 @@ def _fit_of_one(
     size_gb: float,
     efficiency: float,
 ) -> GpuFit:
-    """`steps`: those of the strategy that is chosen there, the largest micro-batch first."""
-    most, least = steps[0], steps[-1]
+    """`steps`: workloads of the strategy that is chosen there, the largest micro-batch first."""
+    largest, smallest = steps[0], steps[-1]
     holds = not is_too_small(workloads, spec, size_gb)
     speed = roofline(workloads, spec, name, size_gb, efficiency) if holds else None
     step_s = None if speed is None else 1 / speed.steps_per_s
@@ -102,9 +103,9 @@ def _fit_of_one(
     return GpuFit(
         gpu=name,
         memory_gb=size_gb,
-        strategy=most.strategy,
-        needed_gb=needed_gb(most, spec.world_size),
-        least_gb=needed_gb(least, spec.world_size),
+        strategy=largest.strategy,
+        needed_gb=needed_gb(largest, spec.world_size),
+        least_gb=needed_gb(smallest, spec.world_size),
         windows=largest_that_fits(workloads, spec, size_gb) if holds else None,
         step_s=step_s,
         train_s=None if step_s is None else step_s * spec.train.steps,

@@ -1,4 +1,4 @@
-"""Hold size: how long a machine is held for the points of a batch, and whether that pays. Pure."""
+"""Hold size: how long a machine is held for the points of a batch, and whether that pays off. Pure."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from vastrun.launcher.decisions.policy import START_S, lease_of, worst_case_usd
 from vastrun.launcher.decisions.pool import MIN_LEFT_S, hold_spec
 
 HANDOVER_S = 10.0
-"""Between two runs on one slot: the first is removed, the machine proven clean, the next one shipped."""
+"""Seconds between two runs on one slot: the first is removed, the machine checked, the next one uploaded."""
 _SLOT_ENDS_S = 60.0
-"""A slot ends before its machine does."""
+"""Seconds by which a slot ends before its machine."""
 _FIRST_SLOT_S = 120.0
-"""From the lease of a machine that is held until its first slot is there."""
+"""Seconds from the lease of a held machine until its first slot exists."""
 _SAFETY_FACTOR = 1.5
-"""So much longer than expected the runs may take for the machine to last for all of them."""
+"""Factor by which runs may take longer than expected before the machine's time is too short."""
 _MAX_HOURS = 168.0
 IDLE_S = 300.0
-"""A machine that a batch holds ends by itself when it had no slot for so long: its driver may be dead."""
+"""Seconds without a slot after which a held machine ends: the batch's driver may be dead."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HoldSize:
-    """A machine to be held for the points of a batch."""
+    """Size and limits of a machine to be held for the points of a batch."""
 
     slots: int
-    """So many points at once."""
+    """Number of concurrent points."""
     hours: float
     usd: float | None
-    """The most that it may cost, in whole cents; None: it is free."""
+    """Max. cost in USD, in whole cents; None: it is free."""
 
 
 def life_s(job: JobSpec, usd_per_hour: float) -> float:
-    """Return how long a run of the job may take on a share of a machine at this price, by its own limits."""
+    """Return the max. seconds of a run of the job on a share of a machine at this price, by its own
+    limits."""
     share = Offer(
         id="",
         host="",
@@ -54,15 +55,15 @@ def life_s(job: JobSpec, usd_per_hour: float) -> float:
 
 
 def needed_s(job: JobSpec, usd_per_hour: float) -> float:
-    """Return how long a machine must last for a run of the job: all that its limits allow fits in."""
+    """Return the seconds for which a machine must last for a run of the job, by its own limits."""
     return max(MIN_LEFT_S, life_s(job, usd_per_hour) + _SLOT_ENDS_S)
 
 
 def expected_s(job: JobSpec, offer: Offer, measured_s: Sequence[float]) -> float:
-    """Return how long a run of the job is expected to take there, once its machine is there.
+    """Return the expected seconds of a run of the job there, once the machine is ready.
 
-    `measured_s`: what other points of the batch took. Without any, what the offer's price was made of; nobody
-    knows more of a job than that it may take all of its time.
+    `measured_s`: durations of other points of the batch. Without any, the offer's forecast; without that,
+    all of the time that the job's limits allow.
     """
     max_s = life_s(job, offer.usd_per_hour)
     if measured_s:
@@ -75,9 +76,9 @@ def expected_s(job: JobSpec, offer: Offer, measured_s: Sequence[float]) -> float
 
 
 def pays_off(offer: Offer, *, rounds: int, seconds: float) -> bool:
-    """Tell whether `rounds` points one after the other cost less on this machine than on one each.
+    """Return whether `rounds` points one after the other cost less on this machine than on one each.
 
-    Each machine is paid for before it trains; between two points a held one is paid for, too.
+    Each machine costs money before it trains; a held one costs money between two points, too.
     """
     another = replacement_cost_usd(offer, boot_s=START_S, data_s=0.0)
     each_usd = offer.usd_per_hour * seconds / 3600
@@ -88,10 +89,10 @@ def pays_off(offer: Offer, *, rounds: int, seconds: float) -> bool:
 def choose_hold_size(
     job: JobSpec, offer: Offer, *, slots: int, rounds: int, seconds: float, max_usd: float
 ) -> HoldSize | None:
-    """Return how long the machine is held for so many points on each slot; None: not even one fits the money.
+    """Return the size for `rounds` points on each slot; None: `max_usd` does not cover even one.
 
-    `seconds`: what a point is expected to take. The last one may still take all that its limits allow, and
-    with less money than for all of them fewer are to come: what is not needed is free again at the end.
+    `seconds`: expected duration of a point. The last one may still take all that its limits allow. With
+    too little money for all, fewer are planned; what is not spent is released at the end.
     """
     price = offer.usd_per_hour
     first_s = _FIRST_SLOT_S + needed_s(job, price / slots)

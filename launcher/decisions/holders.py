@@ -1,4 +1,4 @@
-"""Holders: which runs hold a machine for others, and on whose machine a run has its slot. Pure functions."""
+"""Holders: runs that hold a machine for others, and the holder of a run's slot. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vastrun.launcher.core.slots import POOL, slot_id_of
 
 
 def is_holder(run: Run) -> bool:
-    """Tell whether the run holds a machine for others, and has no job of its own."""
+    """Return whether the run holds a machine for others instead of running a job."""
     # Few runs hold machines, and to read a job takes a while.
     return '"hold": null' not in run.spec_json and read_job(run.spec_json).hold is not None
 
@@ -24,5 +24,5 @@ def holder_of(run: Run) -> str | None:
 
 
 def slot_on(run: Run) -> str | None:
-    """Return the id of the run on whose machine it is to have a slot; None: on any."""
+    """Return the id of the run on whose machine it requests a slot; None: any."""
     return None if '"slot_on": null' in run.spec_json else read_job(run.spec_json).slot_on

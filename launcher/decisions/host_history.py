@@ -1,4 +1,4 @@
-"""Hosts: which machines failed us, and which of them to avoid until that is forgiven."""
+"""Host history: which hosts failed, and which of them to avoid until the failures are old."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions import policy
 
 HALF_LIFE_S = 7 * 86400.0
-"""After this long a failure weighs half as much."""
+"""Seconds after which a failure weighs half as much."""
 MIN_AVOIDED_SCORE = 1.0
-"""Two failures weigh this much a week later; a single one does only as it happens."""
+"""Score from which a host is avoided: two failures weigh this much a week later."""
 FRESH_S = 86400.0
-"""A failure of the last day is reason enough."""
+"""Seconds for which a single failure is enough."""
 
 HOST_CAUSES = (Cause.COMMUNICATION, Cause.HOST, Cause.LOST, Cause.SLOW)
-"""No other cause of a run's end is ever its host's fault."""
+"""Causes that may be the host's fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostRecord:
-    """What became of the runs on one machine."""
+    """Record of the runs on one host."""
 
     provider: str
     host: str
     description: str
-    """As it was last offered."""
+    """Description of its last offer."""
     runs: int
     failures: int
-    """Those that the host is to blame for."""
+    """Number of failures that the host is blamed for."""
     score: float
-    """The failures, each with the weight of its age."""
+    """Sum of the failures, weighted by age."""
     last_run_at: float
     last_failure_at: float | None = None
     last_cause: Cause | None = None
@@ -43,9 +43,9 @@ class HostRecord:
 
 
 def avoided(runs: Iterable[Run], provider: str, now: float) -> frozenset[str]:
-    """Return the provider's hosts that nothing should be rented on now.
+    """Return the provider's hosts on which nothing should be rented now.
 
-    What a host did to a run on a slot counts too. That a machine is lost, its own run tells.
+    Failures of runs on slots count, too, except a lost machine: its holder's run counts that.
     """
     records = host_records(
         (run for run in runs if run.provider == provider or _counts_for_host(run)),
@@ -55,9 +55,9 @@ def avoided(runs: Iterable[Run], provider: str, now: float) -> frozenset[str]:
 
 
 def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
-    """Return a record for each host that was rented for money, the worst first.
+    """Return a record of each host that was rented for money, the worst first.
 
-    A machine that costs nothing is the user's own: there is no other to take instead.
+    A free machine is the user's own: there is no alternative to it.
     """
     by_host: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
@@ -68,9 +68,10 @@ def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
 
 
 def blames_host(run: Run) -> bool:
-    """Tell whether the run failed through its host, and not through the job, the user or the network here.
+    """Return whether the host is to blame for the run's failure, not the job, the user or the local
+    network.
 
-    Of several nodes only the one that failed.
+    With several nodes, only the node that failed counts.
     """
     if not run.is_to_blame:
         return False
@@ -112,7 +113,7 @@ def _failed_at(run: Run) -> float:
 
 
 def _lease_may_have_ended(run: Run) -> bool:
-    """The machine is gone because nobody was there to collect, or its time was up: no fault of the host."""
+    """Return whether the machine's lease may have expired, which is no fault of the host."""
     if run.offer is None or run.rented_at is None:
         return False
     spec = policy.within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at)

@@ -1,4 +1,5 @@
-"""Job shape: all of a job that decides how much work a step is. Jobs of one shape teach each other."""
+"""Job shape: the part of a job that decides the work of a step. Speeds carry over between jobs of one
+shape."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from vastrun.contract.config import DataConfig, ObjectiveConfig, OptimConfig, Tr
 from vastrun.launcher.core.job import JobSpec
 
 JobShape = str
-"""A digest: two jobs have the same one when their steps are the same work."""
+"""Digest that is equal for two jobs whose steps are the same work."""
 
 AFFECTS_STEP: Mapping[str, bool] = {
     "stage": True,
@@ -58,7 +59,7 @@ AFFECTS_STEP: Mapping[str, bool] = {
     "threads": True,
     "limits": False,
 }
-"""Every key of `train:`, and whether a step takes another time with another value of it."""
+"""Every key of `train:`, and whether its value affects the time of a step."""
 
 _DEFAULTS = TrainConfig()
 # Of `ema` only whether there is one counts.
@@ -67,12 +68,12 @@ _PLAIN = tuple(
     for name, decides in AFFECTS_STEP.items()
     if decides and name != "ema" and isinstance(getattr(_DEFAULTS, name), str | int | float | None)
 )
-"""Those of them that are one value, and count as it is."""
+"""Keys with a single value that counts as it is."""
 _IDLE = {name: getattr(_DEFAULTS, name) for name, decides in AFFECTS_STEP.items() if not decides}
 
 
 def shape_of(spec: JobSpec) -> JobShape:
-    """Return the shape of a job. The kind of machine and the number of its GPUs are no part of it."""
+    """Return the shape of a job, without the kind of machine and the number of its GPUs."""
     work = (
         None if spec.train is None else _work(spec.train),
         spec.command,
@@ -87,9 +88,10 @@ def shape_of(spec: JobSpec) -> JobShape:
 
 
 def shape_prefilter(spec: JobSpec) -> Callable[[str], bool]:
-    """Return a test that tells most stored jobs of another shape apart; to read each of them whole is slow.
+    """Return a fast test that excludes most stored jobs of another shape; reading each of them whole is
+    slow.
 
-    The test is False only of another shape. What is not in a text, as in one of before, is not looked at.
+    The test is False only for another shape. Keys that an older text lacks are ignored.
     """
     command = None if spec.command is None else list(spec.command)
     train = {} if spec.train is None else asdict(spec.train)
@@ -111,14 +113,14 @@ def _agree(requested: Mapping[str, object], found: Mapping[str, object]) -> bool
 
 
 def steps_of(spec: JobSpec) -> int | None:
-    """Return the last step of a job; None where the job does not say."""
+    """Return the last step of a job; None if it has none."""
     if spec.train is not None:
         return spec.train.steps
     return None if spec.success is None else spec.success.steps
 
 
 def _work(train: TrainConfig) -> TrainConfig:
-    """The training with all that leaves the work of a step as it is at its default."""
+    """Return the training with defaults for everything that does not affect the work of a step."""
     return replace(
         train,
         **_IDLE,

@@ -1,4 +1,4 @@
-"""Market report: a market as one job sees it, so that a choice can be explained."""
+"""Market report: the offers of a market for one job, with the reasons for a choice."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from vastrun.launcher.core import Offer
 
 @dataclass(frozen=True, kw_only=True)
 class Constraint:
-    """A hard limit of the job that some offers do not pass."""
+    """A hard limit of the job that excludes some offers."""
 
     name: str
-    """As in the job file."""
+    """Key in the job file."""
     text: str
-    """What it asks for."""
+    """Requested value."""
     removed: int
-    """Offers that fail here and passed every limit before."""
+    """Number of offers that fail here and passed all earlier limits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Relaxation:
-    """What the job would have to choose from without one of its limits."""
+    """Number of offers that would remain without one of the job's limits."""
 
     name: str
     left: int
@@ -30,54 +30,54 @@ class Relaxation:
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
-    """One part of what a job costs."""
+    """One part of a job's cost."""
 
     name: str
     usd: float
     text: str = ""
-    """Where it comes from."""
+    """Source of the number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quote:
-    """What finishing the job on one offer is expected to cost, part by part."""
+    """Expected cost of finishing the job on one offer, by part."""
 
     offer: Offer
     terms: tuple[Term, ...]
     instead: str = ""
-    """The other way to rent the same offer, on demand or by a bid, and what that would cost."""
+    """The other way to rent the same offer, on demand or by a bid, with its cost."""
 
     @property
     def usd(self) -> float:
-        """As `Offer.expected_usd`."""
+        """Expected cost in USD, as `Offer.expected_usd`."""
         return sum(term.usd for term in self.terms)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MarketReport:
-    """What the job's limits leave of a market, and what each offer would cost to finish."""
+    """The offers of a market within the job's limits, with the cost of finishing the job on each."""
 
     offers: int
     unreadable: int
     constraints: tuple[Constraint, ...]
-    """In the order in which they are tried."""
+    """Hard limits in the order in which they are applied."""
     relaxations: tuple[Relaxation, ...]
-    """Those that would give more to choose from, the most first."""
+    """Limits without which more offers would remain, most offers first."""
     quotes: tuple[Quote, ...]
-    """Of what is left, the cheapest to finish first."""
+    """Quotes of the remaining offers, the cheapest to finish first."""
     strictest: Constraint | None = None
-    """The limit that the most offers fail, whatever else they fail; None: all pass every limit."""
+    """The limit that most offers fail; None: all pass every limit."""
     truncated: bool = False
-    """The provider listed only the cheapest offers: there may be more."""
+    """True if the provider listed only the cheapest offers: there may be more."""
     avoided: int = 0
-    """Offers that would fit, on hosts that failed lately."""
+    """Number of offers that would fit, on hosts that failed recently."""
     beyond: int = 0
-    """Offers that would fit, and that a launch does not see: the provider lists only so many at once."""
+    """Number of offers that would fit and that a launch does not see, since a list is limited in length."""
 
     def without_hosts(self, hosts: Collection[str]) -> MarketReport:
-        """Return the same market with no offer on those hosts."""
-        kept = tuple(quote for quote in self.quotes if quote.offer.host not in hosts)
-        return replace(self, quotes=kept, avoided=self.avoided + len(self.quotes) - len(kept))
+        """Return the same market without offers on those hosts."""
+        remaining = tuple(quote for quote in self.quotes if quote.offer.host not in hosts)
+        return replace(self, quotes=remaining, avoided=self.avoided + len(self.quotes) - len(remaining))
 
     def in_order(self, offers: Sequence[str]) -> MarketReport:
         """Return the same market with its quotes in the order of these offers."""
@@ -85,9 +85,9 @@ class MarketReport:
         return replace(self, quotes=tuple(sorted(self.quotes, key=lambda quote: places[quote.offer.id])))
 
     def limited_to(self, offers: Collection[str], name: str, text: str) -> MarketReport:
-        """Return the same market with these offers only; the others fail one more limit."""
-        kept = tuple(quote for quote in self.quotes if quote.offer.id in offers)
-        if len(kept) == len(self.quotes):
+        """Return the same market with these offers only, after one more constraint."""
+        remaining = tuple(quote for quote in self.quotes if quote.offer.id in offers)
+        if len(remaining) == len(self.quotes):
             return self
-        constraint = Constraint(name=name, text=text, removed=len(self.quotes) - len(kept))
-        return replace(self, quotes=kept, constraints=(*self.constraints, constraint))
+        constraint = Constraint(name=name, text=text, removed=len(self.quotes) - len(remaining))
+        return replace(self, quotes=remaining, constraints=(*self.constraints, constraint))

@@ -1,6 +1,6 @@
-"""The nodes of a run with several: who is waited for, and whose end is the end of all. Pure.
+"""Nodes of a run: which are waited for, and whose end ends them all. Pure.
 
-All of it is read off the rows of the ledger, so that it holds for a launcher that comes later, too.
+Decided by the rows of the ledger alone, so that it holds for a later launcher, too.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
 STOP_S = 30.0
-"""How long a node may take to stop when another has failed. Its supervisor has heard of that by itself."""
+"""Max. seconds for a node to stop when another has failed, which its own supervisor notices."""
 MAX_EXPLAIN_S = 15.0
-"""How long a node that lost its peers waits for the launcher to see what became of them."""
+"""Max. seconds that a node that lost its peers waits for the launcher to find out why."""
 _ORDER: Mapping[Phase, int] = {phase: number for number, phase in enumerate(Phase)}
 _SHARED_CAUSES = (Cause.STOPPED, Cause.PRUNED, Cause.TIME_LIMIT, Cause.MONEY_LIMIT)
-"""Causes that come to every node alike: there is none to be named."""
+"""Causes that all nodes share, so that no node is named."""
 
 
 def have_reached(runs: Iterable[Run], phase: Phase) -> bool:
-    """Tell whether all of them are in that phase, or beyond."""
+    """Return whether all runs are in that phase or a later one."""
     return all(_ORDER[run.phase] >= _ORDER[phase] for run in runs)
 
 
-def may_rent(run: Run, others: Sequence[Run]) -> bool:
-    """Tell whether this node may rent: all are planned, and those before it have their machine."""
-    before = (other for other in others if other.node < run.node)
-    return have_reached(others, Phase.RENT) and have_reached(before, Phase.BOOT)
+def may_rent(run: Run, other_rows: Sequence[Run]) -> bool:
+    """Return whether this node may rent: all are planned, and earlier ones have their machines."""
+    before = (other for other in other_rows if other.node < run.node)
+    return have_reached(other_rows, Phase.RENT) and have_reached(before, Phase.BOOT)
 
 
-def network_of(run: Run, others: Sequence[Run]) -> str:
-    """Return the network of the market that the nodes before this one chose; empty: none, or it is free."""
-    before = [other for other in others if other.node < run.node and other.offer is not None]
+def network_of(run: Run, other_rows: Sequence[Run]) -> str:
+    """Return the market's network that earlier nodes chose; empty: none, or any."""
+    before = [other for other in other_rows if other.node < run.node and other.offer is not None]
     first = min(before, key=lambda other: other.node, default=None)
     return first.offer.network if first is not None and first.offer is not None else ""
 
 
 def offers_on_one_network(offers: Sequence[Offer], nodes: int, network: str = "") -> list[Offer]:
-    """Return the offers, in their order, whose machines reach each other: those on that network.
+    """Return the offers, in their order, whose machines reach each other: those on `network`.
 
-    Empty: those on any network that has hosts enough for all nodes. Where the market has no networks of its
-    own, all reach each other.
+    `network` empty: on any network with enough hosts for all nodes. Where the market has no networks, all
+    machines reach each other.
     """
     if nodes == 1 or not any(offer.network for offer in offers):
         return list(offers)
@@ -60,40 +60,40 @@ def offers_on_one_network(offers: Sequence[Offer], nodes: int, network: str = ""
 
 
 def alternative_to_nodes(spec: JobSpec) -> str:
-    """Say what could be had instead of nodes on a market without a network for them."""
+    """Describe the alternative to several nodes on a market without a network for them."""
     gpus = f" --set resources.gpus={spec.nodes * spec.resources.gpus}" if spec.resources.gpus else ""
     ranks = f" --set ranks={spec.world_size}" if spec.ranks else ""
     return f"one machine with more on it: --set nodes=1{gpus}{ranks}; or --provider slurm or docker"
 
 
-def first_failed(others: Sequence[Run]) -> Run | None:
-    """Return the row that says why all have to end; None: none failed.
+def first_failed(other_rows: Sequence[Run]) -> Run | None:
+    """Return the row with the cause for which all nodes end; None: none failed.
 
-    A node that no longer hears another knows less than the row of that other one.
+    A node that lost another one knows less than that one's row.
     """
-    failed = [other for other in others if other.cause is not None]
+    failed = [other for other in other_rows if other.cause is not None]
     return min(failed, key=lambda other: (other.cause is Cause.COMMUNICATION, other.node), default=None)
 
 
-def required_nodes(others: Sequence[Run], min_nodes: int) -> list[Run]:
-    """Return the rows of the other nodes without which this one does not go on.
+def required_nodes(other_rows: Sequence[Run], min_nodes: int) -> list[Run]:
+    """Return the rows of the other nodes without which this one cannot continue.
 
-    Nodes that train apart go on without one that has trained and left, while `least` of them are there.
-    Node 0, where they meet, is always needed. A machine in place of one that left counts once it trains.
+    Nodes that train apart continue without one that has trained and left, while `min_nodes` of them
+    remain. Node 0, which hosts the rendezvous, is always required. A replacement counts once it trains.
     """
-    nodes = list(_by_node(others).values())
+    nodes = list(_by_node(other_rows).values())
     still_there = [other for other in nodes if not _has_left(other)]
     return still_there if 1 + len(still_there) >= min_nodes else nodes
 
 
 def needs_node_0(run: Run, spec: JobSpec) -> bool:
-    """Tell whether the run ended with its node 0, where another node could have left."""
+    """Return whether the run ended with its node 0, where it could have continued without another node."""
     left = run.cause is not None and run.cause not in _SHARED_CAUSES and run.failed_node == 0 and run.step > 0
     return left and spec.min_nodes < spec.nodes
 
 
 def _by_node(rows: Iterable[Run]) -> Mapping[int, Run]:
-    """The row of each node: that of its last machine, of those that came to train."""
+    """Return the row of each node: that of its last machine that trained."""
     found: dict[int, Run] = {}
     for row in sorted(rows, key=lambda row: row.created_at):
         if row.step > 0 or not is_replacement(row):
@@ -102,12 +102,12 @@ def _by_node(rows: Iterable[Run]) -> Mapping[int, Run]:
 
 
 def is_replacement(row: Run) -> bool:
-    """Tell whether its machine was rented in place of one that left, whose row is its parent."""
+    """Return whether the machine was rented to replace one that left, whose row is its parent."""
     return bool(row.leader and row.parent)
 
 
 def current_machines(rows: Iterable[Run]) -> list[Run]:
-    """Return the rows without those of machines in whose place others were rented."""
+    """Return the rows without those of machines that were replaced."""
     rows = list(rows)
     replaced = {row.parent for row in rows if is_replacement(row)}
     return [row for row in rows if row.id not in replaced]
@@ -120,28 +120,28 @@ def _has_left(row: Run) -> bool:
 
 
 def with_node_name(detail: str, cause: Cause | None, node: int | None) -> str:
-    """Return the detail with the node that it is about; `node` is None where the run has one only."""
+    """Return the detail with the node's number; `node` is None where the run has one node."""
     return detail if node is None or cause in _SHARED_CAUSES or not detail else f"node {node}: {detail}"
 
 
 def total_usd(runs: Iterable[Run], now: float) -> float:
-    """Return what the machines of all these rows cost so far."""
+    """Return the cost so far of the machines of all these rows, in USD."""
     return sum(cost_usd(run, now) for run in runs)
 
 
-def at_total_price(run: Run, others: Sequence[Run]) -> Run:
-    """Return the run as it is shown: at the price of all of its machines together."""
-    if not others:
+def at_total_price(run: Run, other_rows: Sequence[Run]) -> Run:
+    """Return the run at the price of all of its machines together, for display."""
+    if not other_rows:
         return run
-    return replace(run, usd_per_hour=sum(one.usd_per_hour for one in current_machines((run, *others))))
+    return replace(run, usd_per_hour=sum(one.usd_per_hour for one in current_machines((run, *other_rows))))
 
 
-def joint_diary(events: Sequence[Event], others: Iterable[Sequence[Event]]) -> list[Event]:
-    """Return the diary of node 0 with what all nodes had cost by each line, as far as their diaries say.
+def joint_diary(events: Sequence[Event], other_rows: Iterable[Sequence[Event]]) -> list[Event]:
+    """Return the diary of node 0 with the cost of all nodes up to each event, as far as their diaries say.
 
-    `others`: the diaries of the further nodes. Notifications to the user are of all of them already.
+    `others`: the diaries of the further nodes. Costs in notifications include all nodes already.
     """
-    diaries = [([one.at for one in diary], [one.usd for one in diary]) for diary in others]
+    diaries = [([one.at for one in diary], [one.usd for one in diary]) for diary in other_rows]
     joint = []
     for event in events:
         places = [(usd, bisect_right(at, event.at)) for at, usd in diaries]

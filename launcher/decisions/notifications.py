@@ -1,4 +1,4 @@
-"""Which notifications a run or a batch owes a user who is not looking: of its end, its budget. Pure."""
+"""Notifications of a run or a batch that are due: of its end, its budget. Pure."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from vastrun.launcher.decisions.schedule import BatchProgress
 
 
 class NotificationKind(StrEnum):
-    """What of a run is worth telling a user who is not looking."""
+    """Events of a run of which the user is notified."""
 
     BUDGET_50 = "budget_50"
     BUDGET_80 = "budget_80"
     BUDGET_100 = "budget_100"
     END = "end"
-    """It succeeded, or was stopped as asked, or pruned by its batch."""
+    """It succeeded, or was stopped by its user, or pruned by its batch."""
     FAILURE = "failure"
     LOST = "lost"
     """Its machine was taken away or vanished."""
     NOT_DESTROYED = "not_destroyed"
     """Its machine may still cost money."""
     OUT_OF_REACH = "out_of_reach"
-    """The provider refuses the key: its machine runs until its lease ends it."""
+    """The provider rejects the key: its machine runs until its lease ends it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notification:
-    """A line to a user about a run."""
+    """A notification about a run."""
 
     kind: NotificationKind
     run: Run
     at: float
     usd: float
-    """Spent so far."""
+    """USD spent so far."""
     limit_usd: float | None
     lease: RemainingLease | None = None
-    """Time and cost left to its machine, of OUT_OF_REACH alone."""
+    """Remaining lease of its machine, for OUT_OF_REACH only."""
 
 
 class BatchNotificationKind(StrEnum):
-    """What of a batch is worth telling."""
+    """Events of a batch of which the user is notified."""
 
     BUDGET_80 = "batch_budget_80"
     BUDGET_100 = "batch_budget_100"
@@ -55,7 +55,7 @@ class BatchNotificationKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchNotification:
-    """A line to a user about a batch."""
+    """A notification about a batch."""
 
     kind: BatchNotificationKind
     batch: Batch
@@ -85,22 +85,22 @@ ENDING_OF: Mapping[Verdict, NotificationKind] = {
 
 
 def notifications_due(
-    run: Run, limit_usd: float | None, spent_usd: float, told: Collection[NotificationKind]
+    run: Run, limit_usd: float | None, spent_usd: float, sent: Collection[NotificationKind]
 ) -> list[NotificationKind]:
-    """Return the kinds that are due and that nobody was sent yet. Of the budget's, the highest alone.
+    """Return the kinds that are due and were not sent yet. Of the budget's, only the highest.
 
-    `spent_usd`: what the run cost so far, with all of its nodes.
+    `spent_usd`: cost of the run so far, with all of its nodes.
     """
-    due = _budget_due(run, limit_usd, spent_usd, told)
+    due = _budget_due(run, limit_usd, spent_usd, sent)
     if run.phase is Phase.ENDED:
         due.append(ENDING_OF[VERDICT_OF[run.cause]])
     elif run.phase is Phase.DESTROY and run.destroy_tries >= DESTROY_TRIES:
         due.append(NotificationKind.NOT_DESTROYED)
-    return [kind for kind in due if kind not in told]
+    return [kind for kind in due if kind not in sent]
 
 
 def notification_event(notification: Notification) -> Event:
-    """Return the line of the diary that says that the notification was sent."""
+    """Return the event that records a notification in the run's diary."""
     run, kind = notification.run, notification.kind
     text = f"notified: {kind}"
     return Event(
@@ -109,13 +109,14 @@ def notification_event(notification: Notification) -> Event:
 
 
 def sent_kinds(events: Iterable[Event]) -> set[NotificationKind]:
-    """Return the kinds that were sent, by the events of a run. Their texts say nothing: a box words some."""
-    told = {event.told for event in events}
-    return {kind for kind in NotificationKind if kind in told}
+    """Return the kinds that were sent, by the events of a run. Their texts do not count: a box writes some
+    of them."""
+    sent = {event.told for event in events}
+    return {kind for kind in NotificationKind if kind in sent}
 
 
 def _budget_due(
-    run: Run, limit_usd: float | None, spent_usd: float, told: Collection[NotificationKind]
+    run: Run, limit_usd: float | None, spent_usd: float, sent: Collection[NotificationKind]
 ) -> list[NotificationKind]:
     if limit_usd is None:
         return []
@@ -123,22 +124,22 @@ def _budget_due(
     share = 1.0 if run.cause is Cause.MONEY_LIMIT else spent_usd / limit_usd
     reached = [kind for kind, at in BUDGET_SHARES.items() if share >= at]
     # The cost falls when a machine turns out to have ended earlier: a lower threshold is then no news.
-    highest_told = max((BUDGET_SHARES[m] for m in told if m in BUDGET_SHARES), default=0.0)
-    return [m for m in reached[-1:] if BUDGET_SHARES[m] > highest_told]
+    highest_sent = max((BUDGET_SHARES[m] for m in sent if m in BUDGET_SHARES), default=0.0)
+    return [m for m in reached[-1:] if BUDGET_SHARES[m] > highest_sent]
 
 
 def batch_notifications_due(
     batch: Batch,
     progress: BatchProgress,
-    told: Collection[Event],
+    sent: Collection[Event],
     begun_at: float,
     *,
     is_used_up: bool,
     is_over: bool,
 ) -> list[BatchNotificationKind]:
-    """Return the kinds that are due and that nobody was sent yet.
+    """Return the kinds that are due and were not sent yet.
 
-    A budget counts anew when it is another one; an end, when a run was begun since (`begun_at`: the newest).
+    A changed budget counts again, as does an end after a run was started since (`begun_at`: the newest).
     """
     due: list[BatchNotificationKind] = []
     limit_usd = batch.spec.limits.usd
@@ -147,17 +148,17 @@ def batch_notifications_due(
             due.append(BatchNotificationKind.BUDGET_100)
         elif progress.spent_usd >= 0.8 * limit_usd:
             due.append(BatchNotificationKind.BUDGET_80)
-        known = {event.told for event in told}
+        known = {event.told for event in sent}
         full = _memo(BatchNotificationKind.BUDGET_100, batch)
         due = [kind for kind in due if not known & {_memo(kind, batch), full}]
-    ends = [event.at for event in told if event.told == _memo(BatchNotificationKind.END, batch)]
+    ends = [event.at for event in sent if event.told == _memo(BatchNotificationKind.END, batch)]
     if is_over and begun_at >= max(ends, default=float("-inf")):
         due.append(BatchNotificationKind.END)
     return due
 
 
 def batch_notification_event(notification: BatchNotification, run: Run) -> Event:
-    """Return the line of the diary of a run of the batch that says that it was told."""
+    """Return the event that records a batch's notification in the diary of one of its runs."""
     memo = _memo(notification.kind, notification.batch)
     usd = notification.progress.spent_usd
     return Event(

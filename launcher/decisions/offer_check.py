@@ -1,4 +1,4 @@
-"""Offer check: whether a machine is what was offered, by what its provider says and what it shows itself."""
+"""Offer check: compares a machine with its offer, by the provider's list and by the machine's own tools."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from vastrun.launcher.core.gpus import is_same_name, may_be
 from vastrun.launcher.core.job import Resources
 
 COMMAND = Path(__file__).with_name("offer_check.sh").read_text(encoding="utf-8")
-"""Runs in any POSIX shell; `read_box` understands what it prints."""
+"""Script for any POSIX shell; `read_box` parses its output."""
 
 _SLACK = 0.9
-"""Of what was offered: drivers and file systems keep some of the memory and of the disk."""
+"""Share of the offered size that is enough: drivers and file systems keep some memory and disk."""
 _PRICE_SLACK = 1.02
 _MAX_IDLE_GB, _MAX_IDLE_SHARE = 1.1, 0.05
-"""GPU memory in use before a job starts: what the driver and a display take, the larger of the two."""
+"""Max. GPU memory in use before a job starts, for the driver and a display; the larger value counts."""
 _MAX_GPU_GB = 10_000.0
-"""No GPU has as much: a larger number was misread."""
+"""Max. memory of a GPU in GB; a larger number was misread."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoxHardware:
-    """What a machine shows of itself. 0: it could not be read."""
+    """Hardware of a machine by its own tools. 0: it could not be read."""
 
     disk_gb: float = 0.0
     memory_gb: float = 0.0
-    """The container's limit, where that is lower than the machine's memory."""
+    """Memory in GB; the container's limit where that is lower."""
     gpus: tuple[tuple[str, float], ...] = ()
-    """Name and memory in GB of each."""
+    """Name and memory in GB of each GPU."""
     gpu_use: tuple[tuple[float, float], ...] = ()
     """Memory in use and total memory of each GPU, in GB; (0, 0) where it could not be read."""
     cuda: float = 0.0
-    """The newest that the driver supports."""
+    """Newest CUDA version that the driver supports."""
 
 
 def read_box(text: str) -> BoxHardware:
-    """Read what `COMMAND` printed."""
+    """Parse the output of `COMMAND`."""
     facts = [line.split(None, 1) for line in text.splitlines() if " " in line.strip()]
     memory = [_number(value) * 1024 / 1e9 for name, value in facts if name == "memory_kb"]
     memory += [_number(value) / 1e9 for name, value in facts if name == "memory_bytes"]
@@ -60,9 +60,9 @@ def _use_of(value: str) -> tuple[float, float]:
 
 
 def gpus_in_use(box: BoxHardware, offer: Offer) -> str:
-    """Name the GPUs whose memory other programs hold before the job starts; empty when none is.
+    """Describe the GPUs whose memory other programs use before the job starts; empty: none.
 
-    A box that shows more GPUs than were offered shares its machine: which of them are the job's is unknown.
+    A box with more GPUs than were offered shares its machine: which of them are the job's is unknown.
     """
     if len(box.gpu_use) > offer.gpus:
         return ""
@@ -74,7 +74,7 @@ def gpus_in_use(box: BoxHardware, offer: Offer) -> str:
 
 
 def listing_mismatch(machine: Instance, offer: Offer, requested: Resources) -> str:
-    """Say how the machine that the provider lists is worse than its offer; empty when it is not."""
+    """Describe how the machine in the provider's list is worse than its offer; empty when it is not."""
     name, known, gpus, price = machine.gpu_name, offer.gpu_name, machine.gpus, machine.usd_per_hour
     checks = (
         (not name or not known or is_same_name(name, known), f"{name} instead of {known}"),
@@ -90,7 +90,7 @@ def listing_mismatch(machine: Instance, offer: Offer, requested: Resources) -> s
 
 
 def box_mismatch(box: BoxHardware, offer: Offer, requested: Resources) -> str:
-    """Say how the box is worse than its offer, by its own tools; empty when it is not."""
+    """Describe how the box is worse than its offer, by its own tools; empty when it is not."""
     checks = _room_checks(box.disk_gb, box.memory_gb, requested)
     if requested.gpus > 0:
         checks += _gpu_checks(box, offer, requested)
@@ -126,7 +126,7 @@ def _gpu_checks(box: BoxHardware, offer: Offer, requested: Resources) -> list[tu
 
 
 def _holds(shown: float, promised: float) -> bool:
-    """What could not be read is no fault."""
+    """Return whether the value is large enough, or could not be read."""
     return shown == 0 or shown >= promised * _SLACK
 
 
@@ -135,7 +135,7 @@ def _listed(checks: Iterable[tuple[bool, str]]) -> str:
 
 
 def _number(text: str) -> float:
-    """0 for what is no number, as `max` where a container has no limit."""
+    """Return the number, or 0 for other text such as `max` (a container without a limit)."""
     try:
         return float(text)
     except ValueError:

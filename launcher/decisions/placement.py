@@ -1,4 +1,5 @@
-"""Holding: a warm slot or a new machine, how many of which shape, and when one is given back. Pure."""
+"""Placement: a warm slot or a new machine for a point, the cheapest fleet, and when one is destroyed.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,24 +13,24 @@ from vastrun.launcher.decisions.pool import GIVE_BACK_S
 
 @dataclass(frozen=True, kw_only=True)
 class WarmSlot:
-    """A free slot of a machine that is held."""
+    """A free slot of a held machine."""
 
     offer: Offer
-    """Of the provider `pool`, at the price of its share."""
+    """Offer of the provider `pool`, at the price of the slot's share."""
     machine_usd_per_hour: float
-    """Of the whole machine."""
+    """USD per hour of the whole machine."""
     busy_s: float = 0.0
-    """So long the machine is kept by other runs, as far as is known."""
+    """Seconds for which other runs keep the machine, as far as known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where the next point goes, and what either way is expected to cost."""
+    """Where the next point runs, and the expected cost of both choices."""
 
     slot: WarmSlot | None
-    """None: on a new machine."""
+    """The slot; None: on a new machine."""
     offer: Offer | None
-    """The new machine, or the one that was left for the slot; None: there is none."""
+    """The new machine, or the alternative to the slot; None: there is none."""
     slot_usd: float | None = None
     machine_usd: float | None = None
 
@@ -37,10 +38,10 @@ class Placement:
 def place_point(
     seconds: float, slots: Iterable[WarmSlot], offers: Sequence[Offer], *, others: bool
 ) -> Placement | None:
-    """Return where a point of so many seconds costs least; None: there is neither a slot nor an offer.
+    """Return where a point of that duration costs least; None: there is neither a slot nor an offer.
 
-    `others`: more points wait than there are free slots, so that all of a machine's price is shared. Of two
-    that cost the same, the slot is taken: it is there at once.
+    `others`: more points wait than there are free slots, so that all of a machine's price is shared. The
+    slot wins a tie: it is ready at once.
     """
     warm = min(
         ((_slot_usd(slot, seconds, others=others), number, slot) for number, slot in enumerate(slots)),
@@ -62,50 +63,50 @@ def place_point(
 
 
 def _slot_usd(slot: WarmSlot, seconds: float, *, others: bool) -> float:
-    """A machine that nobody else keeps is kept for this point alone, at its whole price."""
+    """Return the cost of the slot: while no other run keeps the machine, it costs the whole price."""
     alone_s = 0.0 if others else max(0.0, seconds - slot.busy_s)
     return slot.offer.usd_per_hour * (seconds - alone_s) / 3600 + slot.machine_usd_per_hour * alone_s / 3600
 
 
 def machine_usd(offer: Offer, seconds: float) -> float:
-    """Return what a point of so many seconds costs on a machine of its own, from rent to destroy."""
+    """Return the cost of a point of that duration on its own machine, from rent to destroy, in USD."""
     return offer.usd_per_hour * seconds / 3600 + offer.loading_usd
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineShape:
-    """A machine to be held, and how many points it is to take at once."""
+    """A machine to be held, and the number of concurrent points on it."""
 
     offer: Offer
     slots: int
     used: int
-    """Of these, so many by the points that wait; the others would be idle."""
+    """Number of slots that waiting points use; the rest would be idle."""
 
     @property
     def usd_per_hour(self) -> float:
-        """The price of one point's share."""
+        """USD per hour of one point's share."""
         return self.offer.usd_per_hour / self.used
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheapestFleet:
-    """The machines for a queue of points, and both prices: packed, and each on a machine of its own."""
+    """The machines for a queue of points, with both prices: packed, and one machine for each point."""
 
     machines: tuple[MachineShape, ...]
     packed_usd_per_hour: float
-    """Of one point, in the mean."""
+    """Mean USD per hour of a point."""
     single_usd_per_hour: float | None
-    """Of the cheapest machine that takes one point only; None: none is on offer."""
+    """USD per hour of the cheapest machine for a single point; None: there is no offer."""
 
 
 def cheapest_fleet(
     points: int, offers: Iterable[Offer], *, gpus: int, seconds: float, max_slots: int = 64
 ) -> CheapestFleet | None:
-    """Return the machines on which `points` of so many GPUs and seconds cost least; None without an offer.
+    """Return the machines on which `points` of that size and duration cost least; None without an offer.
 
-    An offer of many GPUs that is cheaper per GPU than single ones is found here. One after the other the
-    machine is taken whose price, with what it takes to load it, is the least for each point that it would
-    have: a large one for the last few points is not cheap. A job without GPUs has a machine of its own.
+    Finds offers of many GPUs that are cheaper per GPU than single ones. Greedy: the next machine has the
+    lowest cost per point that it would get, loading included, so that a large one is not chosen for the
+    last few points. A job without GPUs gets its own machine.
     """
     left = {offer.id: offer for offer in offers}
     shapes = {offer.id: slots_of(offer, gpus, max_slots) for offer in left.values()}
@@ -122,40 +123,40 @@ def cheapest_fleet(
         waiting -= used
     if not machines:
         return None
-    taken = sum(shape.used for shape in machines)
+    placed = sum(shape.used for shape in machines)
     return CheapestFleet(
         machines=tuple(machines),
-        packed_usd_per_hour=sum(shape.offer.usd_per_hour for shape in machines) / taken,
+        packed_usd_per_hour=sum(shape.offer.usd_per_hour for shape in machines) / placed,
         single_usd_per_hour=min(singles, default=None),
     )
 
 
-def slots_of(offer: Offer, gpus: int, most: int = 64) -> int:
-    """Return how many points of so many GPUs the machine takes at once."""
-    return min(most, offer.gpus // gpus) if gpus else 1
+def slots_of(offer: Offer, gpus: int, limit: int = 64) -> int:
+    """Return the number of concurrent points of `gpus` GPUs on the machine."""
+    return min(limit, offer.gpus // gpus) if gpus else 1
 
 
 def _usd_a_point(offer: Offer, used: int, seconds: float) -> tuple[float, float]:
-    """Dollars of one point; of equals the machine with more of them, which needs one rent less."""
+    """Return a sort key: USD per point, and for a tie the machine with more points, which saves a rent."""
     return machine_usd(offer, seconds) / used, -used
 
 
 @dataclass(frozen=True, kw_only=True)
 class IdleMachine:
-    """A machine on which no run has a slot."""
+    """A held machine on which no run has a slot."""
 
     idle_s: float
     usd_per_hour: float
     replacement_cost_usd: float
-    """What it takes to have another one instead: its boot, the pull of its image, its data."""
+    """USD for another machine in its place: its boot, the pull of its image, its data."""
 
 
 def should_give_back(machine: IdleMachine, *, wanted: bool, more_may_come: bool) -> bool:
-    """Tell whether an idle machine is given back now.
+    """Return whether an idle machine should be destroyed now.
 
-    `wanted`: a point waits that fits it. It is kept then for as long as it has not cost more than another one
-    would: whoever waits longer pays twice that at most. `more_may_come`: the queue may yet have something
-    for it, as when a run fails that is tried again.
+    `wanted`: a point that fits it waits. It is then kept until it has cost as much as another one would,
+    which at most doubles the cost. `more_may_come`: the queue may still get something for it, such as a
+    retry.
     """
     if wanted:
         return machine.usd_per_hour * machine.idle_s / 3600 > machine.replacement_cost_usd
@@ -163,7 +164,7 @@ def should_give_back(machine: IdleMachine, *, wanted: bool, more_may_come: bool)
 
 
 def replacement_cost_usd(offer: Offer, *, boot_s: float, data_s: float) -> float:
-    """Return what is paid for a machine before its first step. Of a free one, nothing is.
+    """Return the cost of a machine before its first step, in USD.
 
     `boot_s`: from rent to ready, with the pull of the image. `data_s`: making or fetching the data.
     """

@@ -1,4 +1,4 @@
-"""Decisions about money and time: pure functions that get `now` as an argument."""
+"""Policy: decisions about money and time. Pure functions that get `now` as an argument."""
 
 from __future__ import annotations
 
@@ -14,114 +14,114 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
 SHIP_S = 900.0
-"""A box to which nothing was shipped by then ends itself."""
+"""Seconds after which a box ends itself if nothing was uploaded."""
 BOOT_S = 2400.0
-"""Longest wait for a box to answer with its lease armed: a large image takes this long on a slow host."""
+"""Max. seconds until a box answers with its lease armed: a large image takes this long on a slow host."""
 MAX_BOOT_S = 5400.0
-"""Longest wait for a box while layers of its image arrive: a pull of hours was seen on a slow host."""
+"""Max. seconds for a box while layers of its image arrive: a pull of hours was seen on a slow host."""
 LAYER_S = 300.0
-"""Longest silence of a pull that is in progress."""
+"""Max. seconds between two layers of a running pull."""
 QUEUE_S = 86400.0
-"""Longest wait for the turn of a machine that its provider lets wait."""
+"""Max. seconds that a machine waits in its provider's queue."""
 NO_PROGRESS_S = 900.0
-"""Longest wait for a box whose start shows no progress: one layer of an image may take 10 minutes."""
+"""Max. seconds for a box whose start shows no progress: one layer of an image may take 10 minutes."""
 ANSWER_S = 300.0
-"""Longest wait for a box that runs, as its provider says, to answer."""
+"""Max. seconds until a box that is listed as running answers."""
 HOST_KEY_WAIT_S = 40.0
-"""Longest wait for a box that shows another host key than its log names: it may make its keys late."""
+"""Max. seconds for a box with another host key than its log names: it may create its keys late."""
 KEY_S = 30.0
-"""Longest wait for a box that rejects the run's SSH key, which its provider refused to attach.
+"""Max. seconds for a box that rejects the run's SSH key, which its provider refused to attach.
 
-Its start script, seen to begin 16 s late, adds the key, too.
+Its start script, which was seen to start 16 s late, adds the key, too.
 """
 ONSTART_S = 120.0
-"""Longest wait for the box of a machine that answers: its onstart script was seen to begin 16 s late."""
+"""Max. seconds until a machine that answers has a box: its onstart script was seen to start 16 s late."""
 LEASE_PROOF_S = 60.0
-"""Longest wait for the lease of a box that answers already."""
+"""Max. seconds until the lease of a box that answers is armed."""
 STOP_S = 150.0
-"""Longest wait for a training that was asked to stop: the supervisor's own limits are below this."""
+"""Max. seconds until a training stops on request: the supervisor's own limits are below this."""
 DISK_POLL_S = 15.0
-"""Between two looks whether this computer's disk has room again."""
+"""Seconds between two checks for space on this computer's disk."""
 INVALID_STATUS_S = 60.0
-"""A box of which every look makes no sense for so long is given up."""
+"""Seconds after which a box with only invalid statuses is given up."""
 REARM_S = 60.0
-"""Between two tries to arm a lease again that is dead, as the box says."""
+"""Seconds between two attempts to arm a lease that the box reports dead."""
 DEAD_S = 30.0
-"""A box whose run died gets this long for its lease to say so."""
+"""Seconds for the lease to write an exit code after the run on the box died."""
 LIMIT_SLACK_S = 120.0
-"""How long after its lease's end a box may still be seen before the launcher acts itself."""
+"""Seconds after its lease's end for which a box may still exist before the launcher destroys it."""
 LEASE_DELAY_S = 3.0
 """Seconds from a lease's end to its machine's: the lease looks at its clock once a second, then asks."""
 LATE_GRACE_S = 300.0
-"""A launcher that finds a run past its limits brings home for so long what is there."""
+"""Seconds for which a launcher that finds a run past its limits may download what is there."""
 DRIVER_TIMEOUT_S = 600.0
-"""How long a driver may be silent before another may take its run."""
+"""Seconds without a sign of the driver after which another launcher may take its run."""
 ABSENT_S = 10.0
-"""A machine that nobody asked to end is gone when it was absent for so long."""
+"""Seconds of absence after which a machine counts as gone although no launcher ended it."""
 BUSY_S = 1800.0
-"""Longest wait, in one step, for a provider that wants fewer calls."""
+"""Max. seconds, in one step, for a provider that limits the rate of requests."""
 KEY_REJECTED_S = 60.0
-"""Longest wait for a provider that does not accept the key of a run that has a machine."""
+"""Max. seconds for a provider that rejects the key of a run that has a machine."""
 LINK_MBPS = 1000.0
-"""Least speed between machines that are paid for and train together: with less, GPUs wait for the network."""
+"""Min. speed in Mbit/s between paid machines of a run: below it, GPUs wait for the network."""
 DESTROY_TRIES = 10
-"""With the waits between them more than 5 minutes: a line that was cut is often back by then."""
+"""Max. attempts to destroy. With their waits more than 5 minutes: a connection is often back by then."""
 RENT_TRIES = 5
 START_S = 20.0
-"""A machine that runs needs about so long until it trains: it is inspected, and the job is shipped."""
+"""Usual seconds from a running machine to its training: it is checked, and the job is uploaded."""
 POLL_INTERVAL_S = 1.0
-"""Between two looks at the box of a run that this launcher drives alone."""
+"""Seconds between two polls of the box of the only run of a launcher."""
 _MAX_POLLS_PER_S = 12.0
-"""At all boxes together: each costs this computer some milliseconds."""
-MIN_KEPT_S = 60.0
-"""A job whose money does not keep a machine for so long, once it has loaded, trains nothing worth having."""
+"""Max. polls per second of all boxes together: each costs this computer some milliseconds."""
+MIN_TRAINING_S = 60.0
+"""Min. seconds that a job's money must pay for a loaded machine; less is not worth a training."""
 SLOW_SHARE = 0.6
-"""A machine that trains below this share of what its kind has shown is slow."""
+"""Share of its kind's speed below which a machine is slow."""
 SLOW_RUNS = 3
-"""So many runs on other hosts, at least, show what a kind of machine can do."""
+"""Min. runs on other hosts that show the speed of a kind of machine."""
 SLOW_SEEN_S = 180.0
 SLOW_SEEN_STEPS = 10
-"""So much of a training is seen before its machine is called slow: at first it may still warm up."""
+"""Min. seconds and steps of a training before its machine counts as slow: at first it may still warm up."""
 CHANGE_S = 120.0
-"""To save a checkpoint, bring it home and give a machine back."""
+"""Seconds to save a checkpoint, download it and destroy a machine."""
 CHANGE_GAIN = 0.8
-"""A change of machines pays off when all that is left takes no more than this share of time and money."""
+"""A change of machines pays off when the rest takes at most this share of time and money."""
 GPU_CONTEXT_GB = 0.8
-"""What CUDA and its libraries take of a GPU beside all tensors."""
+"""GPU memory in GB of CUDA and its libraries, besides tensors."""
 GPU_MESSAGES_GB = 0.5
-"""The buffers of messages between ranks."""
+"""GPU memory in GB of the buffers for messages between ranks."""
 GPU_FRAGMENTS = 1.1
-"""Freed memory of the wrong size: what the allocator holds, of what tensors take."""
+"""Factor for fragmentation: memory of the allocator over memory of tensors."""
 DOWN_GB = 6.0
-"""An image with torch, compressed, and what set-up and data usually add."""
+"""Usual download in GB: an image with torch, compressed, set-up and data."""
 _SETUP_GB = 2.0
-"""That addition."""
+"""Part of DOWN_GB for set-up and data."""
 UP_GB = 2.0
-"""Checkpoints and outputs that come home."""
+"""Usual upload in GB: checkpoints and outputs."""
 _MAX_RESERVED_SHARE = 0.2
-"""Of a job's money, kept back for what its machine costs besides its time. It has to get somewhere."""
+"""Max. share of a job's money reserved for storage and traffic: the rest must pay for time."""
 _PAID_COLLECT_S = 1800.0
 _FREE_COLLECT_S = 86400.0
 _SECOND_H = 1 / 3600
 
 
 def poll_interval_s(runs: int) -> float:
-    """Return the seconds between two looks at a box, where one launcher drives so many runs."""
+    """Return the seconds between two polls of a box, where one launcher drives `runs` runs."""
     return max(POLL_INTERVAL_S, runs / _MAX_POLLS_PER_S)
 
 
 def queue_poll_interval_s(waited_s: float) -> float:
-    """Return the seconds until the next look at a machine that has waited so long for its turn."""
+    """Return the seconds until the next look at a machine that has waited in a queue."""
     return min(15.0, max(0.5, waited_s / 20))
 
 
 def down_gb(image_gb: float | None) -> float:
-    """Return what a machine fetches before it trains; `image_gb` is None where it is not known."""
+    """Return the GB that a machine downloads before it trains; `image_gb`: None where unknown."""
     return DOWN_GB if image_gb is None else image_gb + _SETUP_GB
 
 
 def link_mbps(spec: JobSpec, *, free: bool) -> float:
-    """Return what the nodes of the run must reach between each other; 0: it is not measured."""
+    """Return the min. speed in Mbit/s between the run's nodes; 0: it is not measured."""
     if spec.nodes == 1:
         return 0.0
     asked = spec.resources.link_mbps
@@ -129,23 +129,23 @@ def link_mbps(spec: JobSpec, *, free: bool) -> float:
 
 
 def worst_case_usd(spec: JobSpec, offer: Offer) -> float:
-    """Return the most this job can cost on this offer, unless its program moves more than is usual.
+    """Return the max. cost of this job on this offer in USD, with usual traffic.
 
-    Each of its nodes is counted as one such machine.
+    Each node counts as one machine of the offer.
     """
     life_s = lease_of(spec, offer).life_s
     return spec.nodes * (life_s / 3600 * offer.usd_per_hour + _reserve_usd(offer, share_usd(spec)))
 
 
 def share_usd(spec: JobSpec) -> float | None:
-    """Return what each node may cost of the job's money; None: it sets no limit."""
+    """Return the USD that each node may spend of the job's limit; None: it sets no limit."""
     return None if spec.limits.usd is None else spec.limits.usd / spec.nodes
 
 
 def reservation_usd(spec: JobSpec) -> float:
-    """Return the dollars that a run holds of its budgets from the start: the most that its limits allow.
+    """Return the USD that a run reserves of its budgets: the max. cost that its limits allow.
 
-    A job without a limit on money may cost its hours at its highest price; one without either is not rented.
+    A job without limits.usd may cost its hours at its highest price; a job without either is not rented.
     """
     if spec.limits.usd is not None:
         return spec.limits.usd
@@ -153,17 +153,17 @@ def reservation_usd(spec: JobSpec) -> float:
 
 
 def min_usd(offer: Offer) -> float:
-    """Return the least limit on money with which a machine loads there, and is then kept for `LEAST_S`."""
-    kept_usd = MIN_KEPT_S / 3600 * offer.usd_per_hour
+    """Return the min. money limit in USD for which a machine loads there and is then kept for MIN_KEPT_S."""
+    training_usd = MIN_TRAINING_S / 3600 * offer.usd_per_hour
     # What `lease_of` keeps back of such a limit is no longer there for its time.
-    leased_usd = min(kept_usd + _reserve_usd(offer, None), kept_usd / (1 - _MAX_RESERVED_SHARE))
-    return max(offer.loading_usd + kept_usd, leased_usd)
+    leased_usd = min(training_usd + _reserve_usd(offer, None), training_usd / (1 - _MAX_RESERVED_SHARE))
+    return max(offer.loading_usd + training_usd, leased_usd)
 
 
 def is_money_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
-    """Tell whether a box whose lease ends it in `left_s` must stop now for the job's money to be enough.
+    """Return whether a box whose lease ends it in `left_s` must stop now to stay within the job's money.
 
-    Counts by the box's clock: this computer's may have been set.
+    Counts by the box's clock: this computer's may have been changed.
     """
     limit_usd = share_usd(spec)
     if limit_usd is None or run.offer is None:
@@ -175,7 +175,7 @@ def is_money_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
 
 
 def lease_of(spec: JobSpec, offer: Offer) -> Lease:
-    """Return the lease that holds the job's limits, of one of its nodes, at this offer's price."""
+    """Return the lease that enforces the job's limits for one node, at this offer's price."""
     life_s, life_cause, limit_usd = spec.limits.hours * 3600, Cause.TIME_LIMIT, share_usd(spec)
     if limit_usd is not None and offer.usd_per_hour > 0:
         # Loading and traffic cost, too: set aside first, so that the lease ends before the money does.
@@ -197,13 +197,13 @@ def lease_of(spec: JobSpec, offer: Offer) -> Lease:
 
 
 def deadline_of(spec: JobSpec) -> float | None:
-    """Return when the job must be done, in epoch seconds; None: it does not say."""
+    """Return the job's deadline in epoch seconds; None: it has none."""
     text = spec.limits.deadline
     return None if text is None else datetime.fromisoformat(text).timestamp()
 
 
 def within_deadline(spec: JobSpec, since: float) -> JobSpec:
-    """Return the job with no more hours than there are from `since` until its deadline."""
+    """Return the job with its hours reduced to those from `since` until its deadline."""
     deadline = deadline_of(spec)
     if deadline is None or deadline >= since + spec.limits.hours * 3600:
         return spec
@@ -212,21 +212,21 @@ def within_deadline(spec: JobSpec, since: float) -> JobSpec:
 
 
 def is_deadline_due(spec: JobSpec, lease: Lease, now: float) -> bool:
-    """Return whether the training has to save and stop now, so that it is over at the job's deadline."""
+    """Return whether the training must save and stop now, to end before the job's deadline."""
     deadline = deadline_of(spec)
     return deadline is not None and now >= deadline - lease.grace_s
 
 
 def lease_age_s(run: Run, now: float) -> float:
-    """Return the seconds that the lease of the run's box has counted, by our own clock."""
+    """Return the age in seconds of the lease of the run's box, by this computer's clock."""
     return max(0.0, now - (run.meter.began_at or run.rented_at or now))
 
 
 def keep_until(spec: JobSpec, run: Run) -> float:
-    """Return until when a machine is kept on which files are left that look like weights.
+    """Return until when a machine is kept that has files which look like weights.
 
-    Before its lease ends it. One that costs nothing would wait for a day: it is kept as long as others,
-    unless the job says how long.
+    Ends before the lease. A free machine, whose lease would wait for a day, is kept as long as others,
+    unless the job sets a time.
     """
     if run.offer is None:
         return run.phase_at
@@ -238,7 +238,7 @@ def keep_until(spec: JobSpec, run: Run) -> float:
 
 
 def lease_env(lease: Lease) -> dict[str, str]:
-    """Return the lease as the variables that docs/box.md names."""
+    """Return the lease as the environment variables of docs/box.md."""
     return {
         "LEASE_SHIP_S": f"{lease.ship_s:.0f}",
         "LEASE_LIFE_S": f"{lease.life_s:.0f}",
@@ -249,9 +249,10 @@ def lease_env(lease: Lease) -> dict[str, str]:
 
 
 def exceeded_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
-    """Name the limit that the run has passed, with the slack, by our own clock and the provider's price.
+    """Return the limit that the run has passed, with the slack, by this computer's clock and the
+    provider's price.
 
-    None: neither. Nothing that the box says counts here.
+    None: no limit. Nothing that the box reports counts here.
     """
     if run.offer is None or run.rented_at is None or run.released_at is not None:
         return None
@@ -276,20 +277,20 @@ def affordable(spec: JobSpec, offers: Iterable[Offer]) -> list[Offer]:
 
 
 def lacks_money_limit(spec: JobSpec, offer: Offer) -> bool:
-    """Tell whether money would be spent and the job sets no limit on it."""
+    """Return whether money would be spent and the job sets no limit on it."""
     return offer.usd_per_hour > 0 and spec.limits.usd is None and spec.limits.usd_per_hour is None
 
 
 def machines_of_run(run: Run, instances: Sequence[Instance]) -> list[Instance]:
-    """Return the machines of this run, by label or id; the one whose id was noted comes first."""
+    """Return the machines of this run, by label or id; the machine in its row comes first."""
     found = [i for i in instances if i.label == run.label or i.id == run.instance_id]
     return sorted(found, key=lambda i: i.id != run.instance_id)
 
 
 def released_at(run: Run, lease_life_s: float, looked_at: float, seen_at: float = 0.0) -> float:
-    """Return when a machine that is gone stopped costing: as its end was agreed to, else by its lease.
+    """Return when a machine that is gone stopped costing: when its end was confirmed, else by its lease.
 
-    `seen_at`: when it was last seen to be there.
+    `seen_at`: when it was last listed.
     """
     meter = run.meter
     if meter.given_back_at is not None or run.rented_at is None:
@@ -303,18 +304,19 @@ def released_at(run: Run, lease_life_s: float, looked_at: float, seen_at: float 
 
 
 def lease_ends_at(run: Run, lease: Lease) -> float | None:
-    """Return when the box ends itself at the latest; None: there is no box.
+    """Return the latest time at which the box ends itself; None: there is no box.
 
-    It arms its lease as it begins to run.
+    The lease is armed when the box starts to run.
     """
     armed_at = run.meter.began_at or run.rented_at
     return None if armed_at is None or run.released_at is not None else armed_at + lease.life_s
 
 
 def download_left_s(box_status: BoxStatus) -> float | None:
-    """Return the seconds for which a machine whose training has ended keeps its outputs, by its own clock.
+    """Return the remaining seconds for which a machine keeps the outputs of an ended training, by its own
+    clock.
 
-    None: the training has not ended, or the machine does not say.
+    None: the training has not ended, or the machine does not report it.
     """
     ends_at = box_status.lease_ends_at
     if box_status.box != "ended" or ends_at is None:
@@ -323,14 +325,14 @@ def download_left_s(box_status: BoxStatus) -> float | None:
 
 
 def with_limit(spec: JobSpec, spent_usd: float) -> JobSpec:
-    """Return the job with what is left of its money: a retry and the runs before it share one limit."""
+    """Return the job with the rest of its money: a retry and the runs before it share one limit."""
     if spec.limits.usd is None:
         return spec
     return replace(spec, limits=replace(spec.limits, usd=max(0.01, spec.limits.usd - spent_usd)))
 
 
 def _reserve_usd(offer: Offer, limit_usd: float | None) -> float:
-    """Storage while it loads for as long as it may, and the usual traffic."""
+    """Return the reserve in USD for the longest loading and the usual traffic."""
     extras = offer.extras
     reserve = BOOT_S / 3600 * extras.storage_usd_per_hour
     reserve += DOWN_GB * extras.down_usd_per_gb + UP_GB * extras.up_usd_per_gb

@@ -1,4 +1,4 @@
-"""Pooling: which machines are held, what of a job fits a slot of one, and what that costs. Pure functions.
+"""Pool: held machines, whether a job fits a slot of one, and its price. Pure functions.
 
 A machine is held by a run like any other, whose job has a `hold:` section that vastrun writes itself. A run
 on one of its slots is a run of the provider `pool`.
@@ -19,48 +19,48 @@ from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.holders import holder_of, is_holder
 
 MIN_LEFT_S = 300.0
-"""A machine that its own lease ends sooner takes no more slots."""
+"""Min. seconds of lease with which a machine takes new slots."""
 GIVE_BACK_S = 60.0
-"""An idle machine is kept no longer, once the queue has nothing for it."""
+"""Seconds for which an idle machine is kept once the queue has nothing for it."""
 TAKES_SLOTS = "the machine takes slots"
-"""Begins the line in the diary of a run that holds a machine, once slots can be made there."""
+"""Start of the event in the diary of a run that holds a machine, once slots can be made there."""
 _HELD = (Phase.TRAIN, Phase.COLLECT, Phase.DESTROY)
-"""A machine may have slots from when its run holds it until it is gone."""
+"""Phases in which a held machine may have slots."""
 _COLLECT_S = 120.0
-"""A machine that was held has its log to collect, and nothing that is worth a dollar."""
+"""Seconds to collect from a held machine, which has only its log."""
 _ROUNDING = 1e-6
-"""A third of three times a size may be less than that size."""
+"""Tolerance: a third of three times a size may be less than that size."""
 _MIN_DISK_GB = 8.0
-"""No job asks for less disk."""
+"""Min. disk of a job in GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldMachineRow:
-    """A machine that is held, as the ledger shows it."""
+    """A held machine, as the ledger shows it."""
 
     run: Run
-    """The run that holds it: it has its price, its lease, and all that is billed."""
+    """The run that holds it, with its price, its lease and its bill."""
     spec: JobSpec
     hold: Hold
     offer: Offer
 
     @property
     def takes_slots(self) -> bool:
-        """Tell whether new slots may be made there. One that ends still has those that it had."""
+        """Return whether new slots may be made there. A machine that ends still has its old ones."""
         return self.run.phase is Phase.TRAIN
 
     def share_usd_per_hour(self, units: int) -> float:
-        """Return the price of so many of its equal parts."""
+        """Return the USD per hour of `units` of its equal parts."""
         return self.run.usd_per_hour * units / self.hold.slots
 
     def left_s(self, now: float) -> float:
-        """Return the seconds until its own lease ends it, by our own count."""
+        """Return the seconds until its lease ends it, by the launcher's count."""
         ends_at = policy.lease_ends_at(self.run, policy.lease_of(self.spec, self.offer))
         return 0.0 if ends_at is None else max(0.0, ends_at - now)
 
 
 def held_machines(runs: Iterable[Run]) -> list[HeldMachineRow]:
-    """Return the machines that are held, or were lately: those of open runs."""
+    """Return the held machines of open runs."""
     found = (_held(run) for run in runs if run.phase in _HELD and run.instance_id is not None)
     return [held for held in found if held is not None]
 
@@ -73,17 +73,17 @@ def _held(run: Run) -> HeldMachineRow | None:
 
 
 def is_for(job: JobSpec, held: HeldMachineRow) -> bool:
-    """Tell whether the machine is held for this job: that of a batch takes the batch's own runs alone."""
+    """Return whether the machine is held for this job: a batch's machine takes only that batch's runs."""
     return not held.run.batch if job.slot_on is None else held.run.id == job.slot_on
 
 
 def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle_s: float) -> JobSpec:
-    """Return the job of a run that holds a machine for so many runs of `job` at once.
+    """Return the job of a run that holds a machine for `slots` concurrent runs of `job`.
 
-    What the job asks for is asked for by each slot, and it pays for each what it would for one machine.
-    `hours` and `usd` are the limits of the machine.
+    Each slot gets the resources of the job, at the job's hourly price limit. `hours` and `usd` are the
+    limits of the machine.
     """
-    requested, gpus, most = job.resources, job.resources.gpus, job.limits.usd_per_hour
+    requested, gpus, max_usd_per_hour = job.resources, job.resources.gpus, job.limits.usd_per_hour
     resources = replace(
         requested,
         gpus=gpus * slots,
@@ -95,7 +95,10 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
         name=f"hold-{job.name}"[:63],
         resources=resources,
         limits=Limits(
-            hours=hours, usd=usd, usd_per_hour=None if most is None else most * slots, collect_s=_COLLECT_S
+            hours=hours,
+            usd=usd,
+            usd_per_hour=None if max_usd_per_hour is None else max_usd_per_hour * slots,
+            collect_s=_COLLECT_S,
         ),
         image=job.image,
         image_unpinned=job.image_unpinned,
@@ -107,28 +110,28 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
 
 
 def units_of(requested: Resources, held: HeldMachineRow) -> int:
-    """Return how many equal parts of the machine a job needs: a GPU is one, so is a share of its memory."""
+    """Return the number of equal parts of the machine that a job needs, by its GPUs and its memory."""
     share_gb = held.spec.resources.memory_gb / held.hold.slots
     for_memory = math.ceil(requested.memory_gb / share_gb - _ROUNDING) if share_gb else 0
     return max(1, requested.gpus, for_memory)
 
 
 def unfit_reason(job: JobSpec, held: HeldMachineRow, now: float) -> str:
-    """Return why the job can have no slot there, whatever is free; empty: it can.
+    """Return why the job cannot have a slot there, even if one is free; empty: it can.
 
-    A limit that only an offer tells of, such as reliability, is met where the machine was chosen by one
-    that is as hard.
+    Limits that only an offer shows, like reliability, count as met where the machine was chosen by a limit
+    as strict.
     """
     held_resources, requested, offer = held.spec.resources, job.resources, held.offer
     units = units_of(requested, held)
     share_gb = held_resources.disk_gb * units / held.hold.slots
     share_cores = held_resources.cpu_cores * units / held.hold.slots
     checks = (
-        (held.takes_slots, "it is being given back"),
+        (held.takes_slots, "it is being destroyed"),
         (held.left_s(now) >= MIN_LEFT_S, "its lease ends soon"),
         (job.nodes == 1, f"{job.nodes} machines wanted"),
         (units <= held.hold.slots, _too_small(requested, held)),
-        (not requested.memory_gb or held_resources.memory_gb > 0, "nobody asked for its memory"),
+        (not requested.memory_gb or held_resources.memory_gb > 0, "its memory was not requested"),
         (
             requested.disk_gb <= share_gb + _ROUNDING,
             f"{requested.disk_gb:g} GB of disk wanted, {share_gb:.0f} in its share",
@@ -153,7 +156,7 @@ def unfit_reason(job: JobSpec, held: HeldMachineRow, now: float) -> str:
 
 
 def slot_offer(job: JobSpec, held: HeldMachineRow, *, hours: float) -> Offer:
-    """Return a slot there as an offer. Nothing is booted, pulled or fetched: the price is all."""
+    """Return a slot there as an offer. Nothing is booted, pulled or fetched, so there is no loading cost."""
     units = units_of(job.resources, held)
     price = held.share_usd_per_hour(units)
     offer, gpus = held.offer, job.resources.gpus
@@ -176,21 +179,21 @@ def slot_offer(job: JobSpec, held: HeldMachineRow, *, hours: float) -> Offer:
 
 
 def free_units(held: HeldMachineRow, runs: Iterable[Run]) -> int:
-    """Return how many parts no open run has, as the ledger shows it; the machine itself has the last word."""
-    taken = sum(
+    """Return the number of parts that no open run has, by the ledger; the machine itself decides."""
+    used = sum(
         units_of(read_job(run.spec_json).resources, held)
         for run in runs
         if run.phase is not Phase.ENDED and holder_of(run) == held.run.id
     )
-    return max(0, held.hold.slots - taken)
+    return max(0, held.hold.slots - used)
 
 
 def idle_since(held: HeldMachineRow, runs: Iterable[Run]) -> float | None:
-    """Return since when no run has a slot there; None: one has."""
-    ours = [run for run in runs if holder_of(run) == held.run.id]
-    if any(run.phase is not Phase.ENDED for run in ours):
+    """Return since when no run has a slot there; None: one has a slot."""
+    slot_runs = [run for run in runs if holder_of(run) == held.run.id]
+    if any(run.phase is not Phase.ENDED for run in slot_runs):
         return None
-    return max((run.released_at or run.ended_at or 0.0 for run in ours), default=held.run.phase_at)
+    return max((run.released_at or run.ended_at or 0.0 for run in slot_runs), default=held.run.phase_at)
 
 
 def _too_small(requested: Resources, held: HeldMachineRow) -> str:
@@ -214,13 +217,13 @@ def _has_gpus(requested: Resources, held: HeldMachineRow) -> bool:
 
 
 def _same(requested: str, offered: str) -> bool:
-    """Tell whether these words name one GPU: drivers write "NVIDIA A100-SXM4-80GB" for an "A100 SXM4"."""
+    """Return whether both names mean one GPU: drivers write "NVIDIA A100-SXM4-80GB" for an "A100 SXM4"."""
     words = set(offered.lower().replace("-", " ").split())
     return set(requested.lower().replace("-", " ").split()) <= words
 
 
 def _has_image(job: JobSpec, held: HeldMachineRow) -> bool:
-    """A machine that runs no images, as this computer, is taken as it is."""
+    """Return whether the machine runs the job's image, or runs no images at all, like this computer."""
     return held.offer.image is None or job.image == held.spec.image
 
 

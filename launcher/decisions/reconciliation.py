@@ -1,6 +1,6 @@
-"""Reconciling: what a provider charged beside what the ledger counts, and what explains the difference. Pure.
+"""Reconciliation: a provider's charges compared with the ledger, and the reasons for differences. Pure.
 
-A ledger may be above the bill: what is not known to be free is counted. It should not be below.
+A ledger may be above the bill, since it counts everything not known to be free. It should not be below.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from vastrun.launcher.core.bills import WATCHED_S, counted_of, with_machine
 from vastrun.launcher.core.phases import BEFORE_TRAINING
 
 NO_RUN = ""
-"""Instead of the id of a run: the charge is for no run that is known."""
+"""Key of charges that belong to no known run."""
 SETTLEMENT_S = 3600.0
-"""What a machine cost is on the bill so long after its end, at the latest."""
+"""Max. seconds from a machine's end until the bill has all of its cost."""
 MAX_QUERY_AGE_S = 7 * 86_400.0
-"""For so long a bill that should be whole is asked for unbidden: one that is not by then hardly will be."""
+"""Max. age in seconds up to which bills are queried automatically: a bill that is incomplete by then stays
+so."""
 ROUNDED_SHARE = 0.005
 ROUNDED_USD = 0.001
-"""Prices and times are told rounded: a difference up to the larger of the two is none."""
+"""Providers round prices and times: a difference up to the larger of the two counts as none."""
 _NOTHING_USD = 1e-9
-_TAKEN_AWAY = (Cause.PREEMPTED, Cause.LOST, Cause.HOST)
-"""So ends a run whose machine was stopped, or lost its GPUs, by others."""
+_MACHINE_LOST_CAUSES = (Cause.PREEMPTED, Cause.LOST, Cause.HOST)
+"""Causes of runs whose machine was stopped, or lost its GPUs, by others."""
 CHANGES = 3
-"""A machine begins to run, changes and ends: each may be seen as late as a look comes."""
+"""Number of changes of a machine (start, change, end), each of which may be seen one look late."""
 LAST_GB = 10.0
-"""Into a machine and out of it, in the last minute before it ended: more than 1 Gbit/s carries."""
+"""GB into and out of a machine in its last minute: more than 1 Gbit/s carries."""
 
 
 class DifferenceReason(StrEnum):
-    """Why a provider charged another sum than the ledger counts."""
+    """Reason why a provider charged another sum than the ledger counts."""
 
     ROUNDED = "rounded"
     OTHER_ACCOUNT = "other_account"
@@ -47,7 +48,7 @@ class DifferenceReason(StrEnum):
 
 
 class UnmatchedCharge(StrEnum):
-    """For what a provider charges that is on no run of this ledger."""
+    """Kind of a charge that belongs to no run of this ledger."""
 
     NOT_A_RUN = "not_a_run"
     OTHER_LEDGER = "other_ledger"
@@ -56,20 +57,20 @@ class UnmatchedCharge(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """A run with what it is known to cost from both sides."""
+    """A run with its cost by the ledger and by the provider."""
 
     run: Run
     counted: Cost
-    """By the ledger."""
+    """Cost by the ledger."""
     charges: Sequence[Charge]
-    """By the provider."""
+    """Charges of the provider."""
     now: float
     silence_s: float = 0.0
-    """The longest time for which its diary says nothing while it had a machine."""
+    """Longest gap in its diary while it had a machine, in seconds."""
     boot_silence_s: float = 0.0
-    """The same, before it trained."""
+    """Longest gap before it trained, in seconds."""
     account: str = ""
-    """Whose bill it is; empty: not known."""
+    """Account of the bill; empty: unknown."""
 
     @property
     def charged_usd(self) -> float:
@@ -77,45 +78,45 @@ class Bill:
 
     @property
     def difference_usd(self) -> float:
-        """Above 0: more was charged than is counted."""
+        """USD charged less USD counted."""
         return self.charged_usd - self.counted.usd
 
     @property
     def machines(self) -> Sequence[Run]:
-        """The run as if each of its machines were the only one, for all that it had."""
+        """The run once for each machine that it had, as if that were the only one."""
         return runs_by_machine(self.run)
 
     @property
     def settles_at(self) -> float:
-        """When all of it is charged, at the latest; inf: a machine of it is still there."""
+        """Latest time at which all of it is charged; inf: a machine of it still exists."""
         return settles_at(self.run)
 
     @property
     def usd_per_s(self) -> float:
-        """The highest price that any of its machines was seen to have."""
+        """Highest price of its machines, in USD per second."""
         prices = [self.run.usd_per_hour, *(rental.usd_per_hour for rental in self.run.rentals)]
         return max(*prices, self.former_usd_per_hour) / 3600
 
     @property
     def former_usd_per_hour(self) -> float:
-        """For its GPUs, before the last change of price; 0: it had but one price."""
+        """USD per hour of its GPUs before the last change of price; 0: there was no change."""
         meter = self.run.meter
         return meter.former_gpu_usd / meter.former_gpu_s * 3600 if meter.former_gpu_s else 0.0
 
     @property
     def ended_by_itself(self) -> bool:
-        """Nobody ended its machine: when it ended was not seen, or it is there."""
+        """True if no launcher ended its machine: its end was not seen, or it still exists."""
         return self.run.meter.given_back_at is None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReconciledBill:
-    """A bill with what explains its difference."""
+    """A bill with the reasons for its difference."""
 
     bill: Bill
     reasons: tuple[DifferenceReason, ...]
     unexplained_usd: float = 0.0
-    """What of the difference goes beyond what they can explain."""
+    """Part of the difference that the reasons cannot explain."""
 
     @property
     def explained(self) -> bool:
@@ -123,25 +124,27 @@ class ReconciledBill:
 
 
 def bill_of(run: Run, charges: Sequence[Charge], events: Iterable[Event], now: float, account: str) -> Bill:
-    """Return what both sides know of the run."""
+    """Return the run's cost by the ledger and by the provider's charges."""
     machines = runs_by_machine(run)
     begin = min((one.rented_at for one in machines if one.rented_at is not None), default=now)
     end = max((one.released_at or now for one in machines), default=now)
-    told = [event for event in events if begin < event.at < end]
-    trains_at = next((event.at for event in told if event.phase not in BEFORE_TRAINING), end)
+    events_between = [event for event in events if begin < event.at < end]
+    trains_at = next((event.at for event in events_between if event.phase not in BEFORE_TRAINING), end)
     return Bill(
         run=run,
         counted=counted_of(run, now),
         charges=charges,
         now=now,
-        silence_s=_silence_s(begin, [event.at for event in told], end),
-        boot_silence_s=_silence_s(begin, [event.at for event in told if event.at < trains_at], trains_at),
+        silence_s=_silence_s(begin, [event.at for event in events_between], end),
+        boot_silence_s=_silence_s(
+            begin, [event.at for event in events_between if event.at < trains_at], trains_at
+        ),
         account=account,
     )
 
 
 def reconcile(bill: Bill) -> ReconciledBill:
-    """Return the first reason that explains the whole difference by itself, else as many as it takes."""
+    """Explain the difference: by the first reason that covers it all, else by as many as needed."""
     left_usd = abs(bill.difference_usd)
     if left_usd < _NOTHING_USD:
         return ReconciledBill(bill=bill, reasons=())
@@ -159,9 +162,9 @@ def reconcile(bill: Bill) -> ReconciledBill:
 
 
 def charges_by_run(runs: Iterable[Run], charges: Iterable[Charge]) -> Mapping[str, Sequence[Charge]]:
-    """Return the charges by the id of their run, all of the same provider; those of no run under NOBODY.
+    """Return the charges of a provider by the id of their run; those of no run under NO_RUN.
 
-    A machine is known by its id first: a user may have changed its label.
+    Machines are matched by id first: a user may have changed the label.
     """
     by_machine: dict[str, str] = {}
     by_label: dict[str, str] = {}
@@ -177,26 +180,26 @@ def charges_by_run(runs: Iterable[Run], charges: Iterable[Charge]) -> Mapping[st
 
 
 def unmatched_charge(charge: Charge, ledger: str) -> UnmatchedCharge:
-    """Return for what a charge is that no run of this ledger has."""
+    """Return the kind of a charge that belongs to no run of this ledger."""
     if not charge.label.startswith(LABEL_PREFIX):
         return UnmatchedCharge.NOT_A_RUN
     return UnmatchedCharge.UNKNOWN_RUN if ledger_in(charge.label) == ledger else UnmatchedCharge.OTHER_LEDGER
 
 
 def runs_by_machine(run: Run) -> Sequence[Run]:
-    """Return the run as if each machine that it had were its own, and the only one."""
+    """Return the run once for each machine that it had, as if that were its only one."""
     every = (run, *(with_machine(run, rental) for rental in run.rentals))
     return [one for one in every if one.rented_at is not None]
 
 
 def settles_at(run: Run) -> float:
-    """Return when all that the run cost is charged, at the latest; inf: a machine of it is still there."""
+    """Return the latest time at which all cost of the run is charged; inf: a machine of it still exists."""
     ends = [machine.released_at for machine in runs_by_machine(run)] or [None]
     return math.inf if None in ends else max(end for end in ends if end is not None) + SETTLEMENT_S
 
 
-def _silence_s(begin: float, told: Sequence[float], end: float) -> float:
-    return max(0.0, *(after - before for before, after in pairwise((begin, *sorted(told), end))))
+def _silence_s(begin: float, events_between: Sequence[float], end: float) -> float:
+    return max(0.0, *(after - before for before, after in pairwise((begin, *sorted(events_between), end))))
 
 
 def _rounded(bill: Bill) -> float:
@@ -224,7 +227,7 @@ def _price_changed(bill: Bill) -> float:
 
 def _not_watched(bill: Bill) -> float:
     # In any other run that trained, nothing stopped its GPUs until they were given back.
-    unsure = bill.ended_by_itself or bill.run.cause in _TAKEN_AWAY
+    unsure = bill.ended_by_itself or bill.run.cause in _MACHINE_LOST_CAUSES
     silence_s = bill.silence_s if unsure else bill.boot_silence_s
     return silence_s * bill.usd_per_s if bill.difference_usd < 0 else 0.0
 
@@ -247,13 +250,13 @@ BOUNDS: Mapping[DifferenceReason, Callable[[Bill], float]] = {
     DifferenceReason.NOT_WATCHED: _not_watched,
     DifferenceReason.LAST_TRAFFIC: _last_traffic,
 }
-"""How many dollars of a bill's difference each reason may explain; 0: it is none. The likeliest one first."""
+"""Max. USD of a bill's difference that each reason may explain; 0: none. The likeliest reason first."""
 
 
 def settled_cost(one: ReconciledBill) -> Cost | None:
-    """Return what the run cost by its bill; None: that is not whole, or lower than can be explained.
+    """Return the run's cost by its bill; None: the bill is incomplete, or lower than can be explained.
 
-    A list of charges may lack a part: then what was counted stays.
+    A list of charges may lack a part: then the counted cost stays.
     """
     cost = charged_cost(one.bill.charges)
     is_low = cost.usd <= 0 or (one.bill.difference_usd < 0 and not one.explained)
@@ -261,12 +264,12 @@ def settled_cost(one: ReconciledBill) -> Cost | None:
 
 
 def is_due(run: Run, now: float) -> bool:
-    """Return whether the bill of the run should be whole by now, and was not seen whole yet."""
+    """Return whether the bill of the run should be complete by now, and was not seen complete yet."""
     return run.charged is None and run.phase is Phase.ENDED and 0 <= now - settles_at(run) <= MAX_QUERY_AGE_S
 
 
 def is_whole(bill: Bill) -> bool:
-    """Return whether it is over, long enough ago, and each of its machines was charged for."""
+    """Return whether the run ended long enough ago, and each of its machines was charged for."""
     charged = {charge.instance_id for charge in bill.charges}
     return (
         bill.run.phase is Phase.ENDED
@@ -276,7 +279,7 @@ def is_whole(bill: Bill) -> bool:
 
 
 def charged_cost(charges: Iterable[Charge]) -> Cost:
-    """Return the sum of the charges by what they are for, no part below 0 and all together the sum."""
+    """Return the sum of the charges by type, with no part below 0."""
     charges = list(charges)
     usd = sum(charge.usd for charge in charges)
     traffic_usd = _between(sum(charge.traffic_usd for charge in charges), usd)

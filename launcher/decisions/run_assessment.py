@@ -33,17 +33,17 @@ CAUSE_OF_STEP: Mapping[str, Cause] = {
 }
 
 _SIGNALS = {128 + number: number.name for number in signal.Signals}
-"""What a shell makes of the end of a program that was killed."""
+"""Exit codes with which a shell reports a program that was killed."""
 _UNFIT_IMAGE = 78
-"""No other machine would do better with it."""
+"""Exit code of an image that would fail on any machine."""
 KILLED = 137
-"""What the lease leaves of a run whose `run.sh` was killed."""
+"""Exit code that the lease writes for a run whose `run.sh` was killed."""
 
 
 def assess_run(evidence: Evidence, spec: JobSpec, node: int = 0) -> RunAssessment:
-    """Return the cause and the proofs. No cause means that every proof that can be had by now holds.
+    """Return the cause and the proofs of a run. No cause means that every proof available so far holds.
 
-    `node`: whose evidence it is. What the training itself proves lies on node 0.
+    `node`: the node of the evidence. The training's own proofs are on node 0.
     """
     outcome = evidence.outcome
     if outcome is None:
@@ -62,7 +62,7 @@ def assess_run(evidence: Evidence, spec: JobSpec, node: int = 0) -> RunAssessmen
 
 
 def _node_of(outcome: Outcome, spec: JobSpec) -> int | None:
-    """The node of the rank that failed first, or that the others wait for. A box names ranks, no nodes."""
+    """Return the node of the rank that failed first, or that hangs. A box reports ranks, not nodes."""
     rank = outcome.first_failure or outcome.hang
     if rank is None or not 0 <= rank.rank < spec.world_size:
         return None
@@ -70,7 +70,7 @@ def _node_of(outcome: Outcome, spec: JobSpec) -> int | None:
 
 
 def cause_of(outcome: Outcome) -> Cause | None:
-    """Return the cause that the box names; None: it says that the training finished."""
+    """Return the cause that the box reports; None: the training finished."""
     cause = REASONS[outcome.reason].cause
     if outcome.reason == "stopped":  # by whom, the stop file says
         return _stop_cause(outcome)
@@ -114,7 +114,7 @@ def _of_step(end: StepEnd) -> RunAssessment:
 
 
 def _of_proofs(proofs: tuple[Proof, ...]) -> RunAssessment:
-    """Of a training that says it finished."""
+    """Assess a training that reports success, by its proofs."""
     broken = [p for p in proofs if p.holds is False]
     # The job's own conditions come first: one that is not met says nothing of the box's honesty.
     if any(p.name.startswith("success") for p in broken):
@@ -164,15 +164,15 @@ def _proofs_of_training(outcome: Outcome, spec: JobSpec) -> list[Proof]:
 def _ranks(outcome: Outcome, spec: JobSpec) -> Proof:
     good = sum(rank.exit_code == 0 for rank in outcome.ranks)
     text = f"{good} of {spec.world_size} ranks exited 0"
-    others = ", ".join(f"rank {r.rank} by {_how(r)}" for r in outcome.ranks if r.exit_code != 0)
+    failures = ", ".join(f"rank {r.rank} by {_how(r)}" for r in outcome.ranks if r.exit_code != 0)
     # Started again, it may have gone on with the GPUs that were left.
     expected = outcome.world_size if len(outcome.starts) > 1 else spec.world_size
     holds = good == expected == len(outcome.ranks) or _enough_nodes(outcome, spec)
-    return Proof(name="ranks", holds=holds, text=f"{text}; ended: {others}" if others else text)
+    return Proof(name="ranks", holds=holds, text=f"{text}; ended: {failures}" if failures else text)
 
 
 def _enough_nodes(outcome: Outcome, spec: JobSpec) -> bool:
-    """Tell whether the ranks of node 0 and of the fewest nodes that the job needs exited 0."""
+    """Return whether the ranks of node 0 and of the min. number of nodes exited with 0."""
     good = {rank.rank for rank in outcome.ranks if rank.exit_code == 0}
     each = spec.ranks_per_node
     whole = [node for node in range(spec.nodes) if good.issuperset(range(node * each, (node + 1) * each))]
@@ -180,7 +180,7 @@ def _enough_nodes(outcome: Outcome, spec: JobSpec) -> bool:
 
 
 def _held(outcome: Outcome) -> Proof:
-    """Of a machine that was held for other runs: why it ended."""
+    """Return the proof of a held machine: why it ended."""
     if outcome.kind != "hold":
         return Proof(name="held", holds=None, text="the machine does not say that it was held")
     return Proof(name="held", holds=True, text=f"held until: {outcome.detail}")
@@ -207,7 +207,7 @@ def _exit(evidence: Evidence) -> Proof:
 
 
 def _stop(outcome: Outcome, spec: JobSpec) -> Proof:
-    """Prove that a stop came too late to matter: all steps that the job asks for had been done."""
+    """Return the proof that a stop came too late to matter: all requested steps were done."""
     finished = cause_of(outcome) is None
     if spec.command is not None:
         requested = spec.success.steps if spec.success is not None else None
@@ -216,7 +216,7 @@ def _stop(outcome: Outcome, spec: JobSpec) -> Proof:
 
 
 def _stop_text(outcome: Outcome, spec: JobSpec) -> str:
-    """Say when the program was asked to stop, why, and how far it was."""
+    """Describe when the program was asked to stop, why, and at which step."""
     after_s = max(0.0, (outcome.stop_sent_at or 0.0) - outcome.started_at)
     text = f"SIGTERM was sent {after_s:.0f} s after the start ({_stop_cause(outcome).replace('_', ' ')})"
     requested = outcome.steps_planned or (spec.success.steps if spec.success is not None else None)

@@ -1,4 +1,4 @@
-"""Schedule: which points of a batch run next, how it stands, and when it ends early. Pure functions."""
+"""Schedule: next points of a batch, its progress, and when it ends early. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,64 +14,64 @@ from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.decisions.shares import counted_in_total
 
 _NO_FAILURES = frozenset({None, Verdict.SUCCEEDED, Verdict.STOPPED, Verdict.PRUNED})
-"""Of a point: not ended yet, as it should be, or as its user or its batch wanted."""
+"""Verdicts of a point that are no failure: open, succeeded, or stopped by its user or its batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointState:
-    """A point and its runs: attempts at the same job, oldest first."""
+    """A point and its runs, which are attempts at the same job, oldest first."""
 
     point: BatchPoint
     runs: tuple[Run, ...] = ()
     nodes: tuple[Run, ...] = ()
-    """The rows of further nodes of these runs."""
+    """Rows of further nodes of these runs."""
 
     @property
     def rows(self) -> tuple[Run, ...]:
-        """All that had a machine: what they cost together is what the point cost."""
+        """All rows that had a machine: their total cost is the point's."""
         return (*self.runs, *self.nodes)
 
     @property
     def last(self) -> Run | None:
-        """Its newest run; None before the first."""
+        """Newest run; None before the first."""
         return self.runs[-1] if self.runs else None
 
     @cached_property
     def is_open(self) -> bool:
-        """Whether one of its runs has not ended."""
+        """True if one of its runs has not ended."""
         return any(run.phase is not Phase.ENDED for run in self.runs)
 
     @property
     def starts(self) -> int:
-        """How often it was started: an attempt that follows another one is no start."""
+        """Number of starts; an attempt that follows another one does not count."""
         ids = {run.id for run in self.runs}
         return sum(run.parent not in ids for run in self.runs)
 
     @property
     def lacks_offer(self) -> bool:
-        """Whether its last run found no machine: that says nothing of the point, which is started again."""
+        """True if its last run found no machine: the point is then started again."""
         return self.last is not None and not self.is_open and self.last.cause is Cause.NO_OFFER
 
     @cached_property
     def is_waiting(self) -> bool:
-        """Whether it is still to be started."""
+        """True if it must still be started."""
         due = self.starts < self.point.starts or self.lacks_offer
         return self.point.wanted and not self.is_open and due
 
     @property
     def verdict(self) -> Verdict | None:
-        """How its last attempt ended; None before that, and when it is to be started again."""
+        """Verdict of its last attempt; None before its end, and when it must be started again."""
         return None if self.last is None or self.is_open or self.is_waiting else self.last.verdict
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended as neither the job nor its user wanted."""
+        """True if it ended with a failure."""
         return self.verdict not in _NO_FAILURES
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchProgress:
-    """How a batch stands."""
+    """Progress of a batch."""
 
     points: int
     waiting: int
@@ -81,23 +81,24 @@ class BatchProgress:
     failed: int
     spent_usd: float
     reserved_usd: float
-    """Beyond what is spent: what the open runs may still cost."""
+    """USD that the open runs may still cost, beyond what is spent."""
     usd_per_hour: float
-    """What all rented machines cost now."""
+    """USD per hour of all rented machines now."""
     forecast_usd: float | None
-    """At its end, if the points to come cost what those that ended did; None: none has ended yet."""
+    """Expected total USD, if the rest costs what the ended points did; None: none has ended yet."""
     machines: int = 0
-    """So many are held for its points, or are to be."""
+    """Number of machines that are held for its points, or will be."""
     idle_usd: float = 0.0
-    """Of what is spent: what machines that were held cost beyond the shares of the runs on them."""
+    """USD of held machines beyond the shares of the runs on them; part of what is spent."""
 
     @property
     def ended(self) -> int:
-        """Points that have ended, however."""
+        """Number of points that have ended, with any verdict."""
         return self.points - self.waiting - self.running
 
     def budget_ends_in_s(self, budget_usd: float | None) -> float | None:
-        """Return the seconds until the budget is spent at this rate; None where the points end before."""
+        """Return the seconds until the budget is spent at this rate; None where the points end before
+        that."""
         if budget_usd is None or self.usd_per_hour <= 0:
             return None
         if self.forecast_usd is not None and self.forecast_usd <= budget_usd:
@@ -107,7 +108,7 @@ class BatchProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRow:
-    """A batch in a table."""
+    """Row of a batch in a table."""
 
     batch: Batch
     states: Sequence[PointState]
@@ -118,7 +119,7 @@ class BatchRow:
 def states_of(points: Iterable[BatchPoint], runs: Iterable[Run]) -> list[PointState]:
     """Return each point with its runs, in the order of the points.
 
-    `runs` are the batch's, in any order, with the rows of further nodes.
+    `runs`: the batch's, in any order, with the rows of further nodes.
     """
     by_point: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.created_at):
@@ -136,44 +137,44 @@ def _state_of(point: BatchPoint, rows: Sequence[Run]) -> PointState:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchQueue:
-    """What of a batch is still to be started. Nothing, where nothing more is started."""
+    """Points of a batch that wait; empty, where nothing more is started."""
 
     queue: Sequence[PointState] = ()
     more: int = 0
-    """So many points its search has yet to ask for."""
+    """Number of points that its search has yet to suggest."""
     running: Sequence[PointState] = ()
     parallel: int = 1
 
     @property
     def rounds(self) -> int:
-        """Return how many points follow each other where all that may run at once does."""
+        """Return the number of rounds in which the points run at full parallelism."""
         to_come = len(self.queue) + self.more
         return math.ceil(to_come / max(1, min(self.parallel, to_come + len(self.running))))
 
     @property
     def may_grow(self) -> bool:
-        """Tell whether points may come that do not wait yet: asked for by a search, or as another attempt."""
+        """Return whether points may be added: by a search, or as another attempt."""
         return self.more > 0 or any('"retry": {}' not in state.point.spec_json for state in self.running)
 
 
 def run_durations_s(states: Iterable[PointState]) -> list[float]:
-    """Return the seconds for which points that succeeded had their last machine, or their slot."""
+    """Return the seconds for which successful points had their last machine or slot."""
     ended = [state.last for state in states if state.verdict is Verdict.SUCCEEDED]
     return [run.released_at - run.rented_at for run in ended if run and run.rented_at and run.released_at]
 
 
 def holding_runs(runs: Iterable[Run]) -> list[Run]:
-    """Return the runs that hold machines for a batch, of all of the batch's runs."""
+    """Return the runs that hold machines for a batch, from all of the batch's runs."""
     return [run for run in runs if not run.point]
 
 
 def progress_of_batch(
     states: Sequence[PointState], held_usd: float, now: float, machines: Sequence[Run] = ()
 ) -> BatchProgress:
-    """Return how the batch stands. `held_usd`: what its runs hold of its budget.
+    """Return the progress of the batch. `held_usd`: USD that its runs reserve of its budget.
 
-    `machines`: the runs that hold machines for it, ended ones too. They have the bill; a run on a slot shows
-    its share of that. What is nobody's share is idle, and to come once more for no point.
+    `machines`: the runs that hold machines for it, ended ones too. They have the bill, of which runs on
+    slots show their shares. The rest is idle cost, which the forecast counts once.
     """
     ended = [state for state in states if state.runs and not state.is_open and not state.is_waiting]
     runs = [run for state in states for run in state.rows]
@@ -206,12 +207,12 @@ def progress_of_batch(
 
 
 def stop_reason(states: Sequence[PointState], limits: BatchLimits, opened_at: float, now: float) -> str:
-    """Return why nothing new is started any more, in words; empty while the batch goes on.
+    """Return the reason why nothing new is started; empty while the batch continues.
 
-    `opened_at`: when it was submitted or resumed. What failed before is known to its user, who goes on.
+    `opened_at`: when it was submitted or resumed. Earlier failures are known to its user and do not count.
     """
     if limits.hours is not None and now - opened_at > limits.hours * 3600:
-        return f"limits.hours: {limits.hours:g} h are over"
+        return f"limits.hours: {limits.hours:g} h have passed"
     failed = [state for state in states if state.has_failed and _ended_at(state) >= opened_at]
     causes = Counter(str(state.last.cause) for state in failed if state.last is not None)
     if causes:

@@ -1,4 +1,4 @@
-"""Shares: what the runs on the slots of a held machine cost, and what it cost while nobody used it. Pure.
+"""Shares: cost of the runs on the slots of a held machine, and of its idle time. Pure.
 
 The provider bills the run that holds a machine, and that alone. A run on one of its slots shows its share:
 the price of its part of the machine, for as long as it had it. So one dollar stands in two rows, and a
@@ -25,17 +25,17 @@ from vastrun.launcher.decisions.spending import Spending
 
 @dataclass(frozen=True, kw_only=True)
 class BillSplit:
-    """What one held machine cost, by who used it."""
+    """Cost of one held machine, by run."""
 
     billed_usd: float
     shares: Mapping[str, float]
-    """Dollars by run."""
+    """USD by run id."""
     idle_usd: float
-    """Of the bill, what is nobody's share."""
+    """USD of the bill that belongs to no run."""
 
 
 def split(holder: Run, runs: Iterable[Run], now: float) -> BillSplit:
-    """Return how the bill of a held machine is shared among the runs on its slots."""
+    """Split the bill of a held machine among the runs on its slots."""
     billed = cost_usd(holder, now)
     shown = {run.id: cost_usd(run, now) for run in runs if holder_of(run) == holder.id}
     sum_usd = sum(shown.values())
@@ -45,7 +45,7 @@ def split(holder: Run, runs: Iterable[Run], now: float) -> BillSplit:
 
 
 def total_usd(runs: Sequence[Run], now: float) -> float:
-    """Return what all these runs cost together, each dollar once."""
+    """Return the total cost of all these runs in USD, without double counting."""
     counted = counted_in_total(runs)
     return sum(cost_usd(run, now) for run in runs if run.id in counted)
 
@@ -53,18 +53,18 @@ def total_usd(runs: Sequence[Run], now: float) -> float:
 def counted_in_total(runs: Sequence[Run]) -> frozenset[str]:
     """Return the ids of the runs whose cost makes up the total.
 
-    The share of a run is part of the bill of the run that holds its machine. Where that is not among these
-    runs, the share counts itself: it was paid, too.
+    The share of a run on a slot is part of its holder's bill. Where the holder is not among these runs,
+    the share itself counts.
     """
     known = {run.id for run in runs}
     return frozenset(run.id for run in runs if holder_of(run) not in known)
 
 
 def net_of_shares(spendings: Sequence[Spending]) -> list[Spending]:
-    """Return the same, with the shares of runs on slots taken off the bills of the machines' own runs.
+    """Return the spendings, with the shares of runs on slots subtracted from the bills of their holders.
 
-    What is left there is idle: loading, waiting, traffic. A run whose machine's bill is not among these keeps
-    the share that it shows.
+    The rest of such a bill is idle cost: loading, waiting, traffic. A run whose holder is not among these
+    keeps its own share.
     """
     holders = {one.run.id: one for one in spendings if is_holder(one.run)}
     on: dict[str, list[Spending]] = defaultdict(list)
@@ -78,7 +78,7 @@ def net_of_shares(spendings: Sequence[Spending]) -> list[Spending]:
 
 
 def _split_spending(holder: Spending, users: Sequence[Spending]) -> list[Spending]:
-    """Return the holder with what is left of its bill, and those on its slots with their parts of it."""
+    """Return the holder with the rest of its bill, and the runs on its slots with their parts of it."""
     time_usd = holder.cost.gpu_usd + holder.cost.storage_usd
     shown_usd = sum(user.cost.usd for user in users)
     factor = min(1.0, time_usd / shown_usd) if shown_usd else 1.0

@@ -1,4 +1,4 @@
-"""Slow machines: whether one trains far below what its kind has shown, and whether a change pays off."""
+"""Slow machines: whether one trains far below its kind's speed, and whether a change pays off."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from vastrun.launcher.decisions.job_shape import steps_of
 from vastrun.launcher.decisions.speed_history import MachineKind, Speed, SpeedHistory, kind_text
 
 _USUAL_BOOT_S = 300.0
-"""Of a host of which nobody knows how long it takes."""
+"""Seconds from rent to ready of an unknown host."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slowness:
-    """A machine that trains far below what its kind has shown."""
+    """Speed of a machine that trains far below its kind's."""
 
     kind: MachineKind
     steps_per_s: float
     shown: Speed
-    """By other hosts."""
+    """Speed of other hosts of its kind."""
     BEGINS: ClassVar[str] = "trains at "
 
     def __str__(self) -> str:
@@ -35,18 +35,18 @@ class Slowness:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineChange:
-    """What is left of a run on its slow machine, and on another one of its kind."""
+    """Remaining time of a run on its slow machine, and on another one of its kind."""
 
     here_s: float
     there_s: float
-    """Saving, loading another machine and the steps since the checkpoint are part of it."""
+    """Seconds there, with saving, loading another machine and repeating the steps since the checkpoint."""
     usd_per_hour: float
     loading_usd: float
-    """What another machine costs for disk and traffic before it trains."""
+    """USD of another machine for disk and traffic before it trains."""
 
     @property
     def pays_off(self) -> bool:
-        """Whether the change saves enough time, and enough money."""
+        """True if the change saves enough time, and enough money."""
         here_usd = self.here_s / 3600 * self.usd_per_hour
         there_usd = self.there_s / 3600 * self.usd_per_hour + self.loading_usd
         gain = policy.CHANGE_GAIN
@@ -59,7 +59,7 @@ class MachineChange:
 
 
 def slowness_of(kind: MachineKind, steps_per_s: float, elsewhere: SpeedHistory) -> Slowness | None:
-    """Compare the pace of a machine with what its kind has shown elsewhere; None: it is not slow."""
+    """Compare the speed of a machine with its kind on other hosts; None: it is not slow."""
     shown = elsewhere.speeds.get(kind)
     if shown is None or shown.runs < policy.SLOW_RUNS:
         return None
@@ -71,9 +71,9 @@ def slowness_of(kind: MachineKind, steps_per_s: float, elsewhere: SpeedHistory) 
 def change_of(
     slowness: Slowness, spec: JobSpec, run: Run, elsewhere: SpeedHistory, *, step: int, saved: int
 ) -> MachineChange | None:
-    """Estimate what another machine would change at that step; None: the job does not say what is left of it.
+    """Estimate the effect of another machine at that step; None: the job's last step is unknown.
 
-    `saved`: the step of the newest checkpoint that the next run would continue from.
+    `saved`: step of the newest checkpoint, from which the next run would continue.
     """
     steps = steps_of(spec)
     if steps is None or slowness.steps_per_s <= 0:
@@ -89,7 +89,7 @@ def change_of(
 
 
 def is_affordable_change(change: MachineChange, spec: JobSpec, run: Run, now: float) -> bool:
-    """Return whether the job's money and time allow another machine: else it would be stopped for nothing."""
+    """Return whether the job's money and time allow another machine."""
     deadline = policy.deadline_of(spec)
     if deadline is not None and now + change.there_s > deadline:
         return False

@@ -1,4 +1,4 @@
-"""Speed history: how fast earlier runs of a job's shape trained, and how long known hosts took to start."""
+"""Speed history: speeds of earlier runs of a job's shape, and boot times of known hosts."""
 
 from __future__ import annotations
 
@@ -16,57 +16,57 @@ from vastrun.launcher.decisions.job_shape import JobShape, shape_of, shape_prefi
 from vastrun.launcher.decisions.workload import EFFICIENCY
 
 MachineKind = tuple[str, int]
-"""A GPU's name, and how many of it."""
+"""Name and number of GPUs."""
 
 MAX_RUNS = 50
-"""So many of the newest runs on a kind of machine count: programs and drivers change."""
+"""Max. number of runs on a kind of machine that count, newest first: programs and drivers change."""
 _MAX_JOBS = 4_000
-"""Shapes that are remembered: a batch asks for the same ones at each of its runs."""
+"""Number of cached shapes: a batch needs the same ones at each of its runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """What was measured on one kind of machine."""
+    """Speed that was measured on one kind of machine."""
 
     steps_per_s: float
     runs: int
-    """So many were measured; the speed is their median."""
+    """Number of runs; the speed is their median."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BidHistory:
-    """Hours of machines rented by a bid, and how many were taken away."""
+    """Hours of machines rented by a bid, and the number of preemptions."""
 
     hours: float = 0.0
     preemptions: int = 0
 
     @property
     def per_hour(self) -> float:
-        """Preemptions to expect per hour: one in ten hours before anything was seen."""
+        """Expected preemptions per hour; one in ten hours without history."""
         return (self.preemptions + 1) / (self.hours + 10)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedHistory:
-    """What the ledger knows that no market says."""
+    """Speeds, boot times and preemptions that the ledger has recorded."""
 
     speeds: Mapping[MachineKind, Speed] = field(default_factory=dict)
-    """Of jobs of the same shape."""
+    """Speeds of jobs of the same shape."""
     boot_s: Mapping[str, float] = field(default_factory=dict)
-    """By host, from rent to the armed lease: the image is fetched meanwhile."""
+    """Seconds from rent to the armed lease by host, image pull included."""
     workloads: Workloads | None = None
-    """What was foretold of the job's steps; None: nothing was."""
+    """Estimated workloads of the job's steps; None: not estimated."""
     efficiency: float = EFFICIENCY
-    """What of the roofline earlier trainings reached."""
+    """Share of the roofline that earlier trainings reached."""
     bids: BidHistory = BidHistory()
 
 
 def speed_history_of(
     runs: Iterable[MeasuredRun], provider: str, spec: JobSpec, *, excluded_host: str | None = None
 ) -> SpeedHistory:
-    """Return what is known of the provider's machines that helps to choose one for this job.
+    """Return the history of the provider's machines for the choice of one for this job.
 
-    `runs`: the newest first. `but_not_on`: a host whose own runs say nothing here.
+    `runs`: newest first. `excluded_host`: its runs do not count.
     """
     shape, may_match = shape_of(spec), shape_prefilter(spec)
     speeds: dict[MachineKind, list[float]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Spending: what one run cost, how much of that it trained for, and how far it came. Pure."""
+"""Spending: cost of one run, how much of it was training, and the steps done. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vastrun.launcher.core.phases import BEFORE_TRAINING
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """What one run cost, or what it cost in a span of time."""
+    """Cost of one run, or of a part of its time."""
 
     run: Run
     since: float
@@ -20,26 +20,26 @@ class Spending:
     """Epoch seconds: from its first machine to the end of its last one, or now."""
     cost: Cost
     idle_usd: float
-    """The part of it in which it did not train: see `idle_usd`."""
+    """USD of the time in which it did not train: see `idle_usd`."""
     hours: float
-    """How long its machines were rented."""
+    """Hours for which its machines were rented."""
     gpu_hours: float
-    """How long their GPUs were charged, each counted."""
+    """GPU hours that were charged."""
     steps: float
-    """So many more were trained than any run that it continues had."""
+    """Steps done beyond those of the runs that it continues."""
     has_end: bool = True
-    """The end of the run is in this span, if it has ended."""
+    """True if the end of the run is in this span."""
     is_held: bool = False
-    """It held a machine for others: that this ended says nothing of success or failure."""
+    """True if it held a machine for others, so that its end is neither success nor failure."""
 
     @property
     def failed(self) -> bool:
-        """The run ended with any verdict but success."""
+        """True if the run ended with any verdict but success."""
         return not self.is_held and self.run.verdict not in (None, Verdict.SUCCEEDED)
 
     @property
     def finished(self) -> bool:
-        """The run succeeded, in this span."""
+        """True if the run succeeded in this span."""
         return not self.is_held and self.run.verdict is Verdict.SUCCEEDED and self.has_end
 
     def within(self, since: float, until: float) -> Spending | None:
@@ -74,7 +74,8 @@ class Spending:
 def spending_of(
     run: Run, now: float, events: Sequence[Event] = (), runs: Mapping[str, Run] | None = None
 ) -> Spending:
-    """Return what the run cost so far. `events`: its diary. `runs`: those it may continue, by id."""
+    """Return the spending of the run so far. `events`: its diary. `runs`: runs that it may continue, by
+    id."""
     machines = (run, *(with_machine(run, rental) for rental in run.rentals))
     rented = [machine for machine in machines if machine.rented_at is not None]
     cost, counted_usd = cost_of(run, now), counted_of(run, now).usd
@@ -92,12 +93,11 @@ def spending_of(
 
 
 def idle_usd(run: Run, usd: float, events: Iterable[Event]) -> float:
-    """Return the dollars for which the run did not train, of all that it cost, by its diary.
+    """Return the part of the run's USD for which it did not train, by its diary.
 
-    A line of the diary says what was spent by then. Training is what was spent from the last line before the
-    phase `train` to the last line in it: the job's own set-up, restarts and evaluation are part of it, and
-    so is the time for which a machine waits for a launcher that comes back. Idle is the rest: loading, boot,
-    upload, download, the end, and any further machine.
+    Each event has the cost so far. Training is the cost from the last event before the phase `train` to
+    the last one in it: the job's own set-up, restarts, evaluation and waiting for a launcher are part of
+    it. Idle is the rest: loading, boot, upload, download, the end, and any further machine.
     """
     began_usd = ended_usd = 0.0
     for event in events:
@@ -113,7 +113,7 @@ def idle_usd(run: Run, usd: float, events: Iterable[Event]) -> float:
 
 
 def steps_of(run: Run, runs: Mapping[str, Run]) -> int:
-    """Return how many steps further it came than the runs of the same job that it continues."""
+    """Return the steps done beyond those of the runs of the same job that it continues."""
     furthest, seen = 0, {run.id}
     parent = runs.get(run.parent or "")
     while parent is not None and parent.id not in seen:
@@ -125,6 +125,6 @@ def steps_of(run: Run, runs: Mapping[str, Run]) -> int:
 
 
 def spent_within(spendings: Iterable[Spending], since: float, until: float) -> list[Spending]:
-    """Return what was spent in that span of time."""
+    """Return the spendings within that span of time."""
     parts = (spending.within(since, until) for spending in spendings)
     return [part for part in parts if part is not None]

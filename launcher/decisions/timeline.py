@@ -1,4 +1,4 @@
-"""Timeline: how long each phase of a run took and what it cost, from the run's diary. Pure."""
+"""Timeline: duration and cost of each phase of a run, from its diary. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from vastrun.launcher.core import Event, Phase, Run
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseSpan:
-    """A phase of a run, from its begin to its end."""
+    """A phase of a run, from its start to its end."""
 
     phase: Phase
     start: float
     end: float
     """Epoch seconds."""
     usd: float
-    """Spent in it."""
+    """USD spent in it."""
 
     @property
     def seconds(self) -> float:
@@ -52,7 +52,7 @@ def timeline_of(
 
 
 def _between(mark: tuple[float, float], after: tuple[float, float], moment: float) -> tuple[float, float]:
-    """The moment, as far as it lies between the two, with the dollars spent by then."""
+    """Return the moment, clamped between the two, with the USD spent by then."""
     (start, start_usd), (end, end_usd) = mark, after
     if not start < moment < end:
         return mark

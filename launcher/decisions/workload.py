@@ -1,4 +1,4 @@
-"""Workload: whether a GPU has room for a job, and how fast it is, by what was foretold of a step."""
+"""Workload: whether a GPU has room for a job, and its speed, by the estimate of a step."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from vastrun.launcher.decisions.policy import GPU_CONTEXT_GB, GPU_FRAGMENTS, GPU
 _USUAL_STEPS = 1500
 _LARGEST_GB = 1000
 _OPERATION_S = 6e-6
-"""A host needs so long to start one: with small operations a GPU waits for it."""
+"""Seconds for a host to start one operation: with small operations a GPU waits for it."""
 _MAX_READ = 20
-"""Runs that are looked at: to read a job takes a while."""
+"""Max. number of runs that are read: parsing a job takes a while."""
 _MAX_COUNTED = 9
 EFFICIENCY = 0.4
-"""Of the roofline, what a training usually reaches."""
+"""Share of the roofline that a training usually reaches."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """How fast a training should be on a GPU, though nobody measured it."""
+    """Estimated speed of a training on a GPU, without a measurement."""
 
     steps_per_s: float
     mfu: float
-    """The model FLOP utilisation that this speed would be."""
+    """Model FLOP utilisation at this speed."""
 
 
 def query_of(spec: JobSpec, gpu_memory_gb: float | None = None) -> WorkloadQuery | None:
-    """Return what to ask for of a job; None for a program of the user's own.
+    """Return the query for the workload of a job; None for the user's own program.
 
-    What changes no step is at its default, so that one answer serves many jobs. `gpu_memory_gb`: of each
-    GPU, where the job leaves its batch to it.
+    Keys that change no step are at their defaults, so that one result serves many jobs. `gpu_memory_gb`:
+    memory of each GPU, where the job's batch depends on it.
     """
     if spec.train is None or spec.hold is not None:
         return None
@@ -67,7 +67,7 @@ def needed_gb(workload: Workload, world_size: int) -> float:
 
 
 def room_of(gpu_memory_gb: float, world_size: int) -> MemoryBudget:
-    """Return what a GPU of that size has room for, with the same margins."""
+    """Return the room for tensors on a GPU of that size, with the same margins."""
     for_tensors_gb = (gpu_memory_gb - _beside_tensors_gb(world_size)) / GPU_FRAGMENTS
     return MemoryBudget(gpu_bytes=int(gpu_memory_gb * 1e9), tensor_bytes=max(0, int(for_tensors_gb * 1e9)))
 
@@ -77,9 +77,9 @@ def _beside_tensors_gb(world_size: int) -> float:
 
 
 def whole_gb(workloads: Workloads, spec: JobSpec) -> float | None:
-    """Return the least memory with which a GPU holds all that a rank should compute at once, in GB.
+    """Return the min. GPU memory in GB for all of a rank's share of a batch at once.
 
-    Rounded up to a tenth; None: nobody knows. The strategy may follow from the memory: each size is tried.
+    Rounded up to a tenth; None: unknown. The strategy may depend on the memory, so each size is tried.
     """
     for tenths in range(1, 10 * _LARGEST_GB):
         size_gb = tenths / 10
@@ -90,7 +90,7 @@ def whole_gb(workloads: Workloads, spec: JobSpec) -> float | None:
 
 
 def min_gb(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> float | None:
-    """Return the least memory that a GPU of that size needs for the job, in GB; None: nobody knows.
+    """Return the min. memory in GB that a GPU of that size needs for the job; None: unknown.
 
     The trainer makes its micro-batches smaller where memory is short, unless the job forbids it.
     """
@@ -104,34 +104,34 @@ def min_gb(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> float |
 
 
 def is_too_small(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> bool:
-    """Tell whether a GPU of that size cannot hold the job."""
+    """Return whether a GPU of that size cannot hold the job."""
     needed = min_gb(workloads, spec, gpu_memory_gb) if gpu_memory_gb else None
     return needed is not None and needed > gpu_memory_gb
 
 
 def largest_that_fits(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> int | None:
-    """Return the most windows that such a GPU holds at once, of a rank's share; None: not even the fewest.
+    """Return the max. windows of a rank's share that fit a GPU at once; None: not even the fewest.
 
-    Between the two sizes that were foretold the memory grows in proportion, or less.
+    Between the two estimated sizes memory grows in proportion, or less.
     """
     found = chosen_workloads(workloads, spec, gpu_memory_gb)
     if not found:
         return None
-    most, least = found[0], found[-1]
-    need_most, need_least = (needed_gb(each, spec.world_size) for each in (most, least))
-    if need_most <= gpu_memory_gb:
-        return most.micro_batch
-    if need_least > gpu_memory_gb or most is least:
+    largest, smallest = found[0], found[-1]
+    need_largest, need_smallest = (needed_gb(each, spec.world_size) for each in (largest, smallest))
+    if need_largest <= gpu_memory_gb:
+        return largest.micro_batch
+    if need_smallest > gpu_memory_gb or largest is smallest:
         return None
-    per_window = (need_most - need_least) / (most.micro_batch - least.micro_batch)
-    room = least.micro_batch + int((gpu_memory_gb - need_least) / per_window)
-    return max(size for size in range(1, room + 1) if most.micro_batch % size == 0)
+    per_window = (need_largest - need_smallest) / (largest.micro_batch - smallest.micro_batch)
+    room = smallest.micro_batch + int((gpu_memory_gb - need_smallest) / per_window)
+    return max(size for size in range(1, room + 1) if largest.micro_batch % size == 0)
 
 
 def roofline(
     workloads: Workloads, spec: JobSpec, gpu_name: str, gpu_memory_gb: float, efficiency: float = EFFICIENCY
 ) -> Roofline | None:
-    """Estimate the speed on such a GPU; None: its peaks are not in the table, or it does not hold the job.
+    """Estimate the speed on a GPU; None: its peaks are not in the table, or it does not hold the job.
 
     A step takes as long as the slowest of its three parts: arithmetic, memory, and starting each operation.
     """
@@ -148,9 +148,9 @@ def roofline(
 
 
 def efficiency_of(runs: Iterable[MeasuredRun], known: Callable[[JobSpec], Workloads | None]) -> float:
-    """Return what earlier trainings reached of their roofline: the median of the newest.
+    """Return the share of the roofline that earlier trainings reached: the median of the newest.
 
-    `known`: what was foretold of a job. Where none was measured, a usual share.
+    `known`: returns the estimate of a job. Without a measurement, EFFICIENCY.
     """
     shares = list(islice(_shares(islice(_trained(runs), _MAX_READ), known), _MAX_COUNTED))
     return min(1.0, median(shares)) if shares else EFFICIENCY

@@ -351,7 +351,7 @@ class RunContext:
 
         A failed list is not an absent machine.
         """
-        # A market's list was seen to lack a machine for a moment; this computer's own list never does.
+        # A market's list may be late or incomplete; this computer's own is not.
         absent_s = 0.0 if self.services.provider.free else policy.ABSENT_S
         since = self.now()
         try:

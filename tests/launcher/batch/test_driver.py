@@ -157,7 +157,7 @@ def test_a_share_of_failures_ends_the_batch(world: BatchWorld) -> None:
 def test_after_its_hours_nothing_new_is_started(world: BatchWorld) -> None:
     world.submit(20, usd=20.0, parallel=1, hours=0.02)
     world.drive()
-    assert world.ledger.batches.get(NAME).reason == "limits.hours: 0.02 h are over"
+    assert world.ledger.batches.get(NAME).reason == "limits.hours: 0.02 h have passed"
     assert 0 < world.verdicts()["SUCCEEDED"] < 20
 
 

@@ -15,7 +15,7 @@ from vastrun.launcher.commands.estimate import EstimateError
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import ExtraRates, Forecast, Offer
 from vastrun.launcher.core.job import JobSpec, Limits
-from vastrun.launcher.decisions.policy import MIN_KEPT_S, lease_of, min_usd
+from vastrun.launcher.decisions.policy import MIN_TRAINING_S, lease_of, min_usd
 from vastrun.launcher.flow.drive import create_run
 from vastrun.launcher.run_services import services_for
 
@@ -186,7 +186,7 @@ def test_the_plan_shows_the_sum_that_offers_are_sorted_by_within_80_columns(term
 
 
 TOO_LITTLE = {
-    "usd": ("limits.usd=0.0001", "limits.usd: $0.0001 is too little", "$0.060", "--set limits.usd=0.06"),
+    "usd": ("limits.usd=0.0001", "limits.usd: $0.0001 is too low", "$0.060", "--set limits.usd=0.06"),
     "hours": ("limits.hours=0.003", "limits.hours: 0.003 h is 11 s", "20 s", "--set limits.hours="),
 }
 
@@ -224,7 +224,7 @@ def test_what_the_lease_keeps_back_of_the_money_counts_too() -> None:
     offer = replace(OFFER, extras=ExtraRates(storage_usd_per_hour=0.6, down_usd_per_gb=0.5))
     for factor, enough in ((0.99, False), (1.01, True)):
         spec = train_job(limits=Limits(hours=10, usd=min_usd(offer) * factor))
-        assert (lease_of(spec, offer).life_s >= MIN_KEPT_S) is enough
+        assert (lease_of(spec, offer).life_s >= MIN_TRAINING_S) is enough
 
 
 def test_offers_that_the_money_does_not_start_are_left_out_and_the_others_taken(terminal: Terminal) -> None:
@@ -246,7 +246,7 @@ def test_where_nothing_is_charged_no_limit_is_too_small(tmp_path: Path) -> None:
 def test_an_hourly_price_below_all_offers_is_answered_with_the_cheapest(terminal: Terminal) -> None:
     end = terminal.type("plan", str(terminal.job), "--set", "limits.usd_per_hour=0.5")
     assert end.exit_code == 8
-    assert "limits.usd_per_hour: $0.5 leaves no offer" in end.stderr
+    assert "limits.usd_per_hour: $0.5 excludes every offer" in end.stderr
     assert "$3.60/h" in end.stderr
     assert "--set limits.usd_per_hour=3.60" in end.stderr
 
@@ -259,7 +259,7 @@ def test_a_resumed_run_whose_limit_is_too_small_rents_nothing(terminal: Terminal
     )
     end = terminal.type("resume", run.id)
     assert end.exit_code != 0
-    assert "limits.usd: $0.0001 is too little" in end.output
+    assert "limits.usd: $0.0001 is too low" in end.output
     assert terminal.market.rentals == 0
 
 

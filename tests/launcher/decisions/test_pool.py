@@ -166,7 +166,7 @@ def test_a_machine_that_may_be_taken_away_is_for_those_who_said_so() -> None:
 
 def test_a_machine_that_ends_soon_or_is_given_back_takes_nothing() -> None:
     assert unfit_reason(JOB, held(), NOW + 10 * 3600 - 100) == "its lease ends soon"
-    assert unfit_reason(JOB, held(phase=Phase.COLLECT), NOW) == "it is being given back"
+    assert unfit_reason(JOB, held(phase=Phase.COLLECT), NOW) == "it is being destroyed"
 
 
 def test_another_image_is_another_machine() -> None:

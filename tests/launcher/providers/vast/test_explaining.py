@@ -149,13 +149,15 @@ def test_on_vast_limits_that_are_too_small_are_answered_with_what_to_write(
     about = ("job.yaml", "--provider", "vast", "--set")
     for command in (("plan",), ("plan", "--explain"), ("launch", "--dry-run"), ("launch", "-y")):
         end = terminal.type(*command, *about, "limits.usd=0.0001")
-        assert (end.exit_code, "limits.usd: $0.0001 is too little" in end.err) == (2, True), end.err
+        assert (end.exit_code, "limits.usd: $0.0001 is too low" in end.err) == (2, True), end.err
     named = re.search(r"limits\.usd=([\d.]+)", end.err)
     assert named is not None
     assert terminal.type("plan", *about, f"limits.usd={named[1]}").exit_code == 0
     end = terminal.type("plan", *about, "limits.usd_per_hour=0.01")
     assert end.exit_code == 8
-    assert "limits.usd_per_hour: $0.01 leaves no offer; the cheapest that fits the job costs $" in end.err
+    assert (
+        "limits.usd_per_hour: $0.01 excludes every offer; the cheapest that fits the job costs $" in end.err
+    )
     named = re.search(r"limits\.usd_per_hour=([\d.]+)", end.err)
     assert named is not None
     assert terminal.type("plan", *about, f"limits.usd_per_hour={named[1]}").exit_code == 0
