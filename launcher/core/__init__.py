@@ -1,4 +1,4 @@
-"""The nouns: what was asked for, what is offered, what we pay for, what happened. Pure data."""
+"""The core types: jobs, offers, machines, runs and their ends. Pure data."""
 
 from vastrun.launcher.core.boxes import (
     BoxStatus,

@@ -1,4 +1,4 @@
-"""Addresses: whom a URL speaks to, and whether others can listen. Pure."""
+"""Addresses: the service behind a notification URL, and whether the connection is private. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXPECTED = "a URL that begins with https:// or http:// (or ntfy+https://, slack+
 
 
 class Service(StrEnum):
-    """What is understood at the other end."""
+    """Protocol of the receiver."""
 
     WEBHOOK = "webhook"
     NTFY = "ntfy"
@@ -20,21 +20,21 @@ class Service(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """Where to send, and in which form."""
+    """URL of a receiver, with its protocol."""
 
     service: Service
     url: str = field(repr=False)
 
     @property
     def shown(self) -> str:
-        """The address without what makes it a secret."""
+        """The address without its secret part."""
         parts = urlsplit(self.url)
         port = "" if parts.port is None else f":{parts.port}"
         return f"{parts.scheme}://{parts.hostname}{port}/…"
 
 
 def is_private(url: str) -> bool:
-    """Tell whether nobody on the way can read what is sent there: HTTPS, or an address nearby."""
+    """Return whether messages to that URL cannot be read on the way: HTTPS, or a private address."""
     try:
         parts = urlsplit(url)
         if parts.scheme == "https":
@@ -49,7 +49,7 @@ def _is_near(host: str) -> bool:
 
 
 def address_of(url: str) -> Address:
-    """Return the address that a URL means. Raises ValueError, whose text does not repeat the URL."""
+    """Parse a URL. Raises ValueError, whose text does not repeat the URL."""
     kind, plus, rest = url.partition("+")
     known = plus and kind in (Service.NTFY, Service.SLACK)
     plain = rest if known else url

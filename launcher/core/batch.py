@@ -1,4 +1,4 @@
-"""A batch: one job at many points, under one budget. What its file says, and its rows in the ledger."""
+"""Batch: one job at many points, under one budget. Types of its file and of its rows in the ledger."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from vastrun.launcher.core.hidden import HIDDEN
 from vastrun.launcher.core.runs import UserRequest
 
 MAX_PARALLEL = 200
-"""Each run is a thread of one launcher."""
+"""Max. concurrent runs: each is a thread of one launcher."""
 MAX_POINTS = 10_000
-"""More are refused: at one rented machine every 4.5 s, even these would need half a day of rents."""
+"""Max. points of a batch: at one rented machine every 4.5 s, even these need half a day of rents."""
 
 
 MAX_NAME = 63
-"""Letters in the name of a batch."""
+"""Max. letters in the name of a batch."""
 _LONGEST_JOB_NAME = MAX_NAME - len("-sweep")
 
 
 Goal = Literal["min", "max"]
-"""Which end of a metric is best."""
+"""Best end of a metric: its lowest or its highest value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchObjective:
-    """What the runs are compared by."""
+    """Metric by which the runs are compared."""
 
     metric: Annotated[str, MinLen(1)] = "loss"
     """`scores.NAME` of the final evaluation, or a name in `metrics.jsonl`, whose last value counts."""
@@ -43,41 +43,41 @@ class BatchObjective:
 
 @dataclass(frozen=True, kw_only=True)
 class StopRules:
-    """When a batch ends by itself before its last point."""
+    """Conditions under which a batch ends before its last point."""
 
     same_cause: Annotated[int, Ge(1)] = 3
-    """So many points that failed with one cause."""
+    """Number of points that failed with the same cause."""
     failed: Annotated[float, Gt(0), Le(1)] | None = None
-    """More than this share of all points failed, with any cause."""
+    """Share of all points that failed, with any cause."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchLimits:
-    """What a batch may cost, and how much of it goes on at once."""
+    """Limits of a batch on cost, time and concurrency."""
 
     usd: Annotated[float, Gt(0)] | None = None
-    """For all of its runs together. Needed where machines cost money."""
+    """USD for all of its runs together. Required where machines cost money."""
     hours: Annotated[float, Gt(0)] | None = None
-    """From its submit or resume on; then nothing new is started."""
+    """Hours from its submit or resume after which nothing new is started."""
     parallel: Annotated[int, Ge(1), Le(MAX_PARALLEL)] = 4
-    """How many runs at once."""
+    """Max. concurrent runs."""
     stop: StopRules = field(default_factory=StopRules)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EarlyStop:
-    """When a run of a batch is pruned."""
+    """Rule by which runs of a batch are pruned."""
 
     rule: Literal["asha", "median"] = "asha"
     metric: Annotated[str, MinLen(1)] = "loss"
     """A name in `metrics.jsonl`."""
     min_steps: Annotated[int, Ge(1)]
-    """No run is judged before it has done so many steps. With asha the first rung; the next are this times
-    `factor`, `factor` squared, and so on."""
+    """Steps before which no run is pruned. With asha the first rung; the next are this times `factor`,
+    `factor` squared, and so on."""
     factor: Annotated[int, Ge(2)] = 3
-    """asha: of the runs that reached a rung, one in so many goes on."""
+    """asha: one in `factor` of the runs that reached a rung continues."""
     goal: Goal | None = None
-    """Which end of that metric is best; None: that of the objective if it is the same metric, else min."""
+    """Best end of that metric; None: that of the objective if it is the same metric, else min."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +87,11 @@ class Pruning:
     run: str
     """Its id."""
     reason: str
-    """In words, for its diary and its verdict."""
+    """Reason for its diary and its verdict."""
 
 
 Sharing = Literal["auto", "never"]
-"""`auto`: where that is expected to cost less."""
+"""Sharing of machines by points; `auto`: where that is expected to cost less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +104,11 @@ class BatchSpec:
     objective: BatchObjective = field(default_factory=BatchObjective)
     limits: BatchLimits = field(default_factory=BatchLimits)
     early_stop: EarlyStop | None = None
-    """None: every run goes on to its end."""
+    """Early stop; None: every run continues to its end."""
     reuse: Sharing = "never"
-    """A machine takes several points, one after the other."""
+    """Reuse of a machine for several points, one after the other."""
     pack: Sharing = "never"
-    """A machine with several GPUs takes several points at once."""
+    """Use of a machine with several GPUs for several points at once."""
 
     @property
     def holds_machines(self) -> bool:
@@ -117,7 +117,7 @@ class BatchSpec:
 
     @property
     def early_goal(self) -> Goal:
-        """Return which end of the early stop's metric is best."""
+        """Return the best end of the early stop's metric."""
         rule = self.early_stop
         if rule is not None and rule.goal is not None:
             return rule.goal
@@ -125,114 +125,114 @@ class BatchSpec:
 
 
 def sweep_name(job: str) -> str:
-    """Return the name of a sweep that was given none: each job has a batch of its own."""
+    """Return the default name of a sweep: each job has its own batch."""
     return f"{job[:_LONGEST_JOB_NAME]}-sweep"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
-    """A key of a search, and what it may be."""
+    """A key of a search, with its values."""
 
     key: str
     kind: Literal["log", "range", "int", "choice"]
     among: tuple[Any, ...]
-    """The two ends, the lower one first; of `choice`, all that there is."""
+    """The two ends, the lower one first; for `choice`, all values."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """A search whose next points are asked for while its batch runs, by what the others came to."""
+    """A search that suggests its next points while the batch runs, by the results so far."""
 
     samples: int
-    """How many points in all."""
+    """Total number of points."""
     seed: int
     space: tuple[Dimension, ...]
     job_text: str
-    """The job file, of which each point is a variation."""
+    """Text of the job file, of which each point is a variation."""
     job_name: str
     base_dir: str
-    """Where its paths are anchored."""
+    """Folder to which its paths are relative."""
     now: str | None = None
-    """When it was submitted, with its zone: a deadline of 18:00 is the next one after that."""
+    """Time of its submit, with its zone: a deadline of 18:00 is the next one after that."""
     share_usd: float | None = None
-    """The most that each run may cost; None: as the job says."""
+    """Max. USD of each run; None: the job's limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """A sum that the runs it counts may not pass together, reservations included."""
+    """Max. total cost of the runs that it counts, reservations included."""
 
     name: str
-    """In words, as in "batch lr-width"."""
+    """Name in messages, like "batch lr-width"."""
     usd: float
     batch: str = ""
-    """It counts this batch's runs; empty: all runs of the ledger."""
+    """Name of the batch whose runs it counts; empty: all runs of the ledger."""
     since: float | None = None
-    """It counts runs that were begun then or later, epoch seconds, and those that are open; None: all."""
+    """Epoch seconds from which started runs are counted, besides open ones; None: all."""
     hint: str = ""
-    """How to raise it; USD in it stands for the sum that would do."""
+    """Command to raise it; USD in it is replaced by the sum that is enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetUse:
-    """How much of a budget its runs hold."""
+    """Use of a budget by its runs."""
 
     budget: Budget
     spent_usd: float
-    """What they cost so far."""
+    """Cost of the runs so far."""
     reserved_usd: float
-    """What the open ones may still cost."""
+    """Max. further cost of the open runs."""
 
     @property
     def held_usd(self) -> float:
-        """Return what is spent and reserved."""
+        """Return the sum of spent and reserved USD."""
         return self.spent_usd + self.reserved_usd
 
     @property
     def left_usd(self) -> float:
-        """Return what further runs may cost; infinite where there is no limit."""
+        """Return the USD left for further runs; infinite without a limit."""
         return max(0.0, self.budget.usd - self.held_usd)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPoint:
-    """One set of values, and the job that it makes of the batch's."""
+    """One set of values, with the job that results from it."""
 
     id: str
-    """A hash of its values and of the job: the same wherever it stands in the file."""
+    """Hash of its values and of the job, independent of its place in the file."""
     values: Mapping[str, Any]
-    """By key, in the order of the file."""
+    """Values by key, in the order of the file."""
     spec_json: str = field(metadata=HIDDEN)
-    """The whole JobSpec as validated."""
+    """The validated JobSpec as JSON."""
     number: int = 0
-    """Counted in the ledger, from 1; never given twice within a batch."""
+    """Number in the ledger, from 1; unique within a batch."""
     wanted: bool = True
-    """The newest file of the batch has it; one that is not wanted is not started any more."""
+    """True if the newest file of the batch has it; other points are not started any more."""
     starts: int = 1
-    """How often it is to be started; more than once where its user asked for it again."""
+    """Number of requested starts; more than one after a retry by the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """A batch in the ledger. A file of the same name adds its points to it."""
+    """A batch in the ledger. Another file of the same name adds its points to it."""
 
     name: str
     spec: BatchSpec
     provider: str
     folder: str
-    """Where the folders of its runs' outputs lie."""
+    """Folder that holds the output folders of its runs."""
     created_at: float
     opened_at: float
-    """When it was last submitted or resumed: what ended it before no longer counts."""
+    """Time of its last submit or resume: earlier reasons to end it no longer count."""
     request: UserRequest = UserRequest.NONE
-    """What its user asked for; STOP: nothing new is started, and what runs is stopped."""
+    """Request of its user; STOP: nothing new is started, and running runs are stopped."""
     reason: str = ""
-    """Why it ended before its last point; empty while it goes on, or when all have ended."""
+    """Reason why it ended before its last point; empty while it continues, or when all have ended."""
     search: Search | None = None
-    """None: its file gives all of its points."""
+    """Its search; None: its file has all of its points."""
     revision: int = 0
-    """Counts what was changed about its points: whoever drives it reads them again."""
+    """Number of changes to its points, after each of which the driver reads them again."""
     computer: str = ""
-    """The computer that its folder is on, as `Run.computer`."""
+    """Computer that has its folder, as `Run.computer`."""
     home: str = ""
-    """The computer on which its newest file was read, as `Run.home`."""
+    """Computer on which its newest file was read, as `Run.home`."""

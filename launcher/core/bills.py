@@ -1,7 +1,7 @@
-"""Bills: what a run's machines cost, by what was seen of them. Pure functions that get `now` as an argument.
+"""Bills: cost of a run's machines, by what was seen of them. Pure functions that get `now` as an argument.
 
-What is not known to be free is charged: a ledger may not be below the bill. Once the bill is settled,
-that is the cost.
+Everything that is not known to be free is charged, so that the ledger is not below the bill. Once the bill
+is settled, it is the cost.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from vastrun.launcher.core import Cost, Instance, Meter, Phase, Rental, Run
 from vastrun.launcher.core.slots import POOL
 
 WATCHED_S = 60.0
-"""What was seen of a machine this lately still holds. Of a longer silence nothing is known."""
+"""Max. seconds between two looks at a machine between which its state is assumed unchanged."""
 LATE_ROW_S = 60.0
-"""What a provider says of a machine may be as old as this."""
+"""Max. age in seconds of a provider's row of a machine."""
 _WHOLE_S = 1.0
-"""A provider tells its time in whole seconds. What is not known to be free is charged."""
+"""Rounding of a provider's times, in seconds."""
 CLOCK_S = 5.0
-"""A clock that was set by less is not told from an answer that took its time."""
+"""Min. difference of clocks in seconds: a smaller one may be a slow response."""
 
 
 def cost_usd(run: Run, now: float) -> float:
-    """Return the dollars that the run's machines cost so far."""
+    """Return the cost of the run's machines so far, in USD."""
     return cost_of(run, now).usd
 
 
 def held_usd(run: Run, now: float) -> float:
-    """Return the dollars that the run holds of its budgets: its reservation while it is open, then its cost.
+    """Return the USD that the run uses of its budgets: its reservation while it is open, then its cost.
 
-    An open run that costs more than was reserved holds what it costs. One on a slot holds nothing: its share
-    is part of the bill of the run that holds the machine.
+    An open run that costs more than its reservation uses its cost. A run on a slot uses nothing: its share
+    is part of its holder's bill.
     """
     if run.provider == POOL:
         return 0.0
@@ -40,12 +40,13 @@ def held_usd(run: Run, now: float) -> float:
 
 
 def cost_of(run: Run, now: float) -> Cost:
-    """Return what the run's machines cost: as was charged, or as is counted until that is settled."""
+    """Return the cost of the run's machines: as charged, or as counted until the bill is settled."""
     return run.charged or counted_of(run, now)
 
 
 def counted_of(run: Run, now: float) -> Cost:
-    """Return what the run's machines cost so far: never less than is billed, as far as it was seen."""
+    """Return the counted cost of the run's machines so far: at least what is billed, as far as it was
+    seen."""
     cost = _cost_of_one(run, now)
     if not run.rentals:
         return cost
@@ -72,12 +73,12 @@ def _cost_of_one(run: Run, now: float) -> Cost:
 
 
 def traffic_usd(meter: Meter) -> float:
-    """Return what the bytes into the machine and out of it cost."""
+    """Return the cost of the traffic into the machine and out of it."""
     return meter.down_gb * meter.extras.down_usd_per_gb + meter.up_gb * meter.extras.up_usd_per_gb
 
 
 def rented_seconds(run: Run, now: float) -> float:
-    """Return the seconds from the rent until the machine was given back, or until now."""
+    """Return the seconds from the rent until the machine was destroyed, or until now."""
     return 0.0 if run.rented_at is None else max(0.0, (run.released_at or now) - run.rented_at)
 
 
@@ -104,7 +105,7 @@ def metered(run: Run, machine: Instance, now: float) -> Meter:
 def disappeared(meter: Meter, at: float) -> Meter:
     """Return the meter of a machine that is gone although it was not asked to end.
 
-    One that was never seen to run may have run all the time: its own lease may have ended it.
+    A machine that was never seen to run may have run all the time: its own lease may have ended it.
     """
     if meter.began_at is None:
         meter = replace(meter, idle_s=0.0, idle_at=None)
@@ -112,12 +113,12 @@ def disappeared(meter: Meter, at: float) -> Meter:
 
 
 def _may_serve(run: Run, machine: Instance) -> bool:
-    """Tell whether a machine that is listed as loading was seen to run: Vast charges it then (2026-09)."""
+    """Return whether a machine that is listed as loading was seen to run: Vast charges it then (2026-09)."""
     return machine.state == "loading" and run.meter.began_at is not None
 
 
 def seen(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Run:
-    """Return the run after this look at its machine, which tells of a moment between the two."""
+    """Return the run after a look at its machine, whose state is of a moment between the two times."""
     if machine.queued is not None and run.meter.began_at is None:
         run = _from_its_turn(run, machine, asked_at)
     first = run.meter.began_at is None and run.meter.idle_at is None
@@ -129,9 +130,9 @@ def seen(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Run:
 
 
 def _from_its_turn(run: Run, machine: Instance, asked_at: float) -> Run:
-    """The run as if its machine had been asked for when its turn came: that it waited costs nothing.
+    """Return the run as if its machine had been ordered when its turn came: waiting costs nothing.
 
-    While it waits, that is now. Of one that runs its provider says since when, and where.
+    While it waits, that is now. Once it runs, its provider lists its start and its host.
     """
     waited_until = asked_at if machine.queued else asked_at - (machine.up_s or 0.0) - _WHOLE_S
     rented_at = max(run.rented_at or 0.0, waited_until)
@@ -141,7 +142,7 @@ def _from_its_turn(run: Run, machine: Instance, asked_at: float) -> Run:
 
 
 def repriced(run: Run, machine: Instance, higher_since: float, lower_since: float) -> Run:
-    """Return the run at the price that its machine has now; what it cost until then stays.
+    """Return the run at the current price of its machine; the cost until then stays.
 
     A higher price counts from `higher_since`, a lower one from `lower_since`.
     """
@@ -164,12 +165,12 @@ def repriced(run: Run, machine: Instance, higher_since: float, lower_since: floa
 
 
 def rented_at(run: Run, machine: Instance, now: float) -> float:
-    """Return when the machine began to cost: as the provider says, between our asking for it and now."""
+    """Return when the machine started to cost: the provider's time, limited to between the order and now."""
     return min(max(run.rented_at or now, _here(run, machine.rented_at)), now)
 
 
 def with_machine(run: Run, rental: Rental) -> Run:
-    """Return the run as if that further machine were its own, and the only one."""
+    """Return the run as if that further machine were its only one."""
     return replace(
         run,
         instance_id=rental.instance_id,
@@ -183,13 +184,13 @@ def with_machine(run: Run, rental: Rental) -> Run:
 
 
 def machine_ids(run: Run) -> frozenset[str]:
-    """Return the ids of all machines that the run had."""
+    """Return the ids of all machines of the run, former ones included."""
     noted = (run.instance_id, *(rental.instance_id for rental in run.rentals))
     return frozenset(one for one in noted if one is not None)
 
 
 def released_at(run: Run, machine_id: str) -> float | None:
-    """Return when that machine of the run ended; None: it is there, or is none of its."""
+    """Return when that machine of the run ended; None: it exists, or is not the run's."""
     if machine_id == run.instance_id:
         return run.released_at
     return next((one.released_at for one in run.rentals if one.instance_id == machine_id), None)
@@ -198,7 +199,7 @@ def released_at(run: Run, machine_id: str) -> float | None:
 def has_ended(run: Run, machine_id: str) -> bool:
     """Return whether the provider destroyed that machine of the run, and confirmed it.
 
-    One that disappeared by itself has not: it may be back.
+    A machine that disappeared has not: it may come back.
     """
     if machine_id == run.instance_id:
         return run.phase is Phase.ENDED and run.meter.given_back_at is not None
@@ -206,7 +207,7 @@ def has_ended(run: Run, machine_id: str) -> bool:
 
 
 def rental_of(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Rental:
-    """Return the further machine after this look at it, with what was known of it before."""
+    """Return the further machine after a look at it, updated from its previous record."""
     known = next((one for one in run.rentals if one.instance_id == machine.id), None)
     if known is None:
         rented_at = min(max(run.created_at, _here(run, machine.rented_at)), asked_at)
@@ -219,14 +220,14 @@ def rental_of(run: Run, machine: Instance, asked_at: float, heard_at: float) -> 
 
 
 def with_rental(run: Run, rental: Rental) -> tuple[Rental, ...]:
-    """Return the run's further machines, with what is known of that one now."""
+    """Return the run's further machines, with that one replaced or added."""
     return (*(one for one in run.rentals if one.instance_id != rental.instance_id), rental)
 
 
 def by_clock(run: Run, ahead_s: float | None) -> Run:
-    """Return the run with its times as this computer's clock counts now: it may have been set meanwhile.
+    """Return the run with its times corrected by a change of this computer's clock.
 
-    `ahead_s`: how far it is ahead of the provider's clock, which counts. None: nobody knows.
+    `ahead_s`: seconds by which it is ahead of the provider's clock now; None: unknown.
     """
     if ahead_s is None or run.clock_ahead_s is None:
         return run if ahead_s is None else replace(run, clock_ahead_s=ahead_s)
@@ -255,14 +256,14 @@ def by_clock(run: Run, ahead_s: float | None) -> Run:
 
 
 def by_clock_of(run: Run, now: float, ahead_s: float | None) -> float:
-    """Return `now` by the clock that the run's times were written with; `ahead_s`: as of `by_clock`."""
+    """Return `now` by the clock with which the run's times were written; `ahead_s`: as of `by_clock`."""
     if ahead_s is None or run.clock_ahead_s is None or abs(ahead_s - run.clock_ahead_s) < CLOCK_S:
         return now
     return now - ahead_s + run.clock_ahead_s
 
 
 def _here(run: Run, moment: float) -> float:
-    """A moment of the provider's, by this computer's clock."""
+    """Return a time of the provider by this computer's clock."""
     ahead_s = run.clock_ahead_s or 0.0
     return moment if abs(ahead_s) < CLOCK_S else moment + ahead_s - _WHOLE_S
 
@@ -315,5 +316,5 @@ def _are_close(prices: Sequence[float], others: Sequence[float]) -> bool:
 
 
 def _lately(since: float, now: float) -> float:
-    """The seconds since then; 0 when nobody looked for too long to tell."""
+    """Return the seconds since then; 0 after a gap longer than WATCHED_S."""
     return now - since if 0 <= now - since <= WATCHED_S else 0.0

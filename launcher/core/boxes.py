@@ -1,4 +1,4 @@
-"""What is done on a box, what is seen of it, and what comes home."""
+"""Boxes: commands, status and downloads."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Completed:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalProgram:
-    """A program to start on this computer, for the user's own hands."""
+    """A program to start on this computer for interactive use."""
 
     argv: Sequence[str]
     cwd: str | None = None
     env: Mapping[str, str] | None = None
-    """All of its environment; None: this process's."""
+    """Complete environment; None: this process's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """What is shipped to a box: one archive."""
+    """The archive that is uploaded to a box."""
 
     path: str
     size: int
@@ -52,7 +52,7 @@ class RankStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class BoxStatus:
-    """What one look at a box saw."""
+    """Status of a box at one moment."""
 
     at: float
     """Epoch seconds on the box."""
@@ -73,20 +73,20 @@ class BoxStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointCopy:
-    """How far a checkpoint has come home while the training goes on."""
+    """Download of a checkpoint while the training runs."""
 
     name: str
     """`step-000500`."""
     size: int
     """Bytes of all its files."""
     held: int
-    """Of these, so many are here."""
+    """Bytes that are downloaded."""
     damaged: bool = False
     """It does not match its manifest, and is left on the box."""
 
     @property
     def is_whole(self) -> bool:
-        """It is here, checked, and the one to continue from."""
+        """True if it is downloaded and checked: the next run continues from it."""
         return self.held == self.size and not self.damaged
 
 
@@ -99,19 +99,19 @@ class Fetched:
     damaged: tuple[str, ...] = ()
     """Files that could not be downloaded whole."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Places of files whose own place another one has, by their paths on the box."""
+    """New names of files whose own name another file has, by their paths on the box."""
     left_out: LeftOutFiles = NONE_LEFT_OUT
     """Files at that path that the box does not offer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
-    """What was brought home from a box."""
+    """Outputs that were downloaded from a box."""
 
     evidence: Evidence
     files: int
     bytes: int
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Where files lie that this computer's disk does not tell from others, by their paths on the box."""
+    """New names of files that this computer's disk cannot distinguish, by their paths on the box."""
     log_bytes_not_shown: int = field(default=0, compare=False)
     """Bytes of the log that were downloaded after the end, and not shown live."""

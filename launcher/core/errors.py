@@ -1,4 +1,4 @@
-"""One tree of errors, each with the cause it stands for and what to type next.
+"""Errors, each with its cause and a hint.
 
 VastrunError
 ├── UsageError          the command line or the job file is wrong: nothing was done        exit 2
@@ -36,9 +36,9 @@ from vastrun.launcher.core import Cause, Instance, MachineEnd
 
 
 class VastrunError(Exception):
-    """Anything that vastrun can explain.
+    """Base of all errors that vastrun explains.
 
-    `hint` is one command or one change to try; `cause` is given where it is not that of the class.
+    `hint`: one command or one change to try; `cause`: only where it differs from the class's.
     """
 
     cause: Cause = Cause.INTERNAL
@@ -52,14 +52,14 @@ class VastrunError(Exception):
 
 
 class UsageError(VastrunError):
-    """The request is wrong. Nothing was done."""
+    """The command line or the job file is wrong. Nothing was done."""
 
     exit_code = 2
     cause = Cause.USER_ERROR
 
 
 class JobFileError(UsageError):
-    """A job file's faults, all of them, one a line: `file:line: key: fault`."""
+    """All faults of a job file, one a line: `file:line: key: fault`."""
 
     def __init__(self, faults: tuple[str, ...]) -> None:
         super().__init__("\n".join(faults), hint="")
@@ -67,19 +67,20 @@ class JobFileError(UsageError):
 
 
 class ConfigFileError(JobFileError):
-    """The faults of the user's config file. What reads or tears down goes on without it."""
+    """All faults of the user's config file. Commands that only read or destroy continue without it."""
 
 
 class JobValueError(UsageError):
-    """A well-formed value of a job file does not work here: `key: fault`. The command line adds the file."""
+    """A well-formed value of a job file does not work here: `key: fault`. The command line adds the file
+    name."""
 
 
 class StorageError(VastrunError):
-    """This computer cannot write where it must. The run stays as it is, to be resumed."""
+    """This computer cannot write. The run stays as it is and can be resumed."""
 
 
 class NoRoomError(StorageError):
-    """The disk has no room for what a box sends. What the ledger needs is still free."""
+    """The disk has no space for a download. The space that the ledger needs is still free."""
 
 
 class HeldError(VastrunError):
@@ -87,7 +88,7 @@ class HeldError(VastrunError):
 
 
 class NoSuchRunError(UsageError):
-    """No run, or more than one, goes by that name."""
+    """No run, or more than one, has that name."""
 
 
 class ImageError(VastrunError):
@@ -95,21 +96,21 @@ class ImageError(VastrunError):
 
 
 class AuthError(VastrunError):
-    """The provider does not accept our key."""
+    """The provider rejects the key."""
 
     exit_code = 4
     cause = Cause.PROVIDER
 
 
 class AccountMismatchError(AuthError):
-    """This key does not reach a run's machine. The run stays open, under its lease."""
+    """The key belongs to another account than the run's machine. The run stays open, under its lease."""
 
 
 class NoOfferError(VastrunError):
     """Nothing on offer fits the job.
 
-    `ended` is the id of a machine that a refusal left behind all the same: it was ended, and is billed.
-    `idle_s`: seconds from its order for which it was seen not to run. `has_run`: its GPUs may be billed, too.
+    `ended`: id of a machine that was created despite the rejection, destroyed, and is billed. `idle_s`:
+    seconds from its order for which it was seen not to run. `has_run`: its GPUs may be billed, too.
     """
 
     exit_code = 8
@@ -130,7 +131,7 @@ class NoOfferError(VastrunError):
 
 
 class BudgetError(VastrunError):
-    """A budget has no room for what a run may cost. Nothing was rented. `budget` is its name."""
+    """A budget does not cover the max. cost of a run. Nothing was rented. `budget`: its name."""
 
     exit_code = 9
     cause = Cause.MONEY_LIMIT
@@ -147,17 +148,17 @@ class ProviderError(VastrunError):
 
 
 class UncertainError(ProviderError):
-    """No clear answer: what was asked may or may not have happened. Look before asking again."""
+    """No clear response: the request may or may not have been executed. Check before a retry."""
 
 
 class UnreachableError(ProviderError):
-    """The box cannot be reached at present. Silent, not lost."""
+    """The box does not answer now: silent, not lost."""
 
     cause = Cause.HOST
 
 
 class IncompleteListError(UnreachableError):
-    """A list of machines with rows that cannot be read: machines that are not in it may exist."""
+    """A list of machines has unreadable rows: machines that are not in it may exist."""
 
     cause = Cause.PROVIDER
 
@@ -166,40 +167,40 @@ class IncompleteListError(UnreachableError):
     ) -> None:
         super().__init__(message, hint=hint, cause=cause)
         self.found = found
-        """The machines that can be read."""
+        """Machines in the readable rows."""
 
 
 class BusyError(UnreachableError):
-    """The provider was asked too often, by whomever, and did nothing. It will answer later."""
+    """The provider's rate limit is reached, and it did nothing. It will answer later."""
 
     cause = Cause.PROVIDER
 
 
 class NoBoxError(UnreachableError):
-    """The machine answers, and has no box: its onstart script did not run, or has not yet."""
+    """The machine answers, and has no box: its onstart script did not run, or not yet."""
 
 
 class KeyNotAttachedError(UnreachableError):
     """The machine rejects the run's SSH key, and the provider refused to attach it.
 
-    An account or API problem, whatever the machine.
+    A problem of the account or the API, not of the machine.
     """
 
     cause = Cause.PROVIDER
 
 
 class HostKeyError(UnreachableError):
-    """Who answers shows another SSH host key than the box's. Nothing was sent there."""
+    """The machine that answers has another SSH host key than the box. Nothing was sent to it."""
 
 
 class BoxError(ProviderError):
-    """The box says what no honest box says, or more than is taken from it: its host is to blame."""
+    """The box sent invalid data, or more than is allowed: its host is to blame."""
 
     cause = Cause.HOST
 
 
 class UnexplainedError(ProviderError):
-    """The machine does not start, and its provider does not say why: its host's log may."""
+    """The machine does not start, and its provider reports no reason; its host's log may."""
 
     cause = Cause.HOST
 
@@ -210,12 +211,12 @@ class EndedError(ProviderError):
     def __init__(
         self, message: str, *, hint: str = "", cause: Cause | None = None, node: int | None = None
     ) -> None:
-        """`node`: as in the MachineEnd that it tells of."""
+        """`node`: as `MachineEnd.node`."""
         super().__init__(message, hint=hint, cause=cause)
         self.end = MachineEnd(cause=self.cause, text=message, node=node)
 
 
 class GoneError(ProviderError):
-    """The provider says that there is no such machine."""
+    """The provider reports that the machine does not exist."""
 
     cause = Cause.LOST

@@ -1,4 +1,4 @@
-"""GPU names and sizes: as Vast, NVIDIA's driver and people write them. Pure functions."""
+"""GPU names and sizes, as Vast, NVIDIA's driver and people write them. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _ALIASES = {"MAXQ": "MAX-Q", "NOTEBOOK": "LAPTOP"}
 _JOINED = re.compile(r"\b(\d{4})(TI|SUPER|S|D|ADA)\b")
 """`4090D`, `4070S`, `3060TI`, `6000ADA`: a number and a variant in one word."""
 _VARIANTS = frozenset({"TI", "D", "SUPER", "NVL", "LAPTOP", "MAX-Q"})
-"""Words that a driver writes wherever they apply, and that make it another GPU."""
+"""Words that a driver always writes and that mean another GPU."""
 _SOCKETS = ("SXM", "PCIE")
-"""Prefixes of a GPU's form. A driver names none for some: an H100 for SXM is an `H100 80GB HBM3`."""
+"""Prefixes of a GPU's form factor. A driver omits some: an H100 for SXM is an `H100 80GB HBM3`."""
 
 
 def gpu_words(name: str) -> tuple[str, ...]:
@@ -26,12 +26,13 @@ def gpu_words(name: str) -> tuple[str, ...]:
 
 
 def is_same_name(one: str, other: str) -> bool:
-    """Tell whether two names from a market or a job file mean the same GPU."""
+    """Return whether two names from a market or a job file mean the same GPU."""
     return gpu_words(one) == gpu_words(other)
 
 
 def spellings(name: str) -> list[str]:
-    """Return how a market may write the name: as given, the variant apart or not, spaces or underscores."""
+    """Return the spellings of the name on a market: with the variant apart or not, with spaces or
+    underscores."""
     spaced = name.replace("_", " ")
     apart = re.sub(r"(?<=\d{4})(?=D\b)", " ", spaced)
     joined = re.sub(r"(?<=\d{4}) (?=D\b)", "", spaced)
@@ -40,7 +41,7 @@ def spellings(name: str) -> list[str]:
 
 
 def may_be(offered: str, shown: str) -> bool:
-    """Tell whether a driver's name may be that of the offer: `NVIDIA A100-SXM4-80GB` is an `A100 SXM4`."""
+    """Return whether a driver's name may be that of the offer: `NVIDIA A100-SXM4-80GB` is an `A100 SXM4`."""
     expected, words = gpu_words(offered), gpu_words(shown)
     model = next((word for word in expected if re.search(r"\d", word)), None)
     if model is None:
@@ -54,7 +55,7 @@ def may_be(offered: str, shown: str) -> bool:
 
 
 def has_memory(gpu_gb: float, requested_gb: float) -> bool:
-    """Tell whether a GPU has as much memory as wanted, by its nominal size."""
+    """Return whether a GPU has the requested memory, by its nominal size."""
     return gpu_gb >= requested_gb * _NOMINAL
 
 

@@ -1,3 +1,3 @@
-"""HIDDEN: metadata of a field that `--json` does not print."""
+"""Metadata of a field that `--json` does not print."""
 
 HIDDEN = {"hidden": True}

@@ -15,7 +15,7 @@ _IMAGE = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class ImageReference:
-    """One image: where it lies, and which of those there."""
+    """Reference to one image: registry, repository, tag and digest."""
 
     registry: str
     repository: str
@@ -24,7 +24,7 @@ class ImageReference:
 
     @classmethod
     def of(cls, text: str) -> ImageReference:
-        """Parse an image's name. Raises ValueError, which says what was expected."""
+        """Parse an image's name. Raises ValueError with the expected form."""
         first, slash, rest = text.partition("/")
         registry, image = (first, rest) if slash and _is_registry(first) else (HUB, text)
         match = _IMAGE.fullmatch(image)
@@ -34,17 +34,17 @@ class ImageReference:
 
     @property
     def is_pinned(self) -> bool:
-        """It names one image for ever: a tag may name another tomorrow."""
+        """True if it has a digest: a tag may mean another image tomorrow."""
         return bool(self.digest)
 
     @property
     def name(self) -> str:
-        """Without tag and digest."""
+        """Name without tag and digest."""
         return self.repository if self.registry == HUB else f"{self.registry}/{self.repository}"
 
     @property
     def tagged(self) -> str:
-        """With its tag, without its digest."""
+        """Name with its tag, without its digest."""
         return str(replace(self, digest=""))
 
     def __str__(self) -> str:
@@ -54,5 +54,5 @@ class ImageReference:
 
 
 def _is_registry(word: str) -> bool:
-    """As Docker tells a host from a user's name."""
+    """Return whether the word is a registry's host, as Docker decides it."""
     return "." in word or ":" in word or word == "localhost"

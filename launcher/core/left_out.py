@@ -1,4 +1,4 @@
-"""Files that a run's program wrote and that are not downloaded, as the machine lists them. Pure."""
+"""Left out files: written by a run's program and not downloaded, as the machine lists them. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LeftOutFile:
     size: int = 0
     """Bytes; 0 where it is not known."""
     named: bool = True
-    """The job names it as an output, or its program wrote it to the folder for outputs."""
+    """True if the job lists it as an output, or its program wrote it to the folder for outputs."""
 
     @property
     def is_weights(self) -> bool:
@@ -53,7 +53,7 @@ class LeftOutFiles:
         return tuple(file for file in self.files if file.is_weights)
 
     def without(self, here: set[str]) -> LeftOutFiles:
-        """Return the rest, where those with these paths are on this computer by now."""
+        """Return the rest, without the files at these paths, which are on this computer by now."""
         came = [file for file in self.files if file.path in here]
         return LeftOutFiles(
             files=tuple(file for file in self.files if file.path not in here),

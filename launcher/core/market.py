@@ -1,4 +1,4 @@
-"""What is offered, what is rented of it, and on which terms."""
+"""Market: offers, machines and the terms of a rental."""
 
 from __future__ import annotations
 
@@ -12,200 +12,201 @@ from vastrun.launcher.core.volumes import VolumeOrder
 
 @dataclass(frozen=True, kw_only=True)
 class ExtraRates:
-    """What a machine costs besides its GPUs."""
+    """Prices of a machine besides its GPUs."""
 
     storage_usd_per_hour: float = 0.0
-    """Part of `usd_per_hour`; charged from rent to the end, also while the GPUs are not."""
+    """USD per hour of storage, part of `usd_per_hour`; charged from rent to the end, even while the GPUs
+    are not."""
     down_usd_per_gb: float = 0.0
     up_usd_per_gb: float = 0.0
-    """Traffic into the machine and out of it."""
+    """USD per GB of traffic into the machine and out of it."""
 
 
 Basis = Literal["measured", "scaled", "roofline", "guess"]
-"""How a speed is known: of this kind of machine, of another kind, by what a step takes and what the GPU could
-do at best, or not at all."""
+"""Source of a speed: measured on this kind of machine, scaled from another kind, estimated by the GPU's
+peaks, or guessed."""
 
 
 UNMEASURED: tuple[Basis, ...] = ("roofline", "guess")
-"""No promise can rest on these."""
+"""Sources that are not good enough for a promise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """How long a job is expected to take on a machine, and how that is known."""
+    """Expected time of a job on a machine, with its source."""
 
     ready_s: float
-    """From rent until it trains."""
+    """Seconds from rent until it trains."""
     train_s: float
-    """From then on to the last step, when the first step is its first."""
+    """Seconds from then to the last step, if it starts with the first one."""
     basis: Basis
     runs: int = 0
-    """How many runs were measured; 0 for a guess."""
+    """Number of measured runs; 0 for a guess."""
     source: str = ""
-    """`scaled`: the kind of machine that they ran on, such as `RTX 4090 x1`."""
+    """`scaled`: the kind of machine of these runs, like `RTX 4090 x1`."""
     steps_per_s: float | None = None
-    """None: nobody knows."""
+    """Expected steps per second; None: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A machine somebody would rent to us, at a price."""
+    """A machine on offer, with its price."""
 
     id: str
     host: str
-    """The physical machine (Vast's machine_id): what we avoid after it failed us."""
+    """The physical machine (Vast's machine_id), which is avoided after failures."""
     gpu_name: str | None
     gpus: int
     gpu_memory_gb: float
     disk_gb: float
     usd_per_hour: float
-    """GPUs and storage."""
+    """USD per hour of GPUs and storage."""
     description: str
     expected_usd: float = 0.0
-    """What finishing the job should cost on each such machine, whatever its limits are. 0: nobody knows."""
+    """Expected USD for finishing the job on one such machine, without its limits. 0: unknown."""
     loading_usd: float = 0.0
-    """The part of that which is spent before it trains, for disk and traffic."""
+    """Part of `expected_usd` that is spent before it trains, for disk and traffic."""
     extras: ExtraRates = ExtraRates()
     bid_usd_per_hour: float | None = None
-    """What to bid for the GPUs; None: a machine on demand, at its price."""
+    """Bid for the GPUs in USD per hour; None: a machine on demand, at its price."""
     image: str | None = None
-    """What would run there: the job's own, or ours that fits; None: it runs no images."""
+    """Image for the machine: the job's own, or a matching one of vastrun; None: it runs no images."""
     network: str = ""
-    """The network that its host shares with others of the market; empty: none, or all hosts share one."""
+    """Network that its host shares with others of the market; empty: none, or all hosts share one."""
     image_whole: bool = False
-    """The image has all that the onboard trainer needs; what another one lacks is installed at boot."""
+    """True if the image has all that the onboard trainer needs; otherwise the rest is installed at boot."""
     cuda: float = 0.0
-    """The newest CUDA that its driver supports; 0: not said."""
+    """Newest CUDA version that its driver supports; 0: unknown."""
     forecast: Forecast | None = None
-    """None: its provider expects nothing."""
+    """Expected time of the job; None: the provider has no forecast."""
 
 
 ENDED = "ended"
-"""The state of a machine that is over, while what it left can be collected: nothing is started there."""
+"""State of a machine that has ended while its outputs can still be downloaded: nothing is started there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """A machine we pay for, from rent to confirmed absence."""
+    """A rented machine, from rent to confirmed absence."""
 
     id: str
     label: str
-    """As `label_of`: how a launcher that was killed finds its machine again."""
+    """Label from `label_of`, by which the next launcher finds the machine of one that was killed."""
     state: str
-    """`running`, `loading`, ENDED, or the provider's own word for anything else."""
+    """State: `running`, `loading`, ENDED, or the provider's own word for anything else."""
     usd_per_hour: float
-    """GPUs and storage."""
+    """USD per hour of GPUs and storage."""
     rented_at: float
     """Epoch seconds."""
     extras: ExtraRates = ExtraRates()
     queued: bool | None = None
-    """It waits for its turn: nothing of it counts yet. None: with its provider no machine waits."""
+    """True while it waits for its turn and costs nothing. None: its provider has no queue."""
     idle: bool = False
-    """Its GPUs are not charged: it loads, was stopped, or its host is away."""
+    """True while its GPUs are not charged: it loads, was stopped, or its host is offline."""
     up_s: float | None = None
-    """How long it runs, as the provider says; None: it does not say."""
+    """Seconds that it has run, as the provider reports; None: unknown."""
     down_gb: float = 0.0
     up_gb: float = 0.0
     """Traffic so far, as the provider counts it."""
     host: str = ""
     note: str = ""
-    """What the provider says of it beyond `state`: how far its start is."""
+    """The provider's note beyond `state`, like the progress of its start."""
     gpu_name: str = ""
     gpus: int = 0
     memory_gb: float = 0.0
     disk_gb: float = 0.0
     cuda: float = 0.0
-    """Empty or 0 in these five: not said, or not yet known."""
+    """Newest CUDA version of its driver. Empty or 0 in these five fields: unknown."""
     image: str = ""
-    """What it runs, by its digest where the provider knows that; empty: it does not say."""
+    """Its image, with the digest where the provider knows it; empty: unknown."""
     rendezvous: str = ""
-    """HOST:PORT at which the other nodes of its run reach it, where it is node 0; empty: they do not."""
+    """HOST:PORT at which the other nodes of its run reach it, where it is node 0; empty: none."""
     unreadable: tuple[str, ...] = ()
-    """Names of values that the provider sent and that make no sense; they count as missing."""
+    """Names of invalid values from the provider; they count as missing."""
     asked_at: float | None = field(default=None, compare=False)
-    """When the provider was asked for this: it tells of no moment before. None: when the caller asked."""
+    """Time of the request to the provider: the state is not older. None: the time of the caller's request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """When the box gives itself back, whatever happens to us. All counted from the moment it is armed."""
+    """Times at which the box ends itself without a launcher, counted from when the lease is armed."""
 
     ship_s: float
-    """Ends the box when nothing was shipped by then."""
+    """Seconds after which the box ends if nothing was uploaded."""
     life_s: float
-    """Ends the box in any case."""
+    """Seconds after which the box ends in any case."""
     life_cause: Cause
-    """TIME_LIMIT or MONEY_LIMIT: which of the two `life_s` comes from."""
+    """Source of `life_s`: TIME_LIMIT or MONEY_LIMIT."""
     grace_s: float
-    """This long before `life_s` the training is asked to save and stop."""
+    """Seconds before `life_s` at which the training is asked to save and stop."""
     collect_s: float
-    """How long a finished box waits for its outputs to be collected."""
+    """Seconds that a finished box waits for the download of its outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RentalOrder:
-    """All that a provider needs to rent."""
+    """An order of a machine from a provider."""
 
     offer: Offer
     label: str
     image: str | None
     disk_gb: float
     memory_gb: float = 0.0
-    """As much as the job asks for; 0: it does not."""
+    """Memory in GB that the job requests; 0: no request."""
     onstart: str
-    """Text of the script the box runs on every start: the lease."""
+    """Text of the script that the box runs at every start: the lease."""
     env: Mapping[str, str]
-    """Never holds a secret."""
+    """Environment variables; never contains a secret."""
     max_usd: float
-    """What the job's limits let it cost there."""
+    """Max. cost of the run there by the job's limits, in USD."""
     nodes: tuple[str, ...] = ()
-    """The labels of all machines of the run, by node, of which this is one; empty: it has no other."""
+    """Labels of all machines of the run, by node; empty: it has one machine."""
     volume: VolumeOrder | None = None
     """Data volume to attach or create; None: the data are on the machine's own disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunNetwork:
-    """A network that was made for the machines of one run."""
+    """A network that was created for the machines of one run."""
 
     name: str
     label: str
-    """That of the run's node 0: whose network it is."""
+    """Label of the run's node 0, which identifies the network."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """What a provider says that it charged for a machine, as far as that is settled."""
+    """A provider's charge for a machine, as far as it is settled."""
 
     instance_id: str
-    """Empty: it is for no machine, or the provider does not say."""
+    """Id of the machine; empty: none, or unknown."""
     label: str
-    """The machine's, as it was or as it is by now; empty: it had none."""
+    """Label of the machine, then or now; empty: it had none."""
     usd: float
     storage_usd: float = 0.0
     traffic_usd: float = 0.0
-    """The parts of it for storage and for traffic."""
+    """Parts of `usd` for storage and for traffic."""
     until: float = 0.0
-    """Epoch seconds of the last thing charged; 0: not said."""
+    """Epoch seconds of the last item charged; 0: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Who we are to a provider, and what time it is there."""
+    """The account of the key at a provider, and the difference of the clocks."""
 
     account: str
     clock_ahead_s: float | None
-    """This computer's clock against the provider's; None: it does not say."""
+    """Seconds by which this computer's clock is ahead of the provider's; None: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineEnd:
-    """Why a provider ended a machine, as it says."""
+    """Reason why a provider ended a machine, as it reports."""
 
     cause: Cause
     text: str
     node: int | None = None
-    """The node of its run with which it ended, where that may be another one; None: it does not say."""
+    """Node of its run whose end ended it, where that may be another one; None: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,19 +216,19 @@ class SearchFinding:
     name: str
     text: str
     is_expected: bool | None
-    """The search finds what it should; None: it was not answered."""
+    """True if the search finds what it should; None: there was no response."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AccountStatus:
-    """How an account stands with a provider that costs money."""
+    """Status of an account with a provider that costs money."""
 
     credit_usd: float
     clock_ahead_s: float | None
-    """This computer's clock against the provider's; None: it does not say."""
+    """Seconds by which this computer's clock is ahead of the provider's; None: unknown."""
     needed: tuple[str, ...]
-    """The permissions of a key that is just enough."""
+    """Permissions of a minimal key."""
     refused: tuple[str, ...]
-    """Those of them that the key was seen to lack."""
+    """Needed permissions that the key lacks."""
     wider: bool | None
-    """The key may do more than needed; None: cannot be told."""
+    """True if the key has more permissions than needed; None: unknown."""

@@ -1,4 +1,4 @@
-"""The phase table: where a run stands, and the only place where it is decided what follows. Pure."""
+"""The phase table: the phases of a run, and the only place that decides the next one. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """Where a run stands; `NEXT` says what follows."""
+    """Phase of a run; `NEXT` maps it to the following one."""
 
     PLAN = "plan"
     RENT = "rent"
@@ -20,7 +20,7 @@ class Phase(StrEnum):
 
 
 class Result(StrEnum):
-    """How a step went. LOST: the provider said twice that the machine is gone."""
+    """Result of a step. LOST: the provider confirmed twice that the machine is gone."""
 
     OK = "ok"
     FAILED = "failed"

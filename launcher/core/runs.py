@@ -1,4 +1,4 @@
-"""A run: one attempt at a job, its diary, its driver and the evidence of its end."""
+"""Run: one attempt at a job, with its diary, its driver and the evidence of its end."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ from vastrun.launcher.core.verdict import (
 
 @dataclass(frozen=True, kw_only=True)
 class Meter:
-    """What is known of a machine's bill besides its price. What is not known to be free is charged."""
+    """Data for a machine's bill besides its price. Everything that is not known to be free is charged."""
 
     extras: ExtraRates = field(default_factory=ExtraRates)
     began_at: float | None = None
-    """When it began to run; None: it was not seen to run."""
+    """Time at which it started to run; None: it was not seen to run."""
     armed_at: float | None = None
     """Time at which its lease was first seen to be armed; None: it was not seen."""
     idle_s: float = 0.0
-    """So long its GPUs were not charged, as far as it was seen."""
+    """Seconds for which its GPUs were not charged, as far as it was seen."""
     idle_at: float | None = None
-    """When that was last seen; None: it ran when it was last seen."""
+    """Time at which it was last seen idle; None: it ran when it was last seen."""
     down_gb: float = 0.0
     up_gb: float = 0.0
-    """Traffic, as the provider last counted it."""
+    """GB of traffic, as the provider last counted it."""
     former_gpu_usd: float = 0.0
     former_storage_usd: float = 0.0
-    """Charged at prices that the machine had before."""
+    """USD charged at former prices of the machine."""
     former_gpu_s: float = 0.0
     former_rented_s: float = 0.0
-    """The seconds that these are for."""
+    """Seconds that were charged at former prices."""
     given_back_at: float | None = None
-    """When the provider last agreed to end it; whether it did is for a later look to say."""
+    """Time at which the provider last accepted its end, which a later look confirms."""
     absent_at: float | None = None
-    """Since when the provider had it no more."""
+    """Time from which the provider did not list it any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rental:
-    """A further machine that a run's label was on: made late, or twice. It is ended, and was charged."""
+    """A further machine with a run's label, made late or twice. It was destroyed and charged."""
 
     instance_id: str
     usd_per_hour: float
     rented_at: float
     released_at: float | None = None
-    """When the provider last agreed to end it; None: it is there."""
+    """Time at which the provider last accepted its end; None: it exists."""
     meter: Meter = Meter()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a run cost, by what was charged."""
+    """Cost of a run, by type."""
 
     gpu_usd: float = 0.0
     storage_usd: float = 0.0
@@ -72,45 +72,45 @@ class Cost:
 
     @property
     def usd(self) -> float:
-        """All of it."""
+        """Total in USD."""
         return self.gpu_usd + self.storage_usd + self.traffic_usd
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRun:
-    """What one run has shown of its machine: how fast it trained, how long the machine took to start."""
+    """Measurements of one run: speed of its training, boot time of its machine."""
 
     provider: str
     host: str
     gpu_name: str
-    """Empty: it had none."""
+    """Name of its GPUs; empty: it had none."""
     gpus: int
     gpu_memory_gb: float
     spec_json: str
-    """The job, as in its Run."""
+    """The job as JSON, as in its Run."""
     steps_per_s: float | None = None
     boot_s: float | None = None
     bid_hours: float = 0.0
     """Hours for which its machine was rented by a bid; 0: on demand."""
     preempted: bool = False
-    """Somebody else was given its machine."""
+    """True if its machine was preempted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One try at a job: a row of the ledger."""
+    """One attempt at a job: a row of the ledger."""
 
     id: str
     job: str
     """The job's name."""
     spec_json: str = field(metadata=HIDDEN)
-    """The whole JobSpec as validated, so that a resume needs no file."""
+    """The validated JobSpec as JSON, so that a resume needs no file."""
     provider: str
     phase: Phase
     out_dir: str
     created_at: float
     phase_at: float
-    """When the present phase began."""
+    """Start of the current phase."""
     parent: str | None = None
     """The run this one retries or continues."""
     offer: Offer | None = None
@@ -118,72 +118,72 @@ class Run:
     host: str = ""
     usd_per_hour: float = 0.0
     rented_at: float | None = None
-    """Epoch seconds; set before the provider is asked, so that cost is never too low."""
+    """Epoch seconds of the order; set before the provider is asked, so that the cost is never too low."""
     released_at: float | None = None
-    """When its machine stopped costing; set once its absence is confirmed."""
+    """Time at which its machine stopped costing money; set once its absence is confirmed."""
     meter: Meter = Meter()
     rentals: tuple[Rental, ...] = ()
-    """Machines besides its own: each of them is part of what it cost."""
+    """Further machines, which are part of its cost."""
     charged: Cost | None = None
-    """What its provider charged for all of them, once that is settled; None: its cost is what was counted."""
+    """Settled charge of its provider for all machines; None: its cost is the counted one."""
     ledger: str = ""
-    """The id of the ledger that it began in; empty where only its own launchers see its machines."""
+    """Id of the ledger in which it was created; empty where only its own launchers see its machines."""
     account: str = ""
-    """Whose key it was rented with; empty: the provider has no accounts, or was not asked."""
+    """Account of the key with which it was rented; empty: none, or unknown."""
     clock_ahead_s: float | None = None
-    """How far this computer's clock was ahead of the provider's when these times were written."""
+    """Seconds by which this computer's clock was ahead of the provider's when these times were written."""
     ended_at: float | None = None
     cause: Cause | None = None
     detail: str = ""
     failed_in: Phase | None = None
-    """The phase that the cause came from."""
+    """Phase in which the cause occurred."""
     proofs: tuple[Proof, ...] = ()
     destroy_tries: int = 0
     step: int = 0
     steps: int = 0
     image: str = ""
-    """What its machine runs, by its digest where that is known."""
+    """Image of its machine, with the digest where known."""
     boot_s: float | None = None
-    """From rent to the armed lease; None: it was not seen."""
+    """Seconds from rent to the armed lease; None: not seen."""
     steps_per_s: float | None = None
-    """Of its training, as far as it was seen."""
+    """Steps per second of its training, as far as it was seen."""
     batch: str = ""
-    """The batch that it belongs to; empty: none."""
+    """Name of its batch; empty: none."""
     point: str = ""
-    """The id of the batch's point that it runs."""
+    """Id of the batch's point that it runs."""
     reserved_usd: float = 0.0
-    """Held of its budgets while it is open: the most that it may cost."""
+    """USD reserved in its budgets while it is open: its max. cost."""
     started_by: str = ""
-    """The login name of who launched it; empty: nobody knows."""
+    """Login name of the user who launched it; empty: unknown."""
     computer: str = ""
-    """The computer whose launchers have its outputs, and its machine where that is no rented one; see
-    `Driver.who`. Empty: the one computer of the ledger."""
+    """Computer that has its outputs, and its machine if that is not rented; see `Driver.who`. Empty: the
+    ledger's only computer."""
     home: str = ""
-    """The computer on which its job was read, which has its code and its secrets; as `computer`."""
+    """Computer on which its job was read, which has its code and its secrets; as `computer`."""
     leader: str = ""
-    """Of a further node of a run that has several: the id of that run, which is node 0 and has the verdict of
-    them all; empty: it is a run of its own."""
+    """For a further node of a run: the id of that run, which is node 0 and has the verdict of all nodes;
+    empty: the row is the run itself."""
     node: int = 0
     failed_node: int | None = None
-    """The node that the cause came from, where the run has several; None: it came from no node."""
+    """Node in which the cause occurred, where the run has several; None: no node."""
 
     @property
     def is_to_blame(self) -> bool:
-        """Whether the cause, if there is one, came from this very node."""
+        """True if the cause, if any, occurred on this node."""
         return self.failed_node in (None, self.node)
 
     @property
     def label(self) -> str:
-        """The label its instance carries."""
+        """Label of its machine."""
         return label_of(self.id, self.ledger)
 
     @property
     def verdict(self) -> Verdict | None:
-        """How it ended; None while it is open."""
+        """Verdict; None while it is open."""
         return VERDICT_OF[self.cause] if self.phase is Phase.ENDED else None
 
     def exit_code(self, *, interrupted: bool = False) -> int:
-        """Return the status of a command that drove it as far as it went; `interrupted` by a signal."""
+        """Return the exit code of a command that drove it; `interrupted`: by a signal."""
         if self.phase is Phase.DESTROY:
             return EXIT_TEARDOWN_NOT_CONFIRMED
         if self.verdict is None:
@@ -195,7 +195,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something worth telling: a line of the run's diary."""
+    """An event in the run's diary."""
 
     run_id: str
     at: float
@@ -204,16 +204,16 @@ class Event:
     usd: float = 0.0
     """Spent so far."""
     told: str = ""
-    """The notification that the user was sent then, PRUNING or LEFT_TO_LEASE; empty in any other line."""
+    """Kind of the notification that was sent, PRUNING or LEFT_TO_LEASE; empty for other events."""
 
 
 PRUNING = "pruning"
-"""Marks the event whose text says why a batch prunes the run. A box words some texts, and never this mark."""
+"""Mark of the event with the reason for a pruning. A box writes some texts, but never this mark."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
-    """Who drives a run, until when. Nobody else may change its row before that."""
+    """The launcher that drives a run. No other one may change the run's row before `until`."""
 
     who: str
     until: float
@@ -221,49 +221,49 @@ class Driver:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Checkpoints of the runs before this one. The newest whole one of the nearest run with any counts."""
+    """Checkpoints of the runs before this one. The newest complete one of the nearest run counts."""
 
     folder: Path | None = None
-    """Those that came home."""
+    """Folder of downloaded checkpoints."""
     pushed: tuple[str, ...] = ()
-    """URLs that this run and those since pushed to by themselves, the nearest run's first."""
+    """URLs to which this run and those since pushed checkpoints, the nearest run's first."""
     continues: tuple[str, ...] = ()
-    """The ids of all the runs before this one, the nearest first."""
+    """Ids of all earlier runs, the nearest first."""
 
 
 NOTHING = Origin()
-"""Of a run that begins with its first step."""
+"""Origin of a run that starts with its first step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a training stands. What is not known is None, and is not shown."""
+    """Progress of a training. Unknown values are None and are not shown."""
 
     activity: str = ""
-    """What is being done besides training: `loading data`."""
+    """Activity besides training, like `loading data`."""
     step: int | None = None
     steps: int | None = None
-    """The last one."""
+    """Last step."""
     loss: float | None = None
     left_s: float | None = None
-    """Until the last step, at the pace of the last minutes."""
+    """Seconds until the last step, at the pace of the last minutes."""
 
 
 class UserRequest(StrEnum):
-    """What is asked of a running launcher: by Ctrl-C here, by `vastrun stop` elsewhere, or by its batch."""
+    """Request to a running launcher: by Ctrl-C, by `vastrun stop` elsewhere, or by its batch."""
 
     NONE = "none"
     DETACH_ONCE_TRAINING = "detach_once_training"
-    """Stay until the training has begun."""
+    """Detach once the training has started."""
     DETACH = "detach"
     PRUNE = "prune"
-    """By the early stop of its batch; else as STOP."""
+    """Stop by the early stop of the batch."""
     STOP = "stop"
     DESTROY = "destroy"
 
     @property
     def strength(self) -> int:
-        """Of several requests the strongest holds."""
+        """Rank of the request: the strongest of several counts."""
         return _STRENGTH[self]
 
     def or_stronger(self, other: UserRequest) -> UserRequest:
@@ -272,12 +272,12 @@ class UserRequest(StrEnum):
 
     @property
     def cause(self) -> Cause | None:
-        """Return what a run ends with that is ended for this; None: it is not ended for it."""
+        """Return the cause of a run that ends by this request; None: the request ends no run."""
         return CAUSE_OF_REQUEST[self]
 
 
 _STRENGTH: Mapping[UserRequest, int] = {request: number for number, request in enumerate(UserRequest)}
-"""A running launcher asks before each request to its box, and each second."""
+"""Strength by request, precomputed: a running launcher needs it each second."""
 
 CAUSE_OF_REQUEST: Mapping[UserRequest, Cause | None] = {
     UserRequest.NONE: None,

@@ -1,4 +1,4 @@
-"""The user's settings: what the config file of this computer's user holds for all jobs."""
+"""Settings: the user's config file, for all jobs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Dollars = Annotated[float, Ge(0)]
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSettings:
-    """What all runs of the ledger may cost together; 0: no machine that costs money is rented."""
+    """Budgets for all runs of the ledger together; 0: no machine that costs money is rented."""
 
     month_usd: Dollars | None = None
-    """For the runs that were begun in this calendar month, by local time, and those that are open."""
+    """USD for the runs that were started in this calendar month, by local time, and open ones."""
     usd: Dollars | None = None
-    """For all runs that there ever were."""
+    """USD for all runs ever."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmSettings:
-    """Which cluster the provider `slurm` uses, and what is to be known of it."""
+    """The cluster of the provider `slurm`."""
 
     login: Annotated[str, MinLen(1)] | None = None
     """`USER@HOST` or `USER@HOST:PORT` of its login node; None: vastrun runs on one."""
@@ -32,40 +32,40 @@ class SlurmSettings:
     key: Annotated[str, MinLen(1)] = "~/.ssh/id_ed25519"
     """The user's SSH key for it, ed25519, without a passphrase."""
     folder: Annotated[str, MinLen(1)] | None = None
-    """Where the boxes are: on a disk that the login node and all nodes share."""
+    """Folder of the boxes, on a disk that the login node and all nodes share."""
     python: Annotated[str, MinLen(1)] | None = None
-    """What trains there; None: over SSH `python3`, else the one that trains on this computer."""
+    """Python for trainings; None: `python3` over SSH, else this computer's."""
     partitions: tuple[Annotated[str, MinLen(1)], ...] = ()
-    """Those to use; empty: all."""
+    """Partitions to use; empty: all."""
     usd_per_gpu_hour: Dollars = 0.0
     usd_per_node_hour: Dollars = 0.0
     sbatch: tuple[Annotated[str, MinLen(1)], ...] = ()
-    """Further options, such as `--account=NAME`."""
+    """Further options, like `--account=NAME`."""
     setup: tuple[Annotated[str, MinLen(1)], ...] = ()
-    """Shell lines that a job runs first, such as `module load cuda`."""
+    """Shell lines that a job runs first, like `module load cuda`."""
     container: Literal["apptainer", "pyxis"] | None = None
-    """What runs a job's image; None: jobs run in the user's own environment."""
+    """Container runtime for a job's image; None: jobs run in the user's own environment."""
     image: Annotated[str, MinLen(1)] | None = None
-    """Of jobs that name none: a file of the cluster's, or a name in a registry."""
+    """Image of jobs that have none: a file on the cluster, or a name in a registry."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The config file as a noun."""
+    """Values of the config file."""
 
     provider: Annotated[str, MinLen(1)] | None = None
-    """What `--provider` is where it is not given."""
+    """Default of `--provider`."""
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     slurm: SlurmSettings = field(default_factory=SlurmSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedSettings:
-    """The config file, as far as it can be understood."""
+    """Values and faults of the config file."""
 
     settings: Settings = field(default_factory=Settings)
-    """A value with a fault is left out of it."""
+    """Valid values; one with a fault is left out."""
     faults: Sequence[str] = ()
-    """One a line: `file:line: key: fault`. While there are any, nothing that costs money is begun."""
+    """Faults: `file:line: key: fault`. While there are any, nothing that costs money is started."""
     lines: Mapping[str, int] = field(default_factory=dict)
-    """By the dotted key of each value that the file sets, where it stands, from 1."""
+    """Line of each value in the file, from 1, by dotted key."""

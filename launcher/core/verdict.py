@@ -1,4 +1,4 @@
-"""The end of a run: its evidence, its cause, its verdict, and the exit code that says the same. Pure.
+"""Verdict: evidence, cause, verdict and exit code of a run. Pure.
 
 `decisions/run_assessment.py` derives a cause from a box's evidence; `vastrun/contract/outcome.py` says what a
 box may send.
@@ -16,37 +16,37 @@ from vastrun.launcher.core.left_out import NONE_LEFT_OUT, LeftOutFiles
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What is known when a training is over."""
+    """Evidence of how a training ended."""
 
     outcome: Outcome | None
-    """None when the box wrote none, or `nonsense`."""
+    """The box's outcome; None when it wrote none, or an invalid one."""
     steps: tuple[StepEnd, ...] = ()
     exit_code: int | None = None
-    """Of the whole run on the box."""
+    """Exit code of the whole run on the box."""
     damaged: tuple[str, ...] | None = None
-    """Files that did not come home intact, or that no honest box lists; None before they were fetched."""
+    """Files that were not downloaded intact, or are invalid; None before the download."""
     left_out: LeftOutFiles = NONE_LEFT_OUT
     """Files that were not offered for download."""
     nonsense: str = ""
-    """What of it is invalid; empty: nothing."""
+    """Invalid part of the evidence; empty: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepEnd:
-    """A step that was done."""
+    """An onstart step that has ended."""
 
     step: str
     """`40-data`."""
     exit_code: int
     seconds: float
     stop: str = ""
-    """Whose stop ended it, as the box says; empty: nobody's."""
+    """Cause of the stop that ended it, as the box reports; empty: none."""
     last_line: str = ""
-    """What it wrote last before it failed, as the box says."""
+    """Last line that it wrote before it failed, as the box reports."""
 
 
 class Cause(StrEnum):
-    """Why a run left the straight road. The first one stays."""
+    """Cause of a run's failure or early end. The first one stays."""
 
     USER_ERROR = "user_error"
     SETUP = "setup"
@@ -56,10 +56,10 @@ class Cause(StrEnum):
     DATA = "data"
     DISK = "disk"
     DIVERGED = "diverged"
-    """Its loss or its gradient was no number any more."""
+    """Its loss or its gradient became NaN or infinite."""
     HOST = "host"
     SLOW = "slow"
-    """Its machine trained far below what its kind has shown, and the job wants another then."""
+    """Its machine trained far below its kind's speed, and the job allows another one."""
     STORAGE = "storage"
     """This computer could not write, before anything was rented."""
     HANG = "hang"
@@ -88,17 +88,17 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True)
 class RunAssessment:
-    """What the evidence says: no cause means success."""
+    """Assessment of a run by its evidence. No cause means success."""
 
     cause: Cause | None
     detail: str
     proofs: tuple[Proof, ...] = ()
     node: int | None = None
-    """The node that it is about, where the box says which; None: its own."""
+    """Node that failed, where the box reports it; None: its own."""
 
 
 class Verdict(StrEnum):
-    """How a run ended; follows from its cause by `VERDICT_OF`."""
+    """Verdict of a run, which follows from its cause by `VERDICT_OF`."""
 
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -153,9 +153,9 @@ EXIT_CODE_OF: Mapping[Verdict, int] = {
 }
 
 EXIT_TEARDOWN_NOT_CONFIRMED = 11
-"""Whatever became of the training: a machine may still be rented."""
+"""Exit code when a machine may still be rented, however the training ended."""
 EXIT_DEVIATES = 12
-"""`doctor --rent`: the live service is not as vastrun assumes."""
+"""`doctor --rent`: the live service differs from vastrun's assumptions."""
 EXIT_TIMED_OUT = 124
 """`wait --timeout` ran out; as timeout(1) does."""
 EXIT_DECLINED = 3

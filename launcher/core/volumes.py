@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 _LABEL = re.compile(r"vastrun_([0-9a-f]{8})_([A-Za-z0-9_]{1,40})", re.ASCII)
 MISSING_S = 600.0
-"""Seconds between two lists that must both lack a volume before it counts as gone: a list may be late, and a
-second volume would cost money."""
+"""Seconds for which lists must lack a volume before it counts as gone: a list may be late, and a second
+volume would cost money."""
 HOURS_A_MONTH = 720.0
 """Hours in a month of a provider's storage prices."""
 
 
 def volume_label(ledger: str, name: str) -> str:
-    """Return what the provider calls the volume of that name and ledger."""
+    """Return the provider's label of the volume of that name and ledger."""
     return f"vastrun_{ledger}_{name}"
 
 
@@ -31,11 +31,11 @@ class ListedVolume:
     id: str
     label: str
     host: str
-    """Empty: not said."""
+    """Machine with its disk; empty: unknown."""
     gb: float
-    """0: not said."""
+    """Size in GB; 0: unknown."""
     in_use: bool
-    """A machine has it, or had it until a moment ago."""
+    """True if a machine uses it, or did until a moment ago."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +50,15 @@ class Volume:
     volume_id: str = ""
     """Id at the provider; empty: it was ordered and has not been listed yet."""
     host: str
-    """The machine that its disk is in."""
+    """Machine with its disk."""
     gb: float
     usd_per_hour: float
-    """Charged until it is deleted, whether a machine uses it or not."""
+    """USD per hour until it is deleted, whether a machine uses it or not."""
     created_at: float
     used_at: float
     """Time at which a run last ordered a machine with it, in epoch seconds like all times here."""
     run_id: str
-    """The run that did."""
+    """Id of that run."""
     missing_at: float | None = None
     """Time of the first list without it; None: the last list had it."""
     deleted_at: float | None = None

@@ -89,8 +89,8 @@ def price_limit_error(spec: JobSpec, offers: Sequence[Offer]) -> NoOfferError:
     """Return the error for a job whose hourly price is below the cheapest offer."""
     cheapest = min(offer.usd_per_hour for offer in offers)
     return NoOfferError(
-        f"limits.usd_per_hour: ${spec.limits.usd_per_hour:g} excludes every offer; the cheapest that fits the job "
-        f"costs {usd(cheapest)}/h",
+        f"limits.usd_per_hour: ${spec.limits.usd_per_hour:g} excludes every offer; the cheapest that fits "
+        f"the job costs {usd(cheapest)}/h",
         hint=f"--set limits.usd_per_hour={math.ceil(cheapest * 100) / 100:.2f}, or relax resources:",
     )
 

@@ -1,4 +1,4 @@
-"""The ports: what `flow` asks of the world. Every verb is safe to repeat."""
+"""Ports: the interfaces through which `flow` reaches the world. Every method is safe to repeat."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Return after `seconds`, or at once when the user asked for something."""
+        """Sleep for `seconds`; return early on a user request."""
         ...
 
 
@@ -70,11 +70,11 @@ class Provider(Protocol):
 
     name: str
     max_nodes: int
-    """How many machines one run can have."""
+    """Max. machines of one run."""
     shared: bool
-    """Other computers see and may end its machines: a label says whose they are."""
+    """True if other computers see and may destroy its machines: a label contains their ledger."""
     list_lag_s: float
-    """A machine that was asked for stands in its list so much later at the latest."""
+    """Max. seconds from an order until the machine is in the list."""
 
     @property
     def free(self) -> bool:
@@ -83,29 +83,29 @@ class Provider(Protocol):
 
     @property
     def abilities(self) -> Abilities:
-        """What it can do besides."""
+        """Optional abilities."""
         ...
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """List offers that fit every hard limit of the job, best first.
 
-        Empty when none does, or NoOfferError where it can be said why.
+        Empty when none does, or NoOfferError with the reason where it is known.
         """
         ...
 
     def rent(self, order: RentalOrder) -> Instance:
-        """Rent a machine that carries `order.label`. Asks once.
+        """Rent a machine with `order.label`. Sends one request.
 
         Raises NoOfferError when the offer is taken, UncertainError when the machine may exist.
         """
         ...
 
     def instances(self) -> Sequence[Instance]:
-        """List every machine of ours.
+        """List all machines of this user.
 
-        Raises ProviderError when it cannot be told: never an empty list instead.
+        Raises ProviderError when the list is unknown, and never returns an empty list instead.
 
-        It may be late: a machine that is new, or just changed, is asked for by its id.
+        The list may be late: look up a new or just changed machine by its id.
         """
         ...
 
@@ -124,7 +124,7 @@ class Provider(Protocol):
         ...
 
     def destroy(self, instance_id: str) -> None:
-        """Ask for the machine's end; return when the provider agreed or has no such machine."""
+        """Request the machine's end; return when the provider accepted it or has no such machine."""
         ...
 
 
@@ -132,15 +132,15 @@ class RunThreads(Protocol):
     """Threads that drive runs, nodes of one, or batches."""
 
     def submit(self, work: Callable[[], _T], /) -> Future[_T]:
-        """Do the work beside all other work."""
+        """Run the work concurrently."""
         ...
 
 
 class Packer(Protocol):
-    """Packs what a box needs."""
+    """Packs the files that a box needs."""
 
     def check(self, spec: JobSpec) -> None:
-        """Look at the code, the command and the secrets as packing will. Raises UsageError; makes nothing."""
+        """Check the code, the command and the secrets without packing. Raises UsageError."""
         ...
 
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
@@ -150,105 +150,106 @@ class Packer(Protocol):
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
         """Return the job's secrets as lines of `NAME='value'`. Raises UsageError when one is missing.
 
-        `run`: whose they are; those of another computer's are not looked for on this one.
+        `run`: its secrets; those of another computer's run are not read from this computer.
         """
         ...
 
     def lease(self) -> str:
-        """Text of the lease script."""
+        """Return the text of the lease script."""
         ...
 
 
 class OutputStore(Protocol):
-    """Where a run's outputs come to lie on this computer. Raises StorageError when it cannot write."""
+    """Store of a run's outputs on this computer. Raises StorageError when it cannot write."""
 
     def check_unused(self, run: Run) -> None:
-        """Raise UsageError when the run's folder holds anything of others."""
+        """Raise UsageError when the run's folder contains foreign files."""
         ...
 
     def check(self, run: Run) -> None:
-        """Make the run's folder, unless it is there; see that it takes writes, and is the run's own.
+        """Create the run's folder if missing; check that it is writable and the run's own.
 
         Raises UsageError.
         """
         ...
 
     def save_start_script(self, run: Run, text: str) -> None:
-        """Keep the text that the run's machine is sent to run at each start."""
+        """Save the script that the run's machine runs at each start."""
         ...
 
     def download_log(self, run: Run, remote: Remote) -> str:
-        """Log text that is new since the last call, by any process; it is on disk before it is returned."""
+        """Download and return log text that is new since the last call of any process; it is saved first."""
         ...
 
     def download_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
-        """Bring up to `limit` bytes more of the box's newest checkpoint here; None: nothing to bring.
+        """Download up to `limit` more bytes of the box's newest checkpoint; None: nothing to download.
 
-        It takes its place once it is whole and checked; of older ones, one stays.
+        It is put in place once it is complete and checked; one older checkpoint is kept.
         """
         ...
 
     def download_metrics(self, run: Run, remote: Remote) -> int:
-        """Bring whole lines that are new of the box's metrics here; return how many bytes of them.
+        """Download new whole lines of the box's metrics; return the number of bytes.
 
-        A limited part at once: call again soon when many came. Raises BoxError when they are none.
+        Downloads a limited part: call again soon after a large one. Raises BoxError when they are invalid.
         """
         ...
 
     def collect(self, run: Run, remote: Remote) -> Collected:
-        """Bring everything that the box's manifest names, checked."""
+        """Download and check everything in the box's manifest."""
         ...
 
     def fetch(self, run: Run, remote: Remote, path: str | None) -> Fetched:
-        """Bring one file or folder that the program wrote, checked; None: all that was left out."""
+        """Download and check one file or folder that the program wrote; None: all files that were left
+        out."""
         ...
 
     def left_out(self, run: Run) -> LeftOutFiles:
-        """Return the files of the program that are not here, as its box listed them."""
+        """Return the program's files that are not downloaded, as its box listed them."""
         ...
 
     def describe(self, run: Run, now: float) -> None:
-        """Write into the folder what came home, how the run stands and what to do with it.
+        """Write a description into the folder: downloaded files, state of the run, next steps.
 
-        Writes nothing of a run that brought nothing home.
+        Writes nothing for a run without downloads.
         """
         ...
 
 
 class Screen(Protocol):
-    """The user's eyes."""
+    """Output to the user."""
 
     def event(self, event: Event) -> None:
-        """Show a step of the road."""
+        """Show an event of the run."""
         ...
 
     def log(self, text: str) -> None:
-        """New lines of the training's log."""
+        """Show new lines of the training's log."""
         ...
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
-        """Show where the run stands, at every moment: it may have moved on or not."""
+        """Show the progress of the run; also called without a change."""
         ...
 
 
 class Notifier(Protocol):
-    """Tells a user who is not looking. A run never depends on it: only `check` raises, and nothing waits."""
+    """Sends notifications. A run never depends on it: only `check` raises, and no method waits."""
 
     def check(self, spec: JobSpec) -> None:
-        """Raise UsageError when somebody whom the job names cannot be addressed."""
+        """Raise UsageError when a receiver in the job has no valid address."""
         ...
 
     def has_targets(self, spec: JobSpec) -> bool:
-        """Return whether there is somebody to tell."""
+        """Return whether the job has a receiver."""
         ...
 
     def send(self, notification: Notification | BatchNotification, spec: JobSpec) -> None:
-        """Send the notification on its way."""
+        """Send the notification in the background."""
         ...
 
 
 class UserRequests(Protocol):
-    """What the user at this keyboard asks for."""
+    """Requests of the user at this keyboard."""
 
     def current(self) -> UserRequest:
         """Return the strongest request so far."""

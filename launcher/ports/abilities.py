@@ -1,4 +1,4 @@
-"""Abilities: what a provider can do besides the five verbs."""
+"""Abilities: optional interfaces of a provider."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 class DescribesItself(Protocol):
-    """A provider that needs software on this computer, which a user installs and starts."""
+    """A provider that needs software on this computer, which the user installs and starts."""
 
     def describe(self) -> str:
-        """Say in words what it is. Raises ProviderError, which says what to install or start."""
+        """Describe the software. Raises ProviderError with what to install or start."""
         ...
 
 
 class ReportsIdentity(Protocol):
-    """A provider to which this computer may be somebody else tomorrow: then it lists other machines."""
+    """A provider whose key may belong to another account later, and then lists other machines."""
 
     def identity(self) -> Identity:
-        """Return who we are to it, by one question. Raises AuthError, ProviderError."""
+        """Return the account of the key, by one request. Raises AuthError, ProviderError."""
         ...
 
 
@@ -47,23 +47,23 @@ class HasAccount(ReportsIdentity, Protocol):
     """A provider whose machines are paid for by an account."""
 
     def account_status(self) -> AccountStatus:
-        """Return how the account stands. Changes nothing. Raises AuthError, ProviderError."""
+        """Return the status of the account. Read-only. Raises AuthError, ProviderError."""
         ...
 
 
 class ReportsTermination(Protocol):
-    """A provider that takes machines back by itself, and says why."""
+    """A provider that ends machines on its own, and reports why."""
 
     def end_of(self, instance_id: str) -> MachineEnd | None:
-        """Return why that machine ended; None: it has not, or it does not say.
+        """Return why that machine ended; None: it has not, or the reason is unknown.
 
-        Raises UnreachableError while it is just ending: it will say. ProviderError.
+        Raises UnreachableError while it is just being ended, ProviderError.
         """
         ...
 
 
 class KeepsKeys(Protocol):
-    """A provider that has a key of its own for each run."""
+    """A provider with a separate key for each run."""
 
     def forget(self, run_id: str) -> None:
         """Remove the key that opened the run's machine from this computer."""
@@ -74,24 +74,24 @@ class HasHostLog(Protocol):
     """A provider that shows what the host of a machine wrote about its start."""
 
     def host_log(self, instance_id: str, *, within_s: float) -> str:
-        """Return the end of the host's log: text of a stranger.
+        """Return the end of the host's log, which is untrusted text.
 
-        Raises UnreachableError where it is not there within that time, ProviderError.
+        Raises UnreachableError where it is not available within that time, ProviderError.
         """
         ...
 
     def cause_in(self, host_log: str) -> Cause | None:
-        """Return the cause of a failed start by such a text; None: it does not say."""
+        """Return the cause of a failed start by the host's log; None: unknown."""
         ...
 
 
 class HasBills(Protocol):
-    """A provider that says afterwards what it charged."""
+    """A provider that reports its charges afterwards."""
 
     def charged(self, since: float, until: float) -> Sequence[Charge]:
-        """List what was charged on the days of that time, as far as it is settled.
+        """List the charges on the days of that time, as far as they are settled.
 
-        A machine may stand in several.
+        A machine may have several.
 
         Raises AuthError, ProviderError.
         """
@@ -102,32 +102,33 @@ class HasStartScript(Protocol):
     """A provider whose machines run a script at each start."""
 
     def start_script(self, order: RentalOrder) -> str:
-        """Return that text as a person reads it. Holds no secret."""
+        """Return that script in readable form. Contains no secret."""
         ...
 
 
 class HasNetworks(Protocol):
-    """A provider whose machines reach each other only on a network that it makes for their run.
+    """A provider whose machines reach each other only on a network that it creates for their run.
 
-    It makes it with the first machine of an order that names several nodes. A network is named by the label
-    of node 0, so that whoever comes later finds it.
+    It creates it with the first machine of an order with several nodes. A network is identified by the
+    label of node 0, so that the next launcher finds it.
     """
 
     def rendezvous(self, label: str, remote: Remote) -> str:
         """Return HOST:PORT at which the machine behind `remote` is reached on the network of that label.
 
-        Raises ProviderError, with the host as its cause, when it is not on it; UnreachableError.
+        Raises ProviderError, with the cause HOST, when it is not on that network; UnreachableError.
         """
         ...
 
     def run_networks(self) -> Sequence[RunNetwork]:
-        """List those that vastrun made. Raises AuthError, ProviderError when it cannot be told."""
+        """List the networks that vastrun created. Raises AuthError, ProviderError when the list is
+        unknown."""
         ...
 
     def remove_network(self, label: str) -> None:
-        """Return once there is no network of that label.
+        """Remove the network of that label; return once it does not exist.
 
-        Raises AuthError, ProviderError when it may still be there.
+        Raises AuthError, ProviderError when it may still exist.
         """
         ...
 
@@ -138,7 +139,7 @@ class HasVolumes(Protocol):
     def volumes(self) -> Sequence[ListedVolume]:
         """List every volume whose label is one of vastrun's.
 
-        Raises AuthError, ProviderError when it cannot be told: a volume that is not seen may exist.
+        Raises AuthError, ProviderError when the list is unknown: a volume that is not seen may exist.
         """
         ...
 
@@ -150,7 +151,8 @@ class HasVolumes(Protocol):
         ...
 
     def delete_volume(self, volume_id: str) -> None:
-        """Ask until the provider agreed to delete the volume and all data on it, or has none.
+        """Request until the provider accepted the deletion of the volume and its data, or has no such
+        volume.
 
         Raises AuthError, ProviderError.
         """
@@ -158,21 +160,21 @@ class HasVolumes(Protocol):
 
 
 class ListsByRun(Protocol):
-    """A provider whose machines lie on several others, of which one may be out of reach."""
+    """A provider whose machines are on several others, of which one may be unreachable."""
 
     def instances_for(self, run: Run) -> Sequence[Instance]:
-        """List machines as `instances`: all among which the run's are, and others need not be asked.
+        """List machines as `instances`, at least those of the run, without asking the other providers.
 
-        Raises ProviderError when it cannot be told.
+        Raises ProviderError when the list is unknown.
         """
         ...
 
 
 class HasMarketReport(Protocol):
-    """A provider with a market worth explaining."""
+    """A provider with a market that can be explained."""
 
     def market_report(self, spec: JobSpec) -> MarketReport:
-        """Report what the job's limits leave of the market, and what each offer would cost. Costs nothing."""
+        """Report the offers within the job's limits, and the cost of each. Costs nothing."""
         ...
 
 
@@ -180,13 +182,13 @@ class ChecksItsSearch(Protocol):
     """A provider whose market can be searched in several ways, which should agree."""
 
     def search_findings(self) -> Iterable[SearchFinding]:
-        """Search in each way, and say what was found out. Costs nothing."""
+        """Search in each way, and report the findings. Costs nothing."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Abilities:
-    """What a provider can do besides the five verbs: who does it, or None where it cannot."""
+    """Optional abilities of a provider: the object that implements each, or None."""
 
     account: HasAccount | None = None
     bills: HasBills | None = None
@@ -195,18 +197,18 @@ class Abilities:
     keys: KeepsKeys | None = None
     market: HasMarketReport | None = None
     rents_every_s: float = 0.0
-    """It rents no more than one machine in so long."""
+    """Min. seconds between two orders."""
     by_run: ListsByRun | None = None
     identity: ReportsIdentity | None = None
-    """Of one that has no account."""
+    """Identity of a provider that has no account."""
     ends: ReportsTermination | None = None
     networks: HasNetworks | None = None
-    """None: the machines of a run reach each other without."""
+    """Networks of runs; None: the machines of a run reach each other anyway."""
     volumes: HasVolumes | None = None
     """Its data volumes; None where it has none."""
     replaces_nodes: bool = False
-    """It rents a machine for a node of a run whose other nodes train already."""
+    """True if it rents a machine for a node of a run whose other nodes train already."""
     start_script: HasStartScript | None = None
     searches: ChecksItsSearch | None = None
     why_one_node: str = ""
-    """Why a run can have no more than one machine there, or only on few hosts, where that is so."""
+    """Reason why a run can have only one machine there, or only on few hosts; empty: no limit."""

@@ -1,4 +1,4 @@
-"""The ports of the ledger: runs, events, drivers, batches and budgets, durable."""
+"""Ports of the ledger: durable runs, events, drivers, batches and budgets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from vastrun.launcher.core.batch import Batch, BatchPoint, Budget, BudgetUse
 
 
 class Ledger(Protocol):
-    """Runs, events and drivers, durable. Raises StorageError when it cannot write."""
+    """Durable runs, events and drivers. Raises StorageError when it cannot write."""
 
     id: str
-    """Tells it from the ledgers of other computers; a copy has the same."""
+    """Id that differs from those of other computers' ledgers; a copy has the same."""
 
     @property
     def batches(self) -> Batches:
@@ -29,12 +29,12 @@ class Ledger(Protocol):
         """Write the run's row, and its reservation into each of these budgets and into its batch's.
 
         `members`: the rows of its further nodes, written and reserved with it. Raises BudgetError, and
-        nothing is written, where one of the budgets has no room for them all.
+        writes nothing, where one of the budgets does not cover them all.
         """
         ...
 
     def use_of(self, budget: Budget) -> BudgetUse:
-        """Return the dollars that the budget's runs have spent of it, and those that they hold besides."""
+        """Return the USD that the budget's runs have spent of it, and those that they reserve."""
         ...
 
     def save(self, run: Run, *, who: str) -> None:
@@ -57,22 +57,22 @@ class Ledger(Protocol):
         members: bool = False,
         newest: int | None = None,
     ) -> Sequence[Run]:
-        """List runs, newest first: all, or those that fit whatever is given, at most `newest` of them.
+        """List runs, newest first: all, or those that match the arguments, at most `newest`.
 
-        The rows of further nodes are left out, unless `members` asks for them, too; `leader`: those of that
-        run, or of those, and nothing else, in the order of the nodes.
+        Without the rows of further nodes, unless `members`; `leader`: only the further nodes of that run,
+        or of those runs, in the order of the nodes.
         """
         ...
 
     def measured(self) -> Sequence[MeasuredRun]:
-        """List what runs have shown of their machines, newest first; those that showed nothing are left out.
+        """List the measurements of runs, newest first, without runs that have none.
 
-        Each run asks for it before it rents: it costs a fifth of `runs`.
+        Called by each run before it rents: it takes a fifth of the time of `runs`.
         """
         ...
 
     def count(self) -> int:
-        """Return how many runs there are, each with all of its nodes."""
+        """Return the number of runs; a run with several nodes counts once."""
         ...
 
     def add_event(self, event: Event) -> None:
@@ -84,55 +84,55 @@ class Ledger(Protocol):
         ...
 
     def ask(self, run_id: str, request: UserRequest) -> None:
-        """Note the request for whoever drives the run; a stronger one is never replaced by a weaker."""
+        """Save the request for the run's driver; a stronger one is never replaced by a weaker."""
         ...
 
     def user_request(self, run_id: str) -> UserRequest:
-        """Return what was asked of the run's driver."""
+        """Return the request to the run's driver."""
         ...
 
     def hold(self, run_id: str, driver: Driver, *, renews: bool = False) -> None:
-        """Note that `driver.who` drives the run until `driver.until`.
+        """Save that `driver.who` drives the run until `driver.until`.
 
-        Raises HeldError, which says who does. `renews`: it drove the run before. Also raised when another one
-        did since, even if that one has let go: what this launcher knows of the run is of before.
+        Raises HeldError with the current driver. `renews`: it drove the run before; then also raised when
+        another one did since, even if released: this launcher's copy of the run is outdated.
         """
         ...
 
     def release(self, run_id: str, who: str) -> None:
-        """Note that `who` no longer drives the run."""
+        """Save that `who` no longer drives the run."""
         ...
 
     def driver(self, run_id: str) -> Driver | None:
-        """Return who drives the run now."""
+        """Return the current driver of the run."""
         ...
 
     def drivers(self) -> Mapping[str, Driver]:
-        """Return who drives what now, by the run's id."""
+        """Return the current drivers by run id."""
         ...
 
     def held_by(self, who: str) -> Sequence[str]:
-        """Return the ids of the open runs that this launcher was the last to drive, alive or dead."""
+        """Return the ids of the open runs whose last driver is this launcher, alive or dead."""
         ...
 
     def user_requests(self) -> Mapping[str, UserRequest]:
-        """Return what was asked of the drivers of open runs, by the run's id."""
+        """Return the requests to the drivers of open runs, by run id."""
         ...
 
 
 class Batches(Protocol):
-    """Batches and their points, durable. Raises StorageError when it cannot write."""
+    """Durable batches and their points. Raises StorageError when it cannot write."""
 
     def submit(self, batch: Batch, points: Sequence[BatchPoint]) -> int:
-        """Give the batch these points; return how many of them are new to it.
+        """Save the batch with exactly these points; return the number of new ones.
 
-        Points that it had keep their numbers and runs; those not given are not started any more. Raises
-        UsageError when the batch is on another provider.
+        Points that it had keep their numbers and runs; others are not started any more. Raises UsageError
+        when the batch is on another provider.
         """
         ...
 
     def extend(self, name: str, points: Sequence[BatchPoint]) -> int:
-        """Give the batch these points, too; return how many of them are new to it."""
+        """Add these points to the batch; return the number of new ones."""
         ...
 
     def get(self, name: str) -> Batch:
@@ -144,49 +144,49 @@ class Batches(Protocol):
         ...
 
     def points(self, name: str) -> Sequence[BatchPoint]:
-        """List the points that the newest file of the batch has, and those that have runs, by number."""
+        """List the points in the newest file of the batch, and those with runs, by number."""
         ...
 
     def values_of(self, name: str, point_id: str) -> Mapping[str, Any]:
-        """Return the values of one point; none where the batch has no such point any more."""
+        """Return the values of one point; empty where the batch does not have it any more."""
         ...
 
     def again(self, name: str, point_ids: Sequence[str]) -> None:
-        """Have each of these points started once more than it was."""
+        """Request one more start of each of these points."""
         ...
 
     def ask(self, name: str, request: UserRequest) -> None:
-        """Note the request for whoever drives the batch."""
+        """Save the request for the batch's driver."""
         ...
 
     def end(self, name: str, reason: str) -> None:
-        """Note why the batch ended before its last point."""
+        """Save why the batch ended before its last point."""
         ...
 
     def reopen(self, name: str) -> None:
-        """Let the batch go on: neither a reason nor a request holds it.
+        """Clear the batch's reason and request, so that it continues.
 
         Raises HeldError while it is driven.
         """
         ...
 
     def remove(self, name: str) -> str:
-        """Remove the batch and its points; return the name that its runs go by from now on."""
+        """Remove the batch and its points; return the batch name that its runs have from now on."""
         ...
 
     def move(self, name: str, folder: str, computer: str) -> None:
-        """Note where its outputs come to lie from now on, and on which computer."""
+        """Save the new folder and computer of its outputs."""
         ...
 
     def hold(self, name: str, driver: Driver, *, renews: bool = False) -> None:
-        """Note that `driver.who` drives the batch until `driver.until`.
+        """Save that `driver.who` drives the batch until `driver.until`.
 
-        Raises HeldError, which says who does. `renews`: as of a run.
+        Raises HeldError with the current driver. `renews`: as for a run.
         """
         ...
 
     def release(self, name: str, who: str) -> None:
-        """Note that `who` no longer drives the batch."""
+        """Save that `who` no longer drives the batch."""
         ...
 
     def is_driven(self, name: str) -> bool:
@@ -198,12 +198,12 @@ class Batches(Protocol):
         ...
 
     def held_usd(self, name: str) -> float:
-        """Return the dollars that its runs hold of its budget: reserved while they are open, then spent."""
+        """Return the USD that its runs use of its budget: reserved while they are open, then spent."""
         ...
 
 
 class VolumeRecords(Protocol):
-    """Data volumes, durable. Raises StorageError when it cannot write."""
+    """Durable data volumes. Raises StorageError when it cannot write."""
 
     def all(self, *, existing: bool = False) -> Sequence[Volume]:
         """List every volume, newest first; `existing`: without those that are gone."""
@@ -214,15 +214,15 @@ class VolumeRecords(Protocol):
         ...
 
     def add(self, volume: Volume, budgets: Sequence[Budget], usd: float) -> bool:
-        """Write a volume that is about to be ordered. False: one of its name is there, nothing is written.
+        """Save a volume that is about to be ordered. False: one of its name exists, nothing is written.
 
-        `usd`: what it may cost during the run that orders it. Raises BudgetError, and nothing is written,
-        where one of the budgets has no room for that.
+        `usd`: its max. cost during the run that orders it. Raises BudgetError, and writes nothing, where
+        one of the budgets does not cover that.
         """
         ...
 
     def save(self, volume: Volume) -> None:
-        """Write what is known of the volume by now."""
+        """Save the volume's current record."""
         ...
 
 
@@ -230,12 +230,13 @@ _T = TypeVar("_T")
 
 
 class RateLimitStore(Protocol):
-    """Who calls when: a text an endpoint, for all who must keep one pace. Raises StorageError."""
+    """Shared state of a rate limit: a text per endpoint, for all processes. Raises StorageError."""
 
     def change(self, endpoint: str, work: Callable[[str, float], tuple[str, _T]]) -> _T:
-        """Give `work` the endpoint's text, empty at first, and the time; keep the text that it returns.
+        """Call `work` with the endpoint's text, empty at first, and the time; save the text that it
+        returns.
 
-        One after the other. The time is the same clock's for all. Returns what `work` does besides.
+        Calls are serialized, with one clock for all. Returns the second value of `work`.
         """
         ...
 
@@ -244,11 +245,11 @@ class SecretStore(Protocol):
     """Secrets that each computer of a team can read. Raises StorageError; UsageError with a wrong key."""
 
     def put(self, name: str, secret: bytes) -> bytes:
-        """Keep the secret and return it; where there is one of that name, return that and change nothing."""
+        """Save the secret and return it; where one of that name exists, return that and change nothing."""
         ...
 
     def replace(self, name: str, secret: bytes) -> None:
-        """Keep the secret in place of what has that name."""
+        """Save the secret, replacing one of that name."""
         ...
 
     def get(self, name: str) -> bytes | None:
@@ -256,5 +257,5 @@ class SecretStore(Protocol):
         ...
 
     def remove(self, name: str) -> None:
-        """Forget the secret."""
+        """Delete the secret."""
         ...

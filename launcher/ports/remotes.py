@@ -1,4 +1,4 @@
-"""Remotes: a shell on an instance, and what some can do besides."""
+"""Remotes: a shell on an instance, and optional interfaces."""
 
 from __future__ import annotations
 
@@ -11,53 +11,54 @@ from vastrun.launcher.core import Completed, LocalProgram
 class Remote(Protocol):
     """A shell on an instance. Paths are relative to the box's folder.
 
-    Every verb raises UnreachableError when the box cannot be reached, GoneError when it is no more, BoxError
-    when it answers as no honest box does.
+    Every method raises UnreachableError when the box cannot be reached, GoneError when it does not exist,
+    BoxError when its response is invalid.
     """
 
     def run(self, command: str, *, timeout_s: float) -> Completed:
-        """Run a shell command; return it once it is finished, whatever its exit code.
+        """Run a shell command; return its result with any exit code.
 
         Raises UnreachableError after `timeout_s`, BoxError when it prints more than `caps` allows.
         """
         ...
 
     def put(self, local_path: str, path: str) -> None:
-        """Put the file on the box, whole: a reader never sees half of it. Raises ProviderError (no space)."""
+        """Upload the file to the box atomically. Raises ProviderError (no space)."""
         ...
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        """Put bytes from memory into a file on the box, as `put`."""
+        """Write bytes to a file on the box, atomically."""
         ...
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Read up to `limit` bytes from `offset`; empty at the end of the file or when there is no such file.
+        """Read up to `limit` bytes from `offset`; empty at the end of the file or when the file does not
+        exist.
 
-        Fewer than there are when they come slowly: it returns within `caps.READ_S`.
+        Returns within `caps.READ_S`, with fewer bytes on a slow connection.
         """
         ...
 
     def close(self) -> None:
-        """Close the connection; the box goes on."""
+        """Close the connection; the box continues."""
         ...
 
 
 @runtime_checkable
 class ChecksExchange(Protocol):
-    """A remote of a run, whose user, time or money may end an exchange with it."""
+    """A remote of a run, whose exchanges can be stopped by the user, time or money."""
 
     def raise_if_stopped(self) -> None:
-        """Raise what ends the exchange; else return at once."""
+        """Raise RunStopped when the exchange must stop; otherwise return at once."""
         ...
 
 
 @runtime_checkable
 class ChecksIdentity(Protocol):
-    """A remote that can say how it knows the machine."""
+    """A remote that reports how it authenticated the machine."""
 
     @property
     def identity(self) -> str:
-        """In words, once the machine was reached."""
+        """Description, once the machine was reached."""
         ...
 
 
@@ -66,38 +67,39 @@ class Interruptible(Protocol):
     """A remote that can be interrupted while it waits."""
 
     def set_interrupt_check(self, check: Callable[[], None]) -> None:
-        """Call `check` every second while a verb waits for the machine; what it raises ends the verb."""
+        """Call `check` every second while a method waits for the machine; what it raises ends the method."""
         ...
 
     def abort(self) -> None:
-        """Break the connection, from another thread: a verb that waits for the machine raises soon.
+        """Break the connection, from another thread: a method that waits for the machine raises soon.
 
-        The next verb connects again.
+        The next method connects again.
         """
         ...
 
 
 @runtime_checkable
 class OpensTerminal(Protocol):
-    """A remote that the user can work on from this computer."""
+    """A remote on which the user can open a terminal."""
 
     def terminal(self, command: str | None = None) -> LocalProgram:
-        """Return what opens a shell in the box's folder, or runs `command` there.
+        """Return the program that opens a shell in the box's folder, or runs `command` there.
 
-        Reaches the box first, so that it is known to be ours. Raises as its other verbs do.
+        Connects to the box first, to authenticate it. Raises as the other methods.
         """
         ...
 
     def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
-        """Return what makes the box's `port` one of this computer's until interrupted; None: it is one."""
+        """Return the program that forwards `local_port` to the box's `port`; None: no forwarding is
+        needed."""
         ...
 
 
 @runtime_checkable
 class CountsNoise(Protocol):
-    """A remote whose machine prints lines that mean nothing."""
+    """A remote whose machine prints unreadable lines."""
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """How many were not shown in this run so far, by kind."""
+        """Number of lines that were not shown so far, by kind."""
         ...
