@@ -29,7 +29,7 @@ KILL_IN: dict[Phase, tuple[str, Moment]] = {
     Phase.RENT: ("provider.rent", "after"),
     Phase.BOOT: ("remote.read", "before"),
     Phase.SHIP: ("remote.put", "after"),
-    Phase.TRAIN: ("output_store.pump", "after"),
+    Phase.TRAIN: ("output_store.download_log", "after"),
     Phase.COLLECT: ("output_store.collect", "before"),
     Phase.DESTROY: ("provider.destroy", "before"),
 }

@@ -27,8 +27,8 @@ from vastrun.launcher.outputs.store import FolderStore
 TROUBLES: Mapping[str, tuple[str, ...]] = {
     "remote.run": ("vanish", "unreachable", "killed"),
     "remote.read": ("vanish", "unreachable", "killed"),
-    "output_store.pump": ("vanish", "killed", "no space"),
-    "output_store.save_checkpoint": ("vanish", "unreachable", "killed", "no space"),
+    "output_store.download_log": ("vanish", "killed", "no space"),
+    "output_store.download_checkpoint": ("vanish", "unreachable", "killed", "no space"),
     "output_store.collect": ("vanish", "killed", "no space"),
     "provider.connect": ("vanish", "killed"),
     "ledger.add_event": ("killed",),

@@ -76,7 +76,7 @@ def test_a_machine_that_still_loads_at_the_deadline_is_given_back(tmp_path: Path
 
 def test_a_run_that_is_resumed_keeps_its_deadline(tmp_path: Path) -> None:
     world = World(tmp_path, training=ENDLESS, spec=job())
-    world.expect(Fault(verb="output_store.pump", nth=3, moment="after", trouble="killed"))
+    world.expect(Fault(verb="output_store.download_log", nth=3, moment="after", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
     world.pass_time(300)

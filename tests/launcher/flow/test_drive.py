@@ -104,7 +104,7 @@ def test_a_stop_saves_collects_and_destroys(tmp_path: Path) -> None:
 
 def test_a_stop_asked_from_another_terminal_is_heard(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.expect(Fault(verb="output_store.pump", nth=2, moment="after", trouble="killed"))
+    world.expect(Fault(verb="output_store.download_log", nth=2, moment="after", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
 

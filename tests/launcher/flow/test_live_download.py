@@ -112,7 +112,7 @@ def test_a_stop_waits_for_no_checkpoint(tmp_path: Path) -> None:
 
     world.launch()
 
-    assert world.plan.calls["output_store.save_checkpoint"] == 1
+    assert world.plan.calls["output_store.download_checkpoint"] == 1
 
 
 def test_slices_grow_until_they_take_half_a_second() -> None:

@@ -98,7 +98,7 @@ def test_who_takes_a_run_over_and_fails_on_the_way_leaves_all_nodes_to_the_next(
     verb: str, nth: int, trouble: str, shared: NodeWorld, tmp_path: Path
 ) -> None:
     world = shared
-    world.expect(Fault(verb="output_store.pump", nth=2, moment="after", trouble="killed"))
+    world.expect(Fault(verb="output_store.download_log", nth=2, moment="after", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
     world.plan.calls.clear()
@@ -119,7 +119,7 @@ def test_nobody_takes_a_run_of_several_nodes_from_a_computer_that_was_heard_of_l
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with TeamWorld(tmp_path, postgres.database(), lease_s=60.0) as world:
-        world.expect(Fault(verb="output_store.pump", nth=2, moment="after", trouble="killed"))
+        world.expect(Fault(verb="output_store.download_log", nth=2, moment="after", trouble="killed"))
         with pytest.raises(Killed):
             world.launch()
         with pytest.raises(HeldError, match="on desk, since"):

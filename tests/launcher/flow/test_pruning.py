@@ -118,7 +118,7 @@ def test_a_machine_that_only_says_it_was_pruned_contradicts_the_diary(tmp_path: 
 
 def test_a_training_that_was_done_before_it_was_asked_has_succeeded(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.expect(Fault(verb="output_store.pump", nth=2, moment="after", trouble="killed"))
+    world.expect(Fault(verb="output_store.download_log", nth=2, moment="after", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
     world.pass_time(60)

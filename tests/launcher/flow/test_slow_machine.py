@@ -93,7 +93,7 @@ def test_a_run_whose_money_does_not_pay_for_another_machine_stays_where_it_is(tm
 @pytest.mark.slow
 def test_a_launcher_that_resumes_the_run_names_its_machine_no_second_time(tmp_path: Path) -> None:
     slow = slow_world(tmp_path, long_job())
-    slow.expect(Fault(verb="output_store.pump", nth=1200, moment="after", trouble="killed"))
+    slow.expect(Fault(verb="output_store.download_log", nth=1200, moment="after", trouble="killed"))
     with pytest.raises(Killed):
         slow.launch()
     assert named(slow) == [NAMED]
