@@ -179,7 +179,7 @@ def test_an_edited_file_adds_only_new_points_and_gives_no_number_twice(world: Ba
     assert [(state.point.number, len(state.runs)) for state in world.states()] == [
         (n, 1) for n in range(1, 6)
     ]
-    assert [state.point.has_targets for state in world.states()] == [False, True, True, True, True]
+    assert [state.point.wanted for state in world.states()] == [False, True, True, True, True]
     assert world.market.rentals == 5
 
 

@@ -55,7 +55,7 @@ def test_a_machine_is_not_held_for_one_point() -> None:
 
 
 def test_the_machine_lasts_for_its_points_and_all_that_the_last_of_them_may_take() -> None:
-    size = choose_hold_size(job(), offer(1, 1.0), slots=1, rounds=5, seconds=600.0, most_usd=100.0)
+    size = choose_hold_size(job(), offer(1, 1.0), slots=1, rounds=5, seconds=600.0, max_usd=100.0)
     assert size is not None
     assert size.hours * HOUR >= needed_s(job(), 1.0) + 4 * (600.0 + HANDOVER_S)
     assert size.usd == pytest.approx(size.hours, abs=0.02)
@@ -67,7 +67,7 @@ def test_less_money_holds_it_for_fewer_points_and_never_costs_more_than_there_is
     most_usd: float, slots: int
 ) -> None:
     machine: Offer = offer(slots, 1.0)
-    size = choose_hold_size(job(), machine, slots=slots, rounds=20, seconds=600.0, most_usd=most_usd)
+    size = choose_hold_size(job(), machine, slots=slots, rounds=20, seconds=600.0, max_usd=most_usd)
     assert size is not None and size.usd is not None
     assert size.usd <= most_usd
     spec = hold_spec(job(), slots=slots, hours=size.hours, usd=size.usd, idle_s=IDLE_S)
@@ -76,9 +76,9 @@ def test_less_money_holds_it_for_fewer_points_and_never_costs_more_than_there_is
 
 
 def test_money_that_pays_for_no_point_holds_no_machine() -> None:
-    assert choose_hold_size(job(), offer(1, 1.0), slots=1, rounds=2, seconds=600.0, most_usd=1.0) is None
+    assert choose_hold_size(job(), offer(1, 1.0), slots=1, rounds=2, seconds=600.0, max_usd=1.0) is None
 
 
 def test_a_machine_that_is_free_has_no_limit_on_money() -> None:
-    size = choose_hold_size(job(), offer(1, 0.0), slots=1, rounds=2, seconds=600.0, most_usd=0.0)
+    size = choose_hold_size(job(), offer(1, 0.0), slots=1, rounds=2, seconds=600.0, max_usd=0.0)
     assert size is not None and size.usd is None

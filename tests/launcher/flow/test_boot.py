@@ -181,11 +181,11 @@ def test_a_turn_that_never_comes_is_given_up_in_the_end() -> None:
     machine = Instance(
         id="1", label="l", state="loading", usd_per_hour=1.0, rented_at=0.0, queued=True, note="Priority"
     )
-    timeouts = BootTimeouts(began=0.0, moved_at=0.0)
+    timeouts = BootTimeouts(started_at=0.0, progress_at=0.0)
     for seconds in range(1, 86400, 600):
         timeouts.note_queued(machine, float(seconds))
-    assert timeouts.late(policy.QUEUE_S) == ""
-    assert timeouts.late(policy.QUEUE_S + 2.0) == "its turn did not come (Priority) after 86400 s"
+    assert timeouts.exceeded_limit(policy.QUEUE_S) == ""
+    assert timeouts.exceeded_limit(policy.QUEUE_S + 2.0) == "its turn did not come (Priority) after 86400 s"
 
 
 def test_a_machine_that_runs_but_never_answers_is_given_up_sooner(tmp_path: Path) -> None:

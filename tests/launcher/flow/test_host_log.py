@@ -142,9 +142,9 @@ def machine(note: str) -> Instance:
 def test_a_pull_gets_more_time_while_its_layers_arrive(
     note: Callable[[float], str], every_s: float, least_s: float, at_most_s: float
 ) -> None:
-    timeouts = BootTimeouts(began=0.0, moved_at=0.0)
+    timeouts = BootTimeouts(started_at=0.0, progress_at=0.0)
     now = 0.0
-    while not timeouts.late(now):
-        timeouts.silent(machine(note(now)), now)
+    while not timeouts.exceeded_limit(now):
+        timeouts.note_silent(machine(note(now)), now)
         now += every_s
     assert least_s < now <= at_most_s

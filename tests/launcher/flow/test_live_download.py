@@ -57,7 +57,7 @@ def test_after_a_long_copy_the_line_rests() -> None:
 @pytest.mark.parametrize("trouble", ["no space", "error"])
 def test_what_cannot_come_is_told_once_and_hurts_nothing(trouble: str, what: str, tmp_path: Path) -> None:
     world = World(tmp_path)
-    verb = f"output_store.save_{what}"
+    verb = f"output_store.download_{what}"
     world.expect(Fault(verb=verb, nth=1, moment="before", trouble=trouble, times=99))
 
     run = world.launch()
