@@ -89,8 +89,8 @@ def price(
     all_usd = sum(map(min, expected, shares)) * more
     earlier_s = _earlier_s(jobs[0].name, provider.name, ledger)
     if not provider.free:
-        min_usd = max(min_usd(offer) * job.nodes for job, offer in zip(jobs, offers, strict=True))
-        _check_budget(spec, max(shares), sum(shares) * more, all_usd, min_usd)
+        largest_min_usd = max(min_usd(offer) * job.nodes for job, offer in zip(jobs, offers, strict=True))
+        _check_budget(spec, max(shares), sum(shares) * more, all_usd, largest_min_usd)
         points = [_limited(*one) for one in zip(points, jobs, shares, strict=True)]
         search = search and replace(search, share_usd=max(shares))
     worst_usd = 0.0 if provider.free else min(sum(shares) * more, spec.limits.usd or math.inf)
