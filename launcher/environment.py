@@ -31,7 +31,7 @@ from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.screens import LiveScreens, interrupts_on
 
 if TYPE_CHECKING:
-    from vastrun.launcher.bundle.shared_jobs import KeptJobs
+    from vastrun.launcher.bundle.shared_jobs import SharedJobs
     from vastrun.launcher.commands.estimate import WorkloadEstimator
     from vastrun.launcher.commands.export import Exporter
     from vastrun.launcher.commands.rehearse import Rehearsal
@@ -108,7 +108,7 @@ class _Adapters:
             self.presence = Presence(self.state / "launchers", partial(computer_name, self.state))
         self.interrupts = partial(interrupts_on, self.output, environ, self.now)
         self.ledger = cache(self._ledger)
-        self.kept = cache(self._kept)
+        self.shared_jobs = cache(self._kept)
         self.provider = cache(self._provider)
         self.shared_provider = cache(partial(self._provider, many_runs=True))
 
@@ -123,12 +123,12 @@ class _Adapters:
             return self.team.open(now=self.now, alive_here=self.presence.is_alive_here)
         return SqliteLedger(self.state / "ledger.db", now=self.now, alive=self.presence.is_alive)
 
-    def _kept(self) -> KeptJobs | None:
+    def _kept(self) -> SharedJobs | None:
         if self.team is None:
             return None
-        from vastrun.launcher.bundle.shared_jobs import KeptJobs
+        from vastrun.launcher.bundle.shared_jobs import SharedJobs
 
-        return KeptJobs(self.team.secrets(self.ledger().id), self.presence.computer)
+        return SharedJobs(self.team.secrets(self.ledger().id), self.presence.computer)
 
     def _provider(self, name: str, *, many_runs: bool = False) -> Provider:
         """The provider of that name. Raises UsageError when there is none."""
@@ -186,10 +186,10 @@ class _Adapters:
         def values_of(batch: str, point: str) -> Mapping[str, Any]:
             return self.ledger().batches.values_of(batch, point)
 
-        return Bundler(self.environ, origin=origin, values_of=values_of, kept=self.kept())
+        return Bundler(self.environ, origin=origin, values_of=values_of, shared_jobs=self.shared_jobs())
 
     def output_store(self) -> OutputStore:
-        from vastrun.launcher.outputs.index import Contents
+        from vastrun.launcher.outputs.index import FolderContents
         from vastrun.launcher.outputs.store import FolderStore
         from vastrun.launcher.ui.render.index import index_of
 
@@ -198,7 +198,7 @@ class _Adapters:
 
             return page_of(self.ledger(), run, now)
 
-        def index(run: Run, contents: Contents, now: float) -> Mapping[str, str]:
+        def index(run: Run, contents: FolderContents, now: float) -> Mapping[str, str]:
             return index_of(run, contents, now, self.ledger().runs(leader=run.id))
 
         return FolderStore(index=index, report=report)

@@ -19,7 +19,7 @@ from vastrun.launcher.decisions.schedule import (
     BatchProgress,
     holding_runs,
 )
-from vastrun.launcher.outputs.disk import leave_out, storing
+from vastrun.launcher.outputs.disk import disk_errors, ignore_in_git
 from vastrun.launcher.ports import Ledger
 
 if TYPE_CHECKING:
@@ -231,8 +231,8 @@ def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float, computer: 
     batch = ledger.batches.get(batch.name)
     # Before its first run is packed: the outputs may be inside the code folder, and must not be uploaded.
     if batch.computer == computer:
-        with storing(Path(batch.folder)):
-            leave_out(Path(batch.folder))
+        with disk_errors(Path(batch.folder)):
+            ignore_in_git(Path(batch.folder))
     return batch, new
 
 

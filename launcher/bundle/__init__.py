@@ -14,9 +14,9 @@ from typing import Any, Self
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle.archive import Archive, must_be_readable
-from vastrun.launcher.bundle.checkout import FINDERS_OWN, Worktree, inner_target, worktree
+from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, inner_target, worktree
 from vastrun.launcher.bundle.script import check_script
-from vastrun.launcher.bundle.shared_jobs import KeptJob, KeptJobs
+from vastrun.launcher.bundle.shared_jobs import SharedJob, SharedJobs
 from vastrun.launcher.core import NOTHING, Bundle, Origin, Run
 from vastrun.launcher.core.errors import JobValueError, StorageError, UsageError
 from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret
@@ -43,14 +43,14 @@ class Bundler:
         *,
         origin: Origin = NOTHING,
         values_of: ValuesOf = lambda _batch, _point: {},
-        kept: KeptJobs | None = None,
+        shared_jobs: SharedJobs | None = None,
     ) -> None:
         """`kept`: the jobs of a team; None: all jobs are this computer's."""
         self._environment = environment
         self._origin = origin
         self._values_of = values_of
-        self._kept = kept
-        self._kept_job: tuple[str, KeptJob] | None = None
+        self._shared = shared_jobs
+        self._shared_job: tuple[str, SharedJob] | None = None
         """The last one of another computer's, with the run's id."""
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._packed: tuple[str, JobSpec, Bundle] | None = None
@@ -101,7 +101,7 @@ class Bundler:
         return self._packed[2] if Path(self._packed[2].path).exists() else None
 
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
-        if run is not None and spec.secrets and (job := self._from_elsewhere(run)):
+        if run is not None and spec.secrets and (job := self._from_home(run)):
             return job.secrets
         lines = [f"{secret.name}={_quoted(self._value(secret))}\n" for secret in spec.secrets]
         return "".join(lines).encode("utf-8", "surrogateescape")
@@ -109,20 +109,20 @@ class Bundler:
     def lease(self) -> str:
         return (onstart_dir() / layout.LEASE_SCRIPT).read_text(encoding="utf-8")
 
-    def _from_elsewhere(self, run: Run) -> KeptJob | None:
+    def _from_home(self, run: Run) -> SharedJob | None:
         """What another computer has kept of the run's job; None when it is this one's."""
-        if self._kept is None or self._kept.is_here(run):
+        if self._shared is None or self._shared.is_home(run):
             return None
-        if self._kept_job is None or self._kept_job[0] != run.id:
-            self._kept_job = run.id, self._kept.of(run)
-        return self._kept_job[1]
+        if self._shared_job is None or self._shared_job[0] != run.id:
+            self._shared_job = run.id, self._shared.load(run)
+        return self._shared_job[1]
 
     def _code(self, path: Path, run: Run, spec: JobSpec) -> tuple[Path | None, dict[str, Any] | None]:
         """The job's code, packed beside `path`, and what the box is told of it; None: it has none."""
         code = path.with_suffix(".code")
         if spec.code is None and not spec.secrets:
             return None, None
-        job = self._from_elsewhere(run)
+        job = self._from_home(run)
         if job is not None:
             if job.code is not None:
                 code.write_bytes(job.code)
@@ -132,9 +132,9 @@ class Bundler:
             tree = worktree(spec.code.path, spec.code.exclude, spec.code.include)
             about = {"commit": tree.commit, "dirty": tree.dirty}
             _pack_code(code, tree)
-        if self._kept is not None:
+        if self._shared is not None:
             content = None if about is None else code.read_bytes()
-            self._kept.keep(run, KeptJob(code=content, about=about, secrets=self.secrets(spec)))
+            self._shared.save(run, SharedJob(code=content, about=about, secrets=self.secrets(spec)))
         return (None if about is None else code), about
 
     def _folder(self) -> Path:
@@ -230,8 +230,8 @@ def _with_tags(train: TrainConfig, tags: Sequence[str]) -> TrainConfig:
     """The job's tags are the W&B run's, too."""
     if train.wandb.mode == "off":
         return train
-    together = tuple(dict.fromkeys((*tags, *train.wandb.tags)))
-    return replace(train, wandb=replace(train.wandb, tags=together))
+    merged = tuple(dict.fromkeys((*tags, *train.wandb.tags)))
+    return replace(train, wandb=replace(train.wandb, tags=merged))
 
 
 def _continues(spec: JobSpec, origin: Origin) -> list[str]:
@@ -258,7 +258,7 @@ def _pack_code(path: Path, tree: Worktree) -> None:
 
 def _add_resume(archive: Archive, folder: Path) -> None:
     left_out = _older_checkpoints(folder)
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != FINDERS_OWN)
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != MACOS_METADATA)
     paths = sorted(path for path in files if left_out.isdisjoint(path.parents))
     if not paths:
         raise UsageError(f"nothing to continue from: no checkpoint in {folder}")

@@ -15,17 +15,17 @@ from vastrun.launcher.core.errors import JobValueError, UsageError
 LIMIT_BYTES = 500 * 10**6
 
 _GIT_TIMEOUT_S = 120
-_GIT_RUNS_NOTHING = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+_GIT_NO_HOOKS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 """What the settings of a repository, which somebody else may have written, would have it run."""
-_GIT_SEES = frozenset({"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "XDG_CONFIG_HOME"})
+_GIT_ENVIRONMENT = frozenset({"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "XDG_CONFIG_HOME"})
 
-_LEFT_OUT = {
+_IGNORED_FOLDERS = {
     *(".git", ".hg", ".svn", ".tox", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache"),
     *("__pycache__", "node_modules", "runs", "venv", "wandb"),
 }
 """Folders that are never code, unless git tracks them."""
 
-FINDERS_OWN = ".DS_Store"
+MACOS_METADATA = ".DS_Store"
 """What a Mac's Finder leaves in every folder that somebody looked at."""
 
 
@@ -92,7 +92,7 @@ def commit_of(root: Path) -> tuple[str | None, bool]:
     """Return the commit, and whether something below `root` is not committed; no commit outside of git."""
     if not _in_git(root):
         return None, False
-    commit = _ask_git(root, "rev-parse", "--verify", "-q", "HEAD").stdout.strip() or None
+    commit = _run_git(root, "rev-parse", "--verify", "-q", "HEAD").stdout.strip() or None
     return commit, bool(_git(root, "status", "--porcelain", "--ignore-submodules=dirty", "--", "."))
 
 
@@ -119,36 +119,36 @@ def _in_git(root: Path) -> bool:
 
 def _git_listed(root: Path) -> Iterator[str]:
     tracked = _git(root, "ls-files", "-z", "--cached").split("\0")
-    others = _git(root, "ls-files", "-z", "--others", "--exclude-standard").split("\0")
-    untracked = [path for path in others if _LEFT_OUT.isdisjoint(PurePosixPath(path).parts)]
+    untracked_paths = _git(root, "ls-files", "-z", "--others", "--exclude-standard").split("\0")
+    untracked = [path for path in untracked_paths if _IGNORED_FOLDERS.isdisjoint(PurePosixPath(path).parts)]
     for path in filter(None, [*tracked, *untracked]):
         full = root / path
         if full.is_dir() and not full.is_symlink():
-            yield from _nested(path, full)
+            yield from _nested_files(path, full)
         elif os.path.lexists(full):
             yield path
 
 
-def _nested(path: str, full: Path) -> Iterator[str]:
+def _nested_files(path: str, full: Path) -> Iterator[str]:
     """The files of a submodule, or of a checkout inside this one; none when it was never filled."""
     if (full / ".git").exists():
         yield from (str(PurePosixPath(path) / inner) for inner in _git_listed(full))
 
 
 def _git(root: Path, *words: str) -> str:
-    asked = _ask_git(root, *words)
+    asked = _run_git(root, *words)
     if asked.returncode:
         raise UsageError(f"git cannot read {root}: {asked.stderr.strip()}")
     return asked.stdout
 
 
-def _ask_git(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def _run_git(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """What git says. It runs nothing that somebody else's settings name, and sees no key of the user's."""
-    environment = {name: value for name, value in os.environ.items() if name in _GIT_SEES}
+    environment = {name: value for name, value in os.environ.items() if name in _GIT_ENVIRONMENT}
     try:
         return subprocess.run(
             # Without optional locks `git status` leaves the index alone: the user may commit meanwhile.
-            ["git", "--no-optional-locks", *_GIT_RUNS_NOTHING, "-C", str(root), *words],
+            ["git", "--no-optional-locks", *_GIT_NO_HOOKS, "-C", str(root), *words],
             env=environment,
             capture_output=True,
             text=True,
@@ -197,13 +197,13 @@ def _is_left_out(folder: Path) -> bool:
     ignored = (
         ignore.is_file() and ignore.stat().st_size < 9 and ignore.read_text(errors="replace").strip() == "*"
     )
-    return ignored or folder.name in _LEFT_OUT or (folder / "pyvenv.cfg").exists()
+    return ignored or folder.name in _IGNORED_FOLDERS or (folder / "pyvenv.cfg").exists()
 
 
 def _excluded(path: str, patterns: Sequence[str]) -> bool:
     """True when a pattern fits the path, a folder that it lies in, or the name of either."""
     pure = PurePosixPath(path)
-    if pure.name == FINDERS_OWN:
+    if pure.name == MACOS_METADATA:
         return True
     lineage = [str(p) for p in (pure, *pure.parents) if p.name]
     return any(

@@ -9,7 +9,7 @@ from vastrun.launcher.config.shell import script_of
 from vastrun.launcher.core.errors import JobValueError
 from vastrun.launcher.core.job import JobSpec
 
-_READ_S = 10.0
+_TIMEOUT_S = 10.0
 
 
 def check_script(spec: JobSpec) -> None:
@@ -24,14 +24,14 @@ def check_script(spec: JobSpec) -> None:
             input=script.encode(),
             capture_output=True,
             env={"PATH": os.defpath},
-            timeout=_READ_S,
+            timeout=_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return
     if read.returncode:
-        said = read.stderr.decode(errors="replace").strip().splitlines()
-        fault = said[0].removeprefix("bash: ") if said else f"exit code {read.returncode}"
+        lines = read.stderr.decode(errors="replace").strip().splitlines()
+        fault = lines[0].removeprefix("bash: ") if lines else f"exit code {read.returncode}"
         raise JobValueError(
             f"command: bash cannot read the script: {fault}",
             hint="quote what is meant literally; a list is run without a shell: [python, a.py]",

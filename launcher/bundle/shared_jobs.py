@@ -11,12 +11,12 @@ from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.ports import SecretStore
 
-MOST_BYTES = 32 << 20
+MAX_CODE_BYTES = 32 << 20
 """Of packed code; what is larger stays where it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptJob:
+class SharedJob:
     """What of a job is on the computer where it was read."""
 
     code: bytes | None
@@ -26,30 +26,30 @@ class KeptJob:
     secrets: bytes
 
 
-class KeptJobs:
+class SharedJobs:
     """Keeps what its own computer's jobs ship, and finds what others' do."""
 
     def __init__(self, store: SecretStore | None, here: str) -> None:
         """`store`: None where this computer has no key to it. `here`: its name within the team."""
         self._store, self._here = store, here
-        self._kept: dict[str, str] = {}
+        self._saved_digests: dict[str, str] = {}
         """By name, what was kept last: a batch ships the same for each of its points."""
 
-    def is_here(self, run: Run) -> bool:
+    def is_home(self, run: Run) -> bool:
         """Return whether the run's job was read on this computer."""
         return run.home == self._here
 
-    def keep(self, run: Run, job: KeptJob) -> None:
+    def save(self, run: Run, job: SharedJob) -> None:
         """Let other computers begin a retry or the next point. Raises StorageError."""
-        if self._store is None or (job.code is not None and len(job.code) > MOST_BYTES):
+        if self._store is None or (job.code is not None and len(job.code) > MAX_CODE_BYTES):
             return
         name, content = _names(run)[0], _packed(job)
         digest = hashlib.sha256(content).hexdigest()
-        if self._kept.get(name) != digest:
+        if self._saved_digests.get(name) != digest:
             self._store.replace(name, content)
-            self._kept[name] = digest
+            self._saved_digests[name] = digest
 
-    def of(self, run: Run) -> KeptJob:
+    def load(self, run: Run) -> SharedJob:
         """Return what another computer has kept. Raises UsageError when there is nothing."""
         for name in _names(run):
             content = None if self._store is None else self._store.get(name)
@@ -58,7 +58,7 @@ class KeptJobs:
                     self._store.replace(_names(run)[0], content)  # for a retry of this one
                 return _unpacked(content)
         there = run.home.partition("~")[0] or "another computer"
-        why = f"VASTRUN_TEAM_KEY was not set there, or the code is above {MOST_BYTES >> 20} MB"
+        why = f"VASTRUN_TEAM_KEY was not set there, or the code is above {MAX_CODE_BYTES >> 20} MB"
         raise UsageError(
             f"the code and the secrets of {run.id} are on {there} alone: "
             f"{'VASTRUN_TEAM_KEY is not set here' if self._store is None else why}",
@@ -73,7 +73,7 @@ def _names(run: Run) -> list[str]:
     return [f"job of {run.id}", *([f"job of {run.parent}"] if run.parent else [])]
 
 
-def _packed(job: KeptJob) -> bytes:
+def _packed(job: SharedJob) -> bytes:
     head = {
         "about": job.about,
         "secrets": base64.b64encode(job.secrets).decode(),
@@ -82,10 +82,10 @@ def _packed(job: KeptJob) -> bytes:
     return json.dumps(head).encode() + b"\n" + (job.code or b"")
 
 
-def _unpacked(content: bytes) -> KeptJob:
+def _unpacked(content: bytes) -> SharedJob:
     head, _, code = content.partition(b"\n")
     fields = json.loads(head)
-    return KeptJob(
+    return SharedJob(
         code=code if fields["has_code"] else None,
         about=fields["about"],
         secrets=base64.b64decode(fields["secrets"]),

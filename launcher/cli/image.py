@@ -12,15 +12,15 @@ from vastrun.launcher.bundle.checkout import commit_of
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.core.errors import ImageError
-from vastrun.launcher.image.build import Recipe, build
+from vastrun.launcher.image.build import BuildRecipe, build
 from vastrun.launcher.image.daemon import connect, login_of
-from vastrun.launcher.image.local import images_here
+from vastrun.launcher.image.local import local_images
 from vastrun.launcher.image.lock import Capability, read_lock, write_lock
 from vastrun.launcher.image.pins import CHECKOUT, VARIANTS, pins_of
 from vastrun.launcher.image.registry import Registry
-from vastrun.launcher.image.relock import lock_anew, reference_of, relock
+from vastrun.launcher.image.relock import lock_images, reference_of, relock
 from vastrun.launcher.image.stream import push
-from vastrun.launcher.image.verify import check_registry, checks, contents_of, subject_of
+from vastrun.launcher.image.verify import check_registry, checks, contents_of, image_to_verify
 from vastrun.launcher.ui.render.images import Images, ShownImage, VerifiedImage, checks_text, images_text
 
 
@@ -44,7 +44,7 @@ def build_command(app: AppContext, variant: str, repository: str, base: str | No
     """
     pins = pins_of(variant)
     commit, dirty = commit_of(CHECKOUT)
-    recipe = Recipe(
+    recipe = BuildRecipe(
         root=CHECKOUT,
         pins=replace(pins, base=str(reference_of(base))) if base else pins,
         repository=str(reference_of(repository)),
@@ -79,7 +79,7 @@ def lock_command(app: AppContext, images: tuple[str, ...]) -> None:
     vastrun did not build needs its VARIANT.
     """
     old, registry = read_lock(app.paths.image_lock), Registry(login_of)
-    new = lock_anew(old, images, registry) if images else relock(old, registry)
+    new = lock_images(old, images, registry) if images else relock(old, registry)
     write_lock(app.paths.image_lock, new)
     say(f"wrote {app.paths.image_lock}", err=True)
     say(images_text(new, (), ""))
@@ -100,7 +100,7 @@ def verify_command(
     locked one. Exit code 1 if a check fails.
     """
     app: AppContext = ctx.obj
-    subject = subject_of(image, read_lock(app.paths.image_lock))
+    subject = image_to_verify(image, read_lock(app.paths.image_lock))
     if (cuda_max is None) != (compute_cap is None):
         raise click.UsageError("--cuda-max and --compute-cap go together")
     machine = None
@@ -123,7 +123,7 @@ def ls_command(app: AppContext, as_json: bool) -> None:
     """List the locked images, and the images in the local Docker."""
     lock = read_lock(app.paths.image_lock)
     try:
-        here, note = images_here(connect()), ""
+        here, note = local_images(connect()), ""
     except ImageError as error:
         here, note = [], str(error)
     locked = [ShownImage.fill(image, variant=variant) for variant, image in lock.images.items()]

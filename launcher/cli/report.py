@@ -15,7 +15,7 @@ from vastrun.launcher.commands.report import report_of
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import NoSuchRunError
 from vastrun.launcher.ledger.run_ids import find_run, suggestion
-from vastrun.launcher.outputs.disk import need_space, stored, storing
+from vastrun.launcher.outputs.disk import disk_errors, need_space, write_file
 from vastrun.launcher.outputs.store import REPORT
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.report.batch_page import batch_page_file
@@ -50,9 +50,9 @@ def command(app: AppContext, name: str, opens: bool, output: Path | None, as_jso
     run = _run_named(app, name)
     file, text = _of_batch(app, name, output) if run is None else _of_run(app, run, output)
     content = text.encode(errors="replace")
-    with storing(file.parent):
+    with disk_errors(file.parent):
         need_space(file.parent, len(content))
-        stored(file, content)
+        write_file(file, content)
     show(WrittenReport(file=str(file), bytes=len(content)), str(file), as_json=as_json)
     if opens and not app.make.browse(file.resolve().as_uri()):
         say(f"cannot find a browser; open {file} in one", err=True)

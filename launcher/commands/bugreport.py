@@ -20,7 +20,7 @@ from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.labels import member_folder
 from vastrun.launcher.gate.caps import LINE_CHARACTERS
-from vastrun.launcher.outputs.disk import need_space, stored, storing
+from vastrun.launcher.outputs.disk import disk_errors, need_space, write_file
 from vastrun.launcher.outputs.folder import GrowingFile, Outputs
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.transcript.mask import Mask, to_jsonable
@@ -99,9 +99,9 @@ def write_report(
         for name, content in hidden.items()
     ]
     content = _archive(f"bugreport-{run.id}", hidden, now)
-    with storing(file.parent):
+    with disk_errors(file.parent):
         need_space(file.parent, len(content))
-        stored(file, content)
+        write_file(file, content)
     return parts
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from vastrun.launcher.bundle.archive import Archive
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import ImageReference
-from vastrun.launcher.image.daemon import explained
+from vastrun.launcher.image.daemon import docker_errors
 from vastrun.launcher.image.pins import Pins
-from vastrun.launcher.image.stream import BuildScreen, follow, have, is_here
+from vastrun.launcher.image.stream import BuildScreen, follow, has_image, pull_if_missing
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -32,7 +32,7 @@ _PROBE = Path(__file__).with_name("interpreter_probe.py")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class BuildRecipe:
     """What to build, and from what."""
 
     root: Path
@@ -50,7 +50,7 @@ class Recipe:
         return _REQUIREMENTS if self.pins.cuda else (*_REQUIREMENTS, _TORCH_FOR_CPU)
 
 
-def build(client: DockerClient, recipe: Recipe, wheels: Path, screen: BuildScreen) -> str:
+def build(client: DockerClient, recipe: BuildRecipe, wheels: Path, screen: BuildScreen) -> str:
     """Build the image and return its reference. `wheels`: a folder to keep them in. Raises ImageError."""
     base = _base(client, recipe.pins.base, screen)
     arguments = _arguments(recipe, base)
@@ -59,7 +59,7 @@ def build(client: DockerClient, recipe: Recipe, wheels: Path, screen: BuildScree
     made_of = {name: value for name, value in arguments.items() if name != "REVISION"}
     tag = f"{recipe.pins.variant}-{fingerprint(recipe.root, paths, made_of)}"
     reference = f"{recipe.repository}:{tag}"
-    if is_here(client, ImageReference.of(reference)):
+    if has_image(client, ImageReference.of(reference)):
         screen.step("build", f"{reference} is here already, of the same files")
         return reference
     folder = _wheels(client, recipe, base, wheels, screen)
@@ -75,16 +75,16 @@ def build(client: DockerClient, recipe: Recipe, wheels: Path, screen: BuildScree
 def _base(client: DockerClient, name: str, screen: BuildScreen) -> str:
     """The base by what cannot change."""
     reference = ImageReference.of(name)
-    have(client, reference, screen)
+    pull_if_missing(client, reference, screen)
     if reference.is_pinned:
         return name
-    with explained(f"cannot inspect {name}"):
+    with docker_errors(f"cannot inspect {name}"):
         image = client.images.get(name)
     digests = image.attrs.get("RepoDigests") or []
     return next((digest for digest in digests if digest.startswith(f"{reference.name}@")), str(image.id))
 
 
-def _wheels(client: DockerClient, recipe: Recipe, base: str, cache: Path, screen: BuildScreen) -> Path:
+def _wheels(client: DockerClient, recipe: BuildRecipe, base: str, cache: Path, screen: BuildScreen) -> Path:
     """The folder with what the image's Python needs, and nothing else."""
     interpreter = interpreter_of(client, base)
     version = "{}.{}".format(*interpreter.version)
@@ -95,7 +95,7 @@ def _wheels(client: DockerClient, recipe: Recipe, base: str, cache: Path, screen
     return folder
 
 
-def _arguments(recipe: Recipe, base: str) -> Mapping[str, str]:
+def _arguments(recipe: BuildRecipe, base: str) -> Mapping[str, str]:
     pins = recipe.pins
     return {
         "BASE": base,
@@ -111,14 +111,14 @@ def _arguments(recipe: Recipe, base: str) -> Mapping[str, str]:
 
 def _run(
     client: DockerClient,
-    recipe: Recipe,
+    recipe: BuildRecipe,
     context: Path,
     arguments: Mapping[str, str],
     reference: str,
     screen: BuildScreen,
 ) -> None:
     doing = f"cannot build {recipe.pins.variant}"
-    with context.open("rb") as file, explained(doing):
+    with context.open("rb") as file, docker_errors(doing):
         messages = client.api.build(
             fileobj=file,
             # The context is packed by us: it holds the files of the fingerprint, and no others.
@@ -132,8 +132,8 @@ def _run(
             decode=True,
             timeout=None,
         )
-        told = follow(messages, screen, name="build", doing=doing)
-    if not any("ID" in record for record in told):
+        records = follow(messages, screen, name="build", doing=doing)
+    if not any("ID" in record for record in records):
         raise ImageError(f"{doing}: the daemon named no image")
 
 
@@ -193,15 +193,15 @@ class Interpreter:
 
 def interpreter_of(client: DockerClient, image: str) -> Interpreter:
     """Return the Python of an image. Raises ImageError where there is none."""
-    with explained(f"cannot run python3 in {image}"):
-        said = client.containers.run(
+    with docker_errors(f"cannot run python3 in {image}"):
+        message = client.containers.run(
             image,
             ["-c", _PROBE.read_text(encoding="utf-8")],
             entrypoint="python3",
             remove=True,
             network_mode="none",
         )
-    major, minor, glibc, machine = json.loads(said)
+    major, minor, glibc, machine = json.loads(message)
     return Interpreter(version=(major, minor), glibc=glibc, machine=machine)
 
 

@@ -20,7 +20,7 @@ _INSTALL = (
     "export DOCKER_HOST=$(docker context inspect --format '{{.Endpoints.docker.Host}}')"
 )
 # What Docker, its SDK or a registry writes, in words of ours, and what to do. The first that fits counts.
-_KNOWN: Sequence[tuple[str, str, str]] = (
+_EXPLANATIONS: Sequence[tuple[str, str, str]] = (
     (r"FileNotFoundError|No such file or directory: .*sock", "there is no Docker on this computer", _INSTALL),
     (
         r"PermissionError|permission denied .*docker daemon",
@@ -60,14 +60,14 @@ def connect() -> DockerClient:
     _check_sdk()
     import docker
 
-    with explained("cannot reach Docker"):
+    with docker_errors("cannot reach Docker"):
         client = docker.from_env(timeout=_TIMEOUT_S)
         client.ping()
         return client
 
 
 @contextmanager
-def explained(doing: str) -> Iterator[None]:
+def docker_errors(doing: str) -> Iterator[None]:
     """Turn failures of Docker within into one ImageError: `doing`, why, and what to do."""
     from docker.errors import DockerException
     from requests.exceptions import RequestException
@@ -75,21 +75,21 @@ def explained(doing: str) -> Iterator[None]:
     try:
         yield
     except (DockerException, RequestException) as error:
-        said = getattr(error, "explanation", None) or str(error)
-        raise image_error(doing, said, reason=reason_of(error)) from error
+        message = getattr(error, "explanation", None) or str(error)
+        raise image_error(doing, message, reason=reason_of(error)) from error
 
 
-def image_error(doing: str, said: str, printed: Sequence[str] = (), *, reason: str = "") -> ImageError:
+def image_error(doing: str, message: str, printed: Sequence[str] = (), *, reason: str = "") -> ImageError:
     """Return what Docker said as an error that can be acted on. `printed`: the last lines of a build.
 
     `reason`: the system's own words, told in place of what libraries made of them.
     """
-    said = " ".join(said.rpartition("' returned a ")[2].split())
+    message = " ".join(message.rpartition("' returned a ")[2].split())
     output = "".join(f"\n  {line}" for line in printed)
-    for pattern, meaning, hint in _KNOWN:
-        if re.search(pattern, f"{said} {output}" if "non-zero code" in said else said):
-            return ImageError(f"{doing}: {meaning}: {reason or said[-300:]}{output}", hint=hint)
-    return ImageError(f"{doing}: {said[-600:]}{output}")
+    for pattern, meaning, hint in _EXPLANATIONS:
+        if re.search(pattern, f"{message} {output}" if "non-zero code" in message else message):
+            return ImageError(f"{doing}: {meaning}: {reason or message[-300:]}{output}", hint=hint)
+    return ImageError(f"{doing}: {message[-600:]}{output}")
 
 
 def reason_of(error: BaseException) -> str:
@@ -110,7 +110,7 @@ def login_of(registry: str) -> tuple[str, str] | None:
     _check_sdk()
     from docker import auth
 
-    with explained(f"cannot read the login of {registry}"):
+    with docker_errors(f"cannot read the login of {registry}"):
         found = auth.load_config().resolve_authconfig(registry) or {}
     values = {name.lower(): value for name, value in found.items()}
     user, password = values.get("username"), values.get("password")

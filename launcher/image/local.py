@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vastrun.launcher.image.daemon import explained
+from vastrun.launcher.image.daemon import docker_errors
 from vastrun.launcher.image.lock import Lock, LockedImage
 from vastrun.launcher.image.relock import LABEL, check_digest
 
@@ -33,21 +33,21 @@ class LocalImage:
     """Unpacked."""
 
 
-def images_here(client: DockerClient) -> list[LocalImage]:
+def local_images(client: DockerClient) -> list[LocalImage]:
     """List our images that Docker has here, the newest first. Raises ImageError."""
-    with explained("cannot list the images"):
+    with docker_errors("cannot list the images"):
         # One answer: an image that is removed meanwhile is in it or is not.
         rows = client.api.images(filters={"label": f"{LABEL}variant"})
     images = [_local(row, reference) for row in rows for reference in _names(row)]
     return sorted(images, key=lambda image: (image.created_at, image.reference), reverse=True)
 
 
-def built_here(client: DockerClient, variant: str, lock: Lock) -> LocalImage | None:
+def newest_local_image(client: DockerClient, variant: str, lock: Lock) -> LocalImage | None:
     """Return the newest image of a variant that was built here; None: there is none.
 
     Raises ImageError when it goes by the name of a locked image and is another.
     """
-    image = next((image for image in images_here(client) if image.variant == variant), None)
+    image = next((image for image in local_images(client) if image.variant == variant), None)
     locked = lock.images.get(variant)
     if image is not None and locked is not None and image.reference == locked.name:
         check_local(image, locked)

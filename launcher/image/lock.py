@@ -19,10 +19,10 @@ _SCHEMA = 1
 _BLACKWELL = 1000
 """The least compute capability of its GPUs."""
 _BLACKWELL_CUDA = 12.8
-_FIRST_CUDA = ((1000, 12.8), (900, 11.8), (800, 11.0), (700, 9.0))
+_MIN_CUDA = ((1000, 12.8), (900, 11.8), (800, 11.0), (700, 9.0))
 """The first version for GPUs from that compute capability (x 100) on: Blackwell, Hopper, Ampere, Volta. GPUs
 of one generation run each other's code."""
-_DROPPED = ((13.0, 750),)
+_MIN_CAPABILITY = ((13.0, 750),)
 """From that version on there is no code for GPUs below that compute capability: Maxwell, Pascal, Volta."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HEAD = "# Images by digest; the first that fits a machine is taken. `vastrun image lock` writes this file.\n"
@@ -99,10 +99,10 @@ class Lock:
         found = [(image.driver_cuda, image.blackwell) for image in self.images.values() if image.cuda]
         if not found:
             return "an image for GPUs in the lock"
-        least = min(cuda for cuda, _ in found)
-        on_blackwell = min((cuda for cuda, blackwell in found if blackwell), default=least)
-        special = f", or {on_blackwell:.1f} on Blackwell" if on_blackwell > least else ""
-        return f"CUDA {least:.1f}{special}"
+        min_cuda = min(cuda for cuda, _ in found)
+        on_blackwell = min((cuda for cuda, blackwell in found if blackwell), default=min_cuda)
+        special = f", or {on_blackwell:.1f} on Blackwell" if on_blackwell > min_cuda else ""
+        return f"CUDA {min_cuda:.1f}{special}"
 
     def with_image(self, variant: str, image: LockedImage) -> Lock:
         """Return the lock with that image as the variant's."""
@@ -133,10 +133,10 @@ def read_lock(path: Path) -> Lock:
             raise ValueError(f"version {content['version']}, expected {_SCHEMA}")
         images = {str(name): _image_of(values) for name, values in content["images"].items()}
     except OSError as error:
-        raise ImageError(f"cannot read {path}: {error.strerror}", hint=_put_back(path)) from error
+        raise ImageError(f"cannot read {path}: {error.strerror}", hint=_restore_hint(path)) from error
     except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         text = f"{path} is not a lock of images: {_fault(error)}"
-        raise ImageError(text, hint=_put_back(path)) from error
+        raise ImageError(text, hint=_restore_hint(path)) from error
     return Lock(images)
 
 
@@ -147,7 +147,7 @@ def _fault(error: Exception) -> str:
     return f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
 
 
-def _put_back(path: Path) -> str:
+def _restore_hint(path: Path) -> str:
     shipped = shipped_path()
     return f"git checkout -- {path}, or install vastrun again" if path == shipped else f"cp {shipped} {path}"
 
@@ -176,5 +176,7 @@ def lacks_code(cuda: float, compute_cap: int) -> bool:
     """Tell whether programs of that CUDA version have no code for such a GPU. 0, unknown: they have."""
     if cuda <= 0 or compute_cap <= 0:
         return False
-    first = next((version for min_cap, version in _FIRST_CUDA if compute_cap >= min_cap), 0.0)
-    return cuda < first or any(cuda >= version and compute_cap < min_cap for version, min_cap in _DROPPED)
+    first = next((version for min_cap, version in _MIN_CUDA if compute_cap >= min_cap), 0.0)
+    return cuda < first or any(
+        cuda >= version and compute_cap < min_cap for version, min_cap in _MIN_CAPABILITY
+    )

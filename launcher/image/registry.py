@@ -68,8 +68,8 @@ class Registry:
             caps.EXCHANGES["registry"], now=self._now, sender=f"the registry of {reference}", error=ImageError
         )
         repository = _Repository(reference, self._login, budget)
-        wanted = reference.tag or reference.digest or "latest"
-        kind, manifest, digest = repository.manifest(wanted)
+        name = reference.tag or reference.digest or "latest"
+        kind, manifest, digest = repository.manifest(name)
         # The index has the digest that a pull by tag shows; what the image holds stands one level below.
         if kind in _INDEXES or manifest.has("manifests"):
             _, manifest, _ = repository.manifest(_for_our_machines(manifest, reference))

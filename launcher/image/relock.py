@@ -15,7 +15,7 @@ from vastrun.launcher.image.registry import PublishedImage
 LABEL = "io.vastrun."
 
 
-class Catalogue(Protocol):
+class ImageCatalog(Protocol):
     """Who knows what a tag names."""
 
     def look_up(self, reference: ImageReference) -> PublishedImage:
@@ -23,7 +23,7 @@ class Catalogue(Protocol):
         ...
 
 
-def relock(lock: Lock, registry: Catalogue) -> Lock:
+def relock(lock: Lock, registry: ImageCatalog) -> Lock:
     """Return the lock, with what registries say besides.
 
     Raises ImageError where a tag names another image now.
@@ -35,12 +35,12 @@ def relock(lock: Lock, registry: Catalogue) -> Lock:
     return lock
 
 
-def lock_anew(lock: Lock, wanted: Sequence[str], registry: Catalogue) -> Lock:
+def lock_images(lock: Lock, names: Sequence[str], registry: ImageCatalog) -> Lock:
     """Return the lock with these images: ours by name, others as `VARIANT=IMAGE`.
 
     Raises ImageError, UsageError.
     """
-    for word in wanted:
+    for word in names:
         variant, _, name = word.rpartition("=")
         found = registry.look_up(reference_of(name))
         variant = variant or found.labels.get(f"{LABEL}variant", "")

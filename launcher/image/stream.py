@@ -12,7 +12,7 @@ from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.budget import ExchangeBudget
-from vastrun.launcher.image.daemon import explained, image_error
+from vastrun.launcher.image.daemon import docker_errors, image_error
 from vastrun.launcher.image.lock import ARCHITECTURE
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def follow(messages: Iterable[Mapping[str, Any]], screen: BuildScreen, *, name: 
 
     Raises ImageError with the daemon's reason, and the last lines that the build printed.
     """
-    layers, told, printed = Layers(), [], deque[str](maxlen=_LAST_LINES)
+    layers, records, printed = Layers(), [], deque[str](maxlen=_LAST_LINES)
     budget = ExchangeBudget(caps.EXCHANGES["docker"], now=time.monotonic, sender="Docker", error=ImageError)
     for message in messages:
         # The daemon answers 200 at once: that a pull or a build failed stands in its stream only.
@@ -81,7 +81,7 @@ def follow(messages: Iterable[Mapping[str, Any]], screen: BuildScreen, *, name: 
             raise image_error(doing, str(message["error"]), printed)
         known = len(layers)
         if "aux" in message:
-            told.append(message["aux"])
+            records.append(message["aux"])
         is_of_a_layer = layers.see(message)
         stays = "aux" in message or len(layers) > known
         budget.spend(items=1, memory=len(str(message)) if stays else 0)
@@ -89,7 +89,7 @@ def follow(messages: Iterable[Mapping[str, Any]], screen: BuildScreen, *, name: 
             screen.gauge(f"{name}: {layers}")
         for line in _STYLE.sub("", str(message.get("stream", ""))).splitlines():
             _show(line.strip(), screen, name, printed)
-    return told
+    return records
 
 
 def _show(line: str, screen: BuildScreen, name: str, printed: deque[str]) -> None:
@@ -103,12 +103,12 @@ def _show(line: str, screen: BuildScreen, name: str, printed: deque[str]) -> Non
         screen.gauge(f"{name}: {line}")
 
 
-def have(client: DockerClient, reference: ImageReference, screen: BuildScreen) -> None:
+def pull_if_missing(client: DockerClient, reference: ImageReference, screen: BuildScreen) -> None:
     """Pull the image unless it is here. Raises ImageError."""
-    if is_here(client, reference):
+    if has_image(client, reference):
         return
     doing = f"cannot pull {reference}"
-    with explained(doing):
+    with docker_errors(doing):
         messages = client.api.pull(
             reference.name,
             tag=reference.digest or reference.tag or "latest",
@@ -120,11 +120,11 @@ def have(client: DockerClient, reference: ImageReference, screen: BuildScreen) -
     screen.step("pull", str(reference))
 
 
-def is_here(client: DockerClient, reference: ImageReference) -> bool:
+def has_image(client: DockerClient, reference: ImageReference) -> bool:
     """Tell whether Docker has the image, without asking a registry. Raises ImageError."""
     from docker.errors import ImageNotFound
 
-    with explained(f"cannot look for {reference}"):
+    with docker_errors(f"cannot look for {reference}"):
         try:
             client.images.get(str(reference))
         except ImageNotFound:
@@ -135,11 +135,11 @@ def is_here(client: DockerClient, reference: ImageReference) -> bool:
 def push(client: DockerClient, image: ImageReference, repository: str, screen: BuildScreen) -> ImageReference:
     """Push the image; return it as the registry has it now, by its digest. Raises ImageError."""
     doing = f"cannot push {image} to {repository}"
-    with explained(doing):
+    with docker_errors(doing):
         client.images.get(str(image)).tag(repository, tag=image.tag)
         messages = client.api.push(repository, tag=image.tag, stream=True, decode=True)
-        told = follow(messages, screen, name="push", doing=doing)
-    digest = next((record["Digest"] for record in told if record.get("Digest")), "")
+        records = follow(messages, screen, name="push", doing=doing)
+    digest = next((record["Digest"] for record in records if record.get("Digest")), "")
     if not digest:
         raise ImageError(f"{doing}: the registry named no digest")
     pushed = ImageReference.of(f"{repository}:{image.tag}@{digest}")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import ImageReference
-from vastrun.launcher.image.daemon import explained
+from vastrun.launcher.image.daemon import docker_errors
 from vastrun.launcher.image.lock import Capability, Lock, LockedImage
-from vastrun.launcher.image.relock import Catalogue, check_digest, reference_of
-from vastrun.launcher.image.stream import BuildScreen, have
+from vastrun.launcher.image.relock import ImageCatalog, check_digest, reference_of
+from vastrun.launcher.image.stream import BuildScreen, pull_if_missing
 from vastrun.launcher.package_files import trainer_dir
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ImageCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class ImageToVerify:
     """What is verified."""
 
     reference: ImageReference
@@ -42,13 +42,13 @@ class Subject:
     """What it should be; None: it is in no lock."""
 
 
-def subject_of(word: str, lock: Lock) -> Subject:
+def image_to_verify(word: str, lock: Lock) -> ImageToVerify:
     """Return a variant of the lock, one of its images by name, or any other image. Raises UsageError."""
     locked = lock.images.get(word) or next((i for i in lock.images.values() if i.name == word), None)
-    return Subject(reference=reference_of(locked.reference if locked else word), locked=locked)
+    return ImageToVerify(reference=reference_of(locked.reference if locked else word), locked=locked)
 
 
-def check_registry(subject: Subject, registry: Catalogue) -> None:
+def check_registry(subject: ImageToVerify, registry: ImageCatalog) -> None:
     """Raise ImageError, which shows both digests, when the tag names another image than was locked."""
     if subject.locked is not None:
         check_digest(subject.locked, registry.look_up(subject.reference).reference.digest)
@@ -59,18 +59,18 @@ def contents_of(client: DockerClient, reference: ImageReference, screen: BuildSc
 
     Raises ImageError.
     """
-    have(client, reference, screen)
+    pull_if_missing(client, reference, screen)
     screen.step("run", str(reference))
     program = (trainer_dir() / "boot" / "image_contents.py").read_text(encoding="utf-8")
-    with explained(f"cannot run {reference}"):
+    with docker_errors(f"cannot run {reference}"):
         # No network: what is verified is what lies in the image, and it may be a stranger's.
-        said = client.containers.run(
+        message = client.containers.run(
             str(reference), ["-c", program], entrypoint="python3", remove=True, network_mode="none"
         )
     try:
-        return contents_in(said.decode())
+        return contents_in(message.decode())
     except ValueError as error:
-        raise ImageError(f"{reference} does not say what it has: {said!r}"[:600]) from error
+        raise ImageError(f"{reference} does not say what it has: {message!r}"[:600]) from error
 
 
 def contents_in(output: str) -> Mapping[str, Any]:

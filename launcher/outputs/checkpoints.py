@@ -16,21 +16,21 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.budget import ExchangeBudget
 from vastrun.launcher.gate.manifest import INCOMING, parse_latest_checkpoint, parse_manifest
-from vastrun.launcher.outputs.disk import is_home, moved, need_space, stored
-from vastrun.launcher.outputs.download import grow, held, part_of
+from vastrun.launcher.outputs.disk import is_complete, move_into, need_space, write_file
+from vastrun.launcher.outputs.download import bytes_held, extend_part, part_path
 from vastrun.launcher.outputs.folder import place_of
 from vastrun.launcher.ports import Remote
 
 LATEST = "latest.json"
 MANIFEST = "manifest.json"
-_KEPT = 2
+_MAX_KEPT = 2
 """How many stay: the newest, and one more in case it cannot be used."""
 _HOLD_TIMEOUT_S = 60.0
 _NAME = re.compile(r"step-\d{6,18}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Copy:
+class _PartialCheckpoint:
     """A checkpoint of the box that has begun to come home."""
 
     out: Path
@@ -44,15 +44,15 @@ class _Copy:
         return self.out / INCOMING / self.name
 
     @property
-    def mark(self) -> Path:
+    def damaged_mark(self) -> Path:
         """There when this checkpoint is damaged on the box: it is not asked for again."""
         return self.folder.with_suffix(".damaged")
 
-    def seen(self, *, damaged: bool = False) -> CheckpointCopy:
+    def progress(self, *, damaged: bool = False) -> CheckpointCopy:
         """Say how far it has come."""
-        came = [(self.folder / file.path).is_file() for file in self.files]
-        parts = zip(came, self.files, strict=True)
-        here = sum(file.size if whole else held(part_of(self.out, file)) for whole, file in parts)
+        downloaded = [(self.folder / file.path).is_file() for file in self.files]
+        parts = zip(downloaded, self.files, strict=True)
+        here = sum(file.size if whole else bytes_held(part_path(self.out, file)) for whole, file in parts)
         size = sum(file.size for file in self.files)
         return CheckpointCopy(name=self.name, size=size, held=here, damaged=damaged)
 
@@ -61,28 +61,28 @@ def continue_copy(
     out: Path, remote: Remote, limit: int, disk_bytes: float, budget: ExchangeBudget
 ) -> CheckpointCopy | None:
     """Download up to `limit` bytes more. Returns None when there is nothing to bring."""
-    copy = _begun(out, budget) or _begin(out, remote, disk_bytes, budget)
+    copy = _resume(out, budget) or _start(out, remote, disk_bytes, budget)
     if copy is None:
         return None
     has_grown = False
     for file in copy.files:
-        part, came = part_of(out, file), copy.folder / file.path
-        if came.is_file():
+        part, downloaded = part_path(out, file), copy.folder / file.path
+        if downloaded.is_file():
             continue
         if budget.is_late and has_grown:  # of many files each takes a while, however small it is
-            return copy.seen()
+            return copy.progress()
         has_grown = True
-        limit -= _grown(copy, file, remote, limit, budget)
-        if held(part) < file.size and limit <= 0:
-            return copy.seen()
-        if held(part) < file.size:  # the box keeps it no more: a newer one is there, or soon will be
-            _forget(out)
+        limit -= _download_part(copy, file, remote, limit, budget)
+        if bytes_held(part) < file.size and limit <= 0:
+            return copy.progress()
+        if bytes_held(part) < file.size:  # the box keeps it no more: a newer one is there, or soon will be
+            _discard(out)
             return None
-        if not (is_home(part, file, budget.check) and moved(part, came, out)):
-            _let_go(remote)
-            return _refused(copy)
-    _let_go(remote)
-    return _finished(copy)
+        if not (is_complete(part, file, budget.check) and move_into(part, downloaded, out)):
+            _unpin(remote)
+            return _reject(copy)
+    _unpin(remote)
+    return _finish(copy)
 
 
 def prune(out: Path, collected: Iterable[Path]) -> None:
@@ -94,17 +94,17 @@ def prune(out: Path, collected: Iterable[Path]) -> None:
         _remove(path for path in found if path.name not in named)
 
 
-def _begun(out: Path, budget: ExchangeBudget) -> _Copy | None:
+def _resume(out: Path, budget: ExchangeBudget) -> _PartialCheckpoint | None:
     """The checkpoint whose manifest came before."""
     for folder in _newest_first(out / INCOMING):
         manifest = folder / MANIFEST
         if manifest.is_file():
             files = parse_manifest(manifest.read_bytes(), budget=budget).files
-            return _Copy(out=out, name=folder.name, files=files)
+            return _PartialCheckpoint(out=out, name=folder.name, files=files)
     return None
 
 
-def _begin(out: Path, remote: Remote, disk_bytes: float, budget: ExchangeBudget) -> _Copy | None:
+def _start(out: Path, remote: Remote, disk_bytes: float, budget: ExchangeBudget) -> _PartialCheckpoint | None:
     """The newest checkpoint of the box, unless it is here already."""
     name = parse_latest_checkpoint(fetch_small_file(remote, f"{layout.CHECKPOINTS}/{LATEST}", budget=budget))
     if name is None or name == _latest_here(out):
@@ -112,66 +112,68 @@ def _begin(out: Path, remote: Remote, disk_bytes: float, budget: ExchangeBudget)
     path = f"{layout.CHECKPOINTS}/{name}/{MANIFEST}"
     manifest = fetch_small_file(remote, path, caps.CHECKPOINT_MANIFEST, budget)
     listing = parse_manifest(manifest, disk_bytes, budget)
-    copy = _Copy(out=out, name=name, files=listing.files)
-    if not listing.files or listing.refused or copy.mark.exists():
+    copy = _PartialCheckpoint(out=out, name=name, files=listing.files)
+    if not listing.files or listing.refused or copy.damaged_mark.exists():
         return None
     if any(file.path.casefold() == MANIFEST for file in listing.files):
         return None  # it would count as downloaded before it was
     # All of it must fit before its first byte comes: half a checkpoint is of no use.
     need_space(out, sum(file.size for file in listing.files))
     # The training removes old checkpoints meanwhile; this one must outlast its download.
-    _hold(remote, name)
+    _pin(remote, name)
     copy.folder.mkdir(parents=True, exist_ok=True)
-    stored(copy.folder / MANIFEST, manifest)
+    write_file(copy.folder / MANIFEST, manifest)
     return copy
 
 
-def _hold(remote: Remote, name: str) -> None:
+def _pin(remote: Remote, name: str) -> None:
     """The box keeps these files, by links that take no room, however many newer checkpoints it saves."""
     box = layout.OUTBOX
     command = f"rm -rf {box} && mkdir {box} && cp -rl {layout.CHECKPOINTS}/{name} {box}/"
     remote.run(command, timeout_s=_HOLD_TIMEOUT_S)
 
 
-def _let_go(remote: Remote) -> None:
+def _unpin(remote: Remote) -> None:
     remote.run(f"rm -rf {layout.OUTBOX}", timeout_s=_HOLD_TIMEOUT_S)
 
 
-def _grown(copy: _Copy, file: FileChecksum, remote: Remote, limit: int, budget: ExchangeBudget) -> int:
+def _download_part(
+    copy: _PartialCheckpoint, file: FileChecksum, remote: Remote, limit: int, budget: ExchangeBudget
+) -> int:
     """How many bytes of the file came, in one request where the box gives them all."""
-    part, before = part_of(copy.out, file), held(part_of(copy.out, file))
+    part, before = part_path(copy.out, file), bytes_held(part_path(copy.out, file))
     for folder in (layout.OUTBOX, layout.CHECKPOINTS):  # a disk without hard links holds nothing
         on_box = replace(file, path=f"{folder}/{copy.name}/{file.path}")
-        grow(part, on_box, remote, budget, limit=max(0, limit), chunk=limit)
-        if held(part) > before:
+        extend_part(part, on_box, remote, budget, limit=max(0, limit), chunk=limit)
+        if bytes_held(part) > before:
             break
-    return held(part) - before
+    return bytes_held(part) - before
 
 
-def _forget(out: Path) -> None:
+def _discard(out: Path) -> None:
     """Nothing is on its way any more."""
     shutil.rmtree(out / INCOMING, ignore_errors=True)
 
 
-def _refused(copy: _Copy) -> CheckpointCopy:
+def _reject(copy: _PartialCheckpoint) -> CheckpointCopy:
     """Its checksums do not hold."""
-    _forget(copy.out)
-    copy.mark.parent.mkdir(exist_ok=True)
-    copy.mark.touch()
-    return copy.seen(damaged=True)
+    _discard(copy.out)
+    copy.damaged_mark.parent.mkdir(exist_ok=True)
+    copy.damaged_mark.touch()
+    return copy.progress(damaged=True)
 
 
-def _finished(copy: _Copy) -> CheckpointCopy:
+def _finish(copy: _PartialCheckpoint) -> CheckpointCopy:
     """The checkpoint has its place and is the one to continue from."""
     home = place_of(copy.out, layout.CHECKPOINTS)
-    seen = copy.seen()
+    progress = copy.progress()
     shutil.rmtree(home / copy.name, ignore_errors=True)  # of a launcher that was killed before the next line
     home.mkdir(exist_ok=True)
     copy.folder.replace(home / copy.name)
     write_json(home / LATEST, {"step": int(copy.name.removeprefix("step-")), "path": copy.name})
-    _forget(copy.out)
-    _remove(_newest_first(home)[_KEPT:])
-    return seen
+    _discard(copy.out)
+    _remove(_newest_first(home)[_MAX_KEPT:])
+    return progress
 
 
 def _latest_here(out: Path) -> str | None:

@@ -21,12 +21,12 @@ from vastrun.launcher.gate.budget import ExchangeBudget, ExchangeBudgetError
 from vastrun.launcher.gate.evidence import parse_evidence, parse_exit_code
 from vastrun.launcher.gate.manifest import INCOMING, parse_manifest
 from vastrun.launcher.outputs.checkpoints import LATEST, MANIFEST, prune
-from vastrun.launcher.outputs.disk import is_home, moved, need_space
-from vastrun.launcher.outputs.download import fetch_whole, grow, part_of
+from vastrun.launcher.outputs.disk import is_complete, move_into, need_space
+from vastrun.launcher.outputs.download import extend_part, fetch_whole, part_path
 from vastrun.launcher.outputs.folder import place_of
 from vastrun.launcher.ports import Remote
 
-_UNSUMMED = (
+_WITHOUT_CHECKSUM = (
     layout.MANIFEST,
     layout.LEASE_LOG,
     layout.EXIT,
@@ -45,14 +45,14 @@ def collect(
 ) -> Collected:
     """Download all but the log, which is pumped. `disk_bytes`: of the machine's disk, where its files fit."""
     listing = parse_manifest(fetch_small_file(remote, layout.MANIFEST, budget=budget), disk_bytes, budget)
-    wanted = places(out, listing.files, disk_ignores_case)
-    others = [path for path in _UNSUMMED if place_of(out, path) not in wanted]
-    too_large = [str(error) for error in (_fetched(out, path, remote, budget) for path in others) if error]
-    damaged = [*bring(out, wanted, remote, budget), *listing.refused, *too_large]
+    listed_files = local_paths(out, listing.files, disk_ignores_case)
+    unlisted = [path for path in _WITHOUT_CHECKSUM if place_of(out, path) not in listed_files]
+    too_large = [str(error) for error in (_fetched(out, path, remote, budget) for path in unlisted) if error]
+    damaged = [*download_files(out, listed_files, remote, budget), *listing.refused, *too_large]
     # Only when all came whole: an older copy here may be the last intact checkpoint.
     if not damaged:
-        prune(out, wanted)
-    named = {*wanted, *(place_of(out, path) for path in (*others, layout.LOG))}
+        prune(out, listed_files)
+    named = {*listed_files, *(place_of(out, path) for path in (*unlisted, layout.LOG))}
     home = [place for place in named if place.is_file()]
     evidence = parse_evidence(
         _content(out, layout.OUTCOME),
@@ -66,7 +66,7 @@ def collect(
         bytes=sum(place.stat().st_size for place in home),
         renamed={
             file.path: str(place.relative_to(out))
-            for place, file in wanted.items()
+            for place, file in listed_files.items()
             if place != place_of(out, file.path)
         },
     )
@@ -83,7 +83,7 @@ def _fetched(out: Path, path: str, remote: Remote, budget: ExchangeBudget) -> Bo
     return None
 
 
-def bring(
+def download_files(
     out: Path,
     requested: Mapping[Path, FileChecksum],
     remote: Remote,
@@ -95,30 +95,34 @@ def bring(
 
     `sweep`: remove what is left of other transfers.
     """
-    missing = {place: file for place, file in requested.items() if not is_home(place, file, budget.check)}
+    missing = {place: file for place, file in requested.items() if not is_complete(place, file, budget.check)}
     if missing:
         need_space(out, sum(file.size for file in missing.values()) - _size_of(out / INCOMING))
     # A machine may be lost in between: a checkpoint counts by its manifest, which comes after its files. The
     # file that names the newest one comes after that.
     in_order = sorted(missing.items(), key=lambda item: (item[0].name == LATEST, item[0].name == MANIFEST))
-    damaged = [file.path for place, file in in_order if not _brought(out, place, file, remote, budget)]
+    damaged = [
+        file.path for place, file in in_order if not _download_checked(out, place, file, remote, budget)
+    ]
     if sweep:
         shutil.rmtree(out / INCOMING, ignore_errors=True)
     return damaged
 
 
-def _brought(out: Path, place: Path, file: FileChecksum, remote: Remote, budget: ExchangeBudget) -> bool:
+def _download_checked(
+    out: Path, place: Path, file: FileChecksum, remote: Remote, budget: ExchangeBudget
+) -> bool:
     """The file lies at `place` and its checksum holds; tried twice."""
     budget.spend(items=1)
-    part = part_of(out, file)
+    part = part_path(out, file)
     for _ in range(2):
         try:
-            grow(part, file, remote, budget, limit=file.size)
+            extend_part(part, file, remote, budget, limit=file.size)
         except ExchangeBudgetError:
             raise
         except BoxError:  # it is no file there, or not the one that was listed
             pass
-        if is_home(part, file, budget.check) and moved(part, place, out):
+        if is_complete(part, file, budget.check) and move_into(part, place, out):
             return True
         part.unlink()
     return False
@@ -130,11 +134,11 @@ def _size_of(folder: Path) -> int:
 
 def _content(out: Path, path: str) -> bytes:
     """A small file that came home; nothing of one that did not."""
-    place, most = place_of(out, path), caps.SMALL_FILES[path]
+    place, max_bytes = place_of(out, path), caps.SMALL_FILES[path]
     if not place.is_file():
         return b""
     with place.open("rb") as file:
-        return file.read(most)
+        return file.read(max_bytes)
 
 
 def ignores_case(folder: Path) -> bool:
@@ -144,7 +148,7 @@ def ignores_case(folder: Path) -> bool:
         return path.with_name(path.name.upper()).exists()
 
 
-def places(
+def local_paths(
     out: Path, files: Sequence[FileChecksum], disk_ignores_case: IgnoresCase
 ) -> dict[Path, FileChecksum]:
     """Map files to where they come to lie. Without the log: it is pumped, and grows after the manifest.
@@ -153,19 +157,19 @@ def places(
     `run/outputs/x`, and a file beside a folder of its name.
     """
     log = place_of(out, layout.LOG)
-    wanted = [(place_of(out, file.path), file) for file in files if file.path != layout.LOG]
-    folded = [_folded(place) for place in (log, *(place for place, _ in wanted))]
+    listed_files = [(place_of(out, file.path), file) for file in files if file.path != layout.LOG]
+    folded = [_folded(place) for place in (log, *(place for place, _ in listed_files))]
     different = len(set(folded)) == len(folded) and not _folders(folded)
     # The disk is tried only where it matters: few boxes list two names that fold into one.
     name_of = str if different or not disk_ignores_case(out) else _folded
-    own_names = [name_of(log), *(name_of(place) for place, _ in wanted)]
+    own_names = [name_of(log), *(name_of(place) for place, _ in listed_files)]
     names, numbers = set(own_names), Counter[str]()
     found: dict[Path, FileChecksum] = {}
-    taken = {name_of(log), *_folders(own_names)}
-    for place, file in wanted:
-        own = place if name_of(place) not in taken else _numbered(place, name_of, names, numbers)
+    used = {name_of(log), *_folders(own_names)}
+    for place, file in listed_files:
+        own = place if name_of(place) not in used else _numbered(place, name_of, names, numbers)
         names.add(name_of(own))
-        taken.add(name_of(own))
+        used.add(name_of(own))
         found[own] = file
     return found
 

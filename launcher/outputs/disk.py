@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import NoRoomError, StorageError, UsageError
 from vastrun.launcher.gate.manifest import OWNER
 from vastrun.launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
 
-_NO_SUCH_PLACE = frozenset(
+_INVALID_PATH_ERRNOS = frozenset(
     {
         *(errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY),  # a file where a folder should be
         *(errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ),  # a name that this disk does not take
@@ -30,7 +30,7 @@ FREE_BYTES = 50 * 10**6
 
 
 @contextmanager
-def storing(out: Path) -> Iterator[None]:
+def disk_errors(out: Path) -> Iterator[None]:
     """Turn faults of this computer's disk within into StorageError."""
     try:
         yield
@@ -46,8 +46,8 @@ def check_unused(out: Path, run_id: str) -> None:
     """
     mark = out / OWNER
     owner = mark.read_text(encoding="utf-8", errors="replace").strip() if mark.is_file() else ""
-    ours = {*_marks(out), *filter(_has_nothing, out.glob("node-*"))} if owner else set()
-    if owner == run_id or not out.is_dir() or ours.issuperset(out.iterdir()):
+    own_files = {*_marks(out), *filter(_is_empty, out.glob("node-*"))} if owner else set()
+    if owner == run_id or not out.is_dir() or own_files.issuperset(out.iterdir()):
         return
     what = f"holds the outputs of {owner}" if owner else "is not empty"
     raise UsageError(f"{out} {what}", hint="choose a new or an empty folder with --out DIR")
@@ -58,20 +58,20 @@ def _marks(out: Path) -> set[Path]:
     return {out / OWNER, out / IGNORE, out / TRANSCRIPT, out / START_SCRIPT}
 
 
-def _has_nothing(out: Path) -> bool:
+def _is_empty(out: Path) -> bool:
     """Tell whether nothing came home to the folder of a further node."""
     return out.is_dir() and not out.is_symlink() and _marks(out).issuperset(out.iterdir())
 
 
 def claim(out: Path, run_id: str) -> None:
     """Make the folder the run's own: its files are written and removed there from now on."""
-    stored(out / OWNER, f"{run_id}\n".encode())
-    leave_out(out)
+    write_file(out / OWNER, f"{run_id}\n".encode())
+    ignore_in_git(out)
 
 
-def leave_out(out: Path) -> None:
+def ignore_in_git(out: Path) -> None:
     """Keep all that lies in the folder out of the user's commits, and of what the next run ships."""
-    stored(out / IGNORE, b"*\n")
+    write_file(out / IGNORE, b"*\n")
 
 
 def need_space(out: Path, size: int) -> None:
@@ -83,12 +83,12 @@ def need_space(out: Path, size: int) -> None:
         raise NoRoomError(f"{out} has {free / 1e6:.0f} MB free, and {need:.0f} MB are needed", hint=hint)
 
 
-def is_home(place: Path, file: FileChecksum, check: Check) -> bool:
+def is_complete(place: Path, file: FileChecksum, check: Check) -> bool:
     """Tell whether the file lies there, whole. `check` may end the reading of a large one."""
     return place.is_file() and place.stat().st_size == file.size and _sha256(place, check) == file.sha256
 
 
-def moved(part: Path, place: Path, out: Path) -> bool:
+def move_into(part: Path, place: Path, out: Path) -> bool:
     """Move it; return False where a link leads out of the run's folder, or the disk knows no such place."""
     if not place.parent.resolve().is_relative_to(out.resolve()):
         return False
@@ -96,13 +96,13 @@ def moved(part: Path, place: Path, out: Path) -> bool:
         place.parent.mkdir(parents=True, exist_ok=True)
         part.replace(place)
     except OSError as error:
-        if error.errno not in _NO_SUCH_PLACE:
+        if error.errno not in _INVALID_PATH_ERRNOS:
             raise
         return False
     return True
 
 
-def stored(place: Path, content: bytes) -> bool:
+def write_file(place: Path, content: bytes) -> bool:
     """Write the content to `place`. Returns False when there is none."""
     if not content:
         return False

@@ -12,24 +12,24 @@ from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.budget import ExchangeBudget
 from vastrun.launcher.gate.manifest import INCOMING
-from vastrun.launcher.outputs.disk import is_home, moved, need_space, storing, write
+from vastrun.launcher.outputs.disk import disk_errors, is_complete, move_into, need_space, write
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Remote
 
 CHUNK = 1 << 20
 
 
-def part_of(out: Path, file: FileChecksum) -> Path:
+def part_path(out: Path, file: FileChecksum) -> Path:
     """Return where the part of a file lies that is on its way."""
     return out / INCOMING / file.sha256
 
 
-def held(part: Path) -> int:
+def bytes_held(part: Path) -> int:
     """Count the bytes that are here."""
     return part.stat().st_size if part.is_file() else 0
 
 
-def grow(
+def extend_part(
     part: Path, file: FileChecksum, remote: Remote, budget: ExchangeBudget, *, limit: int, chunk: int = CHUNK
 ) -> None:
     """Add up to `limit` bytes that follow those which `part` holds already."""
@@ -87,14 +87,14 @@ def download(run: Run, remote: Remote, file: FileChecksum, check: Callable[[], N
     place = outputs.path(file.path)
     # Not in `.incoming`: whoever collects the run meanwhile empties that.
     part = place.with_name(f".{place.name}.part")
-    with storing(outputs.folder):
+    with disk_errors(outputs.folder):
         need_space(outputs.folder, file.size)
         if not place.parent.resolve().is_relative_to(outputs.folder.resolve()):
             raise BoxError(f"{place.parent} leads out of {outputs.folder}")
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
             _fetch(part, file, remote, check)
-            if not is_home(part, file, check) or not moved(part, place, outputs.folder):
+            if not is_complete(part, file, check) or not move_into(part, place, outputs.folder):
                 raise BoxError(f"{file.path} is not what the machine's checksum says")
         finally:
             part.unlink(missing_ok=True)
@@ -104,7 +104,7 @@ def download(run: Run, remote: Remote, file: FileChecksum, check: Callable[[], N
 def _fetch(part: Path, file: FileChecksum, remote: Remote, check: Callable[[], None]) -> None:
     part.unlink(missing_ok=True)
     with part.open("wb", buffering=0) as target:
-        while (offset := held(part)) < file.size:
+        while (offset := bytes_held(part)) < file.size:
             check()
             new = remote.read(file.path, offset=offset, limit=min(CHUNK, file.size - offset))
             if not new:

@@ -37,7 +37,7 @@ _FOLDERS: Mapping[str, str] = {
 _CHUNK = 1 << 20
 _OVERLAP = 256
 """Bytes that are read again, to see that what follows belongs to what was read."""
-_RELATIVE = 1000
+_POINTS_PER_STEP_RATIO = 1000
 """Points lie at least this part of their step apart. So a curve of 100,000 steps takes some 6,000 points,
 and the value that is known at a step is at most a thousandth of it old, early and late alike."""
 
@@ -56,9 +56,9 @@ def name_of(box_path: str) -> PurePosixPath:
     path = PurePosixPath(box_path)  # not the text: `run//etc/x` less `run/` would be absolute
     if str(path) in _FILES:
         return PurePosixPath(_FILES[str(path)])
-    for theirs, here in _FOLDERS.items():
-        if path.is_relative_to(theirs):
-            return here / path.relative_to(theirs)
+    for box_folder, here in _FOLDERS.items():
+        if path.is_relative_to(box_folder):
+            return here / path.relative_to(box_folder)
     is_code = len(path.parts) > 1 and path.parts[0] == layout.CODE
     return PurePosixPath(OWN, *path.parts[is_code:])
 
@@ -193,7 +193,7 @@ class CurveReader:
 
     def __init__(self, path: Path, metric: str) -> None:
         self._path, self._metric = path, metric
-        self._begin_anew()
+        self._restart()
 
     def points(self) -> Sequence[tuple[int, float]]:
         """Return steps, rising, and values: the newest and, of those before, as many as are worth keeping.
@@ -207,7 +207,7 @@ class CurveReader:
             pass
         return tuple(self._points)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         self._at = 0
         self._last = b""
         self._points: list[tuple[int, float]] = []
@@ -215,7 +215,7 @@ class CurveReader:
     def _read(self, file: BinaryIO) -> None:
         file.seek(self._at - len(self._last))
         if file.read(len(self._last)) != self._last:  # the file is another one: it was cut, or begun anew
-            self._begin_anew()
+            self._restart()
             file.seek(0)
         while chunk := file.read(_CHUNK):
             # A line that fills a chunk is none of ours: its pieces are skipped.
@@ -233,6 +233,6 @@ class CurveReader:
         points = self._points
         while points and points[-1][0] >= step:
             points.pop()
-        if len(points) > 1 and (points[-1][0] - points[-2][0]) * _RELATIVE < points[-1][0]:
+        if len(points) > 1 and (points[-1][0] - points[-2][0]) * _POINTS_PER_STEP_RATIO < points[-1][0]:
             points.pop()  # the newest is always kept, so it was not asked before
         points.append((step, value))

@@ -24,7 +24,7 @@ _OFFLINE = re.compile(r"offline-run-\d{8}_\d{6}-[\w.-]{1,128}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contents:
+class FolderContents:
     """What is there."""
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -44,9 +44,9 @@ class Contents:
     has_start_script: bool = False
 
 
-Index = Callable[[Run, Contents, float], Mapping[str, str]]
+Index = Callable[[Run, FolderContents, float], Mapping[str, str]]
 """Texts by the names of their files: of a run, what came home of it, and now."""
-TOLD = (
+INDEXED_PATHS = (
     layout.EVALUATION,
     layout.METRICS,
     layout.CHECKPOINTS,
@@ -62,15 +62,15 @@ TOLD = (
 """What an index may name, by its path on the box."""
 
 
-def contents_of(run: Run) -> Contents:
+def contents_of(run: Run) -> FolderContents:
     """List what was downloaded of the run. Raises OSError."""
     outputs = Outputs(run)
     outcome = outputs.outcome()
-    places = {path: outputs.path(path) for path in TOLD}
-    return Contents(
+    local_paths = {path: outputs.path(path) for path in INDEXED_PATHS}
+    return FolderContents(
         names={
             path: place.relative_to(outputs.folder).as_posix()
-            for path, place in places.items()
+            for path, place in local_paths.items()
             if place.exists() and place != outputs.folder
         },
         newest=_checkpoint(outputs, "latest.json"),
@@ -107,7 +107,7 @@ def _curves(path: Path) -> tuple[Curve, ...]:
     return parse_curves(metric_lines(path)) if path.is_file() else ()
 
 
-def metric_lines(path: Path, most: int = caps.METRICS_LINES) -> Iterator[bytes]:
+def metric_lines(path: Path, max_lines: int = caps.METRICS_LINES) -> Iterator[bytes]:
     """Yield the lines of the metrics; of more than `most`, so many that are spread over all of them.
 
     Reads each byte twice at most, however long or short its lines are. Raises OSError.
@@ -116,16 +116,16 @@ def metric_lines(path: Path, most: int = caps.METRICS_LINES) -> Iterator[bytes]:
         lines = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK), b""))
         size = file.tell()
         file.seek(0)
-        yield from file if lines <= most else _spread(file, size, most)
+        yield from file if lines <= max_lines else _spread(file, size, max_lines)
 
 
-def _spread(file: BinaryIO, size: int, most: int) -> Iterator[bytes]:
+def _spread(file: BinaryIO, size: int, max_lines: int) -> Iterator[bytes]:
     """Yield lines at even distances in bytes, and the last ones.
 
     Not every N-th line: where one in N tells of a validation, that would be all of these or none.
     """
     end = max(0, size - _LAST_BYTES)
-    for start in range(0, end, math.ceil(size / most)):
+    for start in range(0, end, math.ceil(size / max_lines)):
         if start >= file.tell():
             file.seek(start)
             file.readline(_LINE_BYTES)  # the rest of the line that it fell into

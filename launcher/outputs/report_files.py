@@ -18,11 +18,11 @@ _STACK_BYTES = 1 << 16
 
 
 def series_in(
-    outputs: Outputs, names: Collection[str] | None = None, most_lines: int = caps.SERIES_LINES
+    outputs: Outputs, names: Collection[str] | None = None, max_lines: int = caps.SERIES_LINES
 ) -> tuple[Series, ...]:
     """Return what the run's metrics tell, or of that the `names`; nothing where they did not come home."""
     try:
-        return parse_series(metric_lines(outputs.path(layout.METRICS), most_lines), names)
+        return parse_series(metric_lines(outputs.path(layout.METRICS), max_lines), names)
     except OSError:
         return ()
 

@@ -20,8 +20,15 @@ from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.budget import ExchangeBudget
 from vastrun.launcher.gate.manifest import parse_manifest
 from vastrun.launcher.outputs.checkpoints import continue_copy
-from vastrun.launcher.outputs.collect import IgnoresCase, bring, collect, ignores_case, places
-from vastrun.launcher.outputs.disk import check_unused, claim, is_home, need_space, stored, storing
+from vastrun.launcher.outputs.collect import IgnoresCase, collect, download_files, ignores_case, local_paths
+from vastrun.launcher.outputs.disk import (
+    check_unused,
+    claim,
+    disk_errors,
+    is_complete,
+    need_space,
+    write_file,
+)
 from vastrun.launcher.outputs.folder import START_SCRIPT, Outputs, place_of
 from vastrun.launcher.outputs.index import Index, contents_of
 from vastrun.launcher.outputs.tail import download_log, grow_metrics
@@ -53,12 +60,12 @@ class FolderStore:
         self._index, self._report = index, report
 
     def check_unused(self, run: Run) -> None:
-        with storing(Path(run.out_dir)):
+        with disk_errors(Path(run.out_dir)):
             check_unused(Path(run.out_dir), run.id)
 
     def check(self, run: Run) -> None:
         out = Path(run.out_dir)
-        with storing(out):
+        with disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=out) as file:
                 file.write(b"\0")
@@ -68,28 +75,28 @@ class FolderStore:
 
     def save_start_script(self, run: Run, text: str) -> None:
         out = Path(run.out_dir)
-        with storing(out):
+        with disk_errors(out):
             _write(out, {START_SCRIPT: text})
 
     def download_log(self, run: Run, remote: Remote) -> str:
         out = Path(run.out_dir)
-        with storing(out):
+        with disk_errors(out):
             return download_log(out, remote, whole_lines=True).decode(errors="replace")
 
     def download_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
         out = Path(run.out_dir)
-        with storing(out):
+        with disk_errors(out):
             budget = self._budget("checkpoint", remote)
             return continue_copy(out, remote, limit, _disk_bytes(run), budget)
 
     def download_metrics(self, run: Run, remote: Remote) -> int:
         out = Path(run.out_dir)
-        with storing(out):
+        with disk_errors(out):
             return grow_metrics(out, remote)
 
     def collect(self, run: Run, remote: Remote) -> Collected:
         out = Path(run.out_dir)
-        with storing(out):
+        with disk_errors(out):
             not_shown = 0
             while part := download_log(out, remote, whole_lines=False):
                 not_shown += len(part)
@@ -99,7 +106,7 @@ class FolderStore:
 
     def fetch(self, run: Run, remote: Remote, path: str | None) -> Fetched:
         out = Path(run.out_dir)
-        with storing(out):
+        with disk_errors(out):
             budget = self._budget("outputs", remote)
             return fetch(out, remote, path, self._disk_ignores_case, _disk_bytes(run), budget)
 
@@ -110,7 +117,7 @@ class FolderStore:
         out = Path(run.out_dir)
         if not Outputs(run).log.is_file():
             return
-        with storing(out):
+        with disk_errors(out):
             if self._index is not None:
                 _write(out, self._index(run, contents_of(run), now))
             if self._report is not None:
@@ -134,7 +141,7 @@ class FolderStore:
 def _write(out: Path, texts: Mapping[str, str]) -> None:
     need_space(out, sum(map(len, texts.values())))
     for name, text in texts.items():
-        stored(out / name, text.encode(errors="replace"))
+        write_file(out / name, text.encode(errors="replace"))
 
 
 def _disk_bytes(run: Run) -> float:
@@ -167,9 +174,9 @@ def fetch(
     rejected = [file.path for file in listing.files if not _is_program_file(file)]
     requested = {
         _own_place(out, place, file, budget): file
-        for place, file in places(out, files, disk_ignores_case).items()
+        for place, file in local_paths(out, files, disk_ignores_case).items()
     }
-    damaged = [*bring(out, requested, remote, budget, sweep=False), *listing.refused, *rejected]
+    damaged = [*download_files(out, requested, remote, budget, sweep=False), *listing.refused, *rejected]
     home = [place for place in requested if place.is_file()]
     return Fetched(
         files=len(home),
@@ -192,7 +199,7 @@ def _own_place(out: Path, place: Path, file: FileChecksum, budget: ExchangeBudge
     if not place_of(out, layout.MANIFEST).is_file():
         return place
     numbered = (place.with_name(f"{place.name}.{number}") for number in range(1, _MAX_NUMBER))
-    free = (one for one in (place, *numbered) if not one.exists() or is_home(one, file, budget.check))
+    free = (one for one in (place, *numbered) if not one.exists() or is_complete(one, file, budget.check))
     return next(free, place)
 
 

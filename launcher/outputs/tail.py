@@ -12,13 +12,13 @@ from vastrun.contract import layout
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS, METRICS_SLICE_BYTES
-from vastrun.launcher.outputs.disk import need_space, stored, write
+from vastrun.launcher.outputs.disk import need_space, write, write_file
 from vastrun.launcher.outputs.folder import place_of
 from vastrun.launcher.ports import Remote
 
 OVERLAP = 256
 """Bytes that are read again, to see that what follows belongs to what is held."""
-LIMIT = 2 << 20
+MAX_LOG_CHUNK_BYTES = 2 << 20
 """Bytes of log in memory at once."""
 _MAX_METRICS_BYTES = caps.SMALL_FILES[layout.METRICS]
 
@@ -28,7 +28,7 @@ def download_log(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
     out.mkdir(parents=True, exist_ok=True)
     with place_of(out, layout.LOG).open("ab+", buffering=0) as log:
         fcntl.flock(log, fcntl.LOCK_EX)  # another process may show the same log
-        new = _grown(remote, log, os.fstat(log.fileno()).st_size)
+        new = _new_log_bytes(remote, log, os.fstat(log.fileno()).st_size)
         end = new.rfind(b"\n") + 1
         if whole_lines and (end or len(new) < LINE_CHARACTERS):
             new = new[:end]
@@ -39,15 +39,15 @@ def download_log(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
     return new
 
 
-def _grown(remote: Remote, copy: FileIO, held: int) -> bytes:
+def _new_log_bytes(remote: Remote, copy: FileIO, held: int) -> bytes:
     """What follows the `held` bytes of the local copy. The copy of another log is set aside, not lost."""
     last = os.pread(copy.fileno(), OVERLAP, max(0, held - OVERLAP))
-    new = log_tail(remote, layout.LOG, held=held, last=last, limit=LIMIT)
+    new = log_tail(remote, layout.LOG, held=held, last=last, limit=MAX_LOG_CHUNK_BYTES)
     log = Path(copy.name)
     if new is None:
         shutil.copyfile(log, _unused(log))
         copy.truncate(0)
-        return _grown(remote, copy, 0)
+        return _new_log_bytes(remote, copy, 0)
     if new and held + len(new) + _set_aside_bytes(log) > LOG_BYTES:
         raise BoxError(f"the log is larger than {LOG_BYTES >> 30} GB")
     return new
@@ -81,14 +81,14 @@ def log_tail(remote: Remote, path: str, *, held: int, last: bytes, limit: int) -
     return None if seen or remote.read(path, limit=1) else b""
 
 
-def _read(remote: Remote, path: str, offset: int, least: int, limit: int) -> bytes:
+def _read(remote: Remote, path: str, offset: int, min_bytes: int, limit: int) -> bytes:
     """At least `least` bytes, where there are so many; a chunk that is not full is likely to be the last."""
     content = bytearray()
     while len(content) < limit:
         size = min(1 << 20, limit - len(content))
         chunk = remote.read(path, offset=offset + len(content), limit=size)
         content += chunk
-        if not chunk or (len(chunk) < size and len(content) >= least):
+        if not chunk or (len(chunk) < size and len(content) >= min_bytes):
             break
     return bytes(content)
 
@@ -105,10 +105,10 @@ def grow_metrics(out: Path, remote: Remote) -> int:
     seen = remote.read(layout.METRICS, offset=held - len(last), limit=len(last) + METRICS_SLICE_BYTES)
     if seen.startswith(last):
         return _append(place, held, _whole_lines(seen[len(last) :]))
-    anew = _whole_lines(remote.read(layout.METRICS, limit=METRICS_SLICE_BYTES))
-    need_space(out, len(anew))
-    stored(place, anew)  # at once: whoever reads it finds the old ones or the new ones
-    return len(anew)
+    content = _whole_lines(remote.read(layout.METRICS, limit=METRICS_SLICE_BYTES))
+    need_space(out, len(content))
+    write_file(place, content)  # at once: whoever reads it finds the old ones or the new ones
+    return len(content)
 
 
 def _last(place: Path, held: int) -> bytes:

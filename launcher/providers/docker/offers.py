@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec, Resources
-from vastrun.launcher.image.local import built_here, images_here
+from vastrun.launcher.image.local import local_images, newest_local_image
 from vastrun.launcher.image.lock import Lock
 from vastrun.launcher.providers.docker.boxes import CPU_ONLY
 from vastrun.launcher.providers.docker.engine import Engine
@@ -97,7 +97,7 @@ def choose_image(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) 
     variants = _variants(lock, on_gpus=spec.resources.gpus > 0, driver_cuda=hardware.cuda or math.inf)
     # Only images that exist already: a launch must not wait for a build, which takes minutes.
     for variant in variants:
-        built = built_here(engine.client, variant, lock)
+        built = newest_local_image(engine.client, variant, lock)
         if built is not None:
             return built.reference or built.id, True
     known = " or ".join(variants)
@@ -109,7 +109,7 @@ def choose_image(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) 
 
 def built_variants(engine: Engine) -> list[str]:
     """List the variants of vastrun's images that the daemon has. Raises ImageError."""
-    return sorted({image.variant for image in images_here(engine.client)})
+    return sorted({image.variant for image in local_images(engine.client)})
 
 
 def _variants(lock: Lock, *, on_gpus: bool, driver_cuda: float) -> Sequence[str]:

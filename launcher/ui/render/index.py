@@ -13,7 +13,7 @@ from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.gate.metrics import Curve
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
-from vastrun.launcher.outputs.index import Contents
+from vastrun.launcher.outputs.index import FolderContents
 from vastrun.launcher.outputs.store import REPORT
 from vastrun.launcher.ui.documents.document import to_text
 from vastrun.launcher.ui.documents.runs import ResultFile, ShownRun
@@ -42,7 +42,7 @@ WORDS: Mapping[str, str] = {
 """What each place holds, by its path on the box, in the order of the page."""
 
 
-def index_of(run: Run, contents: Contents, now: float, nodes: Sequence[Run] = ()) -> dict[str, str]:
+def index_of(run: Run, contents: FolderContents, now: float, nodes: Sequence[Run] = ()) -> dict[str, str]:
     """Write the index: the text of each of its files, by name. `nodes`: the run's further ones."""
     row = with_cost(run, nodes, now)
     picture = loss_picture(f"{run.job}: loss", f"run {run.id}: {state_of(row)}", contents.curves)
@@ -58,7 +58,7 @@ def index_of(run: Run, contents: Contents, now: float, nodes: Sequence[Run] = ()
     return {name: f"{text.rstrip()}\n" for name, text in {**texts, PICTURE: picture}.items() if text}
 
 
-def _page(row: RunRow, contents: Contents, has_picture: bool, now: float) -> Iterator[str]:
+def _page(row: RunRow, contents: FolderContents, has_picture: bool, now: float) -> Iterator[str]:
     yield f"# Run {row.run.id}: {state_of(row)}\n"
     # Indented: within code, nothing that a box says is a link, a picture or HTML.
     yield from (f"    {line}" for line in _facts(row, contents, now).split("\n"))
@@ -85,7 +85,7 @@ def _page(row: RunRow, contents: Contents, has_picture: bool, now: float) -> Ite
         yield f"    wandb sync {' '.join(contents.wandb)}"
 
 
-def _facts(row: RunRow, contents: Contents, now: float) -> str:
+def _facts(row: RunRow, contents: FolderContents, now: float) -> str:
     run = row.run
     scores = [short(one_line(line), _LINE) for line in score_lines(contents.scores)]
     return facts(
@@ -102,13 +102,13 @@ def _facts(row: RunRow, contents: Contents, now: float) -> str:
     )
 
 
-def _checkpoints(contents: Contents) -> str:
+def _checkpoints(contents: FolderContents) -> str:
     told = [f"newest: `{contents.newest}`"] if contents.newest else []
     told += [f"best: `{contents.best}`"] if contents.best else []
     return "; " + ", ".join(told) if told else ""
 
 
-def _commands(run: Run, contents: Contents) -> Iterator[tuple[str, str]]:
+def _commands(run: Run, contents: FolderContents) -> Iterator[tuple[str, str]]:
     """What to type, and what for."""
     if run.phase is Phase.ENDED:
         yield "Read how it ended, with all proofs", f"vastrun why {run.id}"

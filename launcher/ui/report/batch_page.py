@@ -13,7 +13,7 @@ from vastrun.launcher.batch.results import PointResult
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.decisions.analysis import NOT_A_CAUSE
-from vastrun.launcher.outputs.disk import IGNORE, need_space, stored, storing
+from vastrun.launcher.outputs.disk import IGNORE, disk_errors, need_space, write_file
 from vastrun.launcher.outputs.store import PAGE_FAULTS, REPORT
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, usd
@@ -189,7 +189,7 @@ def write_batch_report(ledger: Ledger, name: str, now: float) -> Path | None:
         )
     except PAGE_FAULTS as fault:
         raise StorageError(f"{REPORT} cannot be made: {type(fault).__name__}: {fault}") from fault
-    with storing(folder):
+    with disk_errors(folder):
         need_space(folder, len(content))
-        stored(folder / REPORT, content)
+        write_file(folder / REPORT, content)
     return folder / REPORT

@@ -10,7 +10,7 @@ import pytest
 
 from vastrun.contract import layout
 from vastrun.launcher.bundle import Bundler
-from vastrun.launcher.bundle.shared_jobs import KeptJobs
+from vastrun.launcher.bundle.shared_jobs import SharedJobs
 from vastrun.launcher.core import Bundle, Phase, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import Code, JobSpec, Secret
@@ -64,7 +64,7 @@ def spec(tmp_path: Path) -> JobSpec:
 
 
 def bundler(store: SecretStore | None, here: str, environment: dict[str, str]) -> Bundler:
-    return Bundler(environment, kept=KeptJobs(store, here))
+    return Bundler(environment, shared_jobs=SharedJobs(store, here))
 
 
 def code_of(bundle: Bundle) -> str:
@@ -104,12 +104,14 @@ def test_another_computer_ships_what_the_first_one_had(spec: JobSpec, later: Run
 
 def test_the_points_of_a_batch_are_kept_once_and_as_they_were_last(spec: JobSpec) -> None:
     store = FakeStore()
-    kept = KeptJobs(store, LAPTOP)
+    shared_jobs = SharedJobs(store, LAPTOP)
     for number in range(3):
-        Bundler({"TOKEN": "a"}, kept=kept).pack(replace(RUN, id=f"r{number}", batch="widths"), spec)
+        Bundler({"TOKEN": "a"}, shared_jobs=shared_jobs).pack(
+            replace(RUN, id=f"r{number}", batch="widths"), spec
+        )
     assert store.replaced == 1
     leave(spec)
-    Bundler({"TOKEN": "a"}, kept=kept).pack(replace(RUN, id="r4", batch="widths"), spec)
+    Bundler({"TOKEN": "a"}, shared_jobs=shared_jobs).pack(replace(RUN, id="r4", batch="widths"), spec)
     later = replace(RUN, id="r5", batch="widths")
     assert code_of(bundler(store, SERVER, {}).pack(later, spec)) == "another program\n"
 

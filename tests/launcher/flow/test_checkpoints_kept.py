@@ -39,7 +39,7 @@ ROWS = [
     for trouble in troubles
     for moment in ("before", "after")
 ]
-TOLD = re.compile(r"checkpoint step-(\d+) downloaded")
+INDEXED_PATHS = re.compile(r"checkpoint step-(\d+) downloaded")
 
 
 def proven(outcome: Outcome) -> Outcome:
@@ -108,7 +108,7 @@ def check_checkpoints(world: World, run: Run | None) -> None:
 
 def told(world: World) -> list[int]:
     """The steps of the checkpoints that the launcher says are downloaded."""
-    return [int(found[1]) for event in world.screen.events if (found := TOLD.search(event.text))]
+    return [int(found[1]) for event in world.screen.events if (found := INDEXED_PATHS.search(event.text))]
 
 
 def kept(world: World) -> list[int]:

@@ -19,9 +19,9 @@ from tests.launcher.image.fake_registry import Watcher
 from tests.parts import BASE_IMAGE
 from vastrun.launcher.cli import cli
 from vastrun.launcher.core.errors import ImageError
-from vastrun.launcher.image.build import Recipe, build
+from vastrun.launcher.image.build import BuildRecipe, build
 from vastrun.launcher.image.daemon import connect
-from vastrun.launcher.image.local import built_here
+from vastrun.launcher.image.local import newest_local_image
 from vastrun.launcher.image.lock import read_lock
 from vastrun.launcher.image.pins import Pins
 
@@ -74,7 +74,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, repository: str) -> Recipe:
+def recipe(tmp_path: Path, repository: str) -> BuildRecipe:
     """A checkout that is quickly built, for an image with no torch."""
     (tmp_path / ".dockerignore").write_text("*\n!Dockerfile\n!launcher\n")
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
@@ -90,7 +90,7 @@ def recipe(tmp_path: Path, repository: str) -> Recipe:
     # Not what an earlier run has built, which Docker still knows: that would not be the newest.
     (tmp_path / "launcher/package_files.py").write_text(f"x = {uuid.uuid4().hex!r}\n")
     pins = Pins(variant="cpu", base=BASE_IMAGE, torch="9.9", cuda="", nccl="")
-    return Recipe(root=tmp_path, pins=pins, repository=repository, version="0", revision="a")
+    return BuildRecipe(root=tmp_path, pins=pins, repository=repository, version="0", revision="a")
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def vastrun(*words: str) -> Result:
 
 
 def test_the_same_files_make_the_same_tag_and_are_built_once(
-    client: Any, recipe: Recipe, wheels: Path
+    client: Any, recipe: BuildRecipe, wheels: Path
 ) -> None:
     first, second, third = Watcher(), Watcher(), Watcher()
     made = build(client, recipe, wheels, first)
@@ -118,7 +118,7 @@ def test_the_same_files_make_the_same_tag_and_are_built_once(
 
 
 def test_no_secret_of_the_computer_that_builds_gets_into_the_image(
-    client: Any, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Any, recipe: BuildRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("VAST_API_KEY", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, SECRET)
@@ -133,7 +133,9 @@ def test_no_secret_of_the_computer_that_builds_gets_into_the_image(
     assert SECRET not in kept
 
 
-def test_a_build_that_fails_shows_what_its_command_printed(client: Any, recipe: Recipe, wheels: Path) -> None:
+def test_a_build_that_fails_shows_what_its_command_printed(
+    client: Any, recipe: BuildRecipe, wheels: Path
+) -> None:
     (recipe.root / "Dockerfile").write_text(DOCKERFILE.replace("! ls /missing", "ls /missing"))
     with pytest.raises(ImageError, match="a command of the Dockerfile failed") as caught:
         build(client, recipe, wheels, Watcher())
@@ -141,7 +143,7 @@ def test_a_build_that_fails_shows_what_its_command_printed(client: Any, recipe: 
 
 
 def test_an_image_that_was_changed_behind_its_tag_is_refused_with_both_digests(
-    client: Any, recipe: Recipe, repository: str, lock: Path, wheels: Path
+    client: Any, recipe: BuildRecipe, repository: str, lock: Path, wheels: Path
 ) -> None:
     made = build(client, recipe, wheels, Watcher())
     pushed = vastrun("push", made).stdout.strip()
@@ -152,14 +154,16 @@ def test_an_image_that_was_changed_behind_its_tag_is_refused_with_both_digests(
     found = vastrun("verify", "cpu")
     assert found.exit_code == 1, found.output
     assert "FAIL  torch    none" in found.stdout
-    assert locked.digest in (built_here(client, "cpu", read_lock(lock)) or pytest.fail("none")).digests
+    assert (
+        locked.digest in (newest_local_image(client, "cpu", read_lock(lock)) or pytest.fail("none")).digests
+    )
 
     repository, _, tag = made.rpartition(":")
     container = client.containers.create(made, ["true"])
     container.commit(repository=repository, tag=tag, changes="LABEL changed=1")
     container.remove()
     with pytest.raises(ImageError, match=f"(?s)locked: {locked.digest}\nfound:  sha256:"):
-        built_here(client, "cpu", read_lock(lock))
+        newest_local_image(client, "cpu", read_lock(lock))
     changed = vastrun("push", made).stdout.strip().rpartition("@")[2]
     for words in (("verify", "cpu"), ("verify", made), ("lock",)):
         refused = vastrun(*words)

@@ -14,7 +14,7 @@ from tests.launcher.providers.docker.daemon import FakeDaemon, Stream
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.image.daemon import connect, image_error
-from vastrun.launcher.image.stream import follow, have, push
+from vastrun.launcher.image.stream import follow, pull_if_missing, push
 
 IMAGE = ImageReference.of("lab/vastrun:cpu-1")
 ABSENT = (404, {"message": "No such image: lab/vastrun:cpu-1"})
@@ -70,12 +70,12 @@ def test_a_pull_that_fails_says_why(daemon: FakeDaemon, said: str, meaning: str)
     daemon.answers = {"POST /images/create": told({"status": "Pulling"}, {"error": said})} | daemon.answers
     daemon.answers["GET /images/.*/json"] = ABSENT
     with pytest.raises(ImageError, match=f"cannot pull lab/vastrun:cpu-1: .*{meaning}"):
-        have(connect(), IMAGE, Watcher())
+        pull_if_missing(connect(), IMAGE, Watcher())
 
 
 def test_a_pull_shows_its_layers_and_an_image_that_is_here_is_not_pulled(daemon: FakeDaemon) -> None:
     watcher = Watcher()
-    have(connect(), IMAGE, watcher)
+    pull_if_missing(connect(), IMAGE, watcher)
     assert watcher.steps == []
 
     def layer(status: str, **detail: int) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_a_pull_shows_its_layers_and_an_image_that_is_here_is_not_pulled(daemon:
             layer("Downloading", current=30_000_000, total=90_000_000), layer("Pull complete")
         ),
     }
-    have(connect(), IMAGE, watcher)
+    pull_if_missing(connect(), IMAGE, watcher)
     assert watcher.gauges == ["pull: 0 of 1 layers, 30 of 90 MB", "pull: 1 of 1 layers, 30 of 90 MB"]
     assert watcher.steps == [("pull", "lab/vastrun:cpu-1")]
 

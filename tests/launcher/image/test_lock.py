@@ -13,7 +13,7 @@ from vastrun.launcher.core.errors import ImageError, UsageError
 from vastrun.launcher.image.lock import Capability, Lock, read_lock, shipped_lock, shipped_path, write_lock
 from vastrun.launcher.image.pins import VARIANTS, pins_of
 from vastrun.launcher.image.registry import Registry
-from vastrun.launcher.image.relock import lock_anew, relock
+from vastrun.launcher.image.relock import lock_images, relock
 
 SHIPPED = shipped_lock()
 REGISTRY = Registry(lambda _: None)
@@ -65,7 +65,7 @@ def test_a_job_without_gpus_takes_the_image_for_the_cpu_and_one_with_gpus_never_
     fake_registry: FakeRegistry,
 ) -> None:
     fake_registry.put("lab/vastrun:cpu-1", labels=CPU)
-    lock = lock_anew(SHIPPED, [f"{fake_registry.host}/lab/vastrun:cpu-1"], REGISTRY)
+    lock = lock_images(SHIPPED, [f"{fake_registry.host}/lab/vastrun:cpu-1"], REGISTRY)
     machine = Capability(cuda_max=13.0, compute_cap=890)
     assert lock.fitting(machine, gpus=0) == lock.images["cpu"]
     assert lock.fitting(machine, gpus=1) == lock.images["cu130"]
@@ -92,7 +92,7 @@ def test_the_dockerfile_pins_every_variant(variant: str) -> None:
 def test_an_image_of_ours_is_locked_by_its_name_alone(fake_registry: FakeRegistry, tmp_path: Path) -> None:
     digest = fake_registry.put("lab/vastrun:cu130-1", labels=OURS)
     name = f"{fake_registry.host}/lab/vastrun:cu130-1"
-    write_lock(tmp_path / "image.lock", lock_anew(SHIPPED, [name], REGISTRY))
+    write_lock(tmp_path / "image.lock", lock_images(SHIPPED, [name], REGISTRY))
     image = read_lock(tmp_path / "image.lock").images["cu130"]
     assert image.reference == f"{name}@{digest}"
     assert (image.size_mb, image.whole) == (150, True)
@@ -104,12 +104,12 @@ def test_an_image_of_somebody_else_is_locked_as_a_variant_whose_versions_are_kno
     fake_registry: FakeRegistry,
 ) -> None:
     digest = fake_registry.put("torch/torch:new")
-    image = lock_anew(SHIPPED, [f"cu126={fake_registry.host}/torch/torch:new"], REGISTRY).images["cu126"]
+    image = lock_images(SHIPPED, [f"cu126={fake_registry.host}/torch/torch:new"], REGISTRY).images["cu126"]
     assert (image.digest, image.whole, image.cuda) == (digest, False, "12.6")
     with pytest.raises(UsageError, match="which variant"):
-        lock_anew(SHIPPED, [f"{fake_registry.host}/torch/torch:new"], REGISTRY)
+        lock_images(SHIPPED, [f"{fake_registry.host}/torch/torch:new"], REGISTRY)
     with pytest.raises(UsageError, match="no labels of ours"):
-        lock_anew(SHIPPED, [f"cpu={fake_registry.host}/torch/torch:new"], REGISTRY)
+        lock_images(SHIPPED, [f"cpu={fake_registry.host}/torch/torch:new"], REGISTRY)
 
 
 def test_asking_again_fills_in_sizes_and_refuses_a_tag_that_names_another_image_now(
@@ -117,7 +117,7 @@ def test_asking_again_fills_in_sizes_and_refuses_a_tag_that_names_another_image_
 ) -> None:
     name = f"{fake_registry.host}/lab/vastrun:cu130-1"
     locked_digest = fake_registry.put("lab/vastrun:cu130-1", labels=OURS)
-    (image,) = lock_anew(Lock({}), [name], REGISTRY).images.values()
+    (image,) = lock_images(Lock({}), [name], REGISTRY).images.values()
     lock = Lock({"cu130": replace(image, size_mb=None)})
     assert relock(lock, REGISTRY).images["cu130"].size_mb == 150
 

@@ -172,10 +172,10 @@ def ticks(clock: FakeClock, seconds: float = 0.1) -> float:
 def test_it_comes_in_slices_and_has_no_place_before_it_is_whole(home: Home, box: TrainingBox) -> None:
     content = os.urandom(1000)
     box.save(20, {"state.pt": content})
-    for held in (400, 800):
+    for bytes_held in (400, 800):
         copy = home.save(limit=400)
         assert copy is not None
-        assert (copy.held, copy.is_whole) == (held, False)
+        assert (copy.held, copy.is_whole) == (bytes_held, False)
         assert home.files() == {}
     copy = home.save(limit=400)
     assert copy is not None and copy.is_whole

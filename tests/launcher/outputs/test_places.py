@@ -47,8 +47,8 @@ def test_files_from_the_code_and_from_the_outputs_lie_side_by_side_whatever_thei
     assert collected.evidence.damaged == ()
     assert collected.renamed == {"run/outputs/a": "outputs/a.1", "code/b": "outputs/b.1"}
     home = files_in(run.out_dir)
-    places = ("outputs/a", "outputs/a.1", "outputs/b.1", "outputs/b/c", "outputs/b-d")
-    assert [home[place] for place in places] == [b"1", b"2", b"3", b"4", b"5"]
+    local_paths = ("outputs/a", "outputs/a.1", "outputs/b.1", "outputs/b/c", "outputs/b-d")
+    assert [home[place] for place in local_paths] == [b"1", b"2", b"3", b"4", b"5"]
 
 
 def test_no_file_of_a_box_lies_on_top_but_what_belongs_there(run: Run) -> None:

@@ -23,10 +23,10 @@ def test_a_log_that_was_begun_anew_on_the_box_is_kept_beside_the_new_one(run: Ru
     box = MemoryBox({layout.LOG: LINES.encode()})
     FolderStore().download_log(run, box)
     for number, text in enumerate(("2.000 rank0 again\n", "3.000 rank0 and again\n"), 1):
-        held = (Path(run.out_dir) / "log.txt").read_text()
+        bytes_held = (Path(run.out_dir) / "log.txt").read_text()
         box.files[layout.LOG] = text.encode()
         assert FolderStore().download_log(run, box) == text
-        assert (Path(run.out_dir) / f"log.txt.{number}").read_text() == held
+        assert (Path(run.out_dir) / f"log.txt.{number}").read_text() == bytes_held
 
 
 def test_a_pump_cut_off_in_mid_line_goes_on_where_the_file_ends(run: Run) -> None:

@@ -20,7 +20,7 @@ from vastrun.contract.outcome import Outcome, WandbRun
 from vastrun.launcher.core import Run
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.metrics import POINTS, Curve, parse_curves
-from vastrun.launcher.outputs.index import TOLD
+from vastrun.launcher.outputs.index import INDEXED_PATHS
 from vastrun.launcher.ui.render.index import WORDS, loss_picture
 
 METRICS = b"".join(b'{"step": %d, "loss": %f}\n' % (step, 1 / (step + 1)) for step in range(10))
@@ -105,7 +105,7 @@ def test_a_run_that_was_sent_to_wandb_is_named_with_its_address(tmp_path: Path) 
 
 
 def test_each_place_that_a_page_may_name_has_its_words() -> None:
-    assert sorted(WORDS) == sorted(TOLD)
+    assert sorted(WORDS) == sorted(INDEXED_PATHS)
 
 
 @pytest.mark.parametrize(("training", "verdict"), [(CRASH, "FAILED"), (HANG, "HUNG")])
