@@ -35,7 +35,7 @@ def main() -> None:
         way.clip(model, workload.config.optim.clip)
         optimizer.step()
         schedule.step()
-        workload.tell(done, loss)
+        workload.report(done, loss)
         if folder := workload.saves_after(done):
             way.save(folder, model, optimizer)
     if workload.config.strategy != "single":

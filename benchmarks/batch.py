@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.batch_run import Seen, measure
-from benchmarks.figures import Claim, at_most, tell
+from benchmarks.figures import Claim, at_most, report_claims
 from vastrun.launcher.batch.driver import MAX_RENTING
 from vastrun.launcher.core import Cause
 
@@ -47,23 +47,23 @@ def run(points: int = POINTS, parallel: int = PARALLEL, speed: float = SPEED) ->
             at_most(2),
         ),
     ]
-    told = (
+    summary = (
         f"{points} points, {parallel} at once in {seen.wall_s:.0f} s at {speed:g} times the speed, "
         f"{seen.rentals} machines, {watched.most_threads} threads; {dict(seen.verdicts)}; "
         f"{sum(seen.faults.values())} faults; {seen.drift}   n=1"
     )
     print(f"submitted in             {watched.submit_s:.1f} s by this computer's clock")
     print(f"struck                   {dict(seen.faults)}")
-    tell("batch", told)
-    kept = [tell("batch", "", claim) for claim in claims]
-    return all([*kept, _tell_growth([*smaller, seen])])
+    report_claims("batch", summary)
+    passed = [report_claims("batch", "", claim) for claim in claims]
+    return all([*passed, _tell_growth([*smaller, seen])])
 
 
 def _tell_growth(found: Sequence[Seen]) -> bool:
     costs = ", ".join(f"{seen.points}: {seen.cpu_s_per_run:.3f}" for seen in found)
     growth = found[-1].cpu_s_per_run / found[0].cpu_s_per_run
     limit = at_most(1.2) if found[-1].points >= 100 else None
-    return tell(
+    return report_claims(
         "batch, by its size", f"CPU s a run, of {costs}", Claim(growth, "of that of the smallest", limit)
     )
 
@@ -72,7 +72,7 @@ def run_killed(points: int = 100, parallel: int = PARALLEL, speed: float = SPEED
     """Print what a batch left whose launcher was killed that often. True when nothing was lost or doubled."""
     seen = measure(points, parallel, speed, kills=kills)
     counts = Counter(run.point for run in seen.runs if run.parent is None and run.cause is not Cause.NO_OFFER)
-    tell(
+    report_claims(
         "batch, killed",
         f"{points} points in {len(seen.runs)} runs; {dict(seen.verdicts)}; {seen.drift}",
     )
@@ -89,8 +89,8 @@ def run_killed(points: int = 100, parallel: int = PARALLEL, speed: float = SPEED
             abs(seen.ledger_usd / seen.bill_usd - 1), "of the bill between it and the ledger", at_most(0.005)
         ),
     ]
-    kept = [tell("batch, killed", "", claim) for claim in claims]
-    return all(kept)
+    passed = [report_claims("batch, killed", "", claim) for claim in claims]
+    return all(passed)
 
 
 def _waits_s(seen: Seen) -> list[float]:

@@ -30,7 +30,7 @@ _JOB = (
     str(Path(__file__).parents[1] / "configs" / "quickstart.yaml"),
     *("--provider", "docker", "--set", "train.steps=5", "--set", "train.log_every=1"),
 )
-_MOST_S = 300.0
+_MAX_S = 300.0
 
 
 def run() -> None:
@@ -58,10 +58,10 @@ def _moments() -> Mapping[str, float]:
         launch = terminal.start("launch", *_JOB)
         container = _container(client, terminal)
         moments["sshd answers"] = _answered(container)
-        launch.shows("supervisor starting", within_s=_MOST_S)
+        launch.shows("supervisor starting", within_s=_MAX_S)
         moments["lease armed"] = _written(container, "vastrun/lease.state")
         moments["shipped"] = _written(container, "vastrun/shipped")
-        done = launch.end(within_s=_MOST_S)
+        done = launch.end(within_s=_MAX_S)
         assert done.exit_code == 0, done.err[-2000:]
         return moments | _seen_by_docker(client, container, moments["command"]) | _trained(terminal.outputs())
 
@@ -75,7 +75,7 @@ def _container(client: DockerClient, terminal: Terminal) -> Container:
         found = client.containers.list(filters={"label": labels}) if labels else []
         return found[0] if found else None
 
-    container = eventually(look, within_s=_MOST_S, what="a container")
+    container = eventually(look, within_s=_MAX_S, what="a container")
     assert container is not None
     return container
 
@@ -91,7 +91,7 @@ def _answered(container: Container) -> float:
                 return time.time() if plug.recv(4) == b"SSH-" else None
         return None
 
-    moment = eventually(look, within_s=_MOST_S, what="an answer of sshd")
+    moment = eventually(look, within_s=_MAX_S, what="an answer of sshd")
     assert moment is not None
     return moment
 

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.figures import Claim, at_most, tell
+from benchmarks.figures import Claim, at_most, report_claims
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Terminal
 from tests.emulators.vast import VastEmulator
@@ -47,6 +47,6 @@ def run() -> bool:
             Claim(left, "machines left", NONE),
             Claim(refused, f"of {len(vast.requests)} calls refused", NONE),
         ]
-        told = f"{LAUNCHES} launches at once in {took_s:.0f} s, {rentals} machines rented   n=1"
+        summary = f"{LAUNCHES} launches at once in {took_s:.0f} s, {rentals} machines rented   n=1"
         print(f"ledger against bill      {ledger_usd / bill_usd - 1:+.2%}")
-        return tell("crowd", told, *claims)
+        return report_claims("crowd", summary, *claims)

@@ -70,15 +70,15 @@ def run() -> None:
 def _timed(root: Path, strategy: str) -> Learnt:
     with slow_link(bits_per_s=1e6 * MBITS, delay_s=DELAY_S) as link:
         found = train(root / f"slow-{strategy}", strategy, TIMED_STEPS, machines=link.machines)
-        told = f"{link.carried_mb:.1f} MB in {TIMED_STEPS} steps, the beginning included"
-    print(f"  {strategy:<8} {found.samples_per_s:8.2f} samples/s, {told}", flush=True)
+        summary = f"{link.carried_mb:.1f} MB in {TIMED_STEPS} steps, the beginning included"
+    print(f"  {strategy:<8} {found.samples_per_s:8.2f} samples/s, {summary}", flush=True)
     return found
 
 
 def _learn(root: Path, strategy: str, seed: int) -> Learnt:
     found = train(root / f"{strategy}-{seed}", strategy, LEARNT_STEPS, seed=seed, model=LEARNT)
-    told = f"loss {found.loss:.4f}   rollout nRMSE {found.nrmse:.4f}"
-    print(f"  {strategy:<8} seed {seed}   {told}", flush=True)
+    summary = f"loss {found.loss:.4f}   rollout nRMSE {found.nrmse:.4f}"
+    print(f"  {strategy:<8} seed {seed}   {summary}", flush=True)
     return found
 
 

@@ -78,15 +78,15 @@ def rounds_of(ways: Sequence[Callable[[], T]], rounds: int) -> list[list[T]]:
 def show(name: str, pair: Pair, unit: str, *claims: Claim, theirs: str = "bare") -> bool:
     """Print one line, both medians, their spread and number and what is claimed; tell whether that holds."""
     both = f"ours {_spread(pair.ours)} {unit}   {theirs} {_spread(pair.theirs)} {unit}"
-    return tell(name, f"{both}   n={len(pair.ours)}", *claims)
+    return report_claims(name, f"{both}   n={len(pair.ours)}", *claims)
 
 
 def show_alone(name: str, values: Sequence[float], unit: str, *claims: Claim) -> bool:
     """Print one line, of what is measured beside nothing; tell whether its claims hold."""
-    return tell(name, f"{_spread(values)} {unit}   n={len(values)}", *claims)
+    return report_claims(name, f"{_spread(values)} {unit}   n={len(values)}", *claims)
 
 
-def tell(name: str, measured: str, *claims: Claim) -> bool:
+def report_claims(name: str, measured: str, *claims: Claim) -> bool:
     """Print what was measured and what is claimed of it, and on stderr a line for each missed limit."""
     print(f"{name:<24} {measured}   {'; '.join(map(str, claims))}".rstrip(), flush=True)
     for claim in claims:

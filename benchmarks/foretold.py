@@ -72,13 +72,13 @@ def jobs() -> Iterator[tuple[str, TrainConfig]]:
 
 def compared(name: str, config: TrainConfig, trainings: int | None = None) -> Comparison:
     """Foretell the job, train it so often, and put both side by side."""
-    foretold = _apart(_foretell, config)
+    estimate = _apart(_foretell, config)
     true_bytes, flops = min(trained(config) for _ in range(trainings or _TRAININGS[config.strategy]))
     return Comparison(
         name=name,
-        foretold_bytes=foretold.peak.total - foretold.peak.other,
+        foretold_bytes=estimate.peak.total - estimate.peak.other,
         bytes=true_bytes,
-        foretold_flops=foretold.flops,
+        foretold_flops=estimate.flops,
         flops=flops,
     )
 

@@ -23,7 +23,7 @@ def main() -> None:
         accelerator.clip_grad_norm_(model.parameters(), workload.config.optim.clip)
         optimizer.step()
         schedule.step()
-        workload.tell(done, loss)
+        workload.report(done, loss)
         if folder := workload.saves_after(done):
             accelerator.save_state(str(folder))
     accelerator.wait_for_everyone()

@@ -41,7 +41,7 @@ class Module(lightning.LightningModule):
         return self.objective(batch)
 
     def on_train_batch_end(self, outputs: dict[str, Tensor], *_: object) -> None:
-        self._workload.tell(self.global_step, outputs["loss"])
+        self._workload.report(self.global_step, outputs["loss"])
 
     def configure_optimizers(self) -> dict[str, object]:
         optimizer = self._workload.optimizer(self.objective)

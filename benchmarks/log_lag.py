@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.figures import Claim, at_most, tell
+from benchmarks.figures import Claim, at_most, report_claims
 from tests.e2e.terminal import Terminal
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
@@ -41,7 +41,7 @@ def run() -> bool:
         lags = _lags(terminal)
     p99_s = statistics.quantiles(lags, n=100)[98]
     measured = f"median {statistics.median(lags):.2f} s   n={len(lags)} lines of one run"
-    return tell("print to terminal", measured, Claim(p99_s, "s at the 99th percentile", P99_S))
+    return report_claims("print to terminal", measured, Claim(p99_s, "s at the 99th percentile", P99_S))
 
 
 def _lags(terminal: Terminal) -> list[float]:

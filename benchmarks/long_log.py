@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.figures import Claim, at_most, tell
+from benchmarks.figures import Claim, at_most, report_claims
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
@@ -49,7 +49,7 @@ def run() -> bool:
         f"{home_mb:.0f} MB home in {seconds:.0f} s, memory {early_mb:.0f} MB after {_EARLY_MB} MB   n=1"
     )
     growth = Claim(most_mb - early_mb, "MB more at its most", GROWTH_MB)
-    return tell(f"log of {SIZE_MB} MB", measured, growth)
+    return report_claims(f"log of {SIZE_MB} MB", measured, growth)
 
 
 def _memory(launch: Launch, folder: Path) -> tuple[float, float, float]:

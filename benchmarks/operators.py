@@ -71,7 +71,7 @@ def run() -> bool:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    kept = []
+    passed = []
     for case in CASES:
         domain = Domain(grid=case.grid, conditions=2)
         latent = models.make(replace(SIZES[device], patch=case.patch), [domain])
@@ -82,13 +82,13 @@ def run() -> bool:
         windows = _windows(case, device, FASTER[device])
         training, rollout = ([way(each, windows) for each in (ours, theirs)] for way in (_training, _rollout))
         limit = at_least(1.0) if device == "cpu" and case.patch >= AS_FAST_FROM else None
-        kept.append(_compare("  training", training, "windows/s", limit))
-        kept.append(_compare("  rollout", rollout, "frames/s", limit))
+        passed.append(_compare("  training", training, "windows/s", limit))
+        passed.append(_compare("  rollout", rollout, "frames/s", limit))
         if device == "cpu":
             for name, ways in (("training", training), ("rollout", rollout)):
                 for model, work in zip(("latent", "fno"), ways, strict=True):
                     print(f"  {name}, {model}: {_shares(work)}", flush=True)
-    return all(kept)
+    return all(passed)
 
 
 def as_large(latent: NetworkOperator, domain: Domain, modes: int) -> NetworkOperator:
@@ -174,8 +174,8 @@ def _shares(work: Callable[[], float]) -> str:
         kind: sum(_time(event) for event in events if event.key.startswith(names)) / whole
         for kind, names in KINDS.items()
     }
-    told = {**of_kinds, "the rest": 1 - sum(of_kinds.values())}
-    return ", ".join(f"{kind} {share:.0%}" for kind, share in told.items() if share >= 0.005)
+    summary = {**of_kinds, "the rest": 1 - sum(of_kinds.values())}
+    return ", ".join(f"{kind} {share:.0%}" for kind, share in summary.items() if share >= 0.005)
 
 
 def _time(event: FunctionEventAvg) -> float:

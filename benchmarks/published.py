@@ -150,11 +150,11 @@ def filled(page: str, name: str, row: str) -> str:
 
 def row_of(file: PublishedFile, reached: Reached | None) -> str:
     """Return the file's row, in Markdown; None: nobody has trained on it yet."""
-    told = [file.name, f"{file.published:.2g}", f"{file.tuned:.2g}"]
+    summary = [file.name, f"{file.published:.2g}", f"{file.tuned:.2g}"]
     if reached is None:
-        return _line([*told, "not run", *["-"] * (len(_COLUMNS) - len(told) - 1)])
+        return _line([*summary, "not run", *["-"] * (len(_COLUMNS) - len(summary) - 1)])
     figures = [f"**{reached.nrmse:.2g}**", f"{reached.floor:.2g}", f"{reached.steps:,}"]
-    return _line([*told, *figures, f"{reached.hours:.1f}", f"{reached.usd:.2f}", reached.machine])
+    return _line([*summary, *figures, f"{reached.hours:.1f}", f"{reached.usd:.2f}", reached.machine])
 
 
 def _head() -> list[str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.box import config, environment, prepare
-from benchmarks.figures import Claim, at_most, tell
+from benchmarks.figures import Claim, at_most, report_claims
 from vastrun.contract import layout
 from vastrun.contract.config import ModelConfig, TrainConfig, WandbConfig
 from vastrun.trainer.heartbeat import read_beat
@@ -50,8 +50,10 @@ def _holds(root: Path, strategy: Strategy, dice: random.Random) -> bool:
         last = dice.choice([1, 4])
         kills = sorted(dice.sample(range(SAVE_EVERY + 2, STEPS - 5), 2))
         off = _disturbed(root / f"{strategy}-{number}", _config(strategy), kills, last, aim)
-        told = f"killed at {kills[0]} and {kills[1]}, ended by {last} ranks"
-        good &= tell(f"{strategy} x2, run {number + 1}", told, Claim(off, "off in any loss", TOLERANCE))
+        summary = f"killed at {kills[0]} and {kills[1]}, ended by {last} ranks"
+        good &= report_claims(
+            f"{strategy} x2, run {number + 1}", summary, Claim(off, "off in any loss", TOLERANCE)
+        )
     return good
 
 
@@ -59,8 +61,8 @@ def _long_one_holds(root: Path, dice: random.Random) -> bool:
     aim = _undisturbed(root / "long-undisturbed", _long_config())
     kills = sorted(dice.sample(range(LONG_SAVE_EVERY + 2, LONG_STEPS - 5), LONG_KILLS))
     off = _disturbed(root / "long", _long_config(), kills, 2, aim)
-    told = f"{LONG_STEPS} steps, a look every {LONG_LOOK_EVERY}, killed at {', '.join(map(str, kills))}"
-    return tell("fsdp2 x2, evaluated", told, Claim(off, "off in any loss", TOLERANCE))
+    summary = f"{LONG_STEPS} steps, a look every {LONG_LOOK_EVERY}, killed at {', '.join(map(str, kills))}"
+    return report_claims("fsdp2 x2, evaluated", summary, Claim(off, "off in any loss", TOLERANCE))
 
 
 def _undisturbed(folder: Path, config: TrainConfig) -> list[float]:

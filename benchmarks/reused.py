@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.figures import Claim, at_most, tell
+from benchmarks.figures import Claim, at_most, report_claims
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
 from tests.launcher.batch.world import NAME, BatchWorld
@@ -46,11 +46,11 @@ def run(points: int = POINTS, parallel: int = PARALLEL) -> bool:
     """Print both bills. True when few machines were rented, none was left, and no dollar is missing."""
     held, own = (measure(points, parallel, reuse) for reuse in ("auto", "never"))
     for name, bill in (("reuse: auto", held), ("reuse: never", own)):
-        told = (
+        summary = (
             f"{points} points, {parallel} at once: {bill.rentals} machines, ${bill.usd:.2f}, "
             f"{bill.hours:.2f} h; {dict(bill.verdicts)}   n=1"
         )
-        tell(f"reused, {name}", told)
+        report_claims(f"reused, {name}", summary)
     claims = [
         Claim(points - sum(held.verdicts.values()), "points without a verdict", NONE),
         Claim(held.left + own.left, "machines left", NONE),
@@ -58,8 +58,8 @@ def run(points: int = POINTS, parallel: int = PARALLEL) -> bool:
         Claim(held.usd / own.usd, "of the bill without reuse", at_most(1.0)),
         Claim(abs(held.ledger_usd / held.usd - 1), "of the bill between it and the ledger", at_most(0.005)),
     ]
-    kept = [tell("reused", "", claim) for claim in claims]
-    return all(kept)
+    passed = [report_claims("reused", "", claim) for claim in claims]
+    return all(passed)
 
 
 def measure(points: int, parallel: int, reuse: str) -> Bill:

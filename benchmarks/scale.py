@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from benchmarks.figures import Claim, at_least, tell
+from benchmarks.figures import Claim, at_least, report_claims
 from benchmarks.status import RUN
 from tests.launcher.ledger.postgres import served
 from vastrun.launcher.core import Driver, Event, Phase
@@ -29,7 +29,7 @@ NEEDED = 10.0
 
 def run() -> bool:
     """Print the changes a second that each ledger took. True when they are enough."""
-    kept = []
+    passed = []
     with tempfile.TemporaryDirectory(prefix="scale-") as folder, served() as server:
         places = {
             "SQLite": {"XDG_STATE_HOME": folder},
@@ -37,11 +37,15 @@ def run() -> bool:
         }
         for ledger, place in places.items():
             found = [sum(counts := _together(place, writers)) / SECONDS for writers in WRITERS]
-            told = ", ".join(f"{writers}: {rate:.0f}" for writers, rate in zip(WRITERS, found, strict=True))
+            summary = ", ".join(
+                f"{writers}: {rate:.0f}" for writers, rate in zip(WRITERS, found, strict=True)
+            )
             worst = Claim(found[-1], f"changes a second from {WRITERS[-1]}", at_least(NEEDED))
             slowest = Claim(min(counts) / SECONDS, f"of the slowest of {WRITERS[-1]}")
-            kept.append(tell("scale", f"{ledger}, by writers at once, {told}   n=1", worst, slowest))
-    return all(kept)
+            passed.append(
+                report_claims("scale", f"{ledger}, by writers at once, {summary}   n=1", worst, slowest)
+            )
+    return all(passed)
 
 
 def _together(place: dict[str, str], writers: int) -> Sequence[int]:

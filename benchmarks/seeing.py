@@ -47,8 +47,8 @@ def run() -> bool:
     shares = [100 * _live() / SECONDS for _ in range(ROUNDS)]
     seen = show_alone("live view", shares, "% of a core", Claim(max(shares), "% at its most", CORE_PERCENT))
     calls = [_recorded() for _ in range(ROUNDS)]
-    told = show_alone("transcript, a call", calls, "us", Claim(max(calls), "us at its most", CALL_US))
-    return seen and told
+    summary = show_alone("transcript, a call", calls, "us", Claim(max(calls), "us at its most", CALL_US))
+    return seen and summary
 
 
 def _live() -> float:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.figures import Claim, at_most, tell
+from benchmarks.figures import Claim, at_most, report_claims
 from benchmarks.status import run as run_status
 from benchmarks.team_vastrun import VARIABLE
 from tests.emulators.clock import Clock
@@ -104,13 +104,13 @@ def run(drivers: int = DRIVERS, runs: int = RUNS, seed: int = 0) -> bool:
         Claim(seen.left, "machines left", NONE),
         Claim(seen.calls_refused, "calls over the documented pace", NONE),
     ]
-    told = (
+    summary = (
         f"{drivers} drivers, {seen.kills} kills, {runs} runs of {seen.begun + seen.refused} that were tried, "
         f"in {seen.wall_s:.0f} s; written by {seen.writers} launchers; {dict(verdicts)}; "
         f"ledger {seen.ledger_usd / seen.bill_usd - 1:+.2%} of the bill   n=1"
     )
-    kept = [tell("team", told if claim is claims[0] else "", claim) for claim in claims]
-    return all([*kept, run_status()])
+    passed = [report_claims("team", summary if claim is claims[0] else "", claim) for claim in claims]
+    return all([*passed, run_status()])
 
 
 def measure(drivers: int, runs: int, seed: int) -> Seen:

@@ -131,5 +131,5 @@ def _peak_mib(boxes: Boxes, train: Callable[[Path], list[dict[str, float]]]) -> 
 
 def _tell_agreements(boxes: Boxes, *, step_s: float) -> None:
     parts = shares(boxes.new(), step_s=step_s)
-    told = ", ".join(f"{name} {share:.2%}" for name, share in parts.items())
-    print(f"  agreements of the ranks  {sum(parts.values()):.2%} of the time: {told}", flush=True)
+    summary = ", ".join(f"{name} {share:.2%}" for name, share in parts.items())
+    print(f"  agreements of the ranks  {sum(parts.values()):.2%} of the time: {summary}", flush=True)

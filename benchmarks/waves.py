@@ -30,8 +30,8 @@ class Waves:
         for path in sorted(folder.glob("*.hdf5")):
             with h5py.File(path) as file:
                 fields.append(torch.from_numpy(file["tensor"][: config.data[0].train]))
-                told = torch.tensor([float(file.attrs["beta"]), config.data[0].dt]).log10()
-            conditions.append(told.expand(len(fields[-1]), -1))
+                condition = torch.tensor([float(file.attrs["beta"]), config.data[0].dt]).log10()
+            conditions.append(condition.expand(len(fields[-1]), -1))
         return cls(fields=torch.cat(fields).to(device), conditions=torch.cat(conditions).to(device))
 
     def batches(self, config: TrainConfig, rank: int, world_size: int) -> Iterator[Windows]:

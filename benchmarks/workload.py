@@ -94,7 +94,7 @@ class Workload:
 
         return LambdaLR(optimizer, share)
 
-    def tell(self, done: int, loss: torch.Tensor) -> None:
+    def report(self, done: int, loss: torch.Tensor) -> None:
         """So many steps are done; a line of it now and then, as one would print it."""
         if self.rank == 0 and (done == 1 or done % self.config.log_every == 0):
             print(json.dumps({"step": done, "loss": loss.item(), "at": time.time()}), flush=True)

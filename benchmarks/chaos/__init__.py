@@ -10,19 +10,19 @@ from benchmarks.chaos.aftermath import Aftermath
 from benchmarks.chaos.launches import launch
 from benchmarks.chaos.plans import plan
 
-MOST_OVERSPEND_S = 60.0
-MOST_DRIFT, MOST_MEAN_DRIFT_S = 0.01, 2.0
+MAX_OVERSPEND_S = 60.0
+MAX_DRIFT, MAX_MEAN_DRIFT_S = 0.01, 2.0
 """Of the bill, for all runs together; or in seconds of price, for the mean of runs that live for seconds."""
-MOST_DRIFT_OF_ONE = 0.005
-MOST_DRIFT_S = 5.0
+MAX_DRIFT_OF_ONE = 0.005
+MAX_DRIFT_S = 5.0
 """Of one run, in seconds of its price: Vast may be asked no more often how a machine is."""
-LEAST_DRIFT, LEAST_DRIFT_S = -0.002, -0.1
+MIN_DRIFT, MIN_DRIFT_S = -0.002, -0.1
 """Never below, but for the last bytes of a connection that is closed; of a run of seconds that is more."""
-MOST_SETTLED_DRIFT = 0.005
+MAX_SETTLED_DRIFT = 0.005
 """Either way, of each run, however long it lived: once its bill is settled, that is its cost."""
 _UNSEEN_END_S = 1.0
 """Where Vast agrees to end a machine and does so later, nobody sees it in less."""
-MOST_MB = 200.0
+MAX_MB = 200.0
 """Of memory that a launcher may take, whatever its box says."""
 MAX_GAP_S = 2.0
 """Between two looks of a launcher's guard at the user, time and money."""
@@ -64,7 +64,7 @@ def _is_true(found: Sequence[Aftermath]) -> bool:
     """Whether the ledgers of all runs together are as high as the bill, and hardly higher."""
     watched = [after.drift_s for after in found if after.plan.watched and after.bill_usd]
     mean_s = sum(watched) / len(watched) if watched else 0.0
-    return _drift(found) >= LEAST_DRIFT and (_drift(found) <= MOST_DRIFT or mean_s <= MOST_MEAN_DRIFT_S)
+    return _drift(found) >= MIN_DRIFT and (_drift(found) <= MAX_DRIFT or mean_s <= MAX_MEAN_DRIFT_S)
 
 
 def _is_good(after: Aftermath) -> bool:
@@ -73,23 +73,21 @@ def _is_good(after: Aftermath) -> bool:
         and not after.wrong
         and after.lost_bytes == after.repeated_bytes == 0
         and after.evil == 0
-        and after.launcher_mb <= MOST_MB
+        and after.launcher_mb <= MAX_MB
         and after.guard_gap_s <= MAX_GAP_S
-        and after.overspend_s <= MOST_OVERSPEND_S
-        and (after.drift >= LEAST_DRIFT or after.drift_s >= LEAST_DRIFT_S or _ended_unseen(after))
+        and after.overspend_s <= MAX_OVERSPEND_S
+        and (after.drift >= MIN_DRIFT or after.drift_s >= MIN_DRIFT_S or _ended_unseen(after))
         and (
-            not after.plan.watched
-            or after.drift <= MOST_DRIFT_OF_ONE
-            or after.drift_s <= _most_drift_s(after)
+            not after.plan.watched or after.drift <= MAX_DRIFT_OF_ONE or after.drift_s <= _most_drift_s(after)
         )
-        and (not after.plan.watched or abs(after.settled_drift) <= MOST_SETTLED_DRIFT)
+        and (not after.plan.watched or abs(after.settled_drift) <= MAX_SETTLED_DRIFT)
     )
 
 
 def _most_drift_s(after: Aftermath) -> float:
     """A machine that Vast lists again after its end counts until it is gone again: it may have run."""
     again = (one.seconds for one in after.plan.troubles if one.name == "row_reappears")
-    return MOST_DRIFT_S + sum(again)
+    return MAX_DRIFT_S + sum(again)
 
 
 def _ended_unseen(after: Aftermath) -> bool:
@@ -105,9 +103,9 @@ def _drift(found: Sequence[Aftermath]) -> float:
 def _sums(found: Sequence[Aftermath], seconds: float) -> str:
     drifts = [after.drift for after in found]
     watched = [after for after in found if after.plan.watched]
-    beyond = sum(not 0 <= after.drift < MOST_DRIFT_OF_ONE for after in watched)
+    beyond = sum(not 0 <= after.drift < MAX_DRIFT_OF_ONE for after in watched)
     settled = [after.settled_drift for after in found]
-    unsettled = sum(abs(after.settled_drift) > MOST_SETTLED_DRIFT for after in watched)
+    unsettled = sum(abs(after.settled_drift) > MAX_SETTLED_DRIFT for after in watched)
     return "\n".join(
         [
             f"chaos: {len(found)} runs in {seconds:.0f} s",
@@ -120,9 +118,9 @@ def _sums(found: Sequence[Aftermath], seconds: float) -> str:
             f"log bytes repeated         {sum(after.repeated_bytes for after in found)}",
             f"ledger against bill        {_drift(found):+.2%} in all; "
             f"of one run {min(drifts):+.1%} to {max(drifts):+.1%}",
-            f"below, or {MOST_DRIFT_OF_ONE:.1%} above    {beyond} of {len(watched)} that a launcher watched",
+            f"below, or {MAX_DRIFT_OF_ONE:.1%} above    {beyond} of {len(watched)} that a launcher watched",
             f"ledger once settled        of one run {min(settled):+.2%} to {max(settled):+.2%}; "
-            f"beyond {MOST_SETTLED_DRIFT:.1%} {unsettled} of {len(watched)}",
+            f"beyond {MAX_SETTLED_DRIFT:.1%} {unsettled} of {len(watched)}",
             f"overspend past the limit   {max(after.overspend_s for after in found):.0f} s of price at most",
             f"memory of a launcher       {max(after.launcher_mb for after in found):.0f} MB at most",
             f"gap of a launcher's guard  {max(after.guard_gap_s for after in found):.2f} s at most",

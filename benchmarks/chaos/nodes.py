@@ -215,9 +215,9 @@ def _launch(seed: int, number: int, nodes: int) -> tuple[str, Mapping[str, str]]
             }
         finally:
             terminal.clean()
-    told = ", ".join(f"{row['verdict']} {row['detail']}".strip() for row in rows)
+    summary = ", ".join(f"{row['verdict']} {row['detail']}".strip() for row in rows)
     what = f"{name} (node {node}) at {after_s:.1f} s{'' if has_struck else ', in vain'}"
-    return f"{number:3}  {what}: {told}", {kind: text for kind, text in found.items() if text}
+    return f"{number:3}  {what}: {summary}", {kind: text for kind, text in found.items() if text}
 
 
 def _driven(

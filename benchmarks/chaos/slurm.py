@@ -18,7 +18,7 @@ from tests.emulators.slurm import Slurm
 from tests.waiting import eventually
 
 _LINES = 80
-_MOST_S = 420.0
+_MAX_S = 420.0
 _JOB = """\
 name: chatter
 nodes: {nodes}
@@ -150,7 +150,7 @@ def _driven(
     if launch.process.poll() is None and cluster.job_of("vastrun-") is not None:
         strike(Struck(terminal=terminal, cluster=cluster, launch=launch))
     try:
-        done = launch.end(within_s=_MOST_S)
+        done = launch.end(within_s=_MAX_S)
     except subprocess.TimeoutExpired:
         launch.kill()
         terminal.type("stop", "last", "--now")

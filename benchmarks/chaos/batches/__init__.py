@@ -10,14 +10,14 @@ from benchmarks.chaos import MAX_GAP_S
 from benchmarks.chaos.batches.aftermath import BatchAftermath
 from benchmarks.chaos.batches.drives import drive
 
-MOST_OVER_BUDGET_S = 60.0
-LEAST_DRIFT, LEAST_DRIFT_S = -0.002, -0.1
+MAX_OVER_BUDGET_S = 60.0
+MIN_DRIFT, MIN_DRIFT_S = -0.002, -0.1
 """Never below, but for the last bytes of connections that are closed."""
 _UNSEEN_END_S = 1.0
 """Where Vast agrees to end a machine and does so later, nobody sees it in less."""
-MOST_DRIFT, MOST_DRIFT_S = 0.005, 5.0
+MAX_DRIFT, MAX_DRIFT_S = 0.005, 5.0
 """Of all machines of one batch, in seconds of price for each: many runs share what Vast was asked lately."""
-MOST_MB = 250.0
+MAX_MB = 250.0
 
 
 def run(*, batches: int, seed: int = 0, parallel: int = 2, first: int = 0) -> bool:
@@ -40,11 +40,11 @@ def is_good(after: BatchAftermath) -> bool:
         and after.left_rented == after.twice_rented == 0
         and after.lost_bytes == after.repeated_bytes == 0
         and not after.over_reserved_usd
-        and after.over_budget_s <= MOST_OVER_BUDGET_S
-        and after.launcher_mb <= MOST_MB
+        and after.over_budget_s <= MAX_OVER_BUDGET_S
+        and after.launcher_mb <= MAX_MB
         and after.guard_gap_s <= MAX_GAP_S
-        and (after.drift >= LEAST_DRIFT or after.drift_s >= (-_UNSEEN_END_S if unseen else LEAST_DRIFT_S))
-        and (not after.watched or after.drift <= MOST_DRIFT or after.drift_s <= MOST_DRIFT_S)
+        and (after.drift >= MIN_DRIFT or after.drift_s >= (-_UNSEEN_END_S if unseen else MIN_DRIFT_S))
+        and (not after.watched or after.drift <= MAX_DRIFT or after.drift_s <= MAX_DRIFT_S)
     )
 
 

@@ -84,7 +84,7 @@ def batch_plan(seed: int, number: int) -> BatchPlan:
     chance = random.Random(f"batch-{seed}-{number}")
     by_money = chance.random() < 0.25
     points = tuple(_point(chance, n, by_money) for n in range(chance.randint(5, 8)))
-    kept = [point for point in points if chance.random() < 0.75] or list(points)
+    passed = [point for point in points if chance.random() < 0.75] or list(points)
     added = [_point(chance, len(points) + n, by_money) for n in range(chance.randint(1, 2))]
     parallel = chance.randint(2, 3)
     run_usd = MONEY_USD if by_money else _RUN_USD
@@ -93,7 +93,7 @@ def batch_plan(seed: int, number: int) -> BatchPlan:
     return BatchPlan(
         number=number,
         points=points,
-        edited=(*kept, *added),
+        edited=(*passed, *added),
         parallel=parallel,
         machines=chance.choice((parallel, 4, 7)),
         run_usd=run_usd,

@@ -50,8 +50,8 @@ class Judged:
 
     @property
     def is_good(self) -> bool:
-        kept = self.continued and not self.incomplete and self.difference == 0
-        return kept and not self.left_rented and not self.wrong
+        passed = self.continued and not self.incomplete and self.difference == 0
+        return passed and not self.left_rented and not self.wrong
 
     def __str__(self) -> str:
         steps = ", ".join(map(str, self.plan.steps))
