@@ -40,6 +40,8 @@ from vastrun.launcher.core import Cause
 MONEY_USD, MONEY_S = 0.016, 63.0
 """What it pays for, after what is kept back."""
 _STRANDED_S = 36.0
+_ARMED_S = 4.0
+"""By then a launcher has seen that the lease of its machine is armed."""
 _READINGS = 8
 """By then a machine was seen to run."""
 
@@ -112,7 +114,9 @@ class Plan:
 
     @property
     def watched(self) -> bool:
-        """When its machine ended, or its price changed, can be known: somebody could look."""
+        """Tell whether a launcher could see when its machine ended, or when its price changed."""
+        if any(one.kind == CUT and one.at_s < _ARMED_S and one.seconds > self.life_s for one in self.troubles):
+            return False  # the lease was never seen armed, so the ledger counts until the machine is seen gone
         unseen = self.has(CUT) or self.has(LAUNCHER) or self.has(PAUSE)
         changes = {DOCKER_KILL, *UNCHARGED, *REPRICED}
         return not (unseen and (self.has(MONEY) or any(one.name in changes for one in self.troubles)))

@@ -136,7 +136,7 @@ def test_a_launcher_that_cannot_say_that_it_lives_says_so(tmp_path: Path) -> Non
     (tmp_path / "vastrun").mkdir()
     (tmp_path / "vastrun" / "launchers").touch()
     with pytest.raises(StorageError, match=r"cannot write .*launchers"):
-        wire({"XDG_STATE_HOME": str(tmp_path)}).who()
+        wire({"XDG_STATE_HOME": str(tmp_path)}).user.who()
 
 
 def test_a_process_that_has_the_number_of_a_dead_driver_is_not_that_driver(app: AppContext) -> None:
