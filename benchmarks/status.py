@@ -85,7 +85,7 @@ def _fill(place: dict[str, str], runs: int) -> None:
     rows = [replace(one, phase=Phase.TRAIN, released_at=None) for one in ended[:OPEN]] + ended[OPEN:]
     names, values = ", ".join(COLUMNS), ", ".join(f":{name}" for name in COLUMNS)
     with ledger.database.writing(None):
-        ledger.database.many(
+        ledger.database.execute_many(
             f"INSERT INTO runs ({names}) VALUES ({values})",
             [run_to_row(one) | {"held_usd": 0.5} for one in rows],
         )

@@ -16,7 +16,7 @@ from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
 from vastrun.launcher.core import Cause, Verdict
 from vastrun.launcher.core.verdict import EXIT_CODE_OF
-from vastrun.launcher.decisions.policy import LIMIT_SLACK_S, NONSENSE_S
+from vastrun.launcher.decisions.policy import INVALID_STATUS_S, LIMIT_SLACK_S
 from vastrun.launcher.outputs.folder import TRANSCRIPT
 from vastrun.launcher.transcript.reader import DriveEnd, entries_of
 
@@ -221,7 +221,7 @@ def _excuses(plan: Plan, last: Any, story: Story, struck: frozenset[str]) -> Set
     if MONEY in kinds and kinds & {CUT, LAUNCHER, PAUSE}:
         excused.add(Cause.LOST)  # the lease ended it while nobody was there to collect
     away_s = max((trouble.seconds for trouble in story.struck if trouble.kind in (CUT, PAUSE)), default=0.0)
-    if plan.deceit and away_s + NONSENSE_S > plan.collect_s:
+    if plan.deceit and away_s + INVALID_STATUS_S > plan.collect_s:
         excused.add(Cause.LOST)  # who came back heard only nonsense, until the lease ended the box
     if kinds & {USER, MONEY} and struck:
         excused.add(Cause.HOST)  # no other machine is taken for a run that is to stop, or has no money left

@@ -40,7 +40,7 @@ from benchmarks.chaos.wallclock import WallClock
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
-from vastrun.launcher.decisions.reconciliation import SETTLES_S
+from vastrun.launcher.decisions.reconciliation import SETTLEMENT_S
 
 _END_S = 900.0
 _RESUME_AFTER_S = 1.0
@@ -103,8 +103,8 @@ class ChaosLaunch:
 
     def wait_until_settled(self) -> None:
         """It is so much later that the whole bill is there."""
-        self._vast.advance(SETTLES_S + _BILL_LAG_S)
-        self._clock.advance(SETTLES_S + _BILL_LAG_S)
+        self._vast.advance(SETTLEMENT_S + _BILL_LAG_S)
+        self._clock.advance(SETTLEMENT_S + _BILL_LAG_S)
 
     def _until_it_ends(self, launch: Launch) -> bool:
         """Whether the launcher left its run without an end. Every trouble comes at its time."""

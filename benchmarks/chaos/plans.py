@@ -115,8 +115,12 @@ class Plan:
     @property
     def watched(self) -> bool:
         """Tell whether a launcher could see when its machine ended, or when its price changed."""
-        if any(one.kind == CUT and one.at_s < _ARMED_S and one.seconds > self.life_s for one in self.troubles):
-            return False  # the lease was never seen armed, so the ledger counts until the machine is seen gone
+        if any(
+            one.kind == CUT and one.at_s < _ARMED_S and one.seconds > self.life_s for one in self.troubles
+        ):
+            return (
+                False  # the lease was never seen armed, so the ledger counts until the machine is seen gone
+            )
         unseen = self.has(CUT) or self.has(LAUNCHER) or self.has(PAUSE)
         changes = {DOCKER_KILL, *UNCHARGED, *REPRICED}
         return not (unseen and (self.has(MONEY) or any(one.name in changes for one in self.troubles)))

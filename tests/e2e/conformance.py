@@ -10,7 +10,7 @@ from tests.e2e.fast_launcher import FastLauncher
 from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH
 from tests.emulators.machines import Machine, here_mb
-from vastrun.launcher.api.runs import begin
+from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.conformance import (
     ConformanceReport,
@@ -154,7 +154,7 @@ class Examined(FastLauncher):
         now = self._clock.now()
         spec = conformance_job(USD, 1, sets, now)
         attempts = Attempts(services_for=self._services, new_id=self._new_id)
-        run = begin(
+        run = start_run(
             attempts, spec, provider="vast", run_id=self._new_id(), out=self._folder / "out", parent=None
         )
         try:

@@ -28,14 +28,14 @@ from tests.launcher.ui.inbox import inbox
 from tests.launcher.ui.report.reading import assert_sound
 from vastrun.contract.checkpoint_folder import verify
 from vastrun.launcher.core import Cause
-from vastrun.launcher.decisions.policy import INVALID_STATUS_S, LATE_S, LIMIT_SLACK_S
+from vastrun.launcher.decisions.policy import INVALID_STATUS_S, LATE_GRACE_S, LIMIT_SLACK_S
 
 LIES = {**OTHER_LIES, **CHECKPOINT_LIES}
 LIMIT_USD = 3.0
 """What the job allows."""
 HONEST = Training()
 SHAPES = {"svg", "title", "style", "rect", "text", "line", "polyline", "circle", "path"}
-SLACK_S = LIMIT_SLACK_S + LATE_S + INVALID_STATUS_S
+SLACK_S = LIMIT_SLACK_S + LATE_GRACE_S + INVALID_STATUS_S
 """What a launcher takes at most to notice a limit, and to bring home what is there."""
 
 Asks = Callable[[Terminal], None]

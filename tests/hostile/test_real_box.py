@@ -12,7 +12,7 @@ from tests.hostile.boxes import MAX_GAP_S
 from tests.hostile.deceits import DECEITS, Deceit
 from tests.hostile.test_lies import assert_nothing_evil
 from vastrun.launcher.core import Cause, Run, UserRequest
-from vastrun.launcher.decisions.policy import INVALID_STATUS_S, LATE_S, LIMIT_SLACK_S
+from vastrun.launcher.decisions.policy import INVALID_STATUS_S, LATE_GRACE_S, LIMIT_SLACK_S
 
 LIFE_S = 600.0
 """What the job allows: half a minute here."""
@@ -36,7 +36,7 @@ def test_a_deceit_comes_to_a_good_end(name: str, asked: UserRequest, tmp_path: P
     assert left == 0, story
     assert run.phase == "ended", story
     assert run.cause in deceit.causes | ({Cause.STOPPED} if asked is UserRequest.DESTROY else set()), story
-    assert gpu_s <= LIFE_S + LIMIT_SLACK_S + LATE_S + INVALID_STATUS_S, story
+    assert gpu_s <= LIFE_S + LIMIT_SLACK_S + LATE_GRACE_S + INVALID_STATUS_S, story
     assert_nothing_evil(tmp_path)
     assert not Path("/tmp/evil-of-a-box").exists()
     if run.cause is None:

@@ -97,9 +97,9 @@ def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[VastApi]:
 def test_a_login_node_that_prints_without_end_is_no_answer(tmp_path: Path) -> None:
     node = LoginNode(SlurmSettings(), tmp_path, os.environ)
     most = int(caps.EXCHANGES["slurm"].items)
-    assert node.asked(f"seq {most}").endswith(f"\n{most}\n")
+    assert node.query(f"seq {most}").endswith(f"\n{most}\n")
     with pytest.raises(UnreachableError, match=f"this computer sent more than {most} lines") as caught:
-        node.asked(f"seq {most + 1}")
+        node.query(f"seq {most + 1}")
     assert caught.value.cause is Cause.PROVIDER
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock, FakeProvider
-from vastrun.launcher.api.logs import written
+from vastrun.launcher.api.logs import written_lines
 from vastrun.launcher.commands.logfeed import feed_of
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import UsageError
@@ -47,7 +47,7 @@ def ledger(tmp_path: Path) -> SqliteLedger:
 
 def lines(ledger: SqliteLedger, node: int | None = None) -> list[str]:
     feed = feed_of(ledger.get(RUN.id), ledger, FakeProvider(FakeClock()), node)
-    found = list(written(feed))
+    found = list(written_lines(feed))
     assert feed.is_finished
     return found
 
@@ -62,7 +62,7 @@ def test_the_log_of_a_machine_that_came_in_place_of_another_is_of_its_node_too(l
     Path(later.out_dir).mkdir()
     (Path(later.out_dir) / "log.txt").write_text("105.000 rank2 step 2\n")
 
-    assert list(written(feed))[-1] == "105.000 [n1] rank2 step 2"
+    assert list(written_lines(feed))[-1] == "105.000 [n1] rank2 step 2"
     assert lines(ledger, 1) == [f"{line}" for line in lines(ledger) if "[n1]" in line]
     assert lines(ledger, 0) == LOGS[0].splitlines()
     with pytest.raises(UsageError, match="nodes 0 to 1"):

@@ -112,7 +112,7 @@ def test_a_launcher_killed_while_it_begins_an_attempt_leaves_exactly_one_to_resu
     world.expect(Fault(verb="ledger.add", nth=2, moment=moment, trouble="killed"))
 
     with pytest.raises(Killed):
-        launcher_of(world, "first:1:0").drive_to_end(world.create_run())
+        launcher_of(world, "first:1:0").drive_to_end(world.begin())
     world.dead.add("first:1:0")
     last = launcher_of(world, "second:1:0").resume(world.ledger.runs()[0], None)
 

@@ -12,7 +12,7 @@ from vastrun.launcher.config import dump_job, load_job, read_job
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import Code, JobSpec, Secret, Success
 from vastrun.launcher.package_files import configs_dir
-from vastrun.trainer.supervision.environment import ours
+from vastrun.trainer.supervision.environment import fixed_variables
 
 BROKEN = sorted((Path(__file__).parent / "broken").glob("*.yaml"))
 TRAIN = "name: job\ntrain:\n"
@@ -187,7 +187,7 @@ def test_an_entry_of_a_list_cannot_be_set_alone() -> None:
     )
 
 
-@pytest.mark.parametrize("name", sorted(ours(Path("/box"))))
+@pytest.mark.parametrize("name", sorted(fixed_variables(Path("/box"))))
 def test_a_variable_that_vastrun_sets_cannot_be_set_by_a_job(name: str) -> None:
     assert faults(TRAIN + f"env: {{{name}: x}}\n") == (
         f"job.yaml:3: env.{name}: {name} is set by vastrun itself",

@@ -32,7 +32,7 @@ def losses(
         session = sessions.begin(ranks, box, settings)
         sessions.learn(session, 0, 2)
         if look:
-            Validation(session).look(session, lambda: None, lambda: False)
+            Validation(session).evaluate(session, lambda: None, lambda: False)
         session.save(2, None, durable=True)
         undisturbed = [loss for loss, _ in sessions.learn(session, 2, 4)]
         session.loader.close()

@@ -127,7 +127,7 @@ def learn(ranks: Ranks, box: Path, options: Options, until: int) -> list[float]:
     points = sessions.learn(session, session.start, min(until, SAVED))
     if session.start < SAVED:
         if options["stage"] == "operator":
-            Validation(session).look(session, lambda: None, lambda: False)
+            Validation(session).evaluate(session, lambda: None, lambda: False)
         session.save(SAVED, points[-1][0], durable=True)
     points += sessions.learn(session, max(session.start, SAVED), until)
     session.loader.close()

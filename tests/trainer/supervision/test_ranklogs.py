@@ -41,10 +41,10 @@ def test_a_line_has_time_source_and_text(logs: Logs) -> None:
 
 def test_a_line_waits_for_its_end(logs: Logs) -> None:
     logs.write(0, b"step 1\nste")
-    logs.merged.download_log()
+    logs.merged.pump()
     assert logs.lines() == ["rank0 step 1"]
     logs.write(0, b"p 2\n")
-    logs.merged.download_log()
+    logs.merged.pump()
     assert logs.lines() == ["rank0 step 1", "rank0 step 2"]
 
 
@@ -62,13 +62,13 @@ def test_everything_is_drained_however_long(logs: Logs) -> None:
 
 def test_bytes_that_are_no_text_are_replaced(logs: Logs) -> None:
     logs.write(0, b"caf\xe9\n")
-    logs.merged.download_log()
+    logs.merged.pump()
     assert logs.lines() == ["rank0 caf\N{REPLACEMENT CHARACTER}"]
 
 
 def test_of_a_progress_bar_the_last_state_is_kept(logs: Logs) -> None:
     logs.write(0, b"10%\r50%\r100%\r\n\n")
-    logs.merged.download_log()
+    logs.merged.pump()
     assert logs.lines() == ["rank0 100%", "rank0 "]
 
 
@@ -136,23 +136,23 @@ def test_a_bar_of_any_length_needs_no_memory(bar: Bar) -> None:
 
 def test_a_very_long_line_comes_in_parts_without_waiting_for_its_end(logs: Logs) -> None:
     logs.write(0, b"z" * 20_000)
-    logs.merged.download_log()
+    logs.merged.pump()
     assert [len(line) for line in logs.lines()] == [8192 + 6, 8192 + 6, 20_000 - 2 * 8192 + 6]
 
 
 def test_other_writers_of_the_log_are_kept(logs: Logs) -> None:
     logs.merged.path.write_text("1.000 40-data done\n")
     logs.write(0, b"hello\n")
-    logs.merged.download_log()
+    logs.merged.pump()
     assert logs.lines() == ["40-data done", "rank0 hello"]
 
 
 def test_silence_begins_with_the_first_line_of_a_rank(logs: Logs, tmp_path: Path) -> None:
     logs.merged.say("two ranks")
-    logs.merged.download_log()
+    logs.merged.pump()
     assert logs.merged.silent_s is None
     logs.write(0, b"hello\n")
-    logs.merged.download_log()
+    logs.merged.pump()
     assert logs.merged.silent_s is not None
 
 
@@ -160,7 +160,7 @@ def test_what_the_launch_agent_prints_is_no_sign_of_life_of_a_rank(tmp_path: Pat
     (tmp_path / "agent.log").write_text("warning\n")
     tail = Tail(path=tmp_path / "agent.log", source=SUPERVISOR)
     merged = MergedLog(path=tmp_path / "run.log", tails=(tail,))
-    merged.download_log()
+    merged.pump()
     assert merged.silent_s is None
 
 
@@ -183,7 +183,7 @@ def test_of_a_flood_the_failed_rank_comes_first_and_the_rest_is_named(logs: Logs
 
 def test_a_gap_is_named_with_its_size(logs: Logs) -> None:
     logs.write(0, b"x" * 99 + b"\n" + b"y" * 99 + b"\n")
-    logs.merged.download_log()
+    logs.merged.pump()
     logs.write(0, (b"z" * 99 + b"\n") * 50_000)
     logs.merged.drain(within_s=0.0)
     (gap,) = [line for line in logs.lines() if line.startswith(SUPERVISOR)]

@@ -16,7 +16,7 @@ from vastrun.launcher.commands.cost import CostReport, Reconciliation, Unclaimed
 from vastrun.launcher.core import Charge, Cost, Phase
 from vastrun.launcher.decisions.calendar import Calendar
 from vastrun.launcher.decisions.cost_groups import GroupBy, group_of, group_spendings
-from vastrun.launcher.decisions.reconciliation import DifferenceReason, UnmatchedCharge, bill_of, reconciled
+from vastrun.launcher.decisions.reconciliation import DifferenceReason, UnmatchedCharge, bill_of, reconcile
 from vastrun.launcher.decisions.spending import spending_of
 from vastrun.launcher.ui.render.reconciling import REASONS, STRANGERS, reconciliation_text
 from vastrun.launcher.ui.render.spending import report_csv, report_text
@@ -87,7 +87,7 @@ def test_what_others_worded_steers_no_terminal_and_ends_no_line() -> None:
 def reconciliation(*besides: Charge) -> Reconciliation:
     usd = spending_of(run(), BEGAN).cost.usd
     charge = Charge(instance_id="7", label="", usd=usd + 3.0)
-    one = reconciled(bill_of(run(), [charge], [line(Phase.TRAIN, 0.0)], 1e12, ""))
+    one = reconcile(bill_of(run(), [charge], [line(Phase.TRAIN, 0.0)], 1e12, ""))
     unclaimed = [
         UnclaimedCharge(provider="vast", label=each.label, kind=UnmatchedCharge.NOT_A_RUN, usd=each.usd)
         for each in besides
