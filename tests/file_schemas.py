@@ -18,7 +18,7 @@ from pydantic_core import core_schema
 from tests.document_schemas import REFERENCES, Draft7, Schema, whole
 from vastrun.launcher.config.points import METHODS
 from vastrun.launcher.config.rules import NAME
-from vastrun.launcher.config.schema import bare, given, options
+from vastrun.launcher.config.schema import bare, job_fields, options
 from vastrun.launcher.config.yaml_reader import AS_WRITTEN, SHORT
 from vastrun.launcher.core.batch import MAX_POINTS, BatchSpec
 from vastrun.launcher.core.job import JobSpec
@@ -82,7 +82,7 @@ class _FileKeys(Draft7):
         """Describe the keys that a file may give; an empty section has the defaults."""
         found, section = super().dataclass_schema(schema), schema["cls"]
         properties = {}
-        for key in (field.name for field in given(section)):
+        for key in (field.name for field in job_fields(section)):
             meaning, hint = self.keys.get((section, key), ("", None))
             properties[key] = {"description": meaning, **_as_read(key, hint, found["properties"][key])}
         found["properties"] = properties

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.launcher.config import load_job
-from vastrun.launcher.config.schema import given
+from vastrun.launcher.config.schema import job_fields
 from vastrun.launcher.config.shell import script_of
 from vastrun.launcher.core.errors import JobValueError, UsageError
 from vastrun.launcher.core.job import JobSpec
@@ -58,7 +58,7 @@ def source_of(job: JobSource, what: str = "job") -> JobText:
 def _to_text(job: JobSpec) -> str:
     """Return the job as YAML, without fields that a file must not set."""
     values = asdict(job)
-    return json.dumps({field.name: values[field.name] for field in given(JobSpec)})
+    return json.dumps({field.name: values[field.name] for field in job_fields(JobSpec)})
 
 
 def load(

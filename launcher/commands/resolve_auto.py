@@ -89,8 +89,8 @@ def _batch_of(parent: Run | None, spec: JobSpec) -> int | None:
 def _gpu_memory_gb(spec: JobSpec, provider: Provider) -> float:
     """Return the memory of the smallest GPU that the job may come to."""
     resources = spec.resources
-    if resources.least_gpu_gb:
-        return resources.least_gpu_gb
+    if resources.min_gpu_gb:
+        return resources.min_gpu_gb
     peaks = [peak_of(name) for name in resources.gpu_names]
     known = [float(min(peak.sizes_gb)) for peak in peaks if peak is not None]
     if known and len(known) == len(peaks):

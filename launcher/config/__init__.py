@@ -1,4 +1,4 @@
-"""Job files and batch files: YAML becomes nouns, or a list of all faults in it."""
+"""Job files and batch files: parses YAML into dataclasses, or reports all of its faults."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def load_job(
 ) -> JobSpec:
     """Return the job in a file's text. `overrides` are `key=value`, as given to --set.
 
-    Paths in the job are anchored at `base_dir`, the folder of the file. A deadline of 18:00 is the next one
-    after `now`, in its zone; None: a deadline needs date and zone. Raises JobFileError with every fault.
+    Paths in the job are relative to `base_dir`, the folder of the file. A deadline of 18:00 is the next
+    one after `now`, in its zone; None: a deadline needs date and zone. Raises JobFileError with every
+    fault.
     """
     from vastrun.launcher.config.job_loader import load  # slow to import: pydantic, yaml
 
@@ -42,7 +43,8 @@ def dump_job(spec: JobSpec) -> str:
 def read_job(text: str) -> JobSpec:
     """Return the job that `dump_job` wrote.
 
-    A batch reads those of its open runs again and again, each verb of `pool` those of all held machines.
+    Cached: a batch reads the jobs of its open runs repeatedly, each call of `pool` those of all held
+    machines.
     """
     from vastrun.launcher.core.job import JobSpec  # slow to import: the settings of the trainer
 
@@ -56,7 +58,8 @@ def load_batch(
 ) -> LoadedBatch:
     """Return the batch in a file's text, with its points. Raises JobFileError with every fault, UsageError.
 
-    `read_file` gives the text of a file beside it; paths in it and in the job are anchored at `base_dir`.
+    `read_file` returns the text of a file in its folder; paths in it and in the job are relative to
+    `base_dir`.
     """
     from vastrun.launcher.config.batch_file import load  # slow to import: pydantic, yaml
 
@@ -64,7 +67,7 @@ def load_batch(
 
 
 def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[BatchPoint]:
-    """Return the points of those values. Raises JobFileError where they make no job."""
+    """Return the points of these values. Raises JobFileError where they make no valid job."""
     from vastrun.launcher.config.batch_file import points_at as make
 
     return make(search, values)

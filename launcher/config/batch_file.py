@@ -1,4 +1,4 @@
-"""The batch file: YAML becomes a BatchSpec and its points, or a list of all faults, each with its line."""
+"""The batch file: parses YAML into a BatchSpec and its points, or reports all faults with their lines."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ from vastrun.launcher.core.job import JobSpec
 
 _MAX_FAULTS = 40
 _JOB_KEYS = frozenset(one.name for one in fields(JobSpec))
-_NO_AUTO = "auto is answered for a single launch: give a number, such as the one that vastrun plan says"
+_NO_AUTO = "auto is resolved for a single launch only: give a number, like the estimate of vastrun plan"
 _BETWEEN = re.compile(r"""\s*([^\s,"'\[\]{}]+?)\s*\.\.\s*([^\s,"'\[\]{}]+)\s*""")
-"""`low..high`. What is quoted or listed may hold two dots, and a path begin with them."""
+"""`low..high`. Quoted text and lists may contain two dots, and a path may start with them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedBatch:
-    """A batch file that is sound."""
+    """A valid batch file."""
 
     spec: BatchSpec
     points: Sequence[BatchPoint]
-    """None yet where a `search` asks for them while the batch runs."""
+    """Points of the batch; empty where a `search` suggests them while the batch runs."""
     search: Search | None = None
     job: Any = None
-    """The job as it is written, without its points' values."""
+    """The job as written, without the values of points."""
     unmentioned: frozenset[str] = frozenset()
-    """Values of points for a program that neither its command nor its `env:` mentions."""
+    """Keys of values that neither the program's command nor its `env:` mentions."""
 
 
 def load(text: str, name: str, read_file: ReadFile, base_dir: str, now: datetime | None) -> LoadedBatch:
@@ -86,7 +86,7 @@ def _searching(
     now: datetime | None,
     job_name: str,
 ) -> LoadedBatch:
-    """Return a batch that asks for its points. Each corner of its space must make a job."""
+    """Return a batch whose search suggests its points. Each corner of its space must make a valid job."""
     job = parse(job_text, spec.job)
     corners = [{axis.key: axis.value(u) for axis in fields.axes} for u in (0.0, 0.5, 1.0 - 1e-9)]
     found = _jobs_of(corners, job, base_dir, faults, now, job_name, repeats=True)
@@ -166,13 +166,14 @@ def load_axes(
 
 
 def _errors(faults: Iterable[Fault]) -> JobFileError:
-    told = [str(fault) for fault in sorted(set(faults))]
-    more = len(told) - _MAX_FAULTS
-    return JobFileError((*told[:_MAX_FAULTS], *([f"… and {more} more"] if more > 0 else [])))
+    lines = [str(fault) for fault in sorted(set(faults))]
+    more = len(lines) - _MAX_FAULTS
+    return JobFileError((*lines[:_MAX_FAULTS], *([f"… and {more} more"] if more > 0 else [])))
 
 
 def _without_points(root: Node, faults: list[Fault]) -> tuple[BatchSpec | None, dict[str, Node]]:
-    """Return the batch, and what its file says of points, by kind; a second kind is a fault."""
+    """Return the batch, and the sections of its file that define points, by kind; a second kind is a
+    fault."""
     axes: dict[str, Node] = {}
     if isinstance(root, MappingNode):
         kept = []
@@ -180,7 +181,7 @@ def _without_points(root: Node, faults: list[Fault]) -> tuple[BatchSpec | None, 
             if isinstance(key, ScalarNode) and key.value in KINDS:
                 if axes:
                     faults.append(
-                        fault_at(key, key.value, f"clashes with {next(iter(axes))}: give one of them")
+                        fault_at(key, key.value, f"conflicts with {next(iter(axes))}: give one of them")
                     )
                 axes[key.value] = value
             else:
@@ -201,7 +202,7 @@ def _without_points(root: Node, faults: list[Fault]) -> tuple[BatchSpec | None, 
 
 @dataclass(kw_only=True)
 class _Jobs:
-    """The points with their jobs, and what was seen of their values."""
+    """Points with their jobs, and the keys that the program does not mention."""
 
     points: dict[str, BatchPoint] = field(default_factory=dict)
     """Points by id."""
@@ -220,10 +221,10 @@ def _jobs_of(
     *,
     repeats: bool,
 ) -> _Jobs:
-    """Return the points with their jobs. What does not fit is in `faults`.
+    """Return the points with their jobs; invalid ones are added to `faults`.
 
-    `job_name`: the path of the job file as typed, or a name of a job that is in none.
-    `repeats`: a search may draw a point twice, which is then one. Elsewhere the second is a fault.
+    `job_name`: the path of the job file as typed, or the name of a job that has none. `repeats`: True
+    where a search may draw a point twice, which then counts once. Otherwise the second is a fault.
     """
     runs_command = isinstance(job, MappingNode) and any(key.value == "command" for key, _ in job.value)
     own, found = plain(job), _Jobs()
@@ -254,12 +255,12 @@ def _jobs_of(
 
 
 def _beside(batch_file: str, job: str) -> str:
-    """Return the path of the job file, which the batch file names from its own folder."""
+    """Return the path of the job file, which the batch file gives relative to its folder."""
     return posixpath.normpath(PurePath(batch_file).parent / job)
 
 
 def _for_the_program(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values whose keys are none of a job."""
+    """Return the values whose keys are not keys of a job."""
     return {key: value for key, value in values.items() if "." not in key and key not in _JOB_KEYS}
 
 
@@ -272,7 +273,7 @@ def _repeated(cells: Cells, values: Mapping[str, Any], number: int, first: int) 
 def _id_of(job: Any, values: Mapping[str, Any]) -> str:
     """Return a hash of the job as it is written and of the point's values, in any order: 10 hex digits.
 
-    Without the job's tags: another word for a run makes it no other run.
+    Ignores the job's tags: a different tag does not make a different run.
     """
     if isinstance(job, dict):
         job = {key: value for key, value in job.items() if key != "tags"}

@@ -1,4 +1,5 @@
-"""From a job file's text to a JobSpec: read, graft --set, check each value, then values against others."""
+"""Job loader: parses a job file's text into a JobSpec, applies --set, and checks values and their
+combinations."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from yaml.nodes import Node
 
-from vastrun.launcher.config.rules import clashes
+from vastrun.launcher.config.rules import conflicts
 from vastrun.launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse
 from vastrun.launcher.config.yaml_reader import YamlReader
 from vastrun.launcher.core.errors import JobFileError
@@ -25,7 +26,7 @@ _Noun = TypeVar("_Noun")
 
 
 class JobFaults(Exception):
-    """A job has faults: each with its place."""
+    """A job has faults, each with its place."""
 
     def __init__(self, faults: Iterable[Fault]) -> None:
         super().__init__()
@@ -56,9 +57,9 @@ def load_node(root: Node, base_dir: str, now: datetime | None = None) -> JobSpec
     spec = checked(reading, JobSpec)
     if spec is not None:
         # A clash with a value that is wrong by itself would be told twice, once misleadingly.
-        meant = [clash for clash in clashes(spec) if reading.is_sound(*clash.about)]
-        for clash in meant:
-            reading.fault(clash.path, clash.text)
+        meant = [conflict for conflict in conflicts(spec) if reading.is_valid(*conflict.about)]
+        for conflict in meant:
+            reading.fault(conflict.path, conflict.text)
         spec = _dated(spec, now, reading)
     if reading.faults or spec is None:
         raise JobFaults(reading.faults)
@@ -78,7 +79,7 @@ def _dated(spec: JobSpec, now: datetime | None, reading: YamlReader) -> JobSpec:
 
 
 def with_overrides(root: Node, overrides: Iterable[str]) -> tuple[Node, list[Fault]]:
-    """Copy the job with each `key=value` in it; what is no such thing is a fault."""
+    """Return a copy of the job with each `key=value` set; anything else is a fault."""
     faults = []
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -93,9 +94,10 @@ def with_overrides(root: Node, overrides: Iterable[str]) -> tuple[Node, list[Fau
 
 
 def checked(reading: YamlReader, kind: type[_Noun]) -> _Noun | None:
-    """Return what was read as a `kind`; values that do not fit are noted and take their defaults.
+    """Validate the data as a `kind`; invalid values are added to the faults and replaced by their
+    defaults.
 
-    None where even then it is none: a key that is needed is missing.
+    None where it is invalid even then: a required key is missing.
     """
     noun: _Noun
     try:
@@ -108,7 +110,7 @@ def checked(reading: YamlReader, kind: type[_Noun]) -> _Noun | None:
             if entry["type"] == "missing":
                 reading.fault(path, "missing")
             # Of a list with a wrong entry pydantic says that it is too short, too.
-            elif reading.is_sound(path):
+            elif reading.is_valid(path):
                 reading.unexpected(path)
             _drop(data, path)
     try:
@@ -129,7 +131,7 @@ def _validated(kind: Any, data: Any) -> Any:
 
 
 def _drop(data: Any, path: KeyPath) -> None:
-    """Takes the value at `path` out of `data`; of a list, the whole list."""
+    """Remove the value at `path` from `data`; for an item of a list, the whole list."""
     for part in path[:-1]:
         if not isinstance(data, dict) or not isinstance(data.get(part), dict):
             break
@@ -139,7 +141,7 @@ def _drop(data: Any, path: KeyPath) -> None:
 
 
 def _anchored(spec: JobSpec, base_dir: str) -> JobSpec:
-    """The job with its paths anchored, so that it needs its file no more."""
+    """Return the job with absolute paths, so that its file is not needed any more."""
     base = PurePosixPath(base_dir)
     code = spec.code and replace(spec.code, path=_under(base, spec.code.path))
     secrets = (s if s.file is None else replace(s, file=_under(base, s.file)) for s in spec.secrets)
@@ -147,7 +149,7 @@ def _anchored(spec: JobSpec, base_dir: str) -> JobSpec:
 
 
 def _under(base: PurePosixPath, path: str) -> str:
-    """The path from `base`; what begins in a home is left to those who know where that is."""
+    """Return the path from `base`; one in a home folder stays, since the home is not known here."""
     return path if path.startswith("~") else str(base / path)
 
 
@@ -158,10 +160,10 @@ _EXAMPLES = "18:00, 2030-11-25 08:00 or 2030-11-25T08:00:00+01:00"
 
 
 def absolute(text: str, now: datetime | None) -> str:
-    """Return the moment in ISO form, with its zone; it is that of `now` where the text names none.
+    """Return the time in ISO form, with its zone, which is that of `now` where the text has none.
 
-    A time of day is the next one. `now` is None where nobody knows the time: then only a whole date with its
-    zone is understood. Raises ValueError, which says what was expected.
+    A time of day means the next one. `now` None: only a full date with its zone is accepted. Raises
+    ValueError with the expected form.
     """
     match = _MOMENT.fullmatch(text.strip())
     if match is None:

@@ -1,4 +1,4 @@
-"""A first job file for a program: what its imports tell becomes commented YAML."""
+"""Job template: a first job file for a program, with comments by its imports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vastrun.launcher.config.program_report import (
 )
 
 SCHEMA_FILE = ".vastrun/job.schema.json"
-"""Where the schema lies that the first line names, beside the job file."""
+"""Path of the schema in the first line, relative to the job file."""
 
 _IN_IMAGE = frozenset(("torch", "numpy", "h5py", "matplotlib", "wandb", "pynvml", "vastrun", "triton"))
 _PACKAGES = {
@@ -28,18 +28,18 @@ _PACKAGES = {
     "skimage": "scikit-image",
     "yaml": "pyyaml",
 }
-"""Packages whose name is not that of what is imported."""
+"""Packages whose name differs from the imported module."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Framework:
-    """What starts a program's ranks, and what it must be told here."""
+    """A framework that starts a program's ranks, and the advice for it."""
 
     name: str
     marks: tuple[str, ...]
     """Modules that only its programs import."""
     ranks: str
-    """How its ranks find each other: a comment in the job file."""
+    """Comment in the job file on how its ranks find each other."""
 
 
 FRAMEWORKS = (
@@ -69,13 +69,13 @@ FRAMEWORKS = (
         ranks="init_process_group() finds the ranks that vastrun started: no `torchrun`.",
     ),
 )
-"""The first whose mark is imported is the program's."""
+"""Known frameworks: the first with an imported mark is the program's."""
 _ALONE = "The program does not look as if it trained in several processes: one is started."
 
 
 @dataclass(frozen=True, kw_only=True)
 class UserProgram:
-    """What can be read of a program without running it."""
+    """Facts about a program that are known without running it."""
 
     path: str
     """From the folder of the job file, with `/`."""
@@ -84,21 +84,21 @@ class UserProgram:
 
     @property
     def framework(self) -> Framework | None:
-        """Return what starts its ranks; None: it is a single process."""
+        """Return the framework that starts its ranks; None: it is a single process."""
         return next((each for each in FRAMEWORKS if any(map(self._uses, each.marks))), None)
 
     def packages(self, own: Collection[str]) -> list[str]:
-        """Return the packages that the image lacks. `own`: names of its own modules."""
+        """Return the packages that the image lacks. `own`: names of the program's modules."""
         tops = {name.partition(".")[0] for name in self.imports}
         missing = tops - _IN_IMAGE - sys.stdlib_module_names - set(own)
         return sorted(_PACKAGES.get(name, name) for name in missing)
 
     def uses_wandb(self) -> bool:
-        """Tell whether it reports to W&B, which needs a key."""
+        """Return whether it reports to W&B, which needs a key."""
         return self._uses("wandb")
 
     def beats(self) -> bool:
-        """Tell whether it reports its steps by `vastrun.beat`."""
+        """Return whether it reports its steps by `vastrun.beat`."""
         return self._uses("vastrun")
 
     def _uses(self, module: str) -> bool:
@@ -121,7 +121,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
 
 
 def program_job(program: UserProgram, report: ProgramReport, *, name: str, setup: str | None) -> str:
-    """Return a job file for a program of the user's own. `setup`: what installs its packages."""
+    """Return a job file for the user's own program. `setup`: the command that installs its packages."""
     framework = program.framework
     ranks = ["ranks: 1"] if framework is None else ["# ranks: 2     # as many as GPUs when not given"]
     lines = [
@@ -167,7 +167,7 @@ def trainer_job(name: str) -> str:
 
 
 def job_name(text: str) -> str:
-    """Return a name that a job may have, made of a folder's or a file's."""
+    """Return a valid job name, made from the name of a folder or a file."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63] or "job"
 
 
@@ -183,9 +183,9 @@ def _head(name: str) -> list[str]:
         "  disk_gb: 40",
         "",
         "limits:",
-        "  usd: 5           # for the whole run, retries included; the machine holds it by itself",
+        "  usd: 5           # for the whole run, retries included; the machine enforces it",
         "  hours: 4",
-        "  stall_s: 600     # a rank that shows no progress for so long is hung",
+        "  stall_s: 600     # a rank without progress for this time is hung",
         "",
     ]
 

@@ -1,4 +1,4 @@
-"""Lightning devices: what a program's Trainer says of its devices, which must be the ranks of its machine."""
+"""Lightning devices: the devices in a program's Trainer, which must match the ranks of its machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters: how a program of the user's own gets the values of its point."""
+"""Parameters: pass the values of a point to the user's own program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vastrun.launcher.core.job import JobSpec
 
 _PREFIX = "VASTRUN_PARAM_"
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_-]*)\}")
-"""`{lr}`; what a shell makes of `${lr}` is its own business."""
+"""`{lr}`, but not `${lr}`, which the shell expands."""
 
 
 def variable_of(name: str) -> str:
@@ -33,7 +33,7 @@ def unmentioned(spec: JobSpec, names: Iterable[str]) -> set[str]:
 
 
 def is_read_in(text: str, name: str) -> bool:
-    """Return whether a text reads the value from the environment, by its name or by the prefix of all."""
+    """Return whether a text reads the value from the environment, by its name or by the common prefix."""
     variable = re.escape(variable_of(name))
     return re.search(rf"{variable}(?![A-Za-z0-9_])|{_PREFIX}(?![A-Za-z0-9])", text) is not None
 

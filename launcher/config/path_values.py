@@ -1,4 +1,4 @@
-"""Path values: which files an expression of a Python program may name, as globs, without running it."""
+"""Path values: globs of the files that an expression of a Python program may name, without running it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from vastrun.launcher.config.program_index import Call, Function, ProgramIndex, ProgramOption, Scope, dotted
 
 UNKNOWN = "\0"
-"""Placeholder for what only a run of the program shows; becomes `*`."""
+"""Placeholder for values that only a run of the program shows; becomes `*`."""
 OUTPUTS = "$VASTRUN_OUTPUTS"
 _MAX_VALUES = 4
 _MAX_DEPTH = 16
 _MAX_CALLS = 20
-"""Calls of a function that are looked at for the value of its parameter."""
+"""Max. calls of a function that are inspected for the value of its parameter."""
 _MAX_LOOKUPS = 20_000
-"""Expressions that are evaluated for one program."""
+"""Max. expressions that are evaluated for one program."""
 _MAX_LENGTH = 500
 _SAME = (
     "str",
@@ -46,7 +46,7 @@ class PathReader:
     _lookups: int = 0
 
     def paths(self, node: ast.expr | None, scope: Scope) -> list[str]:
-        """Return the values of an expression, each with UNKNOWN for what is not known; empty: it is None."""
+        """Return the values of an expression, with UNKNOWN for unknown parts; empty: it is None."""
         self._lookups += 1
         if node is None or (isinstance(node, ast.Constant) and node.value is None):
             return []
@@ -66,7 +66,7 @@ class PathReader:
         return self.paths(option.default, self._any_file)
 
     def globs(self, node: ast.expr | None, scope: Scope) -> set[str]:
-        """Return the globs of what an expression may name; of what is not known none."""
+        """Return the globs of the known values of an expression."""
         return {glob for value in self.paths(node, scope) if (glob := glob_of(value))}
 
     def _values(self, node: ast.expr, scope: Scope) -> Iterable[str]:
@@ -118,7 +118,7 @@ class PathReader:
         yield from itertools.islice(map(join, itertools.product(*parts)), _MAX_VALUES)
 
     def _variable(self, name: str, scope: Scope) -> Iterable[str]:
-        """Return what a name stands for, in its function or outside of it."""
+        """Return the values of a name, from its function or an outer scope."""
         while True:
             if (scope, name) in self.index.assigned:
                 found = [self.paths(value, scope) for value in self.index.assigned[scope, name]]

@@ -1,4 +1,4 @@
-"""Points: a grid, a list, a CSV file or a search become the values of each point, with their places."""
+"""Points: reads the values of each point from a grid, a list, a CSV file or a search."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from vastrun.launcher.core.errors import UsageError
 Cells = dict[str, Node]
 """The values of one point by key, each with its place in the file."""
 ReadFile = Callable[[str], str]
-"""The text of a file beside the batch file. Raises UsageError."""
+"""Returns the text of a file in the folder of the batch file. Raises UsageError."""
 
 KINDS = ("grid", "list", "csv", "search")
 METHODS = ("sobol", "random", "tpe")
-"""Of a search. With the last one, the points hang on what the points before came to."""
+"""Methods of a search. With the last one, points depend on the results of earlier points."""
 
 
 def points_of(axes: Mapping[str, Node], read_file: ReadFile, faults: list[Fault]) -> list[Cells]:
-    """Return the cells of every point that the file describes; what does not fit is in `faults`.
+    """Return the cells of every point in the file; invalid ones are added to `faults`.
 
     `axes`: one of grid, list, csv and search, with its node. Raises SyntaxFault, UsageError.
     """
@@ -67,7 +67,7 @@ def _from_list(node: Node, faults: list[Fault]) -> list[Cells]:
 
 
 def _from_csv(node: Node, read_file: ReadFile, faults: list[Fault]) -> list[Cells]:
-    """Each row is a point; the first line has the keys. An empty cell leaves the job's own value."""
+    """Read a point from each row; the first line has the keys. An empty cell keeps the job's own value."""
     if not isinstance(node, ScalarNode) or not node.value:
         faults.append(fault_at(node, "csv", "expected the name of a file"))
         return []
@@ -97,7 +97,7 @@ def _cell(text: str, source: str, line: int, key: str) -> Node:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchFields:
-    """What a file says of a search."""
+    """The search in a batch file."""
 
     axes: Sequence[SearchAxis]
     samples: int
@@ -106,7 +106,7 @@ class SearchFields:
 
 
 def search_in(node: Node, faults: list[Fault]) -> SearchFields | None:
-    """Return the search that a node describes; None when something in it is wrong."""
+    """Return the search in a node; None when it is invalid."""
     before, entries = len(faults), dict(_section(node, "search", faults))
     space = entries.pop("space", None)
     axes = []
@@ -132,7 +132,7 @@ def search_in(node: Node, faults: list[Fault]) -> SearchFields | None:
 
 
 def _from_search(node: Node, faults: list[Fault]) -> list[Cells]:
-    """A Sobol sequence, or independent random points, in the ranges of `space`."""
+    """Return a Sobol sequence, or independent random points, in the ranges of `space`."""
     search = search_in(node, faults)
     if search is None:
         return []
@@ -172,7 +172,7 @@ def _section(node: Node, key: str, faults: list[Fault]) -> Iterator[tuple[str, N
 
 
 def check_point_count(count: int) -> None:
-    """Raise UsageError when that many points are too many."""
+    """Raise UsageError when there are too many points."""
     if count > MAX_POINTS:
         raise UsageError(
             f"the batch has {count:,} points; at most {MAX_POINTS:,} are taken",

@@ -1,4 +1,4 @@
-"""Program index: what a Python program assigns, calls and takes as options, read from its syntax tree."""
+"""Program index: assignments, calls and options of a Python program, from its syntax tree."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 MAX_NODES = 400_000
-"""Nodes of a syntax tree that are looked at; the rest of a longer program is not."""
+"""Max. nodes of a syntax tree that are read; the rest of a longer program is ignored."""
 _OPTION_CALLS = ("add_argument", "option", "add_option")
-"""argparse and click, and the parsers that take after them."""
+"""Functions of argparse, click and similar parsers that define an option."""
 _SWITCHES = ("store_true", "store_false", "store_const", "count", "version", "help")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -62,11 +62,11 @@ class ProgramIndex:
     calls: list[Call] = field(default_factory=list)
     assigned: dict[tuple[Scope, str], list[ast.expr]] = field(default_factory=lambda: defaultdict(list))
     attributes: dict[str, list[tuple[ast.expr, Scope]]] = field(default_factory=lambda: defaultdict(list))
-    """Values of `self.x`, of the fields of classes and of the keys of dicts, whoever has them."""
+    """Values of `self.x`, of fields of classes and of keys of dicts, by name alone."""
     globals: dict[str, list[tuple[ast.expr, Scope]]] = field(default_factory=lambda: defaultdict(list))
     """Values that the files assign outside of functions, for files that import them."""
     functions: dict[Function, str] = field(default_factory=dict)
-    """The name by which each is called: of an `__init__` that of its class."""
+    """Name by which each is called; for an `__init__` the name of its class."""
     outer: dict[Function, Scope] = field(default_factory=dict)
     """The function in which another one is defined, or the file."""
     files: dict[ast.Module, str] = field(default_factory=dict)

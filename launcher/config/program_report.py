@@ -1,4 +1,4 @@
-"""Program report: where a program writes and how it continues, and the lines of a job file that say so."""
+"""Program report: where a program writes and how it continues, and the matching lines of a job file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold between the fields of a job, beyond the type of each."""
+"""Rules: conditions between the fields of a job, beyond their types."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from vastrun.launcher.core.job import Checkpoints, JobSpec
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VOLUME_NAME = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 NAME_EXPECTED = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
-"""Of the name of a job or a batch."""
+"""Expected form of the name of a job or a batch."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OURS = re.compile(
+_RESERVED = re.compile(
     r"(VASTRUN|LEASE|TORCHELASTIC)_.*|(LOCAL_|GROUP_|ROLE_)?RANK|(LOCAL_|GROUP_|ROLE_)?WORLD_SIZE"
     r"|MASTER_(ADDR|PORT)|CONTAINER_(ID|API_KEY)|PYTHON(UNBUFFERED|FAULTHANDLER)"
     r"|TORCH_NCCL_(ASYNC_ERROR_HANDLING|DUMP_ON_TIMEOUT|DEBUG_INFO_PIPE_FILE)|TORCH_FR_DUMP_TEMP_FILE"
@@ -31,22 +31,22 @@ _NOTEBOOK = ".ipynb"
 _RUNS_NOTEBOOK = re.compile(
     r"(?:^|[\s;&|(/])python[\d.]*(?:[ \t]+-[A-Za-z]+)*[ \t]+['\"]?([^\s'\";&|-][^\s'\";&|]*\.ipynb)\b"
 )
-"""A notebook as the program of Python; not as an argument, as of papermill or nbconvert."""
+"""A notebook as the program of Python; not as an argument of papermill or nbconvert."""
 _WANDB_KEY = "WANDB_API_KEY"
 
 
 @dataclass(frozen=True)
-class Clash:
-    """A value that does not go with the others."""
+class Conflict:
+    """A value that conflicts with others."""
 
     path: KeyPath
     text: str
     about: tuple[KeyPath, ...] = ()
-    """Other values that it hangs on: it means nothing when one of those has a fault of its own."""
+    """Other values on which it depends: it is not reported when one of those is invalid."""
 
 
-def clashes(spec: JobSpec) -> Iterator[Clash]:
-    """Yield every clash in the job."""
+def conflicts(spec: JobSpec) -> Iterator[Conflict]:
+    """Yield every conflict in the job."""
     for rule in (
         _name,
         _tags,
@@ -66,31 +66,31 @@ def clashes(spec: JobSpec) -> Iterator[Clash]:
         yield from rule(spec)
 
 
-def _name(spec: JobSpec) -> Iterator[Clash]:
+def _name(spec: JobSpec) -> Iterator[Conflict]:
     if not NAME.fullmatch(spec.name):
-        yield Clash(("name",), f"{NAME_EXPECTED}, got {spec.name!r}")
+        yield Conflict(("name",), f"{NAME_EXPECTED}, got {spec.name!r}")
 
 
-def _tags(spec: JobSpec) -> Iterator[Clash]:
+def _tags(spec: JobSpec) -> Iterator[Conflict]:
     for number, text in tag_faults(spec.tags):
-        yield Clash(("tags",) if number is None else ("tags", number), text)
+        yield Conflict(("tags",) if number is None else ("tags", number), text)
 
 
-def _program(spec: JobSpec) -> Iterator[Clash]:
+def _program(spec: JobSpec) -> Iterator[Conflict]:
     train, command = ("train",), ("command",)
     if spec.train is None and spec.command is None:
-        yield Clash(
+        yield Conflict(
             train, "missing; give train (the onboard trainer) or command (your own program)", (command,)
         )
     if spec.train is not None and spec.command is not None:
-        yield Clash(command, "clashes with train: give one of the two")
+        yield Conflict(command, "conflicts with train: give one of the two")
     if spec.command is not None and len(spec.command) == 1 and " " in spec.command[0].strip():
-        yield Clash(
+        yield Conflict(
             command,
             "a list is run without a shell, one word an item; write a script as a string, not as a list",
         )
     if spec.command is not None and (notebook := notebook_of(spec.command)) is not None:
-        yield Clash(
+        yield Conflict(
             command,
             f"{notebook} is a notebook, which Python cannot run; make it a program: "
             f"jupyter nbconvert --to script {notebook}",
@@ -105,49 +105,51 @@ def notebook_of(command: Sequence[str]) -> str | None:
     return found[1] if found else None
 
 
-def _success(spec: JobSpec) -> Iterator[Clash]:
+def _success(spec: JobSpec) -> Iterator[Conflict]:
     success, command = ("success",), ("command",)
     if spec.command is not None and spec.success is None:
         how = "{steps: N} with beat(step) in its loop, {files: PATH} that it writes, or only {exit_code: 0}"
-        yield Clash(command, f"needs success, what proves that the program worked: {how}", (success,))
+        yield Conflict(command, f"needs success, what proves that the program worked: {how}", (success,))
     if spec.success is None:
         return
     if spec.command is None:
-        yield Clash(success, "goes with command only: the onboard trainer brings its own proofs", (command,))
+        yield Conflict(success, "works with command only: the onboard trainer has its own proofs", (command,))
     # An empty section proves nothing, and would make every program a success.
     if spec.success == type(spec.success)():
-        yield Clash(success, "expected at least one of files, log, steps, exit_code")
+        yield Conflict(success, "expected at least one of files, log, steps, exit_code")
     try:
         re.compile(spec.success.log or "")
     except re.error as error:
-        yield Clash(("success", "log"), f"expected a regular expression, got {spec.success.log!r}: {error}")
+        yield Conflict(
+            ("success", "log"), f"expected a regular expression, got {spec.success.log!r}: {error}"
+        )
 
 
-def _trainer(spec: JobSpec) -> Iterator[Clash]:
+def _trainer(spec: JobSpec) -> Iterator[Conflict]:
     if spec.train is None:
         return
     about: tuple[KeyPath, ...] = (("train",), ("ranks",), ("nodes",), ("resources", "gpus"))
     for key, text in faults_of(spec.train, spec.world_size):
-        yield Clash(("train", *_path(key)), text, about)
+        yield Conflict(("train", *_path(key)), text, about)
     names = {secret.name for secret in spec.secrets} | set(spec.env)
     if spec.train.wandb.mode == "online" and _WANDB_KEY not in names:
-        yield Clash(
+        yield Conflict(
             ("train", "wandb", "mode"), f"online needs {_WANDB_KEY} among the secrets", (("secrets",),)
         )
 
 
-def _diloco(spec: JobSpec) -> Iterator[Clash]:
+def _diloco(spec: JobSpec) -> Iterator[Conflict]:
     strategy: KeyPath = ("train", "strategy")
     if spec.train is None or spec.train.strategy != "diloco":
         return
     if spec.nodes == 1:
-        yield Clash(strategy, "diloco is for several nodes, got nodes: 1", (("nodes",),))
-    least = spec.train.diloco.least_nodes
-    if least is not None and least > spec.nodes:
+        yield Conflict(strategy, "diloco is for several nodes, got nodes: 1", (("nodes",),))
+    min_nodes = spec.train.diloco.least_nodes
+    if min_nodes is not None and min_nodes > spec.nodes:
         key: KeyPath = ("train", "diloco", "least_nodes")
-        yield Clash(key, f"expected at most the {spec.nodes} nodes, got {least}", (("nodes",),))
+        yield Conflict(key, f"expected at most the {spec.nodes} nodes, got {min_nodes}", (("nodes",),))
     if spec.image is None and not any("torchft" in line for line in spec.setup):
-        yield Clash(
+        yield Conflict(
             strategy,
             "diloco needs torchft, which vastrun's images do not have: add setup: [pip install "
             "torchft==0.2.0], or give an image that has it",
@@ -156,22 +158,24 @@ def _diloco(spec: JobSpec) -> Iterator[Clash]:
 
 
 def _path(key: str) -> KeyPath:
-    """`data[1].task` part by part; a single task is given without a number."""
+    """Split `data[1].task` into its parts; a single task has no number."""
     parts = re.findall(r"[^.\[\]]+", re.sub(r"^data\b(?!\[)", "data[0]", key))
     return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
-def _machine(spec: JobSpec) -> Iterator[Clash]:
+def _machine(spec: JobSpec) -> Iterator[Conflict]:
     resources = spec.resources
     gpus: KeyPath = ("resources", "gpus")
     if spec.ranks is not None and 0 < resources.gpus < spec.ranks:
-        yield Clash(("ranks",), f"expected at most one per GPU ({resources.gpus}), got {spec.ranks}", (gpus,))
+        yield Conflict(
+            ("ranks",), f"expected at most one per GPU ({resources.gpus}), got {spec.ranks}", (gpus,)
+        )
     if resources.gpus == 0:
         for key in ("gpu_names", "gpu_memory_gb", "cuda"):
             if getattr(resources, key):
-                yield Clash(("resources", key), "asks for a GPU, but resources.gpus is 0", (gpus,))
+                yield Conflict(("resources", key), "asks for a GPU, but resources.gpus is 0", (gpus,))
     if resources.nvlink and resources.gpus < 2:
-        yield Clash(
+        yield Conflict(
             ("resources", "nvlink"),
             f"connects several GPUs of a machine, but resources.gpus is {resources.gpus}",
             (gpus,),
@@ -180,53 +184,55 @@ def _machine(spec: JobSpec) -> Iterator[Clash]:
     yield from _image(spec)
     for i, region in enumerate(resources.regions):
         if not (region.isascii() and region.isalpha()):
-            yield Clash(("resources", "regions", i), f"expected a country code such as US, got {region!r}")
+            yield Conflict(("resources", "regions", i), f"expected a country code such as US, got {region!r}")
 
 
-def _auto(spec: JobSpec) -> Iterator[Clash]:
+def _auto(spec: JobSpec) -> Iterator[Conflict]:
     memory: KeyPath = ("resources", "gpu_memory_gb")
     batch: KeyPath = ("train", "batch")
     if len(spec.auto_keys) == 2:
-        yield Clash(memory, "auto follows from train.batch, which is auto, too: give one of them as a number")
+        yield Conflict(
+            memory, "auto follows from train.batch, which is auto, too: give one of them as a number"
+        )
     elif "train.batch" in spec.auto_keys and spec.resources.gpus == 0:
-        yield Clash(batch, "auto follows from the memory of GPUs, and resources.gpus is 0: give a number")
+        yield Conflict(batch, "auto follows from the memory of GPUs, and resources.gpus is 0: give a number")
     elif spec.auto_keys and spec.train is None:
-        yield Clash(memory, "auto is foretold of the onboard trainer only: give a number", (("command",),))
+        yield Conflict(memory, "auto works with the onboard trainer only: give a number", (("command",),))
 
 
-def _image(spec: JobSpec) -> Iterator[Clash]:
+def _image(spec: JobSpec) -> Iterator[Conflict]:
     try:
         ImageReference.of(spec.image or "any")
     except ValueError as error:
-        yield Clash(("image",), str(error))
+        yield Conflict(("image",), str(error))
 
 
-def _secrets(spec: JobSpec) -> Iterator[Clash]:
+def _secrets(spec: JobSpec) -> Iterator[Conflict]:
     seen: set[str] = set()
     for i, secret in enumerate(spec.secrets):
         path: KeyPath = ("secrets", i, "name")
         if fault := _variable_fault(secret.name):
-            yield Clash(path, fault)
+            yield Conflict(path, fault)
         elif secret.name in spec.env:
-            yield Clash(path, f"{secret.name} is in env too: a secret belongs here only")
+            yield Conflict(path, f"{secret.name} is in env too: a secret belongs here only")
         elif secret.name in seen:
-            yield Clash(path, f"{secret.name} is given twice")
+            yield Conflict(path, f"{secret.name} is given twice")
         seen.add(secret.name)
 
 
-def _environment(spec: JobSpec) -> Iterator[Clash]:
+def _environment(spec: JobSpec) -> Iterator[Conflict]:
     for name in spec.env:
         if fault := _variable_fault(name):
-            yield Clash(("env", name), fault)
+            yield Conflict(("env", name), fault)
 
 
 def _variable_fault(name: str) -> str | None:
     if not _VARIABLE.fullmatch(name):
         return f"expected letters, digits and '_', the first no digit, got {name!r}"
-    return f"{name} is set by vastrun itself" if _OURS.fullmatch(name) else None
+    return f"{name} is set by vastrun itself" if _RESERVED.fullmatch(name) else None
 
 
-def _globs(spec: JobSpec) -> Iterator[Clash]:
+def _globs(spec: JobSpec) -> Iterator[Conflict]:
     globs: dict[KeyPath, tuple[str, ...]] = {("outputs",): spec.outputs}
     if spec.success is not None:
         globs["success", "files"] = spec.success.files
@@ -235,67 +241,67 @@ def _globs(spec: JobSpec) -> Iterator[Clash]:
             glob = pattern.removeprefix(EXCLUDE_PREFIX) if path == ("outputs",) else pattern
             parts = PurePosixPath(glob)
             if not glob or parts.is_absolute() or ".." in parts.parts:
-                yield Clash((*path, i), f"expected a path inside the code folder, got {pattern!r}")
+                yield Conflict((*path, i), f"expected a path inside the code folder, got {pattern!r}")
 
 
-def _own_checkpoints(spec: JobSpec) -> Iterator[Clash]:
+def _own_checkpoints(spec: JobSpec) -> Iterator[Conflict]:
     files, command = spec.checkpoints.files, spec.command
     path: KeyPath = ("checkpoints", "files")
     if files is None:
         if command is not None and any("{resume:" in word for word in command):
             text = "{resume:...} needs checkpoints: which of its files to continue from, as in checkpoints/*"
-            yield Clash(("command",), text, (path,))
+            yield Conflict(("command",), text, (path,))
         for key in ("keep", "every_s"):
             if getattr(spec.checkpoints, key) != getattr(Checkpoints(), key):
-                yield Clash(("checkpoints", key), "needs checkpoints.files", (path,))
+                yield Conflict(("checkpoints", key), "needs checkpoints.files", (path,))
         return
     if spec.train is not None:
-        text = "is for command only: the onboard trainer saves by itself (train.checkpoint_every)"
-        yield Clash(path, text, (("train",),))
+        text = "is for command only: the onboard trainer saves on its own (train.checkpoint_every)"
+        yield Conflict(path, text, (("train",),))
     elif spec.nodes > 1:
-        yield Clash(path, f"needs one machine, got nodes: {spec.nodes}", (("nodes",),))
+        yield Conflict(path, f"needs one machine, got nodes: {spec.nodes}", (("nodes",),))
     named = next((name for name in OUTPUTS_PREFIXES if files.startswith(name)), "")
     parts = PurePosixPath(files.removeprefix(named))
     outside = parts.is_absolute() or ".." in parts.parts or str(parts).startswith(("$", "~"))
     if not parts.parts or outside:
         text = f"expected a path inside the code folder or $VASTRUN_OUTPUTS/, got {files!r}"
-        yield Clash(path, text)
+        yield Conflict(path, text)
     if any("**" in part and part != "**" for part in parts.parts):
-        yield Clash(path, f"expected ** between slashes only, got {files!r}")
+        yield Conflict(path, f"expected ** between slashes only, got {files!r}")
 
 
-def _volume(spec: JobSpec) -> Iterator[Clash]:
+def _volume(spec: JobSpec) -> Iterator[Conflict]:
     if spec.volume is None:
         return
     name = spec.volume.name
     if not _VOLUME_NAME.fullmatch(name):
-        yield Clash(("volume", "name"), f"expected up to 40 letters, digits or '_', got {name!r}")
+        yield Conflict(("volume", "name"), f"expected up to 40 letters, digits or '_', got {name!r}")
     if spec.nodes > 1:
         text = f"is attached to one machine at a time, got nodes: {spec.nodes}"
-        yield Clash(("volume",), text, (("nodes",),))
+        yield Conflict(("volume",), text, (("nodes",),))
 
 
-def _notify(spec: JobSpec) -> Iterator[Clash]:
+def _notify(spec: JobSpec) -> Iterator[Conflict]:
     for i, target in enumerate(spec.notify):
         path: KeyPath = ("notify", i)
         if (target.url is None) == (target.url_env is None):
-            yield Clash(path, "expected one of url and url_env")
+            yield Conflict(path, "expected one of url and url_env")
         elif target.url is not None:
             yield from _address(target.url, (*path, "url"))
         elif target.url_env is not None and not _VARIABLE.fullmatch(target.url_env):
-            yield Clash((*path, "url_env"), f"expected the name of a variable, got {target.url_env!r}")
+            yield Conflict((*path, "url_env"), f"expected the name of a variable, got {target.url_env!r}")
 
 
-def _address(url: str, path: KeyPath) -> Iterator[Clash]:
+def _address(url: str, path: KeyPath) -> Iterator[Conflict]:
     try:
         address_of(url)
     except ValueError as error:
-        yield Clash(path, str(error))
+        yield Conflict(path, str(error))
 
 
-def _urls(spec: JobSpec) -> Iterator[Clash]:
+def _urls(spec: JobSpec) -> Iterator[Conflict]:
     for key, url in (("push", spec.checkpoints.push), ("start_from", spec.checkpoints.start_from)):
         if url is None or re.fullmatch(r"[a-z][a-z0-9+.-]*://[^@\s]+", url):
             continue
         # Not shown: it may hold a key.
-        yield Clash(("checkpoints", key), "expected a URL without a key in it, such as s3://bucket/path")
+        yield Conflict(("checkpoints", key), "expected a URL without a key in it, such as s3://bucket/path")

@@ -1,4 +1,4 @@
-"""The keys of a job file: what each expects and its default, read from the types of JobSpec."""
+"""Schema: the keys of a job file with their types and defaults, from the types of JobSpec."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 
-from vastrun.launcher.core.job import OURS, JobSpec, NotifyUrl, Secret
+from vastrun.launcher.core.job import INTERNAL, JobSpec, NotifyUrl, Secret
 
 _NOUNS = {
     int: ("a whole number", "whole numbers"),
@@ -27,24 +27,24 @@ class Option:
     """One key of the job file."""
 
     section: Any
-    """The type that has it."""
+    """Dataclass that has the key."""
     name: str
     key: str
     """Dotted, as --set takes it."""
     hint: Any
     default: Any
-    """MISSING when the key is needed."""
+    """Default value; MISSING when the key is required."""
 
     @property
     def expected(self) -> str:
-        """Say what it expects."""
+        """Description of the expected value."""
         return expected(self.hint)
 
 
 def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
     """Yield every key below `kind`, in the order of the types."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    for field in given(kind):
+    for field in job_fields(kind):
         hint, key = hints[field.name], prefix + field.name
         default = field.default if field.default_factory is MISSING else field.default_factory()
         yield Option(section=kind, name=field.name, key=key, hint=hint, default=default)
@@ -56,9 +56,9 @@ def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
             yield from options(items[0], f"{key}[].")
 
 
-def given(kind: Any) -> Iterator[Field[Any]]:
+def job_fields(kind: Any) -> Iterator[Field[Any]]:
     """Return the fields that a job file may give."""
-    return (field for field in fields(kind) if field.metadata != OURS)
+    return (field for field in fields(kind) if field.metadata != INTERNAL)
 
 
 def bare(kind: Any) -> Any:
@@ -72,12 +72,12 @@ def bare(kind: Any) -> Any:
 
 
 def optional(kind: Any) -> bool:
-    """Tell whether None is a value of `kind`."""
+    """Return whether None is a value of `kind`."""
     return type(None) in typing.get_args(kind)
 
 
 def expected(kind: Any) -> str:
-    """Say what `kind` expects, as in "a number above 0"."""
+    """Describe the values of `kind`, like "a number above 0"."""
     inner = bare(kind)
     origin, args = typing.get_origin(inner), typing.get_args(inner)
     if is_dataclass(inner):
@@ -94,7 +94,7 @@ def expected(kind: Any) -> str:
 
 
 def words_of(kind: Any) -> tuple[str, ...]:
-    """Return the words that may stand in place of a value, such as `auto`."""
+    """Return the words that may replace a value, like `auto`."""
     if typing.get_origin(kind) not in (typing.Union, UnionType):
         return ()
     others = typing.get_args(kind)[1:]
@@ -102,7 +102,7 @@ def words_of(kind: Any) -> tuple[str, ...]:
 
 
 def is_mapping(kind: Any) -> bool:
-    """Tell whether `kind` is a type such as `Mapping[str, str]`."""
+    """Return whether `kind` is a mapping type like `Mapping[str, str]`."""
     origin = typing.get_origin(kind)
     return isinstance(origin, type) and issubclass(origin, Mapping)
 

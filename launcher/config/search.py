@@ -1,4 +1,4 @@
-"""Search: samples of ranges, as the values of points."""
+"""Search: draws values of points from ranges."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from vastrun.launcher.config.yaml_reader import plain
 from vastrun.launcher.core.batch import Dimension
 
 _DIGITS = 6
-"""Of a value that was drawn: it stands in tables and file names."""
+"""Significant digits of a drawn value, which appears in tables and file names."""
 _KINDS: tuple[Literal["range", "log", "int", "choice"], ...] = ("range", "log", "int", "choice")
 _EXPECTED = "expected {range: [low, high]}, {log: [low, high]}, {int: [low, high]} or {choice: [a, b]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchAxis:
-    """A dimension of a search, and what a number from 0 to 1 makes of it."""
+    """A dimension of a search, with the function that maps a number from 0 to 1 to a value."""
 
     dimension: Dimension
     value: Callable[[float], Node]
 
     @property
     def key(self) -> str:
-        """Of the job, or of the user's program."""
+        """Key of the job, or of the user's program."""
         return self.dimension.key
 
 
 def axis_of(key: str, node: Node) -> SearchAxis:
-    """Return the axis that an entry of `space` describes. Raises SyntaxFault."""
+    """Return the axis of an entry of `space`. Raises SyntaxFault."""
     if not isinstance(node, MappingNode) or len(node.value) != 1:
         raise SyntaxFault(fault_at(node, key, _EXPECTED))
     ((name, among),) = node.value

@@ -1,4 +1,4 @@
-"""The config file: YAML becomes Settings, with the line that each value stands in, and all faults at once."""
+"""The config file: parses YAML into Settings, with the line of each value, and reports all faults."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.settings import LoadedSettings, Settings
 
 KEYS = tuple(option.key for option in options(Settings) if not is_dataclass(bare(option.default)))
-"""Dotted, as `vastrun config set` takes them."""
+"""Dotted keys, as `vastrun config set` takes them."""
 
 
 def load_settings(
     text: str, name: str, providers: Sequence[str], plugins: Callable[[], Sequence[str]] = tuple
 ) -> LoadedSettings:
-    """Return what the file's text says.
+    """Parse the text of the config file.
 
     `providers`: names of the built-in ones; `plugins`: lists those of packages, and is slow.
     """

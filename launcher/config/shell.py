@@ -9,7 +9,7 @@ from vastrun.contract.resume_command import PLACEHOLDER
 
 BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
 _ON_STOP = "trap 'exit 143' TERM; "
-"""What the script was doing is stopped first; then it goes no further."""
+"""Prefix of a script that ends it on SIGTERM, after its current command was stopped."""
 _QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
 _FOR_A_SHELL = re.compile(r"[\n;&|<>$`*?~#(){}!\\\[\]]|^\w+=")
 

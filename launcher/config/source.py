@@ -1,4 +1,4 @@
-"""YAML text as nodes that know their line, and faults that name it."""
+"""Source: parses YAML text into nodes with lines, and faults that refer to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NULL, BOOL, INT, FLOAT, STR = (f"tag:yaml.org,2002:{tag}" for tag in ("null", "b
 SET = "--set"
 
 KeyPath = tuple[str | int, ...]
-"""Where a value stands: keys, and indices of lists."""
+"""Path of a value: keys, and indices of lists."""
 
 _EXPLAINED = {
     "found character '\\t' that cannot start any token": "a tab; indent with spaces",
@@ -32,7 +32,7 @@ _EXPLAINED = {
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """What is wrong, and where. Sorts by line, --set last."""
+    """A fault with its place. Sorts by line, --set last."""
 
     on_command_line: bool
     line: int
@@ -80,7 +80,7 @@ for _tag, _pattern in {
 
 
 def parse(text: str, source: str, key: str = "") -> Node:
-    """Return the text's one node; an empty text is an empty scalar. Raises SyntaxFault."""
+    """Parse the text into one node; an empty text is an empty scalar. Raises SyntaxFault."""
     try:
         loader = _Loader(text)
         loader.name = source
@@ -109,7 +109,8 @@ def _explain(error: yaml.YAMLError, text: str) -> tuple[int, str]:
 
 
 def grafted(root: Node, dotted: str, value: Node) -> Node:
-    """Copy `root` with `value` at the key `dotted`. Raises SyntaxFault where that is no key."""
+    """Return a copy of `root` with `value` at the key `dotted`. Raises SyntaxFault where that is not a
+    key."""
     return _grafted(root, dotted.split("."), value, dotted)
 
 

@@ -1,4 +1,4 @@
-"""Tags of a job: what may be one. They stand in tables, on the command line and in W&B."""
+"""Tags of a job: their valid form. They appear in tables, on the command line and in W&B."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _EXPECTED = "expected up to 63 letters, digits, spaces and _-.:/=+@, the first a
 
 
 def tag_fault(tag: str) -> str | None:
-    """Say why that is no tag; None: it is one. A comma would end it wherever tags are listed."""
+    """Return why the tag is invalid; None: it is valid. A comma would split it where tags are listed."""
     return None if _TAG.fullmatch(tag) and tag.isprintable() else f"{_EXPECTED}, got {tag!r}"
 
 
 def tag_faults(tags: Sequence[str]) -> Iterator[tuple[int | None, str]]:
-    """Say what is wrong with a job's tags, each with the number of the tag; None: with all together."""
+    """Yield the faults of a job's tags, each with the number of the tag; None: of all together."""
     if len(tags) > MAX_TAGS:
         yield None, f"expected at most {MAX_TAGS} tags, got {len(tags)}"
     for number, tag in enumerate(tags):

@@ -1,4 +1,4 @@
-"""Writing calls: which calls of a Python program write files, and which argument names them."""
+"""Write calls: calls of a Python program that write files, and the argument with the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Written files: where a Python program writes, as far as its text shows. Nothing of it is run."""
+"""Written files: where a Python program writes, by its text. Nothing is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Editing a YAML file: one value is set or removed; comments, order and quotes stay."""
+"""YAML edit: sets or removes one value of a file; comments, order and quotes are preserved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_WIDTH = 1_000_000
 
 
 def with_value(text: str, name: str, key: str, value: str) -> str:
-    """Return the text in which the dotted key has that value, given as YAML. Raises SyntaxFault."""
+    """Return the text with the dotted key set to that value, given as YAML. Raises SyntaxFault."""
     new = plain(parse(value, key))
     if isinstance(new, list):
         new = CommentedSeq(new)
@@ -38,7 +38,7 @@ def with_value(text: str, name: str, key: str, value: str) -> str:
 
 
 def without_value(text: str, name: str, key: str) -> str:
-    """Return the text in which the dotted key is not set; a section that would be left empty goes as well.
+    """Return the text without the dotted key; a section that would be empty is removed as well.
 
     Raises SyntaxFault, KeyError when the file does not set it.
     """

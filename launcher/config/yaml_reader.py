@@ -1,4 +1,4 @@
-"""YAML nodes become plain data in the shape of a noun; whatever does not fit is noted with its line."""
+"""YAML reader: converts nodes to plain data for a dataclass, and collects faults with their lines."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from typing import Any, Literal
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from vastrun.contract.records import replace_surrogates
-from vastrun.launcher.config.schema import bare, expected, given, is_mapping, optional, options, words_of
+from vastrun.launcher.config.schema import bare, expected, is_mapping, job_fields, optional, options, words_of
 from vastrun.launcher.config.shell import program_of
 from vastrun.launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
 from vastrun.launcher.core.job import Checkpoints, JobSpec, NotifyUrl, Secret
 
 AS_WRITTEN = ("env", "command")
-"""Sections whose numbers and booleans are taken as the text that they are."""
+"""Sections whose numbers and booleans are read as text."""
 SHORT: dict[Any, str] = {Secret: "name", NotifyUrl: "url", Checkpoints: "files"}
-"""Sections that may be written as one string, and the key that it stands for."""
+"""Sections that may be written as one string, with the key of that string."""
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _SKIP = object()
 _MAX_DIGITS = 30
-"""Of a whole number; a longer one is text, and none of ours."""
+"""Max. digits of a whole number; a longer one is text."""
 _SHOWN = 60
-"""Characters of a value in a message."""
+"""Max. characters of a value in a message."""
 
 
 @cache
 def _keys_of(kind: Any) -> Mapping[str, Any]:
-    """The keys of a section, each with its type. To find them out takes longer than to read a job."""
+    """Return the keys of a section with their types. Cached: it takes longer than reading a job."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    return {field.name: hints[field.name] for field in given(kind)}
+    return {field.name: hints[field.name] for field in job_fields(kind)}
 
 
 class YamlReader:
-    """Plain data read from a node, ready for pydantic; what could not be read is left out of it."""
+    """Plain data read from a node, ready for pydantic, without invalid parts."""
 
     def __init__(self, root: Node, kind: Any = JobSpec) -> None:
-        """`kind`: the noun that the file describes."""
+        """`kind`: the dataclass of the file."""
         self._root, self._kind = root, kind
         self._nodes: dict[KeyPath, Node] = {}
         self._places: dict[KeyPath, Node] = {}
         self._kinds: dict[KeyPath, Any] = {}
         self._faulty: set[KeyPath] = set()
         self._alone: set[KeyPath] = set()
-        """Lists that were written as their only entry."""
+        """Lists that were written as a single entry."""
         self.faults: list[Fault] = []
         data = self._read(kind, root, ())
         self.data: dict[str, Any] = data if isinstance(data, dict) else {}
 
     def fault(self, path: KeyPath, text: str) -> None:
-        """Note a fault, once a path, at the line of the key nearest to it."""
+        """Add a fault, once per path, at the line of the nearest key."""
         if self.is_faulty(path):
             return
         self._faulty.add(path)
@@ -63,11 +63,11 @@ class YamlReader:
         self.faults.append(fault_at(place, self._dotted(path), text))
 
     def is_faulty(self, path: KeyPath) -> bool:
-        """Tell whether the path, or a section that it lies in, has a fault already."""
+        """Return whether the path, or a section that contains it, has a fault already."""
         return any(p in self._faulty for p in _upwards(path))
 
-    def is_sound(self, *paths: KeyPath) -> bool:
-        """Tell whether nothing at, above or below these paths has a fault."""
+    def is_valid(self, *paths: KeyPath) -> bool:
+        """Return whether nothing at, above or below these paths has a fault."""
         return not any(
             faulty[: len(path)] == path or path[: len(faulty)] == faulty
             for faulty in self._faulty
@@ -75,7 +75,7 @@ class YamlReader:
         )
 
     def unexpected(self, path: KeyPath) -> None:
-        """Note that the value at `path` is not what its type expects."""
+        """Add the fault of a value that does not match its type."""
         path = next(p for p in _upwards(path) if p in self._nodes)
         kind, node = self._kinds[path], self._nodes[path]
         self.fault(path, f"expected {expected(kind)}, got {_shown(node)}{_hint(kind, node)}")
@@ -83,7 +83,7 @@ class YamlReader:
     def _read(self, kind: Any, node: Node, path: KeyPath) -> Any:
         self._nodes[path], self._kinds[path] = node, kind
         inner = bare(kind)
-        if isinstance(node, ScalarNode) and (fault := _foreign(node)):
+        if isinstance(node, ScalarNode) and (fault := _unreadable(node)):
             self.fault(path, fault)
             return _SKIP
         if _is_null(node) and (node.value or not is_dataclass(inner)) and optional(kind):
@@ -112,7 +112,8 @@ class YamlReader:
         return self._entries(node, path, lambda _: values, [])
 
     def _entries(self, node: Node, path: KeyPath, kind_of: Callable[[str], Any], known: list[str]) -> Any:
-        """The entries of a mapping node. An empty one is `{}`: a section whose keys are all commented out."""
+        """Return the entries of a mapping node. An empty one is `{}`: a section whose keys are all
+        commented out."""
         if _is_null(node):
             return {}
         if not isinstance(node, MappingNode):
@@ -137,7 +138,7 @@ class YamlReader:
         return data
 
     def _unknown(self, path: KeyPath, known: list[str], section: MappingNode) -> None:
-        """Notes an unknown key. That the key it was meant to be is missing is then no news."""
+        """Add the fault of an unknown key. The likely meant key is then not reported as missing."""
         *above, key = path
         elsewhere = [o.key for o in options(self._kind) if o.key.endswith(f".{key}") and not above]
         near = _nearest(str(key), known)
@@ -192,7 +193,7 @@ class YamlReader:
         return _value(node)
 
     def _dotted(self, path: KeyPath) -> str:
-        """`a.b[0]`: list indices in brackets, but for lists that were written without."""
+        """Return the path as `a.b[0]`, without the index of a list that was written as a single entry."""
         parts = [
             part if isinstance(part, str) else f"[{part}]"
             for n, part in enumerate(path)
@@ -206,7 +207,7 @@ class YamlReader:
 
 
 def plain(node: Node) -> Any:
-    """Return the node as plain data: of a mapping the last of two equal keys, of a scalar its value."""
+    """Return the node as plain data; the last of two equal keys counts."""
     if isinstance(node, MappingNode):
         return {str(plain(key)): plain(value) for key, value in node.value}
     if isinstance(node, SequenceNode):
@@ -215,8 +216,8 @@ def plain(node: Node) -> Any:
     return _value(node)
 
 
-def _foreign(node: ScalarNode) -> str | None:
-    """Why no value can be read from the node, whatever is expected."""
+def _unreadable(node: ScalarNode) -> str | None:
+    """Return why the node has no valid value of any type; None: it may have."""
     if node.tag not in (NULL, BOOL, INT, FLOAT, STR):
         return f"the tag {node.tag} is not known here"
     if not node.value.isascii() and replace_surrogates(node.value) != node.value:
@@ -225,7 +226,7 @@ def _foreign(node: ScalarNode) -> str | None:
 
 
 def _value(node: ScalarNode) -> Any:
-    """The value that the tag promises; the text where that promise is false, as in `!!int abc`."""
+    """Return the value of the node's tag, or its text where that does not match, as in `!!int abc`."""
     if node.tag == NULL:
         return None
     if node.tag == BOOL:
@@ -241,7 +242,7 @@ def _value(node: ScalarNode) -> Any:
 
 
 def _shown(node: Node) -> str:
-    """The value as it stands in the file."""
+    """Return the value as written in the file."""
     if isinstance(node, SequenceNode):
         return f"a list of {len(node.value)}" if node.value else "an empty list"
     if not isinstance(node, ScalarNode):
@@ -253,7 +254,7 @@ def _shown(node: Node) -> str:
 
 
 def _hint(kind: Any, node: Node) -> str:
-    """What to write instead, where that can be told."""
+    """Return a hint for a correction; empty: none is known."""
     inner = bare(kind)
     if isinstance(node, MappingNode) and inner is str:
         return "; quote text that holds ': '"
@@ -283,7 +284,7 @@ def _number_hint(text: str) -> str:
 
 
 def _nearest(text: str, known: list[str]) -> str | None:
-    """The known name that is most like the text, whatever its case and hyphens."""
+    """Return the known name that is closest to the text, ignoring case and hyphens."""
     of = {name.lower(): name for name in known}
     near = get_close_matches(text.lower().replace("-", "_"), of, n=1)
     return of[near[0]] if near else None
@@ -294,5 +295,5 @@ def _is_null(node: Node) -> bool:
 
 
 def _upwards(path: KeyPath) -> Iterator[KeyPath]:
-    """The path, then each section that it lies in."""
+    """Yield the path, then each section that contains it."""
     return (path[:n] for n in range(len(path), -1, -1))

@@ -58,7 +58,7 @@ class Resources:
     None: `policy.LINK_MBPS` where machines cost money, else 0."""
 
     @property
-    def least_gpu_gb(self) -> float:
+    def min_gpu_gb(self) -> float:
         """Return `gpu_memory_gb` as a number: `auto` was resolved before."""
         assert self.gpu_memory_gb != "auto"
         return self.gpu_memory_gb
@@ -168,7 +168,7 @@ class Hold:
     """Seconds without a request for a slot after which it ends."""
 
 
-OURS = {"ours": True}
+INTERNAL = {"ours": True}
 """Metadata of a field that no job file has: vastrun sets it itself."""
 
 
@@ -214,12 +214,12 @@ class JobSpec:
     spent."""
     tags: tuple[str, ...] = ()
     """The user's own words, by which costs can be grouped."""
-    hold: Hold | None = field(default=None, metadata=OURS)
+    hold: Hold | None = field(default=None, metadata=INTERNAL)
     """Set where the machine is held for other runs: there is neither `train` nor `command`."""
-    slot_on: str | None = field(default=None, metadata=OURS)
+    slot_on: str | None = field(default=None, metadata=INTERNAL)
     """Id of the run on whose machine it takes a slot; None: any machine that is held for all jobs."""
 
-    job_file: str | None = field(default=None, metadata=OURS)
+    job_file: str | None = field(default=None, metadata=INTERNAL)
     """Path of the job file, as typed; None: it came from no file, or from a batch."""
 
     @property

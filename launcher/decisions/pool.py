@@ -211,7 +211,7 @@ def _has_gpus(requested: Resources, held: HeldMachineRow) -> bool:
     return (
         requested.gpus <= offer.gpus
         and names
-        and has_memory(offer.gpu_memory_gb, requested.least_gpu_gb)
+        and has_memory(offer.gpu_memory_gb, requested.min_gpu_gb)
         and cuda
     )
 

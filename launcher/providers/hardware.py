@@ -94,7 +94,7 @@ def matching_gpus(hardware: Hardware, needed: Resources) -> list[LocalGpu]:
     return [
         gpu
         for gpu in hardware.gpus
-        if has_memory(gpu.memory_gb, needed.least_gpu_gb)
+        if has_memory(gpu.memory_gb, needed.min_gpu_gb)
         and (not needed.gpu_names or any(_is_named(gpu, name) for name in needed.gpu_names))
     ]
 
@@ -113,7 +113,7 @@ def _checks(hardware: Hardware, needed: Resources) -> Sequence[tuple[bool, str, 
     """Return for each requirement: whether it is unmet, a text, and a fix."""
     gpus = len(matching_gpus(hardware, needed))
     kind = " or ".join(needed.gpu_names)
-    size = f" with {needed.least_gpu_gb:g} GB" if needed.least_gpu_gb else ""
+    size = f" with {needed.min_gpu_gb:g} GB" if needed.min_gpu_gb else ""
     noun = "GPU" if needed.gpus == 1 else "GPUs"
     wants_gpus = f"{needed.gpus} {noun}{f' of {kind}' if kind else ''}{size} needed, {gpus or 'none'} here"
     # With hardly any disk left, no valid disk_gb fits.

@@ -111,7 +111,7 @@ def _machine(spec: JobSpec, lock: Lock) -> Iterator[HardLimit]:
     names = wanted.gpu_names
     yield HardLimit("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
     yield HardLimit("gpu_names", _any_of(names), lambda row: not names or _is_one_of(row, names))
-    memory_gb = wanted.least_gpu_gb
+    memory_gb = wanted.min_gpu_gb
     yield HardLimit(
         "gpu_memory_gb", f"{memory_gb:g} GB", lambda row: has_memory(row.gpu_memory_gb, memory_gb)
     )

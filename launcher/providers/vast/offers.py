@@ -45,8 +45,8 @@ def query(spec: JobSpec, *, bid: bool) -> dict[str, dict[str, Any]]:
         filters["cluster_id"] = {"neq": None}
     if wanted.gpu_names:
         filters["gpu_name"] = {"in": all_spellings(wanted.gpu_names)}
-    if wanted.least_gpu_gb:
-        filters["gpu_ram"] = {"gte": min_usable_gb(wanted.least_gpu_gb) * 1000}
+    if wanted.min_gpu_gb:
+        filters["gpu_ram"] = {"gte": min_usable_gb(wanted.min_gpu_gb) * 1000}
     if wanted.cuda:
         filters["cuda_max_good"] = {"gte": wanted.cuda}
         filters["compute_cap"] = {"gte": _MIN_COMPUTE_CAP}

@@ -137,7 +137,7 @@ def test_the_id_of_a_point_hangs_on_its_content_alone() -> None:
         ("grid:\n  train.seed: 3\n", "batch.yaml:4: grid.train.seed: expected a list of values"),
         ("grid: {}\n", "batch.yaml:3: grid: has no points"),
         ("grid: {train.seed: [1]}\nlimits: {stop: {failed: 2}}\n", "limits.stop.failed: expected a number"),
-        ("grid: {train.seed: [1]}\nlist: []\n", "batch.yaml:4: list: clashes with grid: give one of them"),
+        ("grid: {train.seed: [1]}\nlist: []\n", "batch.yaml:4: list: conflicts with grid: give one of them"),
         ("objective: {}\n", "grid: missing; give grid, list, csv or search"),
         (
             "grid: {train.seed: [1]}\nlimit: {usd: 3}\n",
@@ -291,6 +291,6 @@ def test_two_dots_within_a_quoted_value_or_at_its_beginning_are_no_range() -> No
 def test_a_batch_has_no_key_that_is_still_to_be_answered() -> None:
     told = faults(HEAD + "grid: {train.batch: [auto, 8], resources.gpus: [1]}\n")
     assert told == (
-        "job.yaml:1: train.batch: auto is answered for a single launch: give a number, such as the one that "
-        "vastrun plan says",
+        "job.yaml:1: train.batch: auto is resolved for a single launch only: give a number, like the "
+        "estimate of vastrun plan",
     )

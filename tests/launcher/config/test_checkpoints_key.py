@@ -26,7 +26,7 @@ def test_checkpoints_of_a_command_are_a_glob_or_a_section_and_the_command_line_a
     [
         (
             "name: t\ntrain: {}\ncheckpoints: ckpt/*",
-            "checkpoints.files: is for command only: the onboard trainer saves by itself",
+            "checkpoints.files: is for command only: the onboard trainer saves on its own",
         ),
         (OWN + "checkpoints: ../ckpt/*", "checkpoints.files: expected a path inside the code folder"),
         (OWN + "checkpoints: ckpt/*\nnodes: 2", "checkpoints.files: needs one machine, got nodes: 2"),

@@ -278,7 +278,7 @@ def test_a_fault_hides_no_other_and_invents_none() -> None:
 
 def test_proofs_go_with_a_command_and_must_be_given() -> None:
     assert faults(TRAIN + "success: {exit_code: 0}\n") == (
-        "job.yaml:3: success: goes with command only: the onboard trainer brings its own proofs",
+        "job.yaml:3: success: works with command only: the onboard trainer has its own proofs",
     )
     assert faults("name: job\ncommand: a\n") == (
         "job.yaml:2: command: needs success, what proves that the program worked: "
@@ -365,7 +365,7 @@ def test_what_a_job_leaves_to_auto_is_a_key_that_is_still_open() -> None:
         ("train: {batch: auto, data: {train: 1, frames: 4, betas: [1]}}\nresources: {gpus: 2}", "the 1 w"),
         (
             "command: a\nsuccess: {exit_code: 0}\nresources: {gpu_memory_gb: auto}",
-            "auto is foretold of the onboard trainer only",
+            "auto works with the onboard trainer only",
         ),
     ],
 )  # fmt: skip

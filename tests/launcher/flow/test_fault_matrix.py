@@ -56,7 +56,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "packer.lease": DISK_TROUBLES,
     "output_store.check_unused": ("killed",),
     "output_store.check": DISK_TROUBLES,
-    "output_store.pump": DISK_TROUBLES,
+    "output_store.download_log": DISK_TROUBLES,
     "output_store.download_checkpoint": (*DISK_TROUBLES, "error", "unreachable", "gone", "vanish"),
     "output_store.download_metrics": (*DISK_TROUBLES, "error", "unreachable", "gone", "vanish"),
     "output_store.collect": (*DISK_TROUBLES, "unreachable"),
