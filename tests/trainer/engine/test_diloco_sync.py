@@ -251,7 +251,7 @@ def test_a_node_leaves_and_comes_back_while_the_other_trains(
         shutil.rmtree(boxes[1].path / layout.CHECKPOINTS)  # as on another machine
         (boxes[1].path / "comes-back").touch()
         running.processes[1] = running.start(1)
-        eventually(lambda: "this node waits for" in boxes[1].log(0))
+        eventually(lambda: "this node joins a running training" in boxes[1].log(0))
         (boxes[0].path / "go-on").touch()
         assert running.wait() == [0, 0], boxes[1].log(0)
     who = took_part(boxes[0])
