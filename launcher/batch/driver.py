@@ -37,8 +37,9 @@ POLL_INTERVAL_S = 0.5
 """Between two looks at the batch: a free slot waits no longer for its next run."""
 _DISPLAY_INTERVAL_S = 2.0
 MAX_RENTING = 8
-"""So many runs at once choose and rent a machine. A provider sets the pace: others that waited for their turn
-would hold money meanwhile, and come to offers that are long taken."""
+"""Maximum runs that choose and rent a machine at once. A provider limits the rate: more would hold money
+while they wait, and find offers taken.
+"""
 _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
 
 
@@ -52,7 +53,7 @@ class BatchDriver:
         self._shared = SharedRequests(services.now, services.wake_signal)
         self._table = PointTable(services.ledger, name)
         self._threads: dict[str, Future[Run]] = {}
-        """By the id of the point: those that are driven here."""
+        """Runs driven here, by the id of the point."""
         self._pages: list[Future[None]] = []
         """Being made of runs that have ended: they take no slot."""
         self._shortage = Shortage()
@@ -124,7 +125,7 @@ class BatchDriver:
         return bool(self._threads or self._pages) or self._fleet.is_open
 
     def _has_open_work(self) -> bool:
-        """Whether a run is open or a point waits, as the ledger says now."""
+        """Return whether the ledger has an open run or a waiting point now."""
         states = [self._table.refresh(state.point) for state in self._table.states]
         return self._fleet.is_open or any(state.is_open or state.is_waiting for state in states)
 
@@ -155,7 +156,7 @@ class BatchDriver:
         )
 
     def _forward_requests(self) -> None:
-        """What the user asks for here, or asked of the batch elsewhere, is asked of every run."""
+        """Forward the user's request, made here or on another computer, to every run."""
         here, elsewhere = self._services.requests(), self._batch.request
         self._shared.ask(here.or_stronger(elsewhere))
 
@@ -181,7 +182,7 @@ class BatchDriver:
 
     @property
     def _is_detached(self) -> bool:
-        """Whether the runs go on without this launcher, and their machines with them."""
+        """Return whether the user detached: runs and machines continue without this launcher."""
         return self._shared.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
 
     def _search(self) -> None:
@@ -285,7 +286,7 @@ class BatchDriver:
         self._threads[point.id] = self._services.workers.submit(lambda: self._pursue(run))
 
     def _pursue(self, run: Run) -> Run:
-        """In a thread of its own: the run, driven to its end, with its retries."""
+        """Drive the run to its end with its retries. Runs in its own thread."""
         attempts = self._attempts()
         if run.phase is not Phase.ENDED:
             return attempts.drive_to_end(run)
@@ -316,7 +317,7 @@ class BatchDriver:
                 self._note_shortage(state)
 
     def _note_shortage(self, state: PointState) -> None:
-        """Take in that the market has no machine for a point now, or a machine of ours no slot."""
+        """Note that the market has no machine for a point, or a held machine has no slot."""
         if state.last is not None and state.last.provider == POOL != self._batch.provider:
             self._fleet.note_refusal(state.last)
             return

@@ -1,4 +1,4 @@
-"""The fleet of a batch: where its next point goes, which machines are held, and when one is given back.
+"""Fleet of a batch: places points, holds machines and releases them.
 
 A machine is a run of the batch without a point, whose job is to hold it (docs/pool.md). It is driven in a
 thread of its own, as the runs on its slots are. Its reservation is part of the batch's budget; theirs is 0.
@@ -39,16 +39,16 @@ from vastrun.launcher.decisions.schedule import BatchQueue, PointState
 from vastrun.launcher.ports import Ledger, Provider, RunThreads
 
 _RETRY_INTERVAL_S = 60.0
-"""So long after a market had no machine to hold it is asked for one again."""
+"""Seconds before a market without a machine to hold is searched again."""
 _MAX_FAILURES = 3
-"""So many machines, one after the other, that never took a run: from then on each point has its own."""
+"""Maximum consecutive machines that never accepted a run; after that each point has its own."""
 _MAX_CHECKED_POINTS = 20
-"""So many points are asked whether they want an idle machine: most of a batch want the same."""
+"""Number of waiting points checked against an idle machine: most points of a batch are alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetServices:
-    """What a fleet works with."""
+    """Dependencies of a fleet."""
 
     ledger: Ledger
     attempts: Callable[[], Attempts]
@@ -73,16 +73,16 @@ class Fleet:
         self._no_offer_at = -math.inf
         self._failures = 0
         self.error: VastrunError | None = None
-        """What no machine can be held with: a full disk, a refused key."""
+        """Error that prevents holding: a full disk, a rejected key."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a machine is driven here."""
+        """Return whether a machine is driven here."""
         return bool(self._threads)
 
     @property
     def size(self) -> int:
-        """How many machines are driven here."""
+        """Return the number of machines driven here."""
         return len(self._threads)
 
     def resume(self) -> None:
@@ -187,7 +187,7 @@ class Fleet:
 
     @property
     def _has_no_offer(self) -> bool:
-        """Whether the market had no machine to hold, lately."""
+        """Return whether the market had no machine to hold recently."""
         return self._services.now() - self._no_offer_at < _RETRY_INTERVAL_S
 
     def _provider(self, name: str) -> Provider:

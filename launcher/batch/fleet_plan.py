@@ -1,4 +1,4 @@
-"""What machines a batch would hold for its points, and what that is expected to cost; nothing is rented."""
+"""Fleet plan: machines that a batch would hold, and their expected cost; nothing is rented."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ class FleetPlan:
     offer: Offer = field(metadata=HIDDEN)
     """The first of them."""
     points_at_once: int
-    """So many points at once on that one."""
+    """Number of concurrent points on that one."""
     points_in_turn: int
-    """So many points one after the other on each slot."""
+    """Number of consecutive points on each slot."""
     expected_usd: float
     at_most_usd: float
-    """What is reserved for these machines at most, within the batch's budget."""
+    """Maximum USD reserved for these machines, within the batch's budget."""
     packed_usd_per_hour: float
-    """Of one point."""
+    """USD per hour of one point."""
     single_usd_per_hour: float | None
-    """Of one point on the cheapest machine of its own; None: none is on offer."""
+    """USD per hour of one point alone on the cheapest machine; None: none is on offer."""
 
 
 def fleet_plan(
     spec: BatchSpec, job: JobSpec, count: int, provider: Provider, ledger: Ledger, now: float
 ) -> FleetPlan | None:
-    """Return what would be held for `count` points of the job; None: each has a machine of its own."""
+    """Return the machines to hold for `count` points of the job; None: each point has its own machine."""
     if not spec.holds_machines or provider.name == POOL or job.nodes != 1:
         return None
     at_once = min(spec.limits.parallel, count)

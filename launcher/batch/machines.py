@@ -28,19 +28,19 @@ class BatchMachine:
     run: Run
     spec: JobSpec
     held: HeldMachineRow | None
-    """None: it takes no slots yet, or no more."""
+    """Row of the held machine; None while it accepts no slots."""
     is_ready: bool
     """Slots can be made there now."""
     is_ending: bool
-    """It was asked to end, or ends by itself."""
+    """True when it was asked to end, or is ending."""
     is_leaving: bool
     """It is to have no further runs."""
     used_units: int = 0
-    """So many of its parts belong to open runs."""
+    """Number of parts that open runs use."""
     units_left: float = math.inf
-    """So many of its parts may still be given to a run."""
+    """Number of parts that may still be assigned to runs."""
     idle_since: float | None = None
-    """None: an open run is on it."""
+    """Epoch seconds since which it is idle; None while an open run uses it."""
 
     @property
     def is_starting(self) -> bool:
@@ -81,7 +81,7 @@ class BatchMachine:
 
 @dataclass
 class BatchMachines:
-    """Of one batch. `look` reads; what no row tells is remembered here."""
+    """Machines of one batch. `look` reads the ledger; what no row has is remembered here."""
 
     ledger: Ledger
     batch: str
@@ -91,7 +91,7 @@ class BatchMachines:
     dropped: set[str] = field(default_factory=set)
     """Machines that are to end: they get no further runs."""
     _refusals: dict[str, list[float]] = field(default_factory=dict)
-    """When runs found no slot on a machine."""
+    """Epoch seconds at which runs found no slot, by machine."""
     _ready: set[str] = field(default_factory=set)
     _specs: dict[str, JobSpec] = field(default_factory=dict)
     _used: Counter[str] = field(default_factory=Counter)
@@ -152,7 +152,7 @@ class BatchMachines:
         )
 
     def _is_ready(self, run_id: str) -> bool:
-        """Whether slots can be made there: it takes a moment from when its run is to hold it."""
+        """Return whether the machine accepts slots, which takes a moment after its run starts to hold."""
         if run_id not in self._ready:
             if not any(event.text.startswith(TAKES_SLOTS) for event in self.ledger.events(run_id)):
                 return False

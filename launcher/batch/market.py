@@ -1,4 +1,4 @@
-"""What a market has for the points of a batch, asked seldom: machines for one, and for several at once."""
+"""Market of a batch: cached offers of machines for one point, and for several at once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.ports import Ledger, Provider
 
 _MAX_PRICE_AGE_S = 60.0
-"""Prices of so long ago are still believed. A machine is rented at those of its own moment."""
+"""Seconds for which prices are cached. A rental uses current prices."""
 _SLOT_COUNTS = (1, 2, 4, 8)
-"""So many points at once on one machine. GPUs come in powers of two."""
+"""Numbers of concurrent points on one machine. GPUs come in powers of two."""
 
 
 class Market:
@@ -43,7 +43,7 @@ class Market:
     def cheapest_machines(
         self, provider: str, job: JobSpec, points: int, measured_s: Sequence[float], *, packs: bool
     ) -> CheapestFleet | None:
-        """Return the machines on which so many points cost least; None: the market has none for them."""
+        """Return the machines on which `points` points cost least; None: the market has none."""
         sizes = [size for size in _SLOT_COUNTS if size <= points] if packs and job.resources.gpus else [1]
         offers = [offer for size in sizes for offer in self.offers(provider, _hold_job(job, size))]
         if not offers:

@@ -20,7 +20,9 @@ from vastrun.launcher.ports import Ledger, Notifier
 
 
 class BatchNotifier:
-    """Sends to whoever the batch's job names. What was told stands in the diary of the batch's first run."""
+    """Sends notifications to the addresses in the batch's job. The diary of its first run records those
+    sent.
+    """
 
     def __init__(self, notifier: Notifier | None, ledger: Ledger) -> None:
         self._notifier, self._ledger = notifier, ledger

@@ -28,12 +28,12 @@ _MAX_RUNS = 1000
 _MAX_EARLIER_RUNS = 10
 """Number of earlier runs that an expected time is taken from."""
 _MAX_PRICED_POINTS = 12
-"""So many points are looked up in the market; each of the others is priced as the nearest of them."""
+"""Number of points priced by a market search; each other point has the price of the nearest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
-    """What a batch would do."""
+    """Plan of a batch."""
 
     spec: BatchSpec
     provider: str
@@ -44,7 +44,7 @@ class BatchPlan:
     share_usd: float
     """The most that one run may cost: the largest of all points. No batch can do with less."""
     worst_case_usd: float
-    """Of all points, one attempt each."""
+    """USD for one attempt at every point."""
     expected_usd: float
     wall_s: float | None
     """The least time that it takes: its runs side by side, and not more rents than the provider allows.
@@ -52,19 +52,19 @@ class BatchPlan:
     None where nothing is known of it.
     """
     earlier_runs: int
-    """How many runs of the job on this provider say so; 0: the price and the speed of the offers do."""
+    """Number of earlier runs behind that time; 0: it follows from price and speed of the offers."""
     limit_s: float
     """The most time that the limits of the jobs allow."""
     search: Search | None
     """With its share; None: the file gives all points."""
     count: int
-    """How many points in all."""
+    """Total number of points."""
     refusals: Sequence[BudgetError] = ()
-    """Of the user's budgets that have no room for one run."""
+    """Errors of the user's budgets that have no room for one run."""
     narrow: Sequence[BudgetUse] = ()
-    """Those that may end the batch before its last point."""
+    """Budgets that may end the batch before its last point."""
     fleet: FleetPlan | None = None
-    """The machines that are held for its points; None: each has one of its own."""
+    """Machines held for its points; None: each point has its own."""
 
 
 def price(
@@ -121,7 +121,7 @@ def _offers(jobs: Sequence[JobSpec], provider: Provider, ledger: Ledger, now: fl
 
 
 def _with_a_limit(job: JobSpec) -> JobSpec:
-    """Return the job as the market is asked for it: without money of its own it has that of its batch."""
+    """Return the job for a market search; without its own money limit it gets a practically unlimited one."""
     if job.limits.usd is not None or job.limits.usd_per_hour is not None:
         return job
     return replace(job, limits=replace(job.limits, usd=_UNLIMITED_USD))

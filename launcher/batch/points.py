@@ -11,7 +11,7 @@ from vastrun.launcher.ports import Ledger
 
 
 class PointTable:
-    """Of one batch. A thousand runs are not read again because one of them has ended."""
+    """Points of one batch. A thousand runs are not read again because one of them has ended."""
 
     def __init__(self, ledger: Ledger, name: str) -> None:
         self._ledger, self._name = ledger, name

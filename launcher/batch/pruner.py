@@ -14,7 +14,7 @@ from vastrun.launcher.ports import Ledger
 MAX_CHECK_INTERVAL_S, MIN_CHECK_INTERVAL_S = 10.0, 2.0
 """Between two looks, at most and at least."""
 _CHECKS_PER_RUNG = 4
-"""So many looks within the steps to the first rung: what falls behind there does not train for long after."""
+"""Checks before the first rung: a run that falls behind there should be stopped soon."""
 
 
 class Pruner:
@@ -24,7 +24,7 @@ class Pruner:
         self._rule, self._goal, self._ledger = rule, goal, ledger
         self._outputs: dict[str, Outputs] = {}
         self._ended: dict[str, Curve] = {}
-        """What there is to remember of runs that have ended; the files of the others are read on."""
+        """Condensed curves of runs that have ended; files of open runs are read incrementally."""
         self._checked_at = -math.inf
 
     def look(self, attempts: Iterable[Sequence[Run]], now: float) -> list[Pruning]:
@@ -76,5 +76,5 @@ def prune(ledger: Ledger, run: Run, pruning: Pruning, now: float) -> bool:
 
 
 def _trains(run: Run) -> bool:
-    """It has steps to do: nothing is saved by the end of one that only evaluates or comes home."""
+    """Return whether steps are left: to prune a run that evaluates or downloads saves nothing."""
     return run.phase is Phase.TRAIN and (not run.steps or run.step < run.steps)

@@ -15,7 +15,7 @@ from vastrun.launcher.outputs.report_files import series_in
 from vastrun.launcher.ports import Ledger
 
 _LINES = 2000
-"""Of the metrics of each run: ten times as many as a curve has points."""
+"""Number of metric lines read for each run: ten times the points of a curve."""
 _LOSS = "loss"
 
 
@@ -31,7 +31,7 @@ class BatchReport:
     influences: Sequence[Influence]
     curve_name: str
     curves: Mapping[str, Series]
-    """By the id of the point."""
+    """Series by the id of the point."""
     made_at: float
 
 
@@ -55,7 +55,7 @@ def batch_report_of(ledger: Ledger, name: str, now: float) -> BatchReport:
 
 
 def _curve_name(batch: Batch) -> str:
-    """What the runs are compared by, where it is told step by step."""
+    """Return the name of the curve: the objective where it is logged by step, else the loss."""
     metric = batch.spec.objective.metric
     return _LOSS if metric.startswith("scores.") else metric
 

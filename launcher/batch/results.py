@@ -25,14 +25,14 @@ _SCORES = "scores."
 
 @dataclass(frozen=True, kw_only=True)
 class PointResult:
-    """What became of one point."""
+    """Result of one point."""
 
     point: BatchPoint
     run: Run | None
     """Its last attempt; None: it was not started."""
     verdict: Verdict | None
     metric: float | None
-    """Of the objective; None: it is not known, or not yet."""
+    """Value of the objective; None: unknown, or not yet known."""
     step: int
     hours: float
     """All attempts together, from rent to release."""

@@ -26,11 +26,11 @@ TrialState = Any
 Distribution = Any
 
 _DIGITS = 6
-"""Of a value, as of the other searches: it stands in tables and file names."""
+"""Significant digits of a value: it appears in tables and file names."""
 _MAX_DUPLICATES = 50
-"""So often a point that was tried before is followed by another, before the space counts as exhausted."""
+"""Maximum proposals of known points before the space counts as exhausted."""
 _MAX_METRIC = 1e30
-"""What is larger has diverged: Optuna computes with the values."""
+"""Largest metric that is passed on: larger ones have diverged, and Optuna computes with the values."""
 
 
 def first_points(
@@ -43,7 +43,7 @@ def first_points(
 def next_points(
     search: Search, spec: BatchSpec, states: Iterable[PointState], count: int
 ) -> list[BatchPoint]:
-    """Return up to `count` further points; fewer where the space has no more, or enough were asked for.
+    """Return up to `count` further points; fewer when the space or the sample limit is exhausted.
 
     `states`: the points that there are, by number. Raises UsageError when Optuna is not installed.
     """
@@ -90,9 +90,9 @@ class CompletedTrial:
     values: Mapping[str, Any]
     state: Literal["finished", "pruned", "failed"]
     metric: float | None = None
-    """Of a finished one the objective's; of one that was pruned, the value that it was pruned by."""
+    """Objective of a finished trial; value at which a pruned one was stopped."""
     step: int = 0
-    """Where a pruned one stood: of two, the one that came further is the better one."""
+    """Last step of a pruned trial: of two, the one that got further is better."""
 
 
 def propose(
@@ -104,7 +104,7 @@ def propose(
     seed: int = 0,
     count: int = 1,
 ) -> list[dict[str, Any]]:
-    """Return values for up to `count` new points: fewer when the space has no more.
+    """Return values for up to `count` new points; fewer when the space is exhausted.
 
     The same arguments in the same order give the same values. `history`: in the order in which the points
     began. `pending`: points that go on, near which nothing is tried meanwhile. A point outside of `space`, of
@@ -192,7 +192,7 @@ class _Axis:
         return min(max(float(f"{param:.{_DIGITS}g}"), float(low)), float(high))
 
     def param(self, value: Any) -> float | int | None:
-        """What Optuna knows of that value; None when it is not of this space."""
+        """Return Optuna's parameter of that value; None when it is outside this space."""
         if self._kind == "choice":
             return self._texts.index(_text(value)) if _text(value) in self._texts else None
         types: Any = int if self._kind == "int" else int | float

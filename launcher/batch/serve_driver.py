@@ -18,17 +18,17 @@ from vastrun.launcher.ports import Ledger, RunThreads
 POLL_INTERVAL_S = 5.0
 """Between two looks at the ledger."""
 _MIN_SIGHTINGS = 2
-"""So many in a row must see nobody drive: a launch is for a moment without its launcher."""
+"""Minimum consecutive polls without a driver: a launch briefly has none."""
 _RETRY_INTERVAL_S = 60.0
 """After one that could not be driven, until it is tried again."""
 _MAX_ENDED_RUNS = 200
-"""Runs, the newest, among which attempts are looked for that nobody lived to begin."""
+"""Number of newest runs searched for retries that were never started."""
 _ENDING_REQUESTS = (UserRequest.STOP, UserRequest.DESTROY)
 
 
 @dataclass(frozen=True)
 class UndrivenWork:
-    """What is open, and nobody drives."""
+    """Open run or batch without a driver."""
 
     kind: str
     """`run` or `batch`."""
@@ -40,15 +40,15 @@ class UndrivenWork:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeServices:
-    """What it serves with."""
+    """Dependencies of the serve driver."""
 
     ledger: Ledger
     is_reachable: Callable[[str, str], bool]
-    """Whether machines of a provider that a run of that computer rented are reached from here."""
+    """Returns whether machines that a computer rented at a provider can be reached from here."""
     drive_run: Callable[[Run, SharedRequests], Run]
     drive_batch: Callable[[str, SharedRequests], object]
     requests: Callable[[], UserRequest]
-    """What the user at this terminal asks for."""
+    """Returns the request of the user at this terminal."""
     shared: SharedRequests
     workers: RunThreads
     sleep: Callable[[float], None]
@@ -64,7 +64,7 @@ class ServeDriver:
     services: ServeServices
     _driven: dict[UndrivenWork, Future[Any]] = field(default_factory=dict)
     _seen: dict[UndrivenWork, int] = field(default_factory=dict)
-    """In how many looks in a row nobody drove it."""
+    """Number of consecutive polls in which it had no driver."""
     _not_before: dict[UndrivenWork, float] = field(default_factory=dict)
     _idle_batches: dict[str, int] = field(default_factory=dict)
     """Batches with nothing to do, at that revision."""
@@ -73,11 +73,11 @@ class ServeDriver:
 
     @property
     def runs_at_once(self) -> int:
-        """How many are driven here now."""
+        """Return the number of runs and batches driven here."""
         return len(self._driven)
 
     def serve(self) -> None:
-        """Drive what nobody drives, until the user leaves; then leave it as `detach` does."""
+        """Drive what has no driver until the user stops; then detach."""
         while self.services.requests() is UserRequest.NONE:
             try:
                 self.look()
@@ -92,7 +92,7 @@ class ServeDriver:
             self.services.sleep(POLL_INTERVAL_S)
 
     def look(self) -> None:
-        """Take up what nobody drove in this look and the one before, and note what has ended."""
+        """Start driving what had no driver in this poll and the one before; collect what has ended."""
         self._reap()
         found = set(self._open())
         self._seen = {one: self._seen.get(one, 0) + 1 for one in found}
@@ -156,7 +156,7 @@ class ServeDriver:
         return self._has_no_driver(run)
 
     def _is_abandoned(self, batch: Batch, *, is_busy: bool) -> bool:
-        """Whether it has something left to do, and no launcher."""
+        """Return whether the batch has work left and no launcher."""
         ledger = self.services.ledger
         if not self.services.is_reachable(batch.provider, batch.computer) or ledger.batches.is_driven(
             batch.name

@@ -1,4 +1,4 @@
-"""What a batch is driven with: its screen, and all that its driver reaches the world through."""
+"""Services of a batch's driver: screen, ledger, clock and threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vastrun.launcher.ports import Ledger, Notifier, RunThreads
 
 
 class BatchScreen(Protocol):
-    """Where a batch is shown."""
+    """Screen of a batch."""
 
     def ended(self, state: PointState, batch: Batch) -> None:
         """Show how a point ended."""
@@ -32,16 +32,16 @@ class BatchScreen(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchServices:
-    """What a batch is driven with."""
+    """Dependencies of a batch's driver."""
 
     ledger: Ledger
     attempts: Callable[[SharedRequests, RunScreen], Attempts]
-    """Drives one run, with adapters of its own."""
+    """Drives one run, with its own adapters."""
     requests: Callable[[], UserRequest]
-    """What the user at this terminal asks for."""
+    """Returns the request of the user at this terminal."""
     workers: RunThreads
     wake_signal: WakeSignal
-    """What the runs wait by."""
+    """Wakes waiting runs when the user makes a request."""
     sleep: Callable[[float], None]
     now: Callable[[], float]
     new_id: Callable[[], str]
@@ -52,4 +52,4 @@ class BatchServices:
     prunes: bool = True
     """The batch's early stop is followed."""
     notifier: Notifier | None = None
-    """None: nobody is told but the screen."""
+    """Sends notifications; None: only the screen shows them."""

@@ -1,4 +1,4 @@
-"""What the runs of a batch share: the clock that all of them wait by, their user's requests, their screen."""
+"""Shared state of a batch's runs: clock, user requests, screens."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _T = TypeVar("_T")
 
 
 class WakeSignal(Protocol):
-    """What wakes everybody who waits."""
+    """Wakes all waiting threads."""
 
     def wait(self, seconds: float) -> None:
         """Return after `seconds`, or when it rings."""
         ...
 
     def wake(self) -> None:
-        """Let everybody who waits go on."""
+        """Wake all waiting threads."""
         ...
 
 
@@ -40,7 +40,7 @@ class ThreadWakeSignal:
             self._condition.wait(max(0.0, seconds))
 
     def wake(self) -> None:
-        """Let everybody who waits go on."""
+        """Wake all waiting threads."""
         with self._condition:
             self._condition.notify_all()
 

@@ -7,19 +7,19 @@ import math
 from vastrun.launcher.decisions.schedule import PointState
 
 RETRY_INTERVAL_S = 60.0
-"""So long after a run found no machine one more at once is tried again."""
+"""Seconds after which one more concurrent run is tried."""
 
 
 class Shortage:
-    """What one drive of a batch has seen of it."""
+    """Machine shortage as one drive of a batch has seen it."""
 
     def __init__(self) -> None:
         self._slots, self._since = math.inf, 0.0
         self._without: dict[str, str] = {}
-        """By point: why it found no machine although no other run had one."""
+        """Reasons why points found no machine although no other run had one, by point."""
 
     def note(self, state: PointState, running: int, now: float) -> str:
-        """Take in that a point found no machine while so many other runs went on; return what is new."""
+        """Note that a point found no machine while `running` other runs continued; return a new message."""
         is_new = running > 0 and self._slots == math.inf
         if running:
             self._slots, self._since = running, now
@@ -28,7 +28,7 @@ class Shortage:
         return f"no further machine is on offer: points wait for the {running} that run" if is_new else ""
 
     def slots(self, parallel: int, now: float) -> int:
-        """Return how many runs may go on at once."""
+        """Return the maximum number of concurrent runs."""
         return int(min(parallel, self._slots + max(0.0, now - self._since) // RETRY_INTERVAL_S))
 
     def is_hopeless(self, state: PointState) -> bool:

@@ -1,1 +1,1 @@
-"""What the commands do, one file each: drive on, follow, feed the log, pull, reap, and read."""
+"""Implementation of the commands, one file each: drive, follow, read logs, pull, reap, report."""

@@ -58,7 +58,7 @@ def _run_now(work: Callable[[], None]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptPlacement:
-    """Where a run goes."""
+    """Provider and job of an attempt."""
 
     provider: str
     spec: JobSpec
@@ -72,9 +72,9 @@ class Attempts:
     services_for: ServicesFor
     new_id: Callable[[], str]
     place_retry: Callable[[Run, JobSpec], AttemptPlacement] | None = None
-    """Where another attempt after that run goes; None: to the same provider."""
+    """Places another attempt after that run; None: same provider."""
     workers: Callable[[], AbstractContextManager[RunThreads]] = node_threads
-    """What drives the further nodes of a run that has several."""
+    """Pool of threads that drive the further nodes of a run."""
     recorded: Callable[[Run, Services], AbstractContextManager[Services]] = _not_recorded
     """The services with which that run is driven, while they are: they may write down what it does."""
     in_background: Callable[[Callable[[], None]], object] = _run_now
@@ -241,7 +241,9 @@ class Attempts:
     def _placed_next(
         self, services: Services, chain: Sequence[Run], former: Run, now: float
     ) -> AttemptPlacement | None:
-        """What the next attempt trains, and where; None, which is told, when the job's limits leave none."""
+        """Return job and provider of the next attempt; None, with a message to the user, when the limits
+        leave none.
+        """
         job, spent_usd = read_job(former.spec_json), spent_on(services.ledger, former, now)
         spec = next_attempt(job, chain, now, spent_usd)
         if spec is None:
@@ -286,7 +288,7 @@ def _describe(run: Run, services: Services) -> None:
 
 
 def _has_open_nodes(ledger: Ledger, run: Run) -> bool:
-    """Whether its launcher did not live to close the rows of its further nodes."""
+    """Return whether rows of further nodes are still open: the launcher was killed before it closed them."""
     return any(node.phase is not Phase.ENDED for node in ledger.runs(leader=run.id))
 
 
@@ -302,13 +304,14 @@ def _nothing_to_resume(run: Run) -> UsageError:
 
 
 def _no_checkpoint(parent: Run) -> UsageError:
-    """Those of an open run come home while somebody attends it; of one that has ended, none will."""
+    """Return the error for a parent without a checkpoint: an open run may still download one."""
     hint = _FRESH_LAUNCH if parent.phase is Phase.ENDED else f"vastrun attach {parent.id}"
     return UsageError(f"{parent.id} left no checkpoint in {parent.out_dir}", hint=hint)
 
 
 def _folder_after(chain: Sequence[Run], run_id: str, services: Services) -> str:
-    """For the outputs of another attempt: `runs/RUN`, or beside the folder that the user named.
+    """Return the output folder of another attempt: `runs/RUN`, or a numbered one next to the folder that the
+    user named.
 
     They come to that one itself as long as no machine before was ever ready: nothing lies there.
     """

@@ -41,7 +41,7 @@ _CONTENTS: Mapping[str, str] = {
     "doctor.txt": "what vastrun doctor says of this computer",
     "versions.json": "versions of vastrun, Python and this system",
 }
-"""What may be in a report, by name."""
+"""Files that a report may contain, with a description each."""
 _NODE_TRANSCRIPT_TEXT = "the calls and decisions of a further node"
 
 
@@ -56,7 +56,7 @@ class ReportPart:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateData:
-    """What must not be in a report."""
+    """Secrets and names that must not appear in a report."""
 
     mask: Mask
     words: Mapping[str, str]
@@ -164,13 +164,15 @@ def _json(private: PrivateData, value: Any) -> str:
 
 
 def _doctor(findings: Sequence[Finding]) -> str:
-    """What was found; of a key only whether it is accepted: the rest is about an account."""
+    """Return the findings as text; for a key only whether it is accepted, since the rest describes an
+    account.
+    """
     public = [replace(one, text="(not told)") if one.name.endswith(" key") else one for one in findings]
     return "".join(f"{one.health:4} {one.name}: {one.text}\n" for one in public)
 
 
 def _archive(folder: str, contents: Mapping[str, bytes], now: float) -> bytes:
-    """A tar.gz: of nobody, and with the time of its making only."""
+    """Return a tar.gz without owners, whose only time is `now`."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as archive:
         for name, content in contents.items():

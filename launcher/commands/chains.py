@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
 MAX_HOST_RETRIES = 3
-"""How many more machines a launch takes when one after the other fails before the training began."""
+"""Number of further machines that a launch tries when each fails before training starts."""
 _MIN_USD = 0.01
 
 
@@ -99,7 +99,7 @@ def time_shortfall(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
 
 
 def _is_due(spec: JobSpec, chain: Sequence[Run]) -> bool:
-    """Whether the job wants another attempt, if there is money for it."""
+    """Return whether `retry:` asks for another attempt, money aside."""
     last = chain[-1]
     if last.phase is not Phase.ENDED or last.cause is None:
         return False

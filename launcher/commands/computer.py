@@ -1,4 +1,4 @@
-"""What this computer can do: write, store, and run a training of its own."""
+"""Checks of this computer: writable folders, free disk and memory, a Python that can train."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_fault(folder: Path) -> str | None:
 
 
 def free_gb(folder: Path) -> float | None:
-    """Return the free disk at the folder, in GB, which need not exist yet; None when it cannot be told."""
+    """Return the free disk in GB at the folder, which need not exist yet; None when unknown."""
     try:
         while not folder.exists():
             folder = folder.parent
@@ -74,7 +74,7 @@ def python_fault(python: str) -> str | None:
 
 
 def private_words(state: Path) -> Mapping[str, str]:
-    """Return what tells who uses this computer: names and folders, each with what may be said instead.
+    """Return names and folders that identify this computer's user, each with its replacement.
 
     A name of three letters is a part of too many words.
     """

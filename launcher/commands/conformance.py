@@ -27,12 +27,12 @@ JOB = "conformance.yaml"
 MAX_RUN_S = 600.0
 """No machine is kept for longer, loading included."""
 SETTLEMENT_S = 900.0
-"""What was charged is worth a look so long after the end."""
+"""Seconds after the end when charges are expected to be listed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConformanceReport:
-    """What became of a conformance run."""
+    """Result of a conformance run."""
 
     record: Record
     comparisons: Sequence[Comparison]
@@ -83,7 +83,7 @@ class ConformanceRun:
         self._thorough = thorough
         self._stopping = stopping
         self.provider = ObservedVast(self._vast, self._recorder, thorough, stopping)
-        """What the run is driven with."""
+        """Provider that records each answer while the run is driven."""
 
     def check_after_run(self) -> None:
         """Look at what costs nothing once the run is over."""
@@ -152,13 +152,13 @@ def require_vast(provider: Provider) -> VastProvider:
 
 
 def _counted(run: Run, now: float) -> Counted:
-    """Of its own machine alone."""
+    """Return the counted cost of the run's own machine, without its earlier rentals."""
     cost = counted_of(replace(run, rentals=()), now)
     return Counted(gpu_usd=cost.gpu_usd, storage_usd=cost.storage_usd, traffic_usd=cost.traffic_usd)
 
 
 def _charged(recorder: ApiRecorder, counted: Counted) -> dict[str, Value]:
-    """What was charged for GPUs and disk, to what is counted."""
+    """Return the ratio of charged to counted dollars for GPUs and for disk."""
     usd = {"gpu": 0.0, "disk": 0.0}
     for row in charges_of(recorder):
         items = row.get("items")

@@ -34,7 +34,7 @@ _NO_IDENTITY = Identity(account="", clock_ahead_s=None)
 
 @dataclass(frozen=True, kw_only=True)
 class CostReport:
-    """What runs cost together."""
+    """Costs of several runs, grouped."""
 
     by: GroupBy
     groups: Sequence[Group]
@@ -45,7 +45,7 @@ class CostReport:
     metric: str | None
     """A score to show, too; None: none was asked for."""
     time_zone: str
-    """Of the days and months."""
+    """Time zone of the days and months."""
 
 
 def cost_report(
@@ -78,7 +78,7 @@ def cost_report(
 
 @dataclass(frozen=True, kw_only=True)
 class UnclaimedCharge:
-    """What was charged for a label that no run of this ledger has."""
+    """Sum of charges with a label that no run of this ledger has."""
 
     provider: str
     label: str
@@ -88,7 +88,7 @@ class UnclaimedCharge:
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciliation:
-    """What was charged beside what is counted, run by run."""
+    """Comparison of charged with counted costs, run by run."""
 
     since: float
     runs: Sequence[ReconciledBill]
@@ -155,7 +155,7 @@ def reconciled_bills(
 
 
 def with_nodes(ledger: Ledger, run: Run) -> list[Run]:
-    """Return the run and the rows of its further nodes: each had a machine of its own."""
+    """Return the run and the rows of its further nodes, one for each machine."""
     return [run, *ledger.runs(leader=run.id)]
 
 
@@ -187,7 +187,7 @@ def _scores(run: Run) -> Mapping[str, float]:
 
 
 def _began_at(run: Run) -> float:
-    """When its first machine began to cost; before all time where it had none."""
+    """Return when its first machine was rented; minus infinity where it had none."""
     moments = [run.rented_at, *(rental.rented_at for rental in run.rentals)]
     return min((at for at in moments if at is not None), default=-math.inf)
 

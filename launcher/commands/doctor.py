@@ -32,7 +32,7 @@ _REPORT_HINT = "vastrun doctor --json >doctor.json, and attach that file to an i
 
 
 class Health(StrEnum):
-    """What a finding means for a launch."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
@@ -52,7 +52,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedSetup:
-    """What is examined. `chosen` names the provider that must work; the others may be left out."""
+    """Inputs of the examination. `chosen` names the provider that must work; the others are optional."""
 
     state: Path
     python: str
@@ -258,5 +258,5 @@ def _failure(name: str, error: VastrunError, health: Health = Health.FAIL) -> Fi
 
 
 def _health_of(setup: CheckedSetup, provider: str) -> Health:
-    """What it means that a provider cannot be used."""
+    """Return the severity of an unusable provider: FAIL for the chosen one, else WARN."""
     return Health.FAIL if setup.chosen == provider else Health.WARN

@@ -26,7 +26,7 @@ _MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
 class EstimateError(VastrunError):
-    """Nothing could be foretold; the text says what is missing."""
+    """No estimate was possible; the text says what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,9 @@ def _read(text: bytes) -> Workloads:
 
 
 def _torch_version(python: Path) -> str:
-    """Return the versions of torch beside that Python by its folders: to ask it takes long."""
+    """Return the torch versions installed for that Python, read from folder names: to start it takes
+    seconds.
+    """
     return " ".join(
         sorted(path.name for path in python.parent.parent.glob("lib/python*/site-packages/torch-*"))
     )

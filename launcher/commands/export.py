@@ -21,7 +21,7 @@ _MISSING = re.compile(r"No module named '([\w.]+)'")
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedCheckpoint:
-    """What was written, as `vastrun.trainer.checkpoints.export` says it."""
+    """Result of an export, as `vastrun.trainer.checkpoints.export` prints it."""
 
     checkpoint: str
     step: int

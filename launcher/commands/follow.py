@@ -13,7 +13,7 @@ _LAST_LINES = 10
 
 
 def follow(run: Run, services: Services) -> Run:
-    """Wait until the run ended, nobody drives it any more, or the user lets go of it.
+    """Wait until the run ends, has no driver, or the user detaches.
 
     Return it as it is then.
     """
@@ -42,7 +42,7 @@ def follow(run: Run, services: Services) -> Run:
 
 
 def _progress(run: Run) -> Progress:
-    """As its row has it: whoever drives the run looks at its box. Once it trains no more, nothing is left."""
+    """Return the progress from the run's row, which its driver keeps; empty once training has ended."""
     if run.phase is not Phase.TRAIN:
         return Progress()
     left_s = (run.steps - run.step) / run.steps_per_s if run.steps_per_s and run.steps > run.step else None

@@ -1,4 +1,4 @@
-"""Holding machines: a run whose machine is for other runs begins, and is given back. For a batch's driver.
+"""Hold: start, list and release a run whose machine serves other runs. Used by the driver of a batch.
 
     begin_holding(attempts, request, …)   a row of the ledger; `attempts.pursue(run)` drives it, as any run
     held_now(runs, now)                  which machines are held, what is free there, since when one is idle
@@ -33,16 +33,16 @@ class HoldRequest:
     """A machine to be held."""
 
     job: JobSpec
-    """What its slots are to run: each has all that this job asks for."""
+    """Job that a slot runs: each slot has all resources that it asks for."""
     provider: str
     slots: int
-    """How many such jobs it takes at once."""
+    """Number of concurrent jobs."""
     hours: float
-    """So long it may be held."""
+    """Hours until the machine is released at the latest."""
     usd: float | None
     """The most that it may cost; None: what `hours` cost."""
     idle_s: float = 120.0
-    """It ends by itself when it had no slot for so long: whoever holds it may be dead."""
+    """Seconds without a slot after which it ends automatically: its driver may be dead."""
 
     @property
     def spec(self) -> JobSpec:
@@ -58,7 +58,7 @@ class HeldStatus:
     free: int
     """Parts that no open run has."""
     idle_since: float | None
-    """None: a run has a slot there."""
+    """Epoch seconds of the last use; None while a run has a slot there."""
     left_s: float
     """Until its own lease ends it."""
 

@@ -1,4 +1,4 @@
-"""Write a first job file beside a program, with the schema that editors read."""
+"""Init: write a first job file for a program, with the schema that editors read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WrittenJobFile:
 
     job_file: Path
     program: UserProgram | None
-    """What it runs; None: the onboard trainer."""
+    """Program that it runs; None: the onboard trainer."""
 
 
 def write_job_file(
@@ -125,7 +125,7 @@ def _setup(folder: Path, program: UserProgram) -> str | None:
 
 
 def _modules(folder: Path, program: UserProgram) -> Collection[str]:
-    """Return the names by which the program finds modules of its own: beside it, and in the folder."""
+    """Return the names of modules next to the program and in the folder: they need no installation."""
     places = {folder, (folder / program.path).parent}
     found = [entry for place in places for entry in place.iterdir()]
     return {entry.stem for entry in found if entry.is_dir() or entry.suffix == ".py"}

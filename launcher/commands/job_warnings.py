@@ -21,7 +21,7 @@ _LAUNCHER = re.compile(
     r"(?P<module>torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch)"
     r")(?=[\s;&|)]|$)"
 )
-"""A program that starts ranks by itself, as a word of a command."""
+"""Matches a program that starts ranks itself, as a word of a command."""
 _WANDB_NAMES = frozenset({"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"})
 _MAX_PROGRAM_BYTES = 2_000_000
 
@@ -59,7 +59,9 @@ def job_warnings(
 
 
 def nested_launcher(spec: JobSpec) -> str | None:
-    """Return the program in the command that starts ranks by itself, where each of several ranks runs it."""
+    """Return the program of the command that starts ranks itself; None with one rank or without such a
+    program.
+    """
     if spec.command is None or spec.ranks_per_node == 1:
         return None
     lines = _script(spec).replace("\\\n", " ").splitlines()

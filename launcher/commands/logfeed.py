@@ -29,7 +29,7 @@ class Feed(Protocol):
 
     @property
     def note(self) -> str:
-        """What stands in the way of more lines."""
+        """Reason why no more lines can be read; empty while they can."""
         ...
 
     def more(self) -> str:
@@ -71,7 +71,7 @@ class MergedFeed:
 
     @property
     def note(self) -> str:
-        """What stands in the way of more lines."""
+        """Reason why no more lines can be read; empty while they can."""
         return next((machine.feed.note for machine in self._machines.values() if machine.feed.note), "")
 
     def more(self) -> str:
@@ -122,7 +122,7 @@ class LogFeed:
         self.is_finished = False
         """No more lines will come."""
         self.note = ""
-        """What stands in the way of more lines."""
+        """Reason why no more lines can be read; empty while they can."""
 
     def more(self) -> str:
         """Return whole lines that are new since the last call."""
@@ -136,7 +136,7 @@ class LogFeed:
         return ""
 
     def _from_box(self, run: Run) -> str:
-        """The log on the box goes on where the one in the outputs ends."""
+        """Return what the box's log has beyond the copy in the outputs."""
         self.note = ""
         try:
             remote = self._connected(run)

@@ -33,7 +33,7 @@ def node_threads() -> AbstractContextManager[RunThreads]:
 
 @dataclass
 class StopEvent:
-    """What one node could not go on with: then none does."""
+    """Stops all nodes with the error of the first that failed."""
 
     error: BaseException | None = None
 
@@ -53,11 +53,11 @@ class StopEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeDriver:
-    """Drives the rows of one run, each with services of its own."""
+    """Drives the rows of one run, each with its own services."""
 
     services_of: Callable[[Run], Services]
     replacement_of: Callable[[Run, Callable[[str], None]], Run | None]
-    """The row of a machine in place of one that left, or None. What there is to say of it is told."""
+    """Returns the row of a replacement for a machine that left, or None; reports either to the user."""
     stop_event: StopEvent = field(default_factory=StopEvent)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -119,7 +119,7 @@ def drive_nodes(
 
 
 class NodeScreen:
-    """What one node shows, with its name before each line. The line of progress is that of node 0."""
+    """Screen of one node: prefixes each line with its name. The progress line is that of node 0."""
 
     def __init__(self, screen: Screen, node: int, lock: threading.Lock) -> None:
         self._screen, self._node, self._lock = screen, node, lock

@@ -13,12 +13,12 @@ from vastrun.launcher.decisions.policy import machines_of_run
 from vastrun.launcher.ports import Ledger, Provider
 
 UNKNOWN_LEDGER = "unknown"
-"""Names, on the command line, the machines whose label tells no ledger."""
+"""Value of --from-ledger for machines whose label names no ledger."""
 _RECENT_S = 600.0
 
 
 class Owner(StrEnum):
-    """Whose a machine is, as far as its label and this ledger tell."""
+    """Owner of a machine, by its label and this ledger."""
 
     THIS = "this ledger"
     COPY = "a copy of this ledger"
@@ -47,7 +47,7 @@ class Orphan:
 def orphans(
     ledger: Ledger, provider: Provider, now: float, *, warn: Callable[[str], None] = lambda _: None
 ) -> list[Orphan]:
-    """Return the machines that no open run claims. Raises ProviderError when the provider cannot tell.
+    """Return the machines that no open run claims. Raises ProviderError when the provider cannot list them.
 
     `warn` gets a text when some rows of the provider's list cannot be read, and others show orphans. Machines
     of runs that ended lately are asked for by their ids, too: the list may be late, and the user may have
@@ -99,7 +99,7 @@ def leftover_networks(ledger: Ledger, provider: Provider) -> list[RunNetwork]:
 
 
 def select_by_ledger(found: Sequence[Orphan], named: str | None) -> list[Orphan]:
-    """Return those to end: this ledger's, or those of the one that the user names, and no others.
+    """Return the machines to destroy: this ledger's, or those of the ledger that the user names.
 
     Raises UsageError when the one that is named has none.
     """
@@ -138,7 +138,7 @@ def owner_text(orphan: Orphan) -> str:
 
 
 def _unknown_owner(machine: Instance, ledger: Ledger) -> Owner:
-    """Whose a machine is that this ledger does not know."""
+    """Return the owner of a machine that this ledger does not know."""
     named = ledger_in(machine.label)
     if named is None:
         return Owner.UNKNOWN

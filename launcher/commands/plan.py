@@ -44,16 +44,16 @@ from vastrun.launcher.ports import Ledger, Provider
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadEstimate:
-    """What could be found out of a job's steps before anything is rented."""
+    """Estimate of a job's steps, made before a machine is rented."""
 
     workloads: Workloads | None = None
     note: str = ""
-    """Why nothing was found; empty: it was, or nobody asked."""
+    """Reason why there is no estimate; empty where there is one, or none was requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchPlan:
-    """What a job could run on, best first, and what it may cost."""
+    """Offers for a job, best first, and the cost limit."""
 
     spec: JobSpec
     provider: str
@@ -62,15 +62,15 @@ class LaunchPlan:
     """On the first offer."""
     lease: Lease
     refusals: Sequence[BudgetError] = ()
-    """Of budgets that have no room for it."""
+    """Errors of the budgets that have no room for it."""
     time_limit: str = "limits.hours"
-    """What limits the lease's time, where money does not."""
+    """Option that limits the lease's time, where money does not."""
     deadline: str = ""
-    """Whether the job should be done in time on the first offer, in words; empty: it has no deadline."""
+    """Sentence on whether the first offer should meet the deadline; empty without a deadline."""
     expected_end_at: float | None = None
-    """When it should be done there; None: it has no deadline, or nobody knows."""
+    """Expected end there, in epoch seconds; None: unknown, or no deadline."""
     estimate: WorkloadEstimate = WorkloadEstimate()
-    """What a step takes of a rank."""
+    """Memory and operations of a step."""
     volume: Volume | None = None
     """The job's data volume, as the ledger has it; None: it has none yet, or asks for none."""
     left_out: LeftOutFiles | None = None

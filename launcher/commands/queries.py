@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 
 
 class UsdSource(StrEnum):
-    """Where dollars come from."""
+    """Source of an amount in dollars."""
 
     COUNTED = "counted"
-    """By the ledger, by what was seen: not below what is charged."""
+    """Counted by the ledger from what it saw: an upper bound of the charges."""
     CHARGED = "charged"
-    """By the provider, whose bill is settled."""
+    """Charged by the provider: its bill is settled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +68,14 @@ class RunRow:
 
     run: Run
     cost: Cost
-    """So far, or in all."""
+    """Cost so far; total once the run has ended."""
     driver: Driver | None = None
     request: UserRequest = UserRequest.NONE
-    """What its user asked for and its driver has yet to do."""
+    """Request of the user that its driver has not carried out yet."""
     billed_usd: float | None = None
-    """What its provider charged; None: it was not asked, or does not say."""
+    """USD charged by its provider; None: not requested, or unknown."""
     nodes: Sequence[Run] = ()
-    """Its further nodes: their costs are part of its own."""
+    """Rows of its further nodes; their costs are included."""
     download_left_s: float | None = None
     """Seconds left to download the outputs of a training that has ended and that no launcher drives."""
     lease: RemainingLease | None = None
@@ -87,7 +87,7 @@ class RunRow:
 
     @property
     def usd_source(self) -> UsdSource:
-        """Whether its cost is what was charged, for all of its machines, or what is counted."""
+        """Source of the cost: charged when the bills of all machines are settled, else counted."""
         bills = [one.charged for one in self.machines if one.rented_at is not None or one.rentals]
         return UsdSource.COUNTED if None in bills or not bills else UsdSource.CHARGED
 
@@ -98,7 +98,7 @@ class RunRow:
 
     @property
     def usd_per_hour(self) -> float:
-        """Of all its machines together."""
+        """USD per hour of all its machines."""
         return sum(one.usd_per_hour for one in current_machines(self.machines))
 
     @property
@@ -113,7 +113,7 @@ class RunDetail:
     row: RunRow
     events: Sequence[Event]
     box_status: BoxStatus | None = None
-    """None when its box was not seen; `note` says why."""
+    """Status of its box; None when it could not be read: `note` says why."""
     note: str = ""
     nodes: Sequence[RunDetail] = ()
     """Its further nodes."""
@@ -131,7 +131,7 @@ class Explanation:
     """Files on this computer with the stacks of a hang."""
     last_event: Event | None = None
     steps: tuple[StepEnd, ...] = ()
-    """Of its box, as far as they came home."""
+    """Steps of its box, as far as they were downloaded."""
     left_out: LeftOutFiles = NONE_LEFT_OUT
     """Files of its program that are not on this computer."""
     not_shipped: str = ""
@@ -148,12 +148,12 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnding:
-    """What `launch` hands over at the end: the run, its scores and what the attempts cost together."""
+    """Result of `launch`: the run, its scores and the cost of all attempts."""
 
     row: RunRow
     attempts: Sequence[RunRow]
     lease_ends_at: float | None
-    """When the box ends itself at the latest; None when it has no machine."""
+    """Epoch seconds at which the lease ends the box; None without a machine."""
     checkpoint: bool
     """One came home."""
     scores: dict[str, float] = field(default_factory=dict)
@@ -202,7 +202,7 @@ def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
 
 
 def newest_rows(ledger: Ledger, now: float, ended: int) -> list[RunRow]:
-    """List the open runs, and so many that have ended: the newest first."""
+    """List the open runs and the `ended` newest ones that have ended, newest first."""
     open_runs = ledger.runs(open_only=True)
     ended_runs = [run for run in ledger.runs(newest=ended + len(open_runs)) if run.phase is Phase.ENDED]
     listed = [*open_runs, *ended_runs[:ended]]
@@ -344,7 +344,7 @@ def look_at(services: Services, run: Run) -> BoxStatus | None:
 
 
 def _check_box(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus | None, str]:
-    """What the box shows, and how its lease was armed again, if it had to be."""
+    """Return the status of the box, and a message if its lease was rearmed."""
     machines = find_machines(run, services.provider)
     if not machines:
         return None, ""

@@ -79,7 +79,7 @@ def remove_networks(networks: Sequence[RunNetwork], services: Services) -> list[
 
 
 def _record_cost(orphan: Orphan, run: Run, services: Services, ended_at: float, *, is_gone: bool) -> None:
-    """What the machine cost is part of its run's cost. Whoever drives the run notes it himself."""
+    """Add the machine's cost to its run, unless another launcher drives the run: that one records it."""
     now = services.clock.now()
     if (keys := services.provider.abilities.keys) is not None:
         keys.forget(run.id)

@@ -28,7 +28,7 @@ _STEPS = "steps.d"
 _POLL_INTERVAL_S = 0.1
 _LIST_TIMEOUT_S = 600.0
 _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
-"""Folders of the box that a rehearsal brings anew; the data stay."""
+"""Folders of the box that a rehearsal replaces; the data stay."""
 
 
 def select_steps(names: Sequence[str]) -> list[str]:
@@ -156,7 +156,9 @@ class Rehearsal:
         return None
 
     def _expect_box(self) -> None:
-        """What a rehearsal replaces has names that a user's own folders have, too."""
+        """Raise UsageError for a folder with other files: a user's own folders may have the names that are
+        replaced.
+        """
         if (self._box / layout.JOB).is_file() or not self._box.is_dir():
             return
         if any(self._box.iterdir()):
@@ -165,7 +167,7 @@ class Rehearsal:
             )
 
     def _step_ends(self) -> dict[str, StepEnd]:
-        """How each step ended when it was done last."""
+        """Return the last end of each step, by name."""
         return {end.step: end for end in parse_step_ends(self._read(layout.STEPS))}
 
     def _write_secrets(self, secrets: bytes) -> None:

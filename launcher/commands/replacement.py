@@ -17,7 +17,7 @@ _RENTING_CONTINUES = (UserRequest.NONE, UserRequest.DETACH_ONCE_TRAINING)
 
 
 def replacement_of(former: Run, services: Services, report: Callable[[str], None]) -> Run | None:
-    """Write down a machine in place of one that left, and that is gone; None, which is told: there is none.
+    """Record a replacement for a machine that is gone; return None, with a report, when there is none.
 
     Raises StorageError.
     """

@@ -27,7 +27,7 @@ from vastrun.launcher.transcript.recorded import PROGRESS_S
 
 _MAX_NUMBER = 1e11
 DISPLAY_INTERVAL_S = 1.0
-"""A launcher shows where its run stands so often."""
+"""Seconds between two updates of the progress line."""
 
 
 class ReplayClock:
@@ -63,7 +63,9 @@ def replay(
     clock: ReplayClock,
     show_call: Callable[[CallEntry], None] | None,
 ) -> None:
-    """Show what the launchers showed, with their timing. `tell`: what shows a call; None: no calls."""
+    """Show what the launchers showed, with their timing. `show_call` shows a call; None: calls are not
+    shown.
+    """
     for drive in drives_in(entries):
         begin = drive[0]
         assert isinstance(begin, DriveStart)
@@ -114,7 +116,7 @@ def _ticks(since: float, after: float, until: float) -> Iterator[float]:
 
 
 def _money_in(drive: Sequence[Entry]) -> Callable[[float], float]:
-    """What the run had cost at a moment: between two that are known, in a line."""
+    """Return the run's cost over time, interpolated linearly between known moments."""
     known = sorted((entry.at, entry.usd) for entry in drive if isinstance(entry, RunSnapshot | LoggedEvent))
 
     def at(moment: float) -> float:

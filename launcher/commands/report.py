@@ -27,7 +27,7 @@ class RunReport:
     spec: JobSpec
     events: Sequence[Event]
     attempts: Sequence[RunRow]
-    """Those before it, and itself."""
+    """Attempts up to and including this run."""
     spans: Sequence[PhaseSpan]
     series: Sequence[Series]
     pictures: Mapping[str, Picture] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class RunReport:
     log_tail: str = ""
     """The begin and the end of its log, as it was downloaded."""
     stack: str = ""
-    """Of the rank that hung."""
+    """Stack of the rank that hung."""
     made_at: float
 
     @property

@@ -1,4 +1,4 @@
-"""Answering: what a job leaves to `auto` becomes a number, before anything is rented, by what is foretold."""
+"""Resolve `auto`: replace it with a number by an estimate of the steps before a machine is rented."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ResolvedJob:
 
     spec: JobSpec
     message: str = ""
-    """What `auto` came to, in a line; empty: the job left nothing to it."""
+    """Line that says what `auto` became; empty where the job has no `auto`."""
 
 
 def resolve_auto(

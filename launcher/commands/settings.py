@@ -62,7 +62,7 @@ def _budget(key: str, name: str, usd: float | None, since: float | None) -> Budg
 
 
 def refusals_of(ledger: Ledger, budgets: Sequence[Budget], usd: float) -> tuple[BudgetError, ...]:
-    """Return what each budget without room for so many dollars more has to say."""
+    """Return an error for each budget without room for `usd` more."""
     found = (budget_error(ledger.use_of(budget), usd) for budget in budgets)
     return tuple(error for error in found if error is not None)
 

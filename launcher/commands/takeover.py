@@ -1,4 +1,4 @@
-"""Takeover: what another computer's launcher began goes on here, where its machine is reached from here."""
+"""Takeover: continue a run of another computer here, where its machine can be reached from here."""
 
 from __future__ import annotations
 

@@ -33,13 +33,13 @@ _PROBE = Path(__file__).with_name("interpreter_probe.py")
 
 @dataclass(frozen=True, kw_only=True)
 class BuildRecipe:
-    """What to build, and from what."""
+    """Inputs of an image build."""
 
     root: Path
     """The checkout."""
     pins: Pins
     repository: str
-    """What the image is called, without a tag."""
+    """Name of the image, without a tag."""
     version: str
     revision: str
     """The commit."""
@@ -160,7 +160,7 @@ def fingerprint(root: Path, paths: Iterable[str], arguments: Mapping[str, str]) 
 
 
 def write_context(archive_path: Path, root: Path, paths: Iterable[str], wheels: Path) -> None:
-    """Write one archive of the files, with the wheels beside them.
+    """Write one archive of the files and the wheels.
 
     Raises ImageError when there is no room.
     """

@@ -1,4 +1,4 @@
-"""The images of ours that this computer's Docker has."""
+"""Local images: vastrun's images in this computer's Docker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LocalImage:
     """With a tag, or empty."""
     id: str
     digests: tuple[str, ...]
-    """Those of the registries that have it."""
+    """Digests in the registries that have it."""
     variant: str
     version: str
     revision: str

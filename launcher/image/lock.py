@@ -14,7 +14,7 @@ from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.package_files import configs_dir
 
 ARCHITECTURE = "amd64"
-"""Of the machines that are rented."""
+"""Architecture of the rented machines."""
 _SCHEMA = 1
 _BLACKWELL = 1000
 """The least compute capability of its GPUs."""
@@ -30,7 +30,7 @@ _HEAD = "# Images by digest; the first that fits a machine is taken. `vastrun im
 
 @dataclass(frozen=True, kw_only=True)
 class Capability:
-    """What of a machine decides which images run there."""
+    """Properties of a machine that decide which images run there."""
 
     cuda_max: float
     """The newest CUDA that its driver supports; 0: it has no GPU."""
@@ -53,9 +53,9 @@ class LockedImage:
     """Ours, with all that the onboard trainer needs; what another one lacks is installed at boot."""
     torch: str
     cuda: str | None
-    """What its torch was built with; None: it trains on the CPU."""
+    """CUDA version of its torch; None: it trains on the CPU."""
     nccl: str | None
-    """None: it has none, or it was not looked at."""
+    """NCCL version; None: it has none, or it is unknown."""
     driver_cuda: float = 0.0
     """The CUDA that the host's driver must support at least."""
     blackwell: bool = False
@@ -63,7 +63,7 @@ class LockedImage:
 
     @property
     def reference(self) -> str:
-        """What is rented with: a machine that is sent this runs this image, or none."""
+        """Name with digest, which a rental uses: a machine runs this image or none."""
         return f"{self.name}@{self.digest}"
 
     def misfit(self, machine: Capability) -> str:
@@ -95,7 +95,7 @@ class Lock:
 
     @property
     def needs(self) -> str:
-        """What a machine must have for one of them, in words."""
+        """Text that says what a machine needs for one of the images."""
         found = [(image.driver_cuda, image.blackwell) for image in self.images.values() if image.cuda]
         if not found:
             return "an image for GPUs in the lock"
@@ -141,7 +141,7 @@ def read_lock(path: Path) -> Lock:
 
 
 def _fault(error: Exception) -> str:
-    """What is wrong with the file, in a line."""
+    """Return the fault of the file in one line."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
     return f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)

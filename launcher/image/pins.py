@@ -15,7 +15,7 @@ _ARG = re.compile(r"^ARG (\w+)=(\S*)$", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Pins:
-    """What one variant is made of."""
+    """Pinned versions of one variant."""
 
     variant: str
     base: str

@@ -49,9 +49,9 @@ class PublishedImage:
     """With its digest."""
     architecture: str
     size_mb: int
-    """Of its layers, compressed."""
+    """Compressed size of its layers, in MB."""
     config_digest: str
-    """What Docker calls its id."""
+    """Digest of its configuration: Docker's image id."""
     labels: Mapping[str, str]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 TEXT_CHARACTERS = 1000
-"""Of one text; the middle of a longer one is left out."""
+"""Maximum characters of a text; the middle of a longer one is left out."""
 _MEMBERS = 40
 _DEPTH = 6
 _MIN_SECRET_CHARACTERS = 6

@@ -20,7 +20,7 @@ Line = Annotated[str, Text(2000)]
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRun:
-    """What a launcher knew of the run when it began."""
+    """Run as it was when a launcher began to drive it."""
 
     id: Name
     job: Name
@@ -53,7 +53,7 @@ class LoggedEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class LogChunk:
-    """What was new of the training's log."""
+    """New part of the training's log."""
 
     at: EpochSeconds
     text: Annotated[str, Text(caps.TRANSCRIPT_LINE_BYTES, lines=True)]
@@ -61,7 +61,7 @@ class LogChunk:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSnapshot:
-    """Where the run stood."""
+    """Phase and progress of the run."""
 
     at: EpochSeconds
     phase: Name
@@ -88,12 +88,12 @@ class CallEntry:
     answer: Any = None
     error: RaisedError | None = None
     alike: Annotated[int, Range(0, 1e12)] = 0
-    """So many calls before it went as the one that was told last."""
+    """Number of equal calls before this one that were not written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowChange:
-    """What a launcher changed in the run's row."""
+    """Change of the run's row by a launcher."""
 
     at: EpochSeconds
     changes: Annotated[dict[str, Any], MaxLength(100)]
@@ -101,7 +101,7 @@ class RowChange:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestEntry:
-    """What a user, or a batch, asked of the run."""
+    """Request of a user or a batch."""
 
     at: EpochSeconds
     request: Name

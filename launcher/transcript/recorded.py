@@ -115,7 +115,7 @@ CALLS: Mapping[str, CallLogSpec] = {
     ),
     "remote.close": CallLogSpec(),
 }
-"""What of each call is written: sizes, not contents, but for small files and for commands that failed."""
+"""Parts of each call that are written: sizes, and contents only of small files and failed commands."""
 
 
 class _Forwarding:
@@ -164,7 +164,7 @@ class RecordedProvider(RecordedPort):
 
 
 class RecordedRemote(RecordedPort):
-    """A Remote, recorded. Its log and metrics are told by their size alone.
+    """Recorded Remote. Of its log and metrics only sizes are written.
 
     A part of a file that grows may end within a secret; the log is told whole where it is shown.
     """
@@ -193,7 +193,7 @@ def _forwarded(name: str) -> property:
 
 
 class RecordedLedger(_Forwarding):
-    """A Ledger: what changes in the run's row is a decision; what others ask of the run is told once."""
+    """Recorded Ledger: writes changes of the run's row, and each new request once."""
 
     def __init__(self, real: Ledger, recorder: Recorder, run: Run) -> None:
         super().__init__(real, recorder)

@@ -20,7 +20,7 @@ from vastrun.launcher.outputs.store import PAGE_FAULTS
 from vastrun.launcher.transcript.mask import Mask, StreamMask, cut, to_jsonable
 
 MAX_BYTES = 16 << 20
-"""Of one transcript, all drives together."""
+"""Maximum bytes of one transcript, over all drives."""
 _CHATTER_BYTES = 12 << 20
 """From there on only what decides is written: no log, no progress, no call that went as it always does."""
 _WAITING_BYTES = 1 << 20
@@ -29,16 +29,16 @@ _LOG_BURST, _LOG_PER_S = 512 << 10, 50.0
 """Characters of the log at once, and each second on the average: all of it is in log.txt."""
 _FLUSH_S = 2.0
 _DEDUP_WINDOW_S = 60.0
-"""A call that goes as it went before is written so often; those in between are counted."""
+"""Seconds in which equal calls are written once; repeats are counted."""
 _MAX_KNOWN_CALLS = 1000
-"""So many different ones are known from before."""
+"""Maximum different calls that are remembered."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallLogSpec:
-    """What of a call is written: of its arguments, and of its answer."""
+    """Parts of a call that are written: of its arguments and of its answer."""
 
     about: Callable[..., Mapping[str, Any]] = lambda *_, **__: {}
     answer: Callable[[Any], Any] = lambda _: None
@@ -68,9 +68,9 @@ class Recorder:
         self._written: int | None = None
         """Bytes of the file; None: the folder was not the run's own yet."""
         self._last_answers: dict[tuple[Any, ...], tuple[str, float, str]] = {}
-        """By what is asked: the answer that was written last, when, and the name of the question."""
+        """Last written answer by question, with its time and the question's name."""
         self._counted: Counter[str] = Counter()
-        """By the name of the question: calls since then that went alike."""
+        """Number of equal calls since then, by the question's name."""
 
     def note(self, kind: str, *, is_chatter: bool = False, **values: Any) -> None:
         """Write one line, of this moment."""
@@ -176,5 +176,5 @@ class Recorder:
                 os.close(descriptor)
 
     def _is_own(self) -> bool:
-        """Whether the folder is the run's own by now."""
+        """Return whether the run owns the folder by now."""
         return (self._folder / OWNER).read_text(encoding="utf-8", errors="replace").strip() == self._run_id

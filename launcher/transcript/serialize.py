@@ -13,9 +13,9 @@ from vastrun.launcher.transcript.mask import SECRET, secrets_among
 _MAX_LISTED = 10
 """Offers or machines of one list."""
 _TEXT_BYTES = 300
-"""Of a small file of the box, or of what a command said that failed."""
+"""Maximum bytes shown of a small file, or of the stderr of a failed command."""
 _OMITTED = ("spec_json", "account")
-"""Of a run: the job is told by itself, whose key it was to nobody."""
+"""Fields of a run that are left out: the job has its own entry, and the account is private."""
 
 
 def row_of(run: Run) -> dict[str, Any]:
