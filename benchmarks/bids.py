@@ -14,7 +14,7 @@ from vastrun.launcher.core.job import Checkpoints, JobSpec, Limits, Resources, S
 from vastrun.launcher.decisions.speed_history import BidHistory, Speed, SpeedHistory
 from vastrun.launcher.image.lock import shipped_lock
 from vastrun.launcher.providers.vast.funnel import funnel
-from vastrun.launcher.providers.vast.ranking import Estimate, ranked
+from vastrun.launcher.providers.vast.ranking import Estimate, rank_offers
 from vastrun.launcher.providers.vast.rows import OfferRow
 
 RATES = (0.02, 0.1, 0.5)
@@ -65,7 +65,7 @@ def _rules(
 
 
 def _best(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> Estimate:
-    return ranked(rows, spec, shipped_lock(), known)[0]
+    return rank_offers(rows, spec, shipped_lock(), known)[0]
 
 
 def _history(rate: float) -> BidHistory:

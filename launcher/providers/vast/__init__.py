@@ -1,4 +1,4 @@
-"""The provider `vast`: GPUs rented on Vast.ai."""
+"""Provider `vast`: GPUs rented on Vast.ai."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.identity import HostKeyLog
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.providers.vast import account as accounts
-from vastrun.launcher.providers.vast import boot, market, renting
+from vastrun.launcher.providers.vast import boot, market, rental
 from vastrun.launcher.providers.vast.addresses import DirectAddresses
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.boot import OFFLINE_S, offline_error, stop_error
+from vastrun.launcher.providers.vast.cached_query import CachedQuery
 from vastrun.launcher.providers.vast.credentials import SERVER, VastAccount
-from vastrun.launcher.providers.vast.instance_row import InstanceRow, has_our_label, id_of
+from vastrun.launcher.providers.vast.instance_row import InstanceRow, has_own_label, id_of
 from vastrun.launcher.providers.vast.key_access import VARIABLE, KeyAccess
-from vastrun.launcher.providers.vast.latest import Latest
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
 from vastrun.launcher.providers.vast.search_check import search_findings
@@ -59,12 +59,12 @@ from vastrun.launcher.ssh.remote import SshRemote
 
 Recall = Callable[[JobSpec], SpeedHistory]
 
-_LIST_S, _MARKET_S = 5.0, 30.0
-"""So old may be what many runs are told of their machines, and of the market."""
+_LIST_CACHE_S, _MARKET_CACHE_S = 5.0, 30.0
+"""Seconds for which the lists of machines and of offers are cached when many runs share the provider."""
 
 
 class VastProvider:
-    """The market of Vast.ai, for one account. `Provider` says what each verb promises."""
+    """The Provider port for one account on Vast.ai."""
 
     name = "vast"
     free = False
@@ -85,10 +85,10 @@ class VastProvider:
         rate_limits: RateLimitStore | None = None,
         secrets: SecretStore | None = None,
     ) -> None:
-        """`state`: a folder that all launchers of this user share. `recall`: what earlier runs have shown.
-        `lock`: the images to choose from. `elapsed`: a clock that all of them share, and that nobody sets.
-        `crowd`: many runs of this process use it at once; what one of them asked lately answers the others.
-        `book`, `secrets`: what the computers of a team share for their calls, and of their SSH keys.
+        """`state`: folder that this user's launchers share. `recall`: returns the speeds of earlier runs.
+        `lock`: returns the images to choose from. `elapsed`: monotonic clock shared by all processes.
+        `many_runs`: many runs of this process share the provider, so lists come from a short cache.
+        `rate_limits`, `secrets`: stores that the computers of a team share.
         """
         self._recall = recall
         self._lock = lock
@@ -104,18 +104,18 @@ class VastProvider:
         self._seed = Random().random()
         self._access = KeyAccess(self._api, clock)
         self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
-        """Of each run, however often it was connected to."""
+        """Noise counters by run, kept across connections."""
         self._offline_since: dict[str, float] = {}
         self._many_runs = many_runs
-        self._rows = Latest(self._asked_rows, clock.now, _LIST_S if many_runs else 0.0)
+        self._rows = CachedQuery(self._query_rows, clock.now, _LIST_CACHE_S if many_runs else 0.0)
         self._addresses = DirectAddresses(lambda: self._rows.get()[0], clock.now)
-        self._given_back: dict[str, bool] = {}
-        """Machines whose end Vast agreed to: whether it said since, by their id, that there is none."""
-        self._markets: dict[str, Latest[Sequence[Offer]]] = {}
-        self._taken: dict[str, float] = {}
-        """When a run of this process had asked for an offer, inf while it asks: no other one need try it."""
-        self._listed: dict[str, float] = {}
-        """When the newest market that has the offer was asked: what is listed after it was taken is free."""
+        self._destroyed: dict[str, bool] = {}
+        """Ids of destroyed machines; True once a query by id has confirmed that the machine is gone."""
+        self._markets: dict[str, CachedQuery[Sequence[Offer]]] = {}
+        self._ordered_at: dict[str, float] = {}
+        """Time of the last order for each offer by this process; inf during the order."""
+        self._listed_at: dict[str, float] = {}
+        """Time of the newest search that lists the offer: one listed after its order is free again."""
 
     @property
     def abilities(self) -> Abilities:
@@ -136,28 +136,28 @@ class VastProvider:
 
     @property
     def api(self) -> VastApi:
-        """The calls themselves, for who looks at more than machines."""
+        """Client of Vast's API, for callers that need more than machines."""
         return self._api
 
     @property
     def clock(self) -> Clock:
-        """Its time."""
+        """Clock of the provider."""
         return self._clock
 
     def request(self, order: RentalOrder) -> dict[str, Any]:
-        """Return what Vast is asked for when that is rented. Holds no secret."""
-        return renting.request(order, self._variables(order.label))
+        """Return the request to Vast for this order, without secrets."""
+        return rental.request(order, self._variables(order.label))
 
     def start_script(self, order: RentalOrder) -> str:
-        """Return what the machine is sent to run at each start, unpacked. Holds no secret."""
+        """Return the script that the machine runs at each start, in readable form and without secrets."""
         return readable_text(order.onstart)
 
     def _variables(self, label: str) -> dict[str, str]:
-        """Variables of a run's machine besides its order's. Without spaces: the key's type is left out."""
+        """Return variables in addition to the order's. Vast splits at spaces: the key's type is left out."""
         return {**self._env, VARIABLE: self.public_key(label).split()[1]}
 
     def public_key(self, label: str) -> str:
-        """Return the SSH key, as Vast is handed it, of the run that the label names."""
+        """Return the public SSH key of the run with that label."""
         return self._keys.pair(run_id_in(label)).public
 
     def host_keys(self, instance_id: str) -> Collection[str]:
@@ -165,7 +165,7 @@ class VastProvider:
         return self._host_keys.fingerprints(instance_id)
 
     def shells(self, instance: Instance) -> Mapping[str, Remote]:
-        """Return a shell for each address alone, by its way: `direct`, `proxy`. Raises as `connect`."""
+        """Return one shell for each address: `direct`, `proxy`. Raises the errors of `connect`."""
         row, _ = self._own_row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
@@ -175,7 +175,7 @@ class VastProvider:
 
     @classmethod
     def of(cls, context: ProviderContext) -> VastProvider:
-        """Make it for the account of whoever runs this. Raises AuthError, UsageError."""
+        """Build the provider for the account in the environment. Raises AuthError, UsageError."""
         account = VastAccount.of_environment(context.environ)
         return cls(
             account,
@@ -190,64 +190,66 @@ class VastProvider:
         )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Return offers, the cheapest to finish first.
+        """Return offers, lowest expected cost of the whole job first.
 
-        Raises NoOfferError, which says what each limit removed.
+        Raises NoOfferError with the number of offers that each limit removed.
         """
-        self._overlays.must_be_offered(spec)
+        self._overlays.check_available(spec)
         if not self._many_runs:
-            return self._fitting(spec)
-        # Points of a batch differ in what they train; most of them ask the same of the market.
+            return self._search_fitting(spec)
+        # Points of a batch differ in their training, but most need the same search.
         asked = (spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes)
         wants = repr((asked, shape_of(spec), steps_of(spec)))
         latest = self._markets.setdefault(
-            wants, Latest(lambda: self._fitting(spec), self._clock.now, _MARKET_S)
+            wants, CachedQuery(lambda: self._search_fitting(spec), self._clock.now, _MARKET_CACHE_S)
         )
-        left = self._untaken(latest)
+        left = self._without_ordered(latest)
         if left:
             return left
-        latest.forget()
-        return self._untaken(latest)
+        latest.invalidate()
+        return self._without_ordered(latest)
 
-    def _untaken(self, market: Latest[Sequence[Offer]]) -> Sequence[Offer]:
-        """Offers that were not asked for since the market was: one that is there afterwards is free again."""
+    def _without_ordered(self, market: CachedQuery[Sequence[Offer]]) -> Sequence[Offer]:
+        """Return the offers without those ordered since the search: one listed later is free again."""
         offers, asked_at = market.get(), market.asked_at
-        left = [offer for offer in offers if self._taken.get(offer.id, -math.inf) < asked_at]
-        self._listed.update(dict.fromkeys((offer.id for offer in left), asked_at))
+        left = [offer for offer in offers if self._ordered_at.get(offer.id, -math.inf) < asked_at]
+        self._listed_at.update(dict.fromkeys((offer.id for offer in left), asked_at))
         return left
 
-    def _fitting(self, spec: JobSpec) -> Sequence[Offer]:
-        return market.fitting(
+    def _search_fitting(self, spec: JobSpec) -> Sequence[Offer]:
+        return market.fitting_offers(
             self._api, spec, self._lock(), self._recall(spec), self._clock.now(), Random(self._seed)
         )
 
     def market_report(self, spec: JobSpec) -> MarketReport:
-        """Return the market as the job sees it: what each limit removes, and what the rest would cost."""
+        """Return a report of the market: what each limit removes, and the cost of the remaining offers."""
         return market.market_report(self._api, spec, self._lock(), self._recall(spec), self._clock.now())
 
     def rent(self, order: RentalOrder) -> Instance:
-        """Rent a machine, to be checked against its offer. Asks once."""
+        """Rent a machine by a single order."""
         offer_id = order.offer.id
-        if offer_id in self._taken and self._taken[offer_id] >= self._listed.get(offer_id, -math.inf):
-            raise NoOfferError("another run of this launcher took it")
+        if offer_id in self._ordered_at and self._ordered_at[offer_id] >= self._listed_at.get(
+            offer_id, -math.inf
+        ):
+            raise NoOfferError("another run of this launcher ordered it")
         variables = self._variables(order.label)
         self._overlays.make(order)
         known = self._known_ids()
         if self._many_runs:
-            self._taken[offer_id] = math.inf
+            self._ordered_at[offer_id] = math.inf
         try:
-            return renting.rent(self._api, order, variables, self._clock, self._newest_row, known=known)
+            return rental.rent(self._api, order, variables, self._clock, self._newest_row, known=known)
         finally:
             if self._many_runs:
-                self._taken[offer_id] = self._clock.now()
-            self._rows.forget()
+                self._ordered_at[offer_id] = self._clock.now()
+            self._rows.invalidate()
 
     def instances(self) -> Sequence[Instance]:
-        """List every machine whose label is ours. Raises IncompleteListError when a row has no id."""
+        """List all machines with vastrun's label. Raises IncompleteListError when a row has no id."""
         rows, asked_at = self._rows.get()
-        candidates = [row for row in rows if has_our_label(row)]
+        candidates = [row for row in rows if has_own_label(row)]
         found = [
-            renting.instance_of(InstanceRow.of(row), asked_at) for row in candidates if id_of(row) is not None
+            rental.instance_of(InstanceRow.of(row), asked_at) for row in candidates if id_of(row) is not None
         ]
         if len(found) < len(candidates):
             raise IncompleteListError(
@@ -256,29 +258,29 @@ class VastProvider:
         return found
 
     def _known_ids(self) -> Collection[str] | None:
-        """Ids of all machines of the account, whoever rented them; None when they cannot be listed."""
+        """Return the ids of all machines of the account, of any program; None when the list fails."""
         try:
             rows, _ = self._rows.get()
         except ProviderError:
             return None
         return {instance_id for row in rows if (instance_id := id_of(row)) is not None}
 
-    def _asked_rows(self) -> tuple[list[Any], float]:
+    def _query_rows(self) -> tuple[list[Any], float]:
         return self._api.instances(), self._api.asked_at
 
     def machine(self, instance_id: str) -> Instance | None:
-        """Return what Vast answers for that id alone: sooner than its list."""
+        """Query the machine by its id, which is more current than the list."""
         row, asked_at = self._row(instance_id)
         if self._many_runs and row is not None and row.is_idle:
-            row, asked_at = self._own_row(instance_id)  # its GPUs may be charged since the list was asked for
-        return None if row is None else renting.instance_of(row, asked_at)
+            row, asked_at = self._own_row(instance_id)  # its GPUs may be charged since the list was read
+        return None if row is None else rental.instance_of(row, asked_at)
 
     def connect(self, instance: Instance) -> Remote:
-        """Return a shell on the instance. Raises ProviderError, with its cause, when it will not run."""
+        """Return a shell on the instance. Raises ProviderError with the cause when it cannot start."""
         row, _ = self._row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
-        # Most certain first: what never comes up needs no look at the account, which is a call of its own.
+        # The most certain cause first: a machine that never starts needs no query of the account.
         fault = boot.fault(row)
         if fault is not None:
             raise fault
@@ -288,7 +290,7 @@ class VastProvider:
             raise offline_error(row)
         row = self._addresses.with_direct(row)
         addresses = [address for address in (row.direct, row.proxy) if address is not None]
-        if not boot.may_answer(row, self._clock.now()) or not addresses:
+        if not boot.may_be_reachable(row, self._clock.now()) or not addresses:
             raise UnreachableError(f"instance {row.id} is not up: {boot.progress(row)}")
         return self._shell(row, run_id_in(instance.label), addresses)
 
@@ -297,69 +299,68 @@ class VastProvider:
         return self._api.host_log(instance_id, within_s=within_s)
 
     def cause_in(self, host_log: str) -> Cause | None:
-        """Return the cause of a failed start by that log; None: it does not say."""
+        """Return the cause of a failed start in that log; None when it has none."""
         return boot.cause_in(host_log)
 
     def destroy(self, instance_id: str) -> None:
-        """Ask until Vast agreed to end the instance, or has none."""
+        """Repeat the request until Vast accepts it or has no such instance."""
         if instance_id.isdecimal():
             try:
                 with contextlib.suppress(GoneError):
                     self._api.destroy(instance_id)
-                self._given_back.setdefault(instance_id, False)
+                self._destroyed.setdefault(instance_id, False)
             finally:
-                self._rows.forget()
+                self._rows.invalidate()
 
     def forget(self, run_id: str) -> None:
-        """Remove the run's key from this computer."""
+        """Delete the run's key from this computer."""
         self._keys.forget(run_id)
 
     def account_status(self) -> AccountStatus:
-        """Return the account's credit, and what its key may do."""
+        """Return the account's credit and the permissions of its key."""
         return accounts.account_status(self._api, self._clock.now)
 
     def identity(self) -> Identity:
-        """Return the account's number, and Vast's time."""
+        """Return the account's number and the offset of this clock to Vast's."""
         return accounts.identity(self._api, self._clock.now)
 
     def search_findings(self) -> Iterable[SearchFinding]:
-        """Search in several ways, and say what was found out. Costs nothing."""
+        """Check Vast's search in several ways, free of charge."""
         return search_findings(self._api)
 
     def charged(self, since: float, until: float) -> Sequence[Charge]:
-        """Return charges by machine; Vast settles them minutes later."""
+        """Return the settled charges by machine, which lag by minutes."""
         return accounts.charges_of(self._api, since, until)
 
     def _row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
-        """The machine's row, and when it was asked for.
+        """Return the machine's row and the time of the query.
 
-        Vast answers one such question in two seconds. For many runs a list that has the machine is enough.
-        That it is gone its own row has to say, once: after that, of a machine that was given back, a list
-        that was asked for later and lacks it says so again.
+        Vast allows one query by id in two seconds, so for many runs a list that has the machine is enough.
+        Its absence must be confirmed once by a query by id; for a destroyed machine, later lists are enough.
         """
         if self._many_runs:
             rows, asked_at = self._rows.get()
-            listed = [row for row in rows if has_our_label(row) and id_of(row) == instance_id]
+            listed = [row for row in rows if has_own_label(row) and id_of(row) == instance_id]
             if listed:
                 return InstanceRow.of(listed[0]), asked_at
-            if self._given_back.get(instance_id):
+            if self._destroyed.get(instance_id):
                 return None, asked_at
         return self._own_row(instance_id)
 
     def _newest_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
-        """The row of a machine that was only just rented."""
-        self._rows.forget()
+        """Return the row of a machine that was just rented, without the cache."""
+        self._rows.invalidate()
         return self._row(instance_id)
 
     def _own_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None
-        if found is None and instance_id in self._given_back:
-            self._given_back[instance_id] = True
-            self._rows.forget()
+        if found is None and instance_id in self._destroyed:
+            self._destroyed[instance_id] = True
+            self._rows.invalidate()
         return (None if found is None else InstanceRow.of(found)), self._api.asked_at
 
     def _offline_s(self, row: InstanceRow) -> float:
-        """How long Vast has called the host offline, as far as this launcher has seen."""
+        """Return the seconds for which this launcher has seen the host offline."""
         now = self._clock.now()
         if row.actual_status != "offline":
             self._offline_since.pop(row.id, None)
@@ -367,7 +368,7 @@ class VastProvider:
         return now - self._offline_since.setdefault(row.id, now)
 
     def _shell(self, row: InstanceRow, run_id: str, addresses: Sequence[tuple[str, int]]) -> Remote:
-        """`run_id`: whose machine it is, whatever its label is by now."""
+        """Return a shell. `run_id`: the run that rented the machine; its label may have changed since."""
         key = self._keys.pair(run_id)
         self._access.attach(row, key.public)
         known = KnownHosts(

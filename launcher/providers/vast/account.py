@@ -1,4 +1,4 @@
-"""The account as Vast sees it: its credit, its clock, its charges, and what its key may do."""
+"""The account on Vast: credit, permissions of its key, charges, and the offset of this clock to Vast's."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from vastrun.launcher.core import AccountStatus, Charge, Identity
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.providers.vast.api import VastApi, credit_of
-from vastrun.launcher.providers.vast.rows import charge_of
+from vastrun.launcher.providers.vast.rows import parse_charge
 
 NEEDED = ("instance_read", "instance_write", "misc", "user_read", "billing_read")
-"""The permission categories of a key that launches: search is in `misc`."""
+"""Permission categories that a launch needs; `misc` includes search."""
 _DAY_S = 86400.0
 _IDENTITY = ("source", "type", "start", "end", "amount")
 
 
 def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
-    """Tell what can be told without changing anything.
+    """Return the account's credit, the clock offset and the permissions of its key, by read-only calls.
 
-    Raises AuthError when the key is not accepted at all.
+    Raises AuthError when the key is rejected.
     """
     asked_at = now()
     user, date = api.account()
@@ -29,13 +29,13 @@ def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
         credit_usd=credit_of(user),
         clock_ahead_s=_ahead_s(date, asked_at, now()),
         needed=NEEDED,
-        refused=tuple(category for category, ask in _asked(api).items() if not _may(ask)),
+        refused=tuple(category for category, ask in _probe_calls(api).items() if not _is_allowed(ask)),
         wider=_is_wider(api),
     )
 
 
 def identity(api: VastApi, now: Callable[[], float]) -> Identity:
-    """Tell whose key this is. Raises AuthError when it is not accepted."""
+    """Return the owner of the key. Raises AuthError when it is rejected."""
     asked_at = now()
     user, date = api.account()
     return Identity(account=_id_of(user), clock_ahead_s=_ahead_s(date, asked_at, now()))
@@ -45,11 +45,11 @@ def _id_of(user: Mapping[str, Any]) -> str:
     found = user.get("id")
     if isinstance(found, int) and found is not True and 0 < found < caps.VAST_ID:
         return str(found)
-    raise ProviderError("Vast does not say whose key this is")
+    raise ProviderError("Vast's response does not name the account of this key")
 
 
-def _asked(api: VastApi) -> dict[str, Callable[[], object]]:
-    """A harmless call of each category that has one. What writes cannot be tried."""
+def _probe_calls(api: VastApi) -> dict[str, Callable[[], object]]:
+    """Return a read-only call for each category that has one; writes cannot be probed."""
 
     def search() -> object:
         return api.search({}, kind="on-demand", disk_gb=8.0, order="dph_total asc", limit=1)
@@ -57,7 +57,7 @@ def _asked(api: VastApi) -> dict[str, Callable[[], object]]:
     return {"instance_read": api.instances, "misc": search}
 
 
-def _may(ask: Callable[[], object]) -> bool:
+def _is_allowed(ask: Callable[[], object]) -> bool:
     try:
         ask()
     except AuthError:
@@ -66,7 +66,7 @@ def _may(ask: Callable[[], object]) -> bool:
 
 
 def _is_wider(api: VastApi) -> bool | None:
-    """Whether the key reads what only those who let machines need; None when Vast does not tell."""
+    """Return whether the key has permissions of hosts, which no launch needs; None when unknown."""
     try:
         api.hosted_machines()
     except AuthError:
@@ -76,27 +76,27 @@ def _is_wider(api: VastApi) -> bool | None:
     return True
 
 
-def _ahead_s(date: str | None, asked_at: float, heard_at: float) -> float | None:
-    """How far this clock is ahead of a Date header at least; 0.0 where an answer that was late explains it.
+def _ahead_s(date: str | None, asked_at: float, answered_at: float) -> float | None:
+    """Return the minimum seconds by which this clock is ahead of a Date header; 0.0 if the delay explains it.
 
-    The header counts whole seconds, and was written between the question and the answer. None for nonsense.
+    The header has whole seconds, and was written between request and response. None when it is invalid.
     """
     try:
-        told = parsedate_to_datetime(date or "").timestamp()
+        server_at = parsedate_to_datetime(date or "").timestamp()
     except (ValueError, TypeError, OverflowError, OSError):
         return None
-    least_s, most_s = asked_at - (told + 1.0), heard_at - told
-    if abs(most_s) >= caps.CLOCK_AHEAD_S:
+    min_s, max_s = asked_at - (server_at + 1.0), answered_at - server_at
+    if abs(max_s) >= caps.CLOCK_AHEAD_S:
         return None
-    return 0.0 if least_s <= 0 <= most_s else least_s
+    return 0.0 if min_s <= 0 <= max_s else min_s
 
 
 def charges_of(api: VastApi, since: float, until: float) -> Sequence[Charge]:
-    """Return charges. Vast counts in whole days: the one before and the one after are asked for, too."""
+    """Return charges. Vast counts in whole UTC days, so the days before and after are queried, too."""
     charges: dict[object, Charge] = {}
     for number, row in enumerate(api.charges(since - _DAY_S, until + _DAY_S)):
-        charge = charge_of(row)
-        # A list that grows while its pages are read shows a row twice.
+        charge = parse_charge(row)
+        # A list that grows while its pages are read contains a row twice.
         charges[_identity(row) if charge.instance_id else number] = charge
     return list(charges.values())
 

@@ -1,4 +1,4 @@
-"""Addresses: where a machine is reached directly, if its own row does not say."""
+"""Direct addresses of machines whose own row lacks them."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import Any
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.providers.vast.instance_row import InstanceRow, id_of
 
-_ASK_EVERY_S = 30.0
+_POLL_INTERVAL_S = 30.0
 
 Address = tuple[str, int]
 
 
 class DirectAddresses:
-    """Takes port maps from Vast's list: its documentation of a single instance has none."""
+    """Reads port maps from Vast's list: by its documentation, the row of a single instance has none."""
 
     def __init__(self, listed: Callable[[], Sequence[Any]], now: Callable[[], float]) -> None:
-        """`listed`: asks for the list. `now`: epoch seconds."""
+        """`listed`: queries the list. `now`: epoch seconds."""
         self._listed = listed
         self._now = now
         self._found: dict[str, Address] = {}
         self._asked_at: dict[str, float] = {}
 
     def with_direct(self, row: InstanceRow) -> InstanceRow:
-        """Return the row with the machine's direct address where the row lacks it, and the list has it."""
+        """Add the machine's direct address from the list to a row that lacks it."""
         if row.direct is not None or row.state != "running":
             return row
         now = self._now()
-        if row.id not in self._found and now - self._asked_at.get(row.id, -math.inf) >= _ASK_EVERY_S:
+        if row.id not in self._found and now - self._asked_at.get(row.id, -math.inf) >= _POLL_INTERVAL_S:
             self._asked_at[row.id] = now
             with suppress(UnreachableError):
-                self._look(row.id)
+                self._query(row.id)
         return replace(row, direct=self._found.get(row.id))
 
-    def _look(self, instance_id: str) -> None:
+    def _query(self, instance_id: str) -> None:
         for row in self._listed():
             if id_of(row) == instance_id and (direct := InstanceRow.of(row).direct) is not None:
                 self._found[instance_id] = direct

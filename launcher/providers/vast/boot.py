@@ -1,4 +1,4 @@
-"""What an instance's row says of its start and its stop: on its way, up, never to be up, stopped; and why."""
+"""Diagnosis of an instance's start and stop by its row: starting, running, failed or stopped, and why."""
 
 from __future__ import annotations
 
@@ -22,67 +22,68 @@ _HOST = re.compile(
     r"|error response from daemon",
     re.IGNORECASE,
 )
-_ON_ITS_WAY = ("", "created", "loading", "scheduling", "rebooting", "recycling")
-"""The others lag by minutes: a box that reads `exited` or `offline` may answer."""
+_STARTING_STATES = ("", "created", "loading", "scheduling", "rebooting", "recycling")
+"""States of a start. Other states lag by minutes: a box listed as `exited` or `offline` may be reachable."""
 _USUAL_START_S = 300.0
-"""Seconds after the rent in which most machines have started."""
+"""Seconds from the rental within which most machines start."""
 OFFLINE_S = 300.0
-"""A host that Vast calls offline for this long, while its box is silent too, is given up. It may reboot."""
+"""Seconds after which an offline host with an unreachable box counts as lost; it may reboot before that."""
 _CLOCK_SKEW_S = 60.0
 
 
 def fault(row: InstanceRow) -> ProviderError | None:
-    """Return why this instance does not come up; None while nothing is known to be wrong.
+    """Return why this instance does not start; None while no fault is known.
 
-    An UnreachableError passes: the host pulls again, and is not to blame.
+    UnreachableError is transient: the host pulls the image again and is not to blame.
     """
     if row.actual_status == "running":
         return None
-    said = row.status_msg.replace("\n", " ")[-300:]
+    message = row.status_msg.replace("\n", " ")[-300:]
     cause = cause_in(row.status_msg)
     if cause is Cause.USER_ERROR:
         return ProviderError(
-            f"the image cannot be pulled: {said}", hint="check image: in the job file", cause=cause
+            f"the image cannot be pulled: {message}", hint="check image: in the job file", cause=cause
         )
     if cause is Cause.PROVIDER:
-        return UnreachableError(f"the registry limits how often images are pulled: {said}", cause=cause)
+        return UnreachableError(f"the registry limits how often images are pulled: {message}", cause=cause)
     if cause is Cause.HOST:
-        return ProviderError(f"machine {row.machine_id} does not start: {said}", cause=cause)
+        return ProviderError(f"machine {row.machine_id} does not start: {message}", cause=cause)
     if row.state == "loading" and row.is_stopped:
         return UnexplainedError(
-            f"machine {row.machine_id} does not start: {said or 'it was never scheduled'}", cause=Cause.HOST
+            f"machine {row.machine_id} does not start: {message or 'never scheduled'}",
+            cause=Cause.HOST,
         )
     return None
 
 
 def cause_in(text: str) -> Cause | None:
-    """Return the cause of a failed start by a status or a host log; None: it does not say."""
-    # First the image: a name that does not exist fails on any host, and must not count against this one.
+    """Return the cause of a failed start in a status or a host's log; None when it has none."""
+    # The image first: a missing one fails on every host, and must not count against this host.
     table = ((_IMAGE, Cause.USER_ERROR), (_REGISTRY_LIMIT, Cause.PROVIDER), (_HOST, Cause.HOST))
     return next((cause for pattern, cause in table if pattern.search(text)), None)
 
 
-def may_answer(row: InstanceRow, now: float) -> bool:
-    """Tell whether it is worth trying to reach the box.
+def may_be_reachable(row: InstanceRow, now: float) -> bool:
+    """Return whether the box may be reachable.
 
-    A machine was seen to serve for an hour while Vast listed it as loading (2026-09): one that has a direct
-    address is tried at once, one behind the proxy, which answers before the machine does, after a while.
+    Vast listed a running machine as loading for an hour (2026-09). So a machine with a direct address is
+    tried at once; one behind the proxy, which answers before the machine does, after its usual start.
     """
-    if row.state == "running" or row.actual_status not in _ON_ITS_WAY:
+    if row.state == "running" or row.actual_status not in _STARTING_STATES:
         return True
     is_late = row.cur_state == "running" and 0 < row.start_date < now - _USUAL_START_S
     return not row.is_stopped and (row.direct is not None or is_late)
 
 
 def progress(row: InstanceRow) -> str:
-    """Say in a few words how far its start is."""
-    said = row.status_msg.splitlines()[-1] if row.status_msg else ""
-    return f"{row.actual_status or 'created'}: {said}" if said else row.state
+    """Return the progress of its start in a few words."""
+    message = row.status_msg.splitlines()[-1] if row.status_msg else ""
+    return f"{row.actual_status or 'created'}: {message}" if message else row.state
 
 
 def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderError:
-    """Return what stopped it, with its cause."""
-    # Without credit Vast stops everything: the other signs are then its consequences.
+    """Return why the instance was stopped, as an error with its cause."""
+    # Without credit Vast stops all machines; all other signs may follow from that.
     if credit_usd <= 0:
         return ProviderError(
             f"Vast stopped instance {row.id}: the account's credit is used up",
@@ -90,17 +91,17 @@ def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderEr
             cause=Cause.PROVIDER,
         )
     if 0 < row.end_date <= now + _CLOCK_SKEW_S:
-        why, cause = f"the host took machine {row.machine_id} back: its contract ended", Cause.LOST
+        why, cause = f"machine {row.machine_id} is gone: its host's contract ended", Cause.LOST
     elif row.is_bid:
         why = f"somebody outbid ${row.usd_per_hour:.3f}/h on machine {row.machine_id}"
         cause = Cause.PREEMPTED
     else:
-        why, cause = f"instance {row.id} was stopped, and not by this launcher", Cause.LOST
+        why, cause = f"instance {row.id} was stopped, but not by this launcher", Cause.LOST
     return ProviderError(why, cause=cause)
 
 
 def offline_error(row: InstanceRow) -> ProviderError:
-    """Make the error of a host that is gone, and has been for a while."""
+    """Return the error of a host that has been offline for too long."""
     return ProviderError(
-        f"machine {row.machine_id} has been offline for {OFFLINE_S / 60:.0f} min, says Vast", cause=Cause.LOST
+        f"Vast lists machine {row.machine_id} as offline for {OFFLINE_S / 60:.0f} min", cause=Cause.LOST
     )

@@ -1,4 +1,4 @@
-"""Columns: single values of Vast's rows, each read and bounded alone."""
+"""Columns of Vast's rows: each value is parsed and bounded on its own."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any, TypeVar
 
 from vastrun.launcher.gate import caps
 
-WHAT_A_ROW_RAISES = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+ROW_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _MIN_DRIVER = 100.0
-"""No driver with CUDA 12 or newer has a lower number, no CUDA a higher one."""
+"""Smallest version of a driver with CUDA 12 or newer, and above any version of CUDA."""
 
 _T = TypeVar("_T")
 
 
 class Columns:
-    """Reads the columns of a row one by one: a value that makes no sense hides no other one."""
+    """Reader of a row's columns; an invalid value does not affect the others."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         self._row = row
         self.unreadable: list[str] = []
 
     def read(self, column: str, kind: Callable[[Any], _T]) -> _T:
-        """Return the value; what `kind` makes of None where it cannot be read."""
+        """Return the parsed value; `kind(None)` when it is invalid."""
         try:
             return kind(self._row.get(column))
-        except WHAT_A_ROW_RAISES:
+        except ROW_ERRORS:
             self.unreadable.append(column)
             return kind(None)
 
@@ -35,7 +35,7 @@ def number(value: Any) -> float:
     """Read a number; 0 where there is none. Raises ValueError for one beyond any that Vast has."""
     found = float(value or 0.0)
     if not abs(found) <= caps.VAST_NUMBER:
-        raise ValueError(f"{found} is no number of Vast's")
+        raise ValueError(f"{found} is out of range")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Credentials for Vast: the key, the server that it is for, and who logs in to machines."""
+"""Credentials for Vast: API key, server, and the user who logs in to machines."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ SERVER = "https://console.vast.ai"
 
 @dataclass(frozen=True, kw_only=True)
 class VastAccount:
-    """An API key, and the server that it is for."""
+    """An API key and its server."""
 
     key: str = field(repr=False)
     server: str = SERVER
     login: str = "root"
-    """Who logs in to its machines: root, but for an emulator that runs without root's rights."""
+    """User who logs in to machines: root, except for an emulator without root's rights."""
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str]) -> VastAccount:
-        """Read the key from where Vast's own tools keep it, too. It stays in this process.
+        """Read the key from the environment or from the file of Vast's tools. It stays in this process.
 
-        Raises AuthError where there is none, UsageError where it would travel in the open.
+        Raises AuthError without a key, UsageError when the server's URL would expose it.
         """
         base = environ.get("XDG_CONFIG_HOME", "")
         folder = Path(base) if base.startswith("/") else Path.home() / ".config"
@@ -36,14 +36,14 @@ class VastAccount:
             key = key or file.read_text(encoding="utf-8").strip()
         if not key:
             raise AuthError(
-                f"no API key for Vast: VAST_API_KEY is not set, nor is there one in {file}",
+                f"no API key for Vast: VAST_API_KEY is not set, and {file} has none",
                 hint="export VAST_API_KEY=… with a key from https://cloud.vast.ai/manage-keys/",
             )
         server = environ.get("VAST_URL", "").rstrip("/") or SERVER
         if not is_private(server):
             raise UsageError(
                 f"VAST_URL: expected an address with https://, got {server!r}: "
-                "the key would travel in the open",
+                "the key would be sent unencrypted",
                 hint="unset VAST_URL; http:// is for an emulator on this computer or in its network",
             )
         return cls(key=key, server=server, login=environ.get("VAST_LOGIN", "") or "root")

@@ -1,4 +1,4 @@
-"""Every hard limit of a job, checked on every row, and the funnel that they make."""
+"""Hard limits of a job, checked on every offer, and the funnel of how many each limit removes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vastrun.launcher.providers.vast.offers import (
     MIN_DIRECT_PORTS,
     START_S,
     image_needs,
-    offer_of,
+    make_offer,
     runs_image,
 )
 from vastrun.launcher.providers.vast.rows import OfferRow
@@ -28,30 +28,30 @@ NODES = "nodes"
 
 @dataclass(frozen=True)
 class HardLimit:
-    """One hard limit: its name in the job file, how it reads, and which rows pass."""
+    """One hard limit: its name in the job file, its text, and its check of a row."""
 
     name: str
     text: str
     passes: Callable[[OfferRow], bool]
     is_option: bool = True
-    """A job file may relax it."""
+    """True when a job file can relax it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Funnel:
-    """What the hard limits leave of the market."""
+    """Result of the hard limits: removed and remaining offers."""
 
     offers: int
     removed: tuple[tuple[HardLimit, int], ...]
-    """Each constraint that removed some, in order, and how many."""
+    """Constraints in order, with the number of offers that each removed."""
     left: tuple[OfferRow, ...]
     relaxed: tuple[tuple[HardLimit, int], ...]
-    """How many would be left without that constraint alone, where that is more; the most first."""
+    """Constraints with the number of offers left if only that one were dropped; largest gain first."""
     strictest: tuple[HardLimit, int] | None = None
-    """The constraint that the most offers fail, whatever else they fail, and how many; None: all pass."""
+    """Constraint that most offers fail, and their number; None when all pass."""
     unreadable: int = 0
     truncated: bool = False
-    """Vast listed only the cheapest offers: there may be more."""
+    """True when Vast returned only the cheapest offers, and there may be more."""
 
     def __str__(self) -> str:
         parts = [f"the {self.offers} cheapest offers" if self.truncated else f"{self.offers} offers"]
@@ -71,16 +71,16 @@ def funnel(
     *,
     truncated: bool = False,
 ) -> Funnel:
-    """Return what is left of the rows, and what each constraint removed.
+    """Apply all hard limits to the rows.
 
     `workloads`: what was foretold. `truncated`: these are the cheapest rows of more.
     """
     read = [row for row in map(OfferRow.of, rows) if row is not None]
-    constraints = (*_constraints(spec, lock, now), *_room(spec, workloads))
+    constraints = (*_constraints(spec, lock, now), *_gpu_memory(spec, workloads))
     failed = [[constraint for constraint in constraints if not constraint.passes(row)] for row in read]
     left = tuple(row for row, faults in zip(read, failed, strict=True) if not faults)
     first = Counter(faults[0] for faults in failed if faults)
-    # An offer that fails by one constraint alone is what relaxing that one would bring.
+    # Offers that fail a single constraint are those that relaxing it would add.
     alone = Counter(faults[0] for faults in failed if len(faults) == 1)
     failing = Counter(fault for faults in failed for fault in faults)
     return Funnel(
@@ -100,36 +100,36 @@ def funnel(
 
 def _constraints(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:
     yield from _machine(spec, lock)
-    yield from _place(spec)
+    yield from _location(spec)
     yield from _terms(spec, lock, now)
-    # The last one: what only this removes would be had as a single machine.
+    # The last one: offers that only this constraint removes would fit a job of one node.
     yield HardLimit(NODES, "in a cluster", lambda row: spec.nodes == 1 or bool(row.cluster))
 
 
 def _machine(spec: JobSpec, lock: Lock) -> Iterator[HardLimit]:
-    wanted, gpus = spec.resources, max(1, spec.resources.gpus)
-    names = wanted.gpu_names
+    needs, gpus = spec.resources, max(1, spec.resources.gpus)
+    names = needs.gpu_names
     yield HardLimit("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
     yield HardLimit("gpu_names", _any_of(names), lambda row: not names or _is_one_of(row, names))
-    memory_gb = wanted.min_gpu_gb
+    memory_gb = needs.min_gpu_gb
     yield HardLimit(
         "gpu_memory_gb", f"{memory_gb:g} GB", lambda row: has_memory(row.gpu_memory_gb, memory_gb)
     )
-    yield HardLimit("nvlink", "NVLink", lambda row: row.nvlink_gbps > 0 or not wanted.nvlink)
-    yield HardLimit("cpu_cores", f"{wanted.cpu_cores} cores", lambda row: row.cpu_cores >= wanted.cpu_cores)
-    yield HardLimit("memory_gb", f"{wanted.memory_gb:g} GB", lambda row: row.memory_gb >= wanted.memory_gb)
-    yield HardLimit("disk_gb", f"{wanted.disk_gb:g} GB", lambda row: row.disk_gb >= wanted.disk_gb)
-    yield HardLimit("disk_mbps", f"{wanted.disk_mbps:g} MB/s", lambda row: row.disk_mbps >= wanted.disk_mbps)
-    yield HardLimit("cuda", f"{wanted.cuda:g}", lambda row: row.cuda >= wanted.cuda)
-    # Whether a machine is as offered is read from nvidia-smi.
+    yield HardLimit("nvlink", "NVLink", lambda row: row.nvlink_gbps > 0 or not needs.nvlink)
+    yield HardLimit("cpu_cores", f"{needs.cpu_cores} cores", lambda row: row.cpu_cores >= needs.cpu_cores)
+    yield HardLimit("memory_gb", f"{needs.memory_gb:g} GB", lambda row: row.memory_gb >= needs.memory_gb)
+    yield HardLimit("disk_gb", f"{needs.disk_gb:g} GB", lambda row: row.disk_gb >= needs.disk_gb)
+    yield HardLimit("disk_mbps", f"{needs.disk_mbps:g} MB/s", lambda row: row.disk_mbps >= needs.disk_mbps)
+    yield HardLimit("cuda", f"{needs.cuda:g}", lambda row: row.cuda >= needs.cuda)
+    # The check of a machine against its offer reads nvidia-smi, which AMD lacks.
     yield HardLimit(
-        "gpu_arch", "NVIDIA", lambda row: wanted.gpus == 0 or row.gpu_arch in ("nvidia", ""), is_option=False
+        "gpu_arch", "NVIDIA", lambda row: needs.gpus == 0 or row.gpu_arch in ("nvidia", ""), is_option=False
     )
     yield HardLimit("image", image_needs(spec, lock), lambda row: runs_image(row, spec, lock))
 
 
-def _room(spec: JobSpec, workloads: Workloads | None) -> Iterator[HardLimit]:
-    """What was foretold to fit no GPU of that size."""
+def _gpu_memory(spec: JobSpec, workloads: Workloads | None) -> Iterator[HardLimit]:
+    """Yield the limit that removes GPUs too small for the estimated memory."""
     if workloads is None or spec.resources.gpus == 0:
         return
     largest = min_gb(workloads, spec, caps.GPU_GB)
@@ -137,12 +137,15 @@ def _room(spec: JobSpec, workloads: Workloads | None) -> Iterator[HardLimit]:
     yield HardLimit("memory", text, lambda row: not is_too_small(workloads, spec, row.gpu_memory_gb))
 
 
-def _place(spec: JobSpec) -> Iterator[HardLimit]:
+def _location(spec: JobSpec) -> Iterator[HardLimit]:
     down, up = spec.resources.down_mbps, spec.resources.up_mbps
     yield HardLimit("down_mbps", f"{down:g} Mbit/s", lambda row: row.down_mbps >= down)
     yield HardLimit("up_mbps", f"{up:g} Mbit/s", lambda row: row.up_mbps >= up)
-    least, regions = spec.resources.reliability, tuple(region.upper() for region in spec.resources.regions)
-    yield HardLimit("reliability", f"{least:g}", lambda row: row.reliability >= least)
+    min_reliability, regions = (
+        spec.resources.reliability,
+        tuple(region.upper() for region in spec.resources.regions),
+    )
+    yield HardLimit("reliability", f"{min_reliability:g}", lambda row: row.reliability >= min_reliability)
     yield HardLimit("regions", _any_of(regions), lambda row: not regions or row.country in regions)
     yield HardLimit(
         "datacenter", "hosts of datacenters", lambda row: row.datacenter or not spec.resources.datacenter
@@ -163,12 +166,12 @@ def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:
     cap = spec.limits.usd_per_hour
 
     def lasts(row: OfferRow) -> bool:
-        offer = offer_of(row, spec, lock)
+        offer = make_offer(row, spec, lock)
         life_s = policy.lease_of(spec, offer).life_s if offer else 0.0
         return not row.end_date or row.end_date >= now + life_s + START_S
 
     text = "no bid is possible" if cap is None else f"${cap:g}"
-    yield HardLimit("usd_per_hour", text, lambda row: offer_of(row, spec, lock) is not None)
+    yield HardLimit("usd_per_hour", text, lambda row: make_offer(row, spec, lock) is not None)
     yield HardLimit("hours", f"{spec.limits.hours:g} h before the host wants it back", lasts)
 
 

@@ -1,4 +1,4 @@
-"""A log of a container or its host, as Vast publishes it: fetched within seconds and bounds."""
+"""Logs of a container or its host that Vast publishes, fetched within a time and size limit."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.providers.vast.refusals import silent
+from vastrun.launcher.providers.vast.errors import no_response_error
 
 _POLL_INTERVAL_S = 0.3
 _READ_TIMEOUT_S = 2.0
 
 
-def text_of(request: Callable[[], Mapping[str, Any]], within_s: float) -> str:
+def fetch_log(request: Callable[[], Mapping[str, Any]], within_s: float) -> str:
     """Return the text at the `result_url` that `request` answers with.
 
-    Raises UnreachableError after `within_s` seconds. What is then still under way is abandoned: a request
-    that hangs keeps nobody from destroying the machine.
+    Raises UnreachableError after `within_s` seconds, and abandons the request: one that hangs must not delay
+    the destruction of the machine.
     """
     abandoned = threading.Event()
     found: list[str] = []
@@ -26,7 +26,7 @@ def text_of(request: Callable[[], Mapping[str, Any]], within_s: float) -> str:
 
     def fetch() -> None:
         try:
-            found.append(_published(request(), abandoned))
+            found.append(_poll_log(request(), abandoned))
         except VastrunError as error:
             failed.append(error)
 
@@ -36,23 +36,23 @@ def text_of(request: Callable[[], Mapping[str, Any]], within_s: float) -> str:
     abandoned.set()
     if found:
         return found[0]
-    raise failed[0] if failed else silent(f"no log of the host within {within_s:.0f} s")
+    raise failed[0] if failed else no_response_error(f"no log of the host within {within_s:.0f} s")
 
 
-def _published(answer: Mapping[str, Any], abandoned: threading.Event) -> str:
+def _poll_log(answer: Mapping[str, Any], abandoned: threading.Event) -> str:
     url = answer.get("result_url")
     if not isinstance(url, str) or not url.startswith(("https://", "http://")):
-        raise silent("a log without its address")
+        raise no_response_error("a log without its address")
     while not abandoned.is_set():
         text = _read(url, abandoned)
         if text is not None:
             return text
         abandoned.wait(_POLL_INTERVAL_S)
-    raise silent("a log that came too late")
+    raise no_response_error("a log that came too late")
 
 
 def _read(url: str, abandoned: threading.Event) -> str | None:
-    """The first bytes of what lies there; None while nothing does."""
+    """Return the start of the file at the URL; None while it does not exist."""
     import requests
 
     content = bytearray()

@@ -1,4 +1,4 @@
-"""One instance of Vast's: its row, read column by column."""
+"""InstanceRow: one instance on Vast, parsed column by column."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from vastrun.launcher.providers.vast.columns import (
     text,
     whole,
 )
-from vastrun.launcher.providers.vast.refusals import silent
+from vastrun.launcher.providers.vast.errors import no_response_error
 
 _LOADING = ("", "created", "loading")
 _UP = "success, running"
-"""Beginning of `status_msg` once the container is up."""
+"""Prefix of `status_msg` of a running container."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceRow:
-    """One instance. Only the id is sure to be there: everything else may still be unknown."""
+    """One instance. Only the id is guaranteed; all other values may be unknown."""
 
     id: str
     label: str
@@ -46,15 +46,15 @@ class InstanceRow:
     memory_gb: float
     disk_gb: float
     cuda: float
-    """Empty or 0 in these five: not known."""
+    """These five values are empty or 0 when unknown."""
     usd_per_hour: float
-    """GPU and storage."""
+    """USD per hour of GPU and storage."""
     extras: ExtraRates
     up_s: float | None
-    """Seconds for which it runs, by the host."""
+    """Uptime in seconds, reported by the host."""
     down_gb: float
     up_gb: float
-    """Traffic that is billed."""
+    """Billed traffic in GB."""
     start_date: float
     end_date: float
     """Epoch seconds; 0 when unknown."""
@@ -62,35 +62,35 @@ class InstanceRow:
     """Address of its sshd without a proxy."""
     proxy: tuple[str, int] | None
     unreadable: tuple[str, ...]
-    """Columns whose values make no sense, and count as missing."""
+    """Columns with invalid values, which count as missing."""
 
     @property
     def state(self) -> str:
-        """`running`, `loading`, or Vast's own word."""
+        """`running`, `loading`, or Vast's status."""
         if self.actual_status in _LOADING:
             return "running" if self._serves else "loading"
         return self.actual_status
 
     @property
     def _serves(self) -> bool:
-        """Its container is up, though the row still says that it loads: Vast charges for it (2026-09)."""
+        """True when its container runs although the row says loading: Vast charges for it (2026-09)."""
         if self.cur_state == "stopped" or self.intended_status == "stopped":
             return False
         return self.status_msg.startswith(_UP) or self.up_s is not None or self.direct is not None
 
     @property
     def is_idle(self) -> bool:
-        """Only its disk is billed: it loads, has lost its GPUs, or its host is away."""
+        """True when only its disk is billed: it is loading, lost its GPUs, or its host is offline."""
         return self.state == "loading" or self.cur_state == "stopped" or self.actual_status == "offline"
 
     @property
     def is_stopped(self) -> bool:
-        """It does not run, and is not meant to."""
+        """True when it is stopped and should be."""
         return self.cur_state == self.intended_status == "stopped"
 
     @classmethod
     def of(cls, row: Any) -> InstanceRow:
-        """Read a row, column by column. Raises UnreachableError when it has no id: it may be ours."""
+        """Parse a row. Raises UnreachableError when it has no id, since it may be one of this ledger's."""
         if (instance_id := id_of(row)) is None:
             raise _unreadable(row)
         columns = Columns(row)
@@ -130,7 +130,7 @@ class InstanceRow:
 
 
 def id_of(row: Any) -> str | None:
-    """Return the id of a row; None where it has none that can be read."""
+    """Return the id of a row; None when it has no valid one."""
     value = row.get("id") if isinstance(row, dict) else None
     try:
         found = int(value) if isinstance(value, int | float | str) else 0
@@ -140,7 +140,7 @@ def id_of(row: Any) -> str | None:
 
 
 def rows_in(answer: Any) -> list[Any]:
-    """Return the rows of a list of instances, also where it comes as an object of them, or of lists."""
+    """Return the rows of a list of instances, which may also be an object of rows or of lists."""
     if isinstance(answer, Mapping):
         return [answer] if "id" in answer else list(answer.values())
     if not isinstance(answer, list):
@@ -148,12 +148,12 @@ def rows_in(answer: Any) -> list[Any]:
     return [row for item in answer for row in (item if isinstance(item, list) else [item])]
 
 
-def has_our_label(row: Any) -> bool:
-    """Tell whether a row has our label, or cannot be read at all."""
+def has_own_label(row: Any) -> bool:
+    """Return whether a row has vastrun's label, or is unreadable."""
     label = row.get("label") if isinstance(row, dict) else LABEL_PREFIX
     return str(label or "").startswith(LABEL_PREFIX)
 
 
 def _unreadable(row: Any) -> UnreachableError:
     named = row.get("id") if isinstance(row, dict) else None
-    return silent(f"the row of instance {named} cannot be read")
+    return no_response_error(f"the row of instance {named} cannot be read")

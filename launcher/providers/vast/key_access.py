@@ -1,4 +1,4 @@
-"""KeyAccess: the run's SSH key is handed to Vast for a machine, and again while the machine rejects it."""
+"""KeyAccess: attaches the run's SSH key to its machine on Vast, again while the machine rejects it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
 
 VARIABLE = "VASTRUN_SSH_KEY"
-"""The key without its type: the lease adds it to `authorized_keys`. Vast sets SSH_PUBLIC_KEY itself."""
+"""Variable with the key without its type, for `authorized_keys`. Vast itself sets SSH_PUBLIC_KEY."""
 _RETRY_S, _MAX_RETRY_S = 15.0, 600.0
-"""Seconds until the first new try to attach a rejected key, doubled with each try, and the most."""
+"""Seconds before the first retry of a rejected key, doubled at each retry, and their maximum."""
 
 
 @dataclass
@@ -29,22 +29,23 @@ class _KeyAttempts:
     tries: int = 0
     tried_at: float = 0.0
     rejects: bool = False
-    """It did not accept the key when SSH was last tried."""
+    """True when the machine rejected the key at the last SSH login."""
     refusal: VastrunError | None = None
-    """Why Vast did not attach the key at the last try."""
+    """Error of the last attempt to attach the key; None when it succeeded."""
 
 
 class KeyAccess:
-    """The keys of one launcher's runs on Vast's machines."""
+    """SSH keys of one launcher's runs on their machines."""
 
     def __init__(self, api: VastApi, clock: Clock) -> None:
         self._api, self._clock = api, clock
         self._machines: dict[str, _KeyAttempts] = {}
 
     def attach(self, row: InstanceRow, public_key: str) -> None:
-        """Attach the key to the machine: once, and again while the machine rejects it.
+        """Attach the key to the machine once, and again while the machine rejects it.
 
-        Raises UnreachableError and GoneError. A refusal is kept: the machine may have the key all the same.
+        Raises UnreachableError and GoneError. A rejection is stored: the machine may have the key
+        nevertheless.
         """
         machine, now = self._machines.setdefault(row.id, _KeyAttempts()), self._clock.now()
         wait_s = min(_RETRY_S * 2 ** (machine.tries - 1), _MAX_RETRY_S)
@@ -62,9 +63,9 @@ class KeyAccess:
         machine.tries += 1
 
     def note(self, instance_id: str, *, accepted: bool) -> None:
-        """Note whether the machine, which answers by SSH, accepts the key.
+        """Record whether the machine accepts the key at an SSH login.
 
-        Raises KeyNotAttachedError when it does not and Vast refused to attach the key.
+        Raises KeyNotAttachedError when it rejects the key and Vast did not attach it.
         """
         machine = self._machines.setdefault(instance_id, _KeyAttempts())
         machine.rejects = not accepted

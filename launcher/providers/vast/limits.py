@@ -1,7 +1,7 @@
-"""The limiter: all processes of a user, or of a team, queue together for their calls, at Vast's spacing.
+"""Rate limiter: all processes of a user, or of a team, share one queue for their calls to Vast.
 
-Vast limits each key, and each address besides. One queue for all keys of this computer holds both; a team has
-one for each key, wherever it is used.
+Vast limits each key, and also each address. One queue for all keys of this computer satisfies both; a team
+has one queue for each key on all computers.
 """
 
 from __future__ import annotations
@@ -43,59 +43,59 @@ LIMITS: Mapping[str, Limit] = {
     "overlay": Limit(1, 1.0),
     "volumes": Limit(1, 5.5),
 }
-"""As Vast documents them for each endpoint; it names none for the account, the logs and overlays."""
+"""Documented limits of Vast; those of account, logs and overlays, which are undocumented, are chosen here."""
 
 _MARGIN_S = 0.05
-_SLOWER, _SLOWEST = 2.0, 8.0
-"""What a refusal makes of the distance between two calls, and how far it grows."""
+_SLOWDOWN, _SLOWDOWN_LIMIT = 2.0, 8.0
+"""Factor on the interval between calls after a rejection (HTTP 429), and its maximum."""
 _RECOVERY = 0.9
-"""What each call that follows leaves of the delay."""
-_EVEN = 1.05
+"""Share of the slowdown that remains after each further call."""
+_EVEN_SPACING_FROM = 1.05
 
 
 @dataclass
 class _Queue:
-    """Of one endpoint: who calls when. Times by the limiter's own clock."""
+    """Schedule of one endpoint's calls, by the limiter's clock."""
 
     booked: list[tuple[float, str]] = field(default_factory=list)
-    """Times and tickets: the last calls and all that wait, the earliest first."""
+    """Times and tickets of the last calls and of all waiting ones, in order."""
     closed_until: float = 0.0
     pace: float = 1.0
-    """How many times as far apart as documented calls are kept, since Vast refused one."""
+    """Factor on the documented interval; above 1 after a rejection."""
 
     def book(self, limit: Limit, now: float) -> str:
-        """Take a ticket for the next free time."""
+        """Return a ticket for the next free time."""
         past, waiting = self._split(now)
         self.booked = [*past[-limit.calls :], *waiting]
         self.pace = 1 + (self.pace - 1) * _RECOVERY
         return self._append(secrets.token_hex(8), limit, now)
 
     def close(self, limit: Limit, now: float, seconds: float) -> str:
-        """Keep everybody from calling for so long, and less often after that.
+        """Block all calls for `seconds`, and slow down later ones.
 
-        The ticket is the first one then.
+        Returns the ticket of the first call after that.
         """
-        self.pace = min(_SLOWEST, self.pace * _SLOWER)
+        self.pace = min(_SLOWDOWN_LIMIT, self.pace * _SLOWDOWN)
         self.closed_until = max(self.closed_until, now + seconds)
-        return self._put(secrets.token_hex(8), limit, now)
+        return self._reserve_first(secrets.token_hex(8), limit, now)
 
     def left_s(self, ticket: str, limit: Limit, now: float) -> float:
-        """Return how long the ticket has to wait.
+        """Return the seconds that the ticket has to wait.
 
-        0: its turn is now, and the others keep their distance from it.
+        0: the call may start now, and the interval to the next one counts from now.
         """
         at = next((at for at, one in self.booked if one == ticket), now)
         if at <= now:
-            self._put(ticket, limit, now)
+            self._reserve_first(ticket, limit, now)
             at = next(at for at, one in self.booked if one == ticket)
         return max(0.0, at - now)
 
-    def _put(self, ticket: str, limit: Limit, now: float) -> str:
-        """The ticket is the first that is not over; those after it come later where they must."""
-        others = [call for call in self.booked if call[1] != ticket]
-        self.booked = [call for call in others if call[0] <= now]
+    def _reserve_first(self, ticket: str, limit: Limit, now: float) -> str:
+        """Schedule the ticket as the next call; postpone later ones as needed."""
+        waiting = [call for call in self.booked if call[1] != ticket]
+        self.booked = [call for call in waiting if call[0] <= now]
         self._append(ticket, limit, now)
-        for at, other in others[len(self.booked) - 1 :]:
+        for at, other in waiting[len(self.booked) - 1 :]:
             self._append(other, limit, at)
         return ticket
 
@@ -104,8 +104,8 @@ class _Queue:
         at = max(earliest, self.closed_until, *times[-1:])
         if len(times) >= limit.calls:
             at = max(at, times[-limit.calls] + limit.seconds * self.pace + _MARGIN_S)
-        if self.pace > _EVEN and times:
-            # Calls that came all at once were too many: one after the other, evenly.
+        if self.pace > _EVEN_SPACING_FROM and times:
+            # A burst was rejected: space calls evenly.
             at = max(at, times[-1] + limit.seconds / limit.calls * self.pace)
         self.booked.append((at, ticket))
         return ticket
@@ -116,36 +116,36 @@ class _Queue:
 
 
 class Limiter:
-    """One queue for each endpoint: who comes first calls first, and a refusal makes all of them slower.
+    """One queue for each endpoint: first come, first served; a rejection slows down all calls.
 
-    A process that dies while it waits costs the others nothing but its turn.
+    A process that dies while it waits costs the others one turn.
     """
 
     def __init__(
         self, book: RateLimitStore, sleep: Callable[[float], None], limits: Mapping[str, Limit] = LIMITS
     ) -> None:
-        """`book`: of all who must keep the pace together."""
+        """`book`: store shared by all processes that share the limits."""
         self._book, self._sleep, self._limits = book, sleep, limits
 
     @contextmanager
-    def turn(self, endpoint: str, refused_s: float | None = None) -> Iterator[None]:
+    def turn(self, endpoint: str, back_off_s: float | None = None) -> Iterator[None]:
         """Wait until this process may call the endpoint once. Raises StorageError.
 
-        `refused_s`: Vast has just refused this call as one too many. Nobody calls for so long, then this one
-        first. The distance to the next call counts from the end of the turn: when within it Vast heard of
-        it, nobody knows.
+        `back_off_s`: Vast has just rejected this call (HTTP 429): block all calls for this time, then repeat
+        this one first. The interval to the next call counts from the end of the turn, since the moment at
+        which Vast counted the call is unknown.
         """
         limit = self._limits[endpoint]
 
         def take(queue: _Queue, now: float) -> str:
-            return queue.book(limit, now) if refused_s is None else queue.close(limit, now, refused_s)
+            return queue.book(limit, now) if back_off_s is None else queue.close(limit, now, back_off_s)
 
         ticket = self._change(endpoint, take)
         while left_s := self._left_s(endpoint, ticket):
             self._sleep(left_s)
         try:
             yield
-        # Also after an error: Vast has counted the call whatever came of it.
+        # Also after an error: Vast has counted the call.
         finally:
             self._left_s(endpoint, ticket)
 
@@ -153,7 +153,7 @@ class Limiter:
         return self._change(endpoint, lambda queue, now: queue.left_s(ticket, self._limits[endpoint], now))
 
     def _change(self, endpoint: str, work: Callable[[_Queue, float], _T]) -> _T:
-        """What `work` makes of the endpoint's queue, which is written back."""
+        """Apply `work` to the endpoint's queue, store the queue, and return the result."""
 
         def change(text: str, now: float) -> tuple[str, _T]:
             queue = _read(text, now)
@@ -167,7 +167,7 @@ class FileRateLimitStore:
     """The RateLimitStore port for one user of one computer: a file."""
 
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
-        """`now`: a clock that all processes of this computer share, and that nobody sets."""
+        """`now`: monotonic clock that all processes of this computer share."""
         self._path, self._now = path, now
 
     def change(self, endpoint: str, work: Callable[[str, float], tuple[str, _T]]) -> _T:
@@ -188,7 +188,7 @@ class FileRateLimitStore:
 
 
 def _texts(file: IO[str]) -> dict[str, str]:
-    """By endpoint. A file that a crash left half-written holds nobody up."""
+    """Return the queues by endpoint; none for a file that a crash left incomplete."""
     file.seek(0)
     try:
         return {str(name): str(text) for name, text in json.load(file).items()}
@@ -197,7 +197,7 @@ def _texts(file: IO[str]) -> dict[str, str]:
 
 
 def _read(text: str, now: float) -> _Queue:
-    """The queue. One of before a restart of the computer, or that nobody understands, is begun anew."""
+    """Return the stored queue; a new one if it is invalid or from before a restart of the computer."""
     try:
         values = json.loads(text)
         return _Queue() if values["at"] > now else _queue_of(values)
@@ -209,5 +209,5 @@ def _queue_of(values: Mapping[str, Any]) -> _Queue:
     return _Queue(
         booked=sorted((float(at), str(ticket)) for at, ticket in values["booked"]),
         closed_until=float(values["closed_until"]),
-        pace=min(_SLOWEST, max(1.0, float(values["pace"]))),
+        pace=min(_SLOWDOWN_LIMIT, max(1.0, float(values["pace"]))),
     )

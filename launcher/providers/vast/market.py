@@ -1,4 +1,4 @@
-"""Searching Vast's market: what fits a job, in which order, and why the rest does not."""
+"""Search of Vast's market: the offers that fit a job, their order, and why others do not fit."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.funnel import NODES, Funnel, HardLimit, funnel
 from vastrun.launcher.providers.vast.offers import all_spellings, query, verified_and_free
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE
-from vastrun.launcher.providers.vast.ranking import ranked, shuffled
+from vastrun.launcher.providers.vast.ranking import rank_offers, shuffle_equals
 from vastrun.launcher.providers.vast.rows import OfferRow
 
-_MOST_WORK_PER_DOLLAR = "dlperf_per_dphtotal-"
+_BEST_VALUE = "dlperf_per_dphtotal-"
 _CHEAPEST = "dph_total"
 _MAX_OFFERS = 1000
-"""Asked for at once."""
+"""Limit of one search."""
 _DEFAULT_OFFERS = 64
-"""Page size without a limit; ASAP, a third-party client, saw it with a higher limit, too (2026-09)."""
+"""Vast's default limit; ASAP, a third-party client, saw it with a higher limit, too (2026-09)."""
 _PAGES = 4
-_WAY = "interruptible"
+_OTHER_KIND = "interruptible"
 
 
-def fitting(
-    api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, now: float, chance: Random
+def fitting_offers(
+    api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, now: float, rng: Random
 ) -> list[Offer]:
-    """Return offers that pass every hard limit, the cheapest to finish first; equals in any order.
+    """Return offers that pass all hard limits, lowest expected cost of the job first; equals in random order.
 
-    Raises NoOfferError, which says what each limit removed.
+    Raises NoOfferError with the number of offers that each limit removed.
     """
-    rows = _best(api, spec)
-    best = ranked(funnel(rows, spec, lock, now, known.workloads).left, spec, lock, known)
+    rows = _search_best_value(api, spec)
+    best = rank_offers(funnel(rows, spec, lock, now, known.workloads).left, spec, lock, known)
     if best:
-        return [one.offer for one in shuffled(best, chance)]
-    # Nothing fits, or Vast reads a filter in another way than we do: the whole market knows.
-    rows, truncated = _market(api, spec)
+        return [one.offer for one in shuffle_equals(best, rng)]
+    # Either nothing fits, or Vast interprets a filter differently: search again without the job's filters.
+    rows, truncated = _search_market(api, spec)
     seen = funnel(rows, spec, lock, now, known.workloads, truncated=truncated)
-    found = [one.offer for one in ranked(seen.left, spec, lock, known)]
+    found = [one.offer for one in rank_offers(seen.left, spec, lock, known)]
     if found:
         return found
     unlimited = replace(spec, limits=replace(spec.limits, usd_per_hour=None))
-    dearer = ranked(funnel(rows, unlimited, lock, now, known.workloads).left, unlimited, lock, known)
+    dearer = rank_offers(funnel(rows, unlimited, lock, now, known.workloads).left, unlimited, lock, known)
     if dearer and spec.limits.usd_per_hour is not None:
         raise price_limit_error(spec, [one.offer for one in dearer])
     if any(constraint.name == NODES for constraint, _ in seen.removed):
@@ -58,11 +58,11 @@ def fitting(
             f"nothing on Vast fits {spec.nodes} nodes: {seen}: {WHY_ONE_NODE}",
             hint=alternative_to_nodes(spec),
         )
-    raise NoOfferError(f"nothing on Vast fits the job: {seen}", hint=_remedy(seen))
+    raise NoOfferError(f"nothing on Vast fits the job: {seen}", hint=_relaxing_hint(seen))
 
 
-def _remedy(seen: Funnel) -> str:
-    """Name the limits to relax; where no single one helps, the limit that most offers fail."""
+def _relaxing_hint(seen: Funnel) -> str:
+    """Return the limits to relax; if no single one helps, the limit that most offers fail."""
     if seen.relaxed:
         return f"relax {' or '.join(constraint.name for constraint, _ in seen.relaxed[:2])} in the job file"
     if seen.strictest is None:
@@ -73,18 +73,18 @@ def _remedy(seen: Funnel) -> str:
 
 
 def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, now: float) -> MarketReport:
-    """Return what the job's limits leave of the market, and what each offer would cost to finish."""
-    best = _best(api, spec)
-    cheapest, truncated = _market(api, spec)
+    """Return the effect of the job's limits on the market, and the job's expected cost on each offer."""
+    best = _search_best_value(api, spec)
+    cheapest, truncated = _search_market(api, spec)
     rows = {_key(row): row for row in [*cheapest, *best] if isinstance(row, dict)}
     seen = funnel(list(rows.values()), spec, lock, now, known.workloads, truncated=truncated)
-    # As in `fitting`, so that an offer has the same estimate in both.
+    # The same pool as in `fitting_offers`, so that an offer has the same estimate in both.
     pool = funnel(best, spec, lock, now, known.workloads).left or seen.left
-    estimates = ranked(pool, spec, lock, known)
+    estimates = rank_offers(pool, spec, lock, known)
     removed = [_constraint(limit, count) for limit, count in seen.removed]
     if dearer := len(pool) - len(estimates):
         removed.append(
-            Constraint(name=_WAY, text="costs less the other way: by a bid or not", removed=dearer)
+            Constraint(name=_OTHER_KIND, text="costs less the other way: by a bid or not", removed=dearer)
         )
     return MarketReport(
         offers=seen.offers,
@@ -98,14 +98,14 @@ def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, 
     )
 
 
-def _best(api: VastApi, spec: JobSpec) -> list[Any]:
-    """The offers that give the most for a dollar; of a job that may be interrupted, bid for and on demand."""
-    found = [_search(api, spec, query(spec, bid=bid), _order(spec), bid=bid) for bid in _kinds(spec)]
+def _search_best_value(api: VastApi, spec: JobSpec) -> list[Any]:
+    """Return the offers with the most performance per USD; for interruptible jobs, bids and on demand."""
+    found = [_search(api, spec, query(spec, bid=bid), _order(spec), bid=bid) for bid in _bid_searches(spec)]
     return [row for rows in found for row in rows]
 
 
-def _kinds(spec: JobSpec) -> tuple[bool, ...]:
-    """Return whether each search is for bids. A bid may cost more than the same GPUs on demand."""
+def _bid_searches(spec: JobSpec) -> tuple[bool, ...]:
+    """Return for each search whether it is for bids: a bid may cost more than the GPUs on demand."""
     return (True, False) if spec.resources.interruptible else (False,)
 
 
@@ -113,8 +113,8 @@ def _constraint(limit: HardLimit, removed: int) -> Constraint:
     return Constraint(name=limit.name, text=limit.text, removed=removed)
 
 
-def _market(api: VastApi, spec: JobSpec) -> tuple[list[Any], bool]:
-    """The cheapest offers of each kind, whatever the job's limits, and whether there may be more."""
+def _search_market(api: VastApi, spec: JobSpec) -> tuple[list[Any], bool]:
+    """Return the cheapest offers of each kind without the job's limits, and whether there may be more."""
     names = all_spellings(spec.resources.gpu_names)
     by_name = {"gpu_name": {"in": names}} if names else {}
     rows, truncated = _cheapest(api, spec, by_name)
@@ -122,38 +122,38 @@ def _market(api: VastApi, spec: JobSpec) -> tuple[list[Any], bool]:
 
 
 def _cheapest(api: VastApi, spec: JobSpec, more: Mapping[str, Any]) -> tuple[list[Any], bool]:
-    pages = [_cheapest_of(api, spec, more, bid=bid) for bid in _kinds(spec)]
+    pages = [_cheapest_of(api, spec, more, bid=bid) for bid in _bid_searches(spec)]
     return [row for rows, _ in pages for row in rows], any(truncated for _, truncated in pages)
 
 
 def _cheapest_of(
     api: VastApi, spec: JobSpec, more: Mapping[str, Any], *, bid: bool
 ) -> tuple[list[Any], bool]:
-    """Search by price. Vast has no pages of offers: where there may be more, dearer ones are searched for."""
+    """Search by price. Vast's search has no pages, so each further search starts at the last price."""
     filters: dict[str, Any] = {**verified_and_free(), **more}
     rows: dict[Any, Any] = {}
     for _ in range(_PAGES):
         page = _search(api, spec, filters, _CHEAPEST, bid=bid)
         found = {_key(row): row for row in page if isinstance(row, dict)}
         prices = [row.usd_per_hour for row in map(OfferRow.of, page) if row is not None]
-        is_last = not _may_lack_some(page) or not prices or found.keys() <= rows.keys()
+        is_last = not _may_be_truncated(page) or not prices or found.keys() <= rows.keys()
         rows |= found
         if is_last:
-            return list(rows.values()), _may_lack_some(page)
+            return list(rows.values()), _may_be_truncated(page)
         filters["dph_total"] = {"gte": max(prices)}
     return list(rows.values()), True
 
 
-def _may_lack_some(page: Sequence[Any]) -> bool:
+def _may_be_truncated(page: Sequence[Any]) -> bool:
     return len(page) >= _MAX_OFFERS or len(page) == _DEFAULT_OFFERS
 
 
 def _order(spec: JobSpec) -> str:
-    return _MOST_WORK_PER_DOLLAR if spec.resources.gpus else _CHEAPEST
+    return _BEST_VALUE if spec.resources.gpus else _CHEAPEST
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, bool]:
-    """One offer has a row of each kind, with one id."""
+    """Return the key of a row: an offer has the same id on demand and for bids."""
     return str(row.get("id")), bool(row.get("is_bid"))
 
 
@@ -165,5 +165,5 @@ def _search(api: VastApi, spec: JobSpec, filters: Mapping[str, Any], order: str,
         order=order,
         limit=_MAX_OFFERS,
     )
-    # The column of Vast's may be absent; what was asked for is known.
+    # Rows may lack the column `is_bid`, but the search determines it.
     return [{**row, "is_bid": bid} if isinstance(row, dict) else row for row in rows]

@@ -1,4 +1,4 @@
-"""From a job to Vast's market and back: the query, and a row as an offer, with its price and its image."""
+"""Query for a job's offers on Vast, and the conversion of rows to offers with price and image."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from vastrun.launcher.image.requirements import ImageRequirements
 from vastrun.launcher.providers.vast.rows import OfferRow
 
 START_S = 3600.0
-"""A machine must be ours for this much longer than the job may take: renting and loading come first."""
+"""Seconds by which a contract must exceed the job's limit, for the rental and the start."""
 MIN_DIRECT_PORTS = 1
-"""For SSH. Without one only Vast's proxy leads to a machine, and some proxies refuse for all of its life."""
+"""Ports for SSH. Without one, only Vast's proxy reaches a machine, and some proxies never work."""
 _MIN_COMPUTE_CAP = 350
 """Sent with `cuda_max_good`, which alone found no H100 and no H200 (gpuhunt #142, 2025). No CUDA since 11 has
 code for older GPUs."""
 _BID_MARGIN = 1.2
-"""What we bid, as a multiple of the lowest bid that wins now."""
-_LEAST_MARGIN = 1.05
+"""Bid as a multiple of the lowest bid that wins now."""
+_BID_MARGIN_MIN = 1.05
 _ON_DEMAND = ", on demand: a bid is expected to cost more"
 
 
 def query(spec: JobSpec, *, bid: bool) -> dict[str, dict[str, Any]]:
-    """Return the job's limits as Vast's filters. Vast may ignore any of them: the funnel checks again.
+    """Return the job's limits as filters of Vast's search. Vast may ignore filters: the funnel checks again.
 
-    `bid`: for offers that are bid for; else on demand.
+    `bid`: search for bids; else on demand.
     """
-    wanted = spec.resources
+    resources = spec.resources
     filters: dict[str, dict[str, Any]] = {
         **verified_and_free(),
-        "num_gpus": {"eq": max(1, wanted.gpus)},
-        "disk_space": {"gte": wanted.disk_gb},
-        "reliability": {"gte": wanted.reliability},
+        "num_gpus": {"eq": max(1, resources.gpus)},
+        "disk_space": {"gte": resources.disk_gb},
+        "reliability": {"gte": resources.reliability},
         "direct_port_count": {"gte": MIN_DIRECT_PORTS},
     }
-    # With a limit on money the lease may end sooner, and a shorter contract may do: the funnel knows.
+    # A limit in USD may shorten the lease, so that a shorter contract suffices: the funnel checks it.
     if spec.limits.usd is None:
         filters["duration"] = {"gte": spec.limits.hours * 3600 + START_S}
     if spec.nodes > 1:
         filters["cluster_id"] = {"neq": None}
-    if wanted.gpu_names:
-        filters["gpu_name"] = {"in": all_spellings(wanted.gpu_names)}
-    if wanted.min_gpu_gb:
-        filters["gpu_ram"] = {"gte": min_usable_gb(wanted.min_gpu_gb) * 1000}
-    if wanted.cuda:
-        filters["cuda_max_good"] = {"gte": wanted.cuda}
+    if resources.gpu_names:
+        filters["gpu_name"] = {"in": all_spellings(resources.gpu_names)}
+    if resources.min_gpu_gb:
+        filters["gpu_ram"] = {"gte": min_usable_gb(resources.min_gpu_gb) * 1000}
+    if resources.cuda:
+        filters["cuda_max_good"] = {"gte": resources.cuda}
         filters["compute_cap"] = {"gte": _MIN_COMPUTE_CAP}
-    if wanted.regions:
-        filters["geolocation"] = {"in": [region.upper() for region in wanted.regions]}
+    if resources.regions:
+        filters["geolocation"] = {"in": [region.upper() for region in resources.regions]}
     if spec.limits.usd_per_hour is not None:
         column = "min_bid" if bid else "dph_total"
         filters[column] = {"lte": spec.limits.usd_per_hour}
-    return filters | _optional(wanted)
+    return filters | _optional(resources)
 
 
 def _optional(resources: Resources) -> dict[str, dict[str, Any]]:
-    """Filters for what a job may ask for besides."""
+    """Return filters for a job's optional requirements."""
     minimums = {
         "inet_down": resources.down_mbps,
         "inet_up": resources.up_mbps,
@@ -79,12 +79,12 @@ def _optional(resources: Resources) -> dict[str, dict[str, Any]]:
 
 
 def all_spellings(names: Sequence[str]) -> list[str]:
-    """Return the names of GPUs as Vast may write them."""
+    """Return all spellings of the GPU names that Vast may use."""
     return [spelling for name in names for spelling in spellings(name)]
 
 
 def verified_and_free() -> dict[str, dict[str, Any]]:
-    """Return what every search asks for: machines that Vast verified and that are free."""
+    """Return the filters of all searches: verified and free machines."""
     return {
         "verified": {"eq": True},
         "external": {"eq": False},
@@ -93,11 +93,13 @@ def verified_and_free() -> dict[str, dict[str, Any]]:
     }
 
 
-def offer_of(row: OfferRow, spec: JobSpec, lock: Lock, *, on_demand_usd: float | None = None) -> Offer | None:
-    """Return the row as an offer at the price that we would pay.
+def make_offer(
+    row: OfferRow, spec: JobSpec, lock: Lock, *, on_demand_usd: float | None = None
+) -> Offer | None:
+    """Return the row as an offer, at the price of its bid or on demand.
 
-    None where that is over the job's limit, or where a bid would cost more than the GPUs do on demand:
-    `on_demand_usd` per hour, if known.
+    None when the price exceeds the job's limit, or a bid would cost more than `on_demand_usd` per hour, the
+    price of the GPUs on demand, if known.
     """
     bid = None
     price = row.usd_per_hour
@@ -129,7 +131,7 @@ def offer_of(row: OfferRow, spec: JobSpec, lock: Lock, *, on_demand_usd: float |
 
 
 def _bid(row: OfferRow, cap: float | None, on_demand_usd: float | None) -> float | None:
-    """Above the floor by a margin and within the caps; None where they leave too little room."""
+    """Return a bid above the minimum by a margin, within the caps; None when the caps are too low."""
     if row.min_bid_usd <= 0:
         return None
     bid = row.min_bid_usd * _BID_MARGIN
@@ -137,9 +139,9 @@ def _bid(row: OfferRow, cap: float | None, on_demand_usd: float | None) -> float
         bid = min(bid, cap - row.extras.storage_usd_per_hour)
     if on_demand_usd is not None:
         bid = min(bid, on_demand_usd)
-    # Rounded down, so that the cap holds.
+    # Rounded down, so that the bid stays within the cap.
     bid = int(bid * 10_000) / 10_000
-    return bid if bid >= row.min_bid_usd * _LEAST_MARGIN else None
+    return bid if bid >= row.min_bid_usd * _BID_MARGIN_MIN else None
 
 
 def _describe(row: OfferRow) -> str:
@@ -150,30 +152,30 @@ def _describe(row: OfferRow) -> str:
 
 
 def image_for(row: OfferRow, spec: JobSpec, lock: Lock) -> LockedImage | None:
-    """Return the first of the lock that runs there; None where none does."""
+    """Return the first image of the lock that runs on the machine; None when none does."""
     return lock.fitting(_capability(row), gpus=spec.resources.gpus)
 
 
 def runs_image(row: OfferRow, spec: JobSpec, lock: Lock) -> bool:
-    """Tell whether the job's own image, or one of the lock, runs there, as far as that is known."""
+    """Return whether the job's image, or one of the lock, can run on the machine, as far as known."""
     if spec.image is None:
         return image_for(row, spec, lock) is not None
     image, gpus = ImageRequirements.of(spec.image, lock), spec.resources.gpus
     if not image.architecture and row.cpu_arch != ARCHITECTURE:
-        # Few images are for another architecture: only a job that asks for these GPUs knows that its own is.
+        # Few images support another architecture: only a job that names these GPUs is assumed to have one.
         return any(is_same_name(row.gpu_name, name) for name in spec.resources.gpu_names)
     return not image.misfit(_capability(row), gpus=gpus)
 
 
 def image_needs(spec: JobSpec, lock: Lock) -> str:
-    """Return what a machine must have for the image, in words."""
+    """Return the image's requirements as a text."""
     if spec.image is None:
-        return f"ours need {lock.needs}"
+        return f"vastrun's images need {lock.needs}"
     return str(ImageRequirements.of(spec.image, lock))
 
 
-def fetched_gb(row: OfferRow, spec: JobSpec, lock: Lock) -> float | None:
-    """Return how large the image is; None where nobody knows."""
+def image_size_gb(row: OfferRow, spec: JobSpec, lock: Lock) -> float | None:
+    """Return the size of the image in GB; None when unknown."""
     image = None if spec.image else image_for(row, spec, lock)
     return image.size_mb / 1000 if image and image.size_mb else None
 

@@ -1,4 +1,4 @@
-"""Which offer finishes the job for the least money: expected cost, part by part."""
+"""Ranking of offers by the expected cost of the whole job, with the parts of the cost."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ from vastrun.launcher.decisions.estimates import basis_text, interruption_hours,
 from vastrun.launcher.decisions.market_report import Term
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.image.lock import Lock
-from vastrun.launcher.providers.vast.offers import fetched_gb, offer_of
+from vastrun.launcher.providers.vast.offers import image_size_gb, make_offer
 from vastrun.launcher.providers.vast.rows import OfferRow
-from vastrun.launcher.providers.vast.speeds import Speeds, speeds_of
+from vastrun.launcher.providers.vast.speeds import Speeds, estimate_speeds
 
-_NET_SHARE = 0.25
-"""Of the bandwidth that a host lists, what a download was seen to get: a fifth to a half."""
-_EQUAL = 1.01
+_BANDWIDTH_SHARE = 0.25
+"""Share of a host's listed bandwidth that downloads reach: a fifth to a half was measured."""
+_EQUAL_COST_RATIO = 1.01
 _SLOW_START_RISK = 0.5
-"""Risk that a box which needs as long for its image as one may stand still never becomes ready."""
+"""Risk of a failed start for a box whose download takes as long as the no-progress limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What finishing the job on one offer is expected to cost, in dollars."""
+    """Expected cost in USD of the whole job on one offer."""
 
     row: OfferRow
     unpriced: Offer
-    """Without these sums."""
+    """The offer without the estimate."""
     forecast: Forecast
     terms: tuple[Term, ...]
-    """The parts of the sum, each with where it comes from."""
+    """Parts of the cost, each with its reason."""
     loading_usd: float
     instead_text: str = ""
-    """The other way to rent the same offer, and what that would cost."""
+    """Text about the other way to rent the same offer, with its cost."""
 
     @property
     def offer(self) -> Offer:
-        """What is on offer, with what the job is expected to cost there."""
+        """The offer with the expected cost of the job."""
         return replace(
             self.unpriced, expected_usd=self.usd, loading_usd=self.loading_usd, forecast=self.forecast
         )
 
     @property
     def usd(self) -> float:
-        """The sum that the ranking sorts by."""
+        """Expected cost in USD, by which offers are ranked."""
         return sum(term.usd for term in self.terms)
 
 
-def ranked(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: SpeedHistory) -> list[Estimate]:
-    """Return estimates for the rows that the job can pay, the cheapest to finish first.
+def rank_offers(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: SpeedHistory) -> list[Estimate]:
+    """Return estimates for the rows within the job's price limits, lowest cost first.
 
-    Of an offer that can be bid for and rented on demand, the way that is expected to cost less is kept.
+    For an offer both on demand and for bids, the cheaper way is kept.
     """
-    speeds = speeds_of(rows, spec, known)
+    speeds = estimate_speeds(rows, spec, known)
     on_demand = {row.id: row.gpu_usd for row in rows if not row.is_bid}
     estimates = (_estimate(row, spec, lock, speeds, known, on_demand.get(row.id)) for row in rows)
     in_order = sorted(
@@ -81,24 +81,24 @@ def _instead(estimate: Estimate) -> str:
     return f"The same machine {way} would cost ${estimate.usd:.2f} to finish."
 
 
-def shuffled(estimates: Sequence[Estimate], chance: random.Random) -> list[Estimate]:
-    """Mix those that cost as good as the same: many launches must not want one. Else the order stays."""
+def shuffle_equals(estimates: Sequence[Estimate], rng: random.Random) -> list[Estimate]:
+    """Shuffle offers of nearly equal cost, so that concurrent launches do not order the same one."""
     left, found = list(estimates), []
     while left:
-        equals = [one for one in left if one is left[0] or one.usd <= left[0].usd * _EQUAL]
+        equals = [one for one in left if one is left[0] or one.usd <= left[0].usd * _EQUAL_COST_RATIO]
         left = left[len(equals) :]
-        found += chance.sample(equals, len(equals))
+        found += rng.sample(equals, len(equals))
     return found
 
 
 def _estimate(
     row: OfferRow, spec: JobSpec, lock: Lock, speeds: Speeds, known: SpeedHistory, on_demand_usd: float | None
 ) -> Estimate | None:
-    offer = offer_of(row, spec, lock, on_demand_usd=on_demand_usd)
+    offer = make_offer(row, spec, lock, on_demand_usd=on_demand_usd)
     if offer is None:
         return None
     price, extras = offer.usd_per_hour, row.extras
-    down_gb = policy.down_gb(fetched_gb(row, spec, lock))
+    down_gb = policy.down_gb(image_size_gb(row, spec, lock))
     fetch_hours, fetch_text = _download_estimate(row, down_gb, known)
     forecast = speeds.forecast(row, fetch_hours * 3600 + policy.START_S)
     train_hours = forecast.train_s / 3600
@@ -107,7 +107,7 @@ def _estimate(
     fetch_usd = price * fetch_hours  # at the full price: waiting is not free
     traffic_usd = down_gb * extras.down_usd_per_gb + policy.UP_GB * extras.up_usd_per_gb
     risks = _risks(row, fetch_hours)
-    again = _again_hours(offer, spec, forecast, fetch_hours, known)
+    again = _repeat_hours(offer, spec, forecast, fetch_hours, known)
     risk_usd = min(1.0, sum(risks.values())) * (train_usd + storage_usd + fetch_usd) + again * price
     parts = [f"{name} {risk:.1%}" for name, risk in risks.items() if risk > 0]
     if again:
@@ -136,18 +136,18 @@ def _speed_text(row: OfferRow, forecast: Forecast, spec: JobSpec) -> str:
 
 
 def _download_estimate(row: OfferRow, down_gb: float, known: SpeedHistory) -> tuple[float, str]:
-    """Hours until the image and the data are there, and how that is known."""
+    """Return the hours for the download of image and data, and the basis of the estimate."""
     boot_s = known.boot_s.get(row.machine_id)
     if boot_s is not None:
         return boot_s / 3600, "as it took before"
-    hours = down_gb * 8000 / max(1.0, row.down_mbps * _NET_SHARE) / 3600
+    hours = down_gb * 8000 / max(1.0, row.down_mbps * _BANDWIDTH_SHARE) / 3600
     return hours, f"for {down_gb:.1f} GB at {row.down_mbps:.0f} Mbit/s"
 
 
-def _again_hours(
+def _repeat_hours(
     offer: Offer, spec: JobSpec, forecast: Forecast, fetch_hours: float, known: SpeedHistory
 ) -> float:
-    """Hours that are paid once more because somebody else is given the machine; 0 on demand."""
+    """Return the hours that interruptions by higher bids repeat; 0 on demand."""
     if offer.bid_usd_per_hour is None:
         return 0.0
     start_hours = fetch_hours + policy.START_S / 3600
@@ -156,8 +156,8 @@ def _again_hours(
 
 
 def _risks(row: OfferRow, fetch_hours: float) -> Mapping[str, float]:
-    """Chances that the work has to be paid for once more."""
+    """Return the probabilities that the work must be repeated."""
     return {
-        "failure": max(0.0, 1.0 - row.reliability),  # a market that tells it in percent must not pay us
+        "failure": max(0.0, 1.0 - row.reliability),  # reliability in percent would give a negative cost
         "slow start": min(1.0, fetch_hours * 3600 / policy.NO_PROGRESS_S) ** 2 * _SLOW_START_RISK,
     }

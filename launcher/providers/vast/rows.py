@@ -1,4 +1,4 @@
-"""Vast's rows as nouns: what is used of an offer, an overlay network and a charge."""
+"""Records of Vast's rows: offers, overlay networks and charges."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from vastrun.launcher.core import Charge, ExtraRates
 from vastrun.launcher.gate import caps
 from vastrun.launcher.providers.vast.columns import (
-    WHAT_A_ROW_RAISES,
+    ROW_ERRORS,
     Columns,
     cpu_architecture,
     cuda,
@@ -23,17 +23,17 @@ from vastrun.launcher.providers.vast.columns import (
     whole,
     whole_or_unknown,
 )
-from vastrun.launcher.providers.vast.refusals import silent
+from vastrun.launcher.providers.vast.errors import no_response_error
 
 _DATACENTER = 1
 """Value of `hosting_type` for a datacenter; 0 is a private host."""
 _STORAGE, _TRAFFIC = ("disk",), ("bwd", "bwu")
-"""The kinds of a charge's items that are for its disk, and for bytes in and out."""
+"""Types of a charge's items for disk, and for traffic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfferRow:
-    """One offer. Units as in the names; Vast's own are MB, Mbit/s and dollars."""
+    """One offer. Units are in the names; Vast uses MB, Mbit/s and USD."""
 
     id: str
     machine_id: str
@@ -41,19 +41,19 @@ class OfferRow:
     gpus: int
     gpu_memory_gb: float
     memory_gb: float
-    """This offer's share of the machine's; 0: unknown."""
+    """This offer's share of the machine; 0 when unknown."""
     cpu_cores: float
-    """This offer's share of the machine's; 0: unknown."""
+    """This offer's share of the machine; 0 when unknown."""
     disk_gb: float
     disk_mbps: float
-    """MB/s, as Vast measured it; 0: unknown."""
+    """MB/s measured by Vast; 0 when unknown."""
     cuda: float
-    """The newest CUDA that the driver supports."""
+    """Newest CUDA version that the driver supports."""
     compute_cap: int
     gpu_arch: str
     """`nvidia` or `amd`; empty: unknown."""
     nvlink_gbps: float
-    """GB/s between its GPUs; 0: they have no NVLink."""
+    """GB/s between its GPUs; 0 without NVLink."""
     reliability: float
     country: str
     """Two letters, or empty."""
@@ -62,45 +62,45 @@ class OfferRow:
     rentable: bool
     cpu_arch: str
     end_date: float
-    """Epoch seconds: the host takes the machine back; 0: it does not say when."""
+    """End of the host's contract in epoch seconds; 0 when unknown."""
     usd_per_hour: float
-    """GPU and storage, on demand or at the lowest bid."""
+    """USD per hour of GPU and storage, on demand or at the lowest bid."""
     min_bid_usd: float
     is_bid: bool
-    """It was found among offers for bids: its price is the lowest bid that wins now."""
+    """True for an offer for bids, whose price is the lowest bid that wins now."""
     extras: ExtraRates
     down_mbps: float
     up_mbps: float
     datacenter: bool
-    """Vast has verified its host as a datacenter."""
+    """True when Vast verified the host as a datacenter."""
     static_ip: bool
     direct_ports: int | None
-    """Ports of the host that can lead to the container; None: unknown."""
+    """Number of host ports available to the container; None when unknown."""
     dlperf: float
     cluster: str
-    """The physical cluster that the machine belongs to; empty: none."""
+    """Physical cluster of the machine; empty when it is in none."""
 
     @property
     def gpu_usd(self) -> float:
-        """Dollars per hour without the disk."""
+        """USD per hour without the disk."""
         return max(0.0, self.usd_per_hour - self.extras.storage_usd_per_hour)
 
     @classmethod
     def of(cls, row: Any) -> OfferRow | None:
-        """Read a row; None where it lacks what it needs, or makes no sense."""
+        """Parse a row; None when it is invalid or lacks a required column."""
         try:
             return cls._read(row)
-        except WHAT_A_ROW_RAISES:
+        except ROW_ERRORS:
             return None
 
     @classmethod
     def fault(cls, row: Any) -> str:
-        """Say why a row cannot be read; empty where it can."""
+        """Return why a row is invalid; empty when it is valid."""
         try:
             cls._read(row)
         except KeyError as missing:
             return f"no {missing.args[0]}"
-        except WHAT_A_ROW_RAISES as error:
+        except ROW_ERRORS as error:
             return str(error) or type(error).__name__
         return ""
 
@@ -152,23 +152,23 @@ class OverlayRow:
     name: str
     cluster: str
     subnet: str
-    """As Vast writes it; empty: not known yet."""
+    """Subnet in CIDR notation; empty while unknown."""
 
     @classmethod
     def of(cls, row: Any) -> OverlayRow:
-        """Read a row. Raises UnreachableError when it cannot be read: it may be ours."""
+        """Parse a row. Raises UnreachableError for an invalid one, which may be this ledger's."""
         try:
             return cls(
                 name=text(row["name"])[: caps.LABEL_CHARACTERS],
                 cluster=id_text(row.get("cluster_id")),
                 subnet=text(row.get("internal_subnet"))[: caps.LABEL_CHARACTERS],
             )
-        except WHAT_A_ROW_RAISES as error:
-            raise silent("the row of an overlay network cannot be read") from error
+        except ROW_ERRORS as error:
+            raise no_response_error("the row of an overlay network cannot be read") from error
 
 
-def charge_of(row: Any) -> Charge:
-    """Read a row of the list of charges. Raises UnreachableError: a bill with a hole is none."""
+def parse_charge(row: Any) -> Charge:
+    """Parse a charge. Raises UnreachableError for an invalid one: an incomplete bill must not be used."""
     try:
         source = re.fullmatch(r"instance-(\d{1,20})", text(row.get("source")), re.ASCII)
         return Charge(
@@ -179,8 +179,8 @@ def charge_of(row: Any) -> Charge:
             traffic_usd=_sum_of(row, _TRAFFIC),
             until=number(row.get("end")),
         )
-    except WHAT_A_ROW_RAISES as error:
-        raise silent("a charge that cannot be read") from error
+    except ROW_ERRORS as error:
+        raise no_response_error("a charge that cannot be read") from error
 
 
 def _sum_of(row: Mapping[str, Any], kinds: Collection[str]) -> float:
@@ -188,7 +188,7 @@ def _sum_of(row: Mapping[str, Any], kinds: Collection[str]) -> float:
 
 
 def _dollars(value: Any) -> float:
-    """A credit is below 0. Raises ValueError for what is no number, or beyond any account."""
+    """Parse an amount in USD; credits are negative. Raises ValueError when it is out of range."""
     usd = float(value)
     if not abs(usd) <= caps.VAST_USD:
         raise ValueError(f"{usd} are no dollars of Vast's")

@@ -1,4 +1,4 @@
-"""Vast's own SDK, made to ask once, and what it answers as an answer, a refusal or none."""
+"""Vast's SDK without its retries, with its errors mapped to a rejection or a missing response."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.gate.budget import ExchangeBudget
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.providers.response_limits import limit_responses
-from vastrun.launcher.providers.vast.refusals import Answer
+from vastrun.launcher.providers.vast.errors import Answer
 
 if TYPE_CHECKING:
     from vastai import VastAI
@@ -18,22 +18,22 @@ _TIMEOUT_S = 30.0
 _T = TypeVar("_T")
 
 
-class RefusedError(Exception):
-    """Vast answered, and it is not a success."""
+class RejectedError(Exception):
+    """Vast responded with an error."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(f"HTTP {answer.status} {answer.reason}".strip())
         self.answer = answer
 
 
-class NoAnswerError(Exception):
-    """There is no answer that can be read."""
+class NoResponseError(Exception):
+    """There is no valid response."""
 
 
 def make_sdk(key: str, server: str, budget: Callable[[], ExchangeBudget]) -> VastAI:
-    """Return the SDK for that key. `budget`: of the exchange that this thread is at.
+    """Return the SDK for that key. `budget`: returns the budget of this thread's exchange.
 
-    Raises UsageError where it is not installed.
+    Raises UsageError when it is not installed.
     """
     try:
         from vastai import VastAI
@@ -41,15 +41,15 @@ def make_sdk(key: str, server: str, budget: Callable[[], ExchangeBudget]) -> Vas
         raise UsageError(
             "the provider vast needs the package vastai", hint=install_command("vast")
         ) from error
-    # One attempt: its own retries may rent twice, and are too quick for Vast's limits.
+    # No retries of the SDK: they may rent twice, and ignore Vast's rate limits.
     sdk = VastAI(api_key=key, server_url=server, retry=1)
     sdk.client.timeout = _TIMEOUT_S
-    _count_answers(sdk.client, budget)
+    _limit_responses(sdk.client, budget)
     return sdk
 
 
-def _count_answers(client: Any, budget: Callable[[], ExchangeBudget]) -> None:
-    """Have the SDK's client ask as before, with each answer paid for while it arrives."""
+def _limit_responses(client: Any, budget: Callable[[], ExchangeBudget]) -> None:
+    """Replace the request method of the SDK's client by one that counts responses against a budget."""
     from requests import Request
     from vastai.api.client import VastSession
 
@@ -64,8 +64,8 @@ def _count_answers(client: Any, budget: Callable[[], ExchangeBudget]) -> None:
     client._request = request
 
 
-def asked_once(call: Callable[[], _T]) -> _T:
-    """Return what one call of the SDK answers. Raises RefusedError, NoAnswerError."""
+def call_sdk(call: Callable[[], _T]) -> _T:
+    """Make one call of the SDK. Raises RejectedError, NoResponseError."""
     import requests
 
     try:
@@ -73,27 +73,29 @@ def asked_once(call: Callable[[], _T]) -> _T:
     except requests.HTTPError as error:
         response = error.response
         if response is None:
-            raise NoAnswerError(_in_words(error)) from error
+            raise NoResponseError(_root_cause(error)) from error
         answer = Answer(status=response.status_code, text=response.text, headers=response.headers)
-        raise RefusedError(answer) from error
+        raise RejectedError(answer) from error
     except requests.RequestException as error:
-        raise NoAnswerError(_in_words(error)) from error
+        raise NoResponseError(_root_cause(error)) from error
     except KeyError as error:
-        raise NoAnswerError(f"an answer without {error}") from error
-    except (TypeError, AttributeError, IndexError, ValueError) as error:  # the SDK expects Vast's own types
-        raise NoAnswerError(f"an answer that is not valid ({type(error).__name__}: {error})"[:300]) from error
-    except TimeoutError as error:  # the SDK's own, of a log that is not ready
-        raise NoAnswerError(str(error)) from error
+        raise NoResponseError(f"an answer without {error}") from error
+    except (TypeError, AttributeError, IndexError, ValueError) as error:  # of unexpected types
+        raise NoResponseError(
+            f"an answer that is not valid ({type(error).__name__}: {error})"[:300]
+        ) from error
+    except TimeoutError as error:  # raised by the SDK for a log that is not ready
+        raise NoResponseError(str(error)) from error
 
 
 def json_of(response: Any) -> Any:
-    """Return what a successful response holds. Raises requests' own errors."""
+    """Return the JSON of a successful response. Raises errors of `requests`."""
     response.raise_for_status()
     return response.json()
 
 
-def _in_words(error: Exception) -> str:
-    """The innermost cause: the outer ones repeat the whole request."""
+def _root_cause(error: Exception) -> str:
+    """Return the text of the innermost error: the outer ones repeat the whole request."""
     name, reason = type(error).__name__, error
     while reason.args and isinstance(reason.args[0], Exception):
         reason = reason.args[0]

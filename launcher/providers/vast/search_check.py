@@ -1,4 +1,4 @@
-"""Checks of Vast's search, free of charge: do its filters work, and can every offer be read?"""
+"""Checks of Vast's search, free of charge: whether its filters work and all offers are readable."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ LIMIT = 1000
 _DEFAULT_PAGE = 64
 _QUERY = {"type": "on-demand", "order": [["dph_total", "asc"]], "limit": LIMIT, "allocated_storage": 8.0}
 _CUDA, _COMPUTE_CAP = 12.4, 700
-"""Every image of the lock runs there; few offers have less."""
+"""Requirements that every image of the lock meets; few offers are below them."""
 _DOCUMENTED_CLUSTERS = {"cluster_id": {"neq": None}}
 _MAX_REASONS, _MAX_REASON = 4, 60
 
 
 def search_findings(api: VastApi) -> Iterator[SearchFinding]:
-    """Search four times, more often where a filter fails, and yield the results.
+    """Search four times, more often when a filter fails, and yield the findings.
 
-    Vast allows ten searches a minute: two checks in a row need not wait. A rejected search is left out.
+    Vast allows ten searches a minute, so two checks in a row need not wait. A rejected search is left out.
     """
     everything = _search(api, {})
     if everything is None:
@@ -45,12 +45,12 @@ def search_findings(api: VastApi) -> Iterator[SearchFinding]:
 
 
 def _search(api: VastApi, filters: Mapping[str, Any]) -> list[Any] | None:
-    """Return the offers; None where there is no answer, or no list."""
+    """Return the offers; None without a valid response."""
     answers: list[Any] = []
     query = {**verified_and_free(), **filters, **_QUERY}
 
     def search(sdk: Any) -> None:
-        # The SDK's own search fails where one row is odd.
+        # The SDK's search fails when a single row is invalid.
         answers.append(json_of(sdk.client.post("/bundles/", json_data=query)))
 
     api.once("search", search)
@@ -65,12 +65,12 @@ def _objects(rows: list[Any]) -> list[Mapping[str, Any]]:
 def _of_limit(found: int) -> SearchFinding:
     text = f"{found} offers with a limit of {LIMIT:,}"
     if found == _DEFAULT_PAGE:
-        text += f": no more than {_DEFAULT_PAGE} are returned at once, and vastrun searches further by price"
+        text += f": Vast returns at most {_DEFAULT_PAGE} at once; vastrun continues the search by price"
     return SearchFinding(name="search", text=text, is_expected=found > 0)
 
 
 def _of_rows(rows: list[Any]) -> SearchFinding:
-    """Say how many offers cannot be read, and why."""
+    """Return the number of unreadable offers and the reasons."""
     faults = Counter(one_line(fault)[:_MAX_REASON] for row in rows if (fault := OfferRow.fault(row)))
     unreadable = sum(faults.values())
     endless = sum("end_date" in row and row["end_date"] is None for row in _objects(rows))

@@ -1,4 +1,4 @@
-"""How long the job trains on each offer: as runs of its shape showed, else scaled from them, else a guess."""
+"""Training speed of a job on each offer: measured by similar runs, else scaled from them, else guessed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vastrun.launcher.providers.vast.rows import OfferRow
 
 @dataclass(frozen=True)
 class _Pace:
-    """Steps a second on an offer, and how that is known."""
+    """Steps per second on an offer, and the basis of the number."""
 
     steps_per_s: float
     basis: Basis
@@ -28,17 +28,17 @@ class _Pace:
 
 @dataclass(frozen=True, kw_only=True)
 class Speeds:
-    """What is known of the speed of all offers together."""
+    """Speed estimates for a set of offers."""
 
     spec: JobSpec
     typical_dlperf: float
     learned: Mapping[MachineKind, Speed]
     known: SpeedHistory
     dlperf: Mapping[MachineKind, float]
-    """Vast's score of each kind of machine that is on offer, where it has one."""
+    """Vast's score by kind of machine, for kinds that have one."""
 
     def forecast(self, row: OfferRow, ready_s: float) -> Forecast:
-        """Say how long the job takes on that offer, which is ready to train `ready_s` after its rent.
+        """Estimate the job's time on that offer, which is ready to train `ready_s` after the rental.
 
         A job that says no last step takes its whole time limit where the typical machine is had, and so does
         one of whose speed nothing is known. One without GPUs is as fast with any of them.
@@ -55,23 +55,23 @@ class Speeds:
         return Forecast(ready_s=ready_s, train_s=steps / pace.steps_per_s, **vars(pace))
 
     def _pace(self, row: OfferRow) -> _Pace | None:
-        """As measured, else scaled from the same GPU in another number, else from another by Vast's score."""
+        """Return the measured speed; else scale it by the number of GPUs, else by Vast's score."""
         kind = (row.gpu_name, row.gpus)
         if kind in self.learned:
             speed = self.learned[kind]
             return _Pace(speed.steps_per_s, "measured", speed.runs)
-        alike = [other for other in self.learned if other[0] == row.gpu_name and other[1] > 0]
-        if alike:
-            nearest = min(alike, key=lambda other: _apart(other[1], row.gpus))
+        same_gpu = [other for other in self.learned if other[0] == row.gpu_name and other[1] > 0]
+        if same_gpu:
+            nearest = min(same_gpu, key=lambda other: _ratio(other[1], row.gpus))
             return self._scaled(nearest, row.gpus / nearest[1])
         scored = [other for other in self.learned if other in self.dlperf]
         if scored and row.dlperf > 0:
-            nearest = min(scored, key=lambda other: _apart(self.dlperf[other], row.dlperf))
+            nearest = min(scored, key=lambda other: _ratio(self.dlperf[other], row.dlperf))
             return self._scaled(nearest, row.dlperf / self.dlperf[nearest])
         return self._estimated(row)
 
     def _pace_anywhere(self) -> _Pace | None:
-        """As measured on machines of all kinds; None before that."""
+        """Return the mean measured speed on all kinds of machines; None without measurements."""
         known = self.learned.values()
         if not known:
             return None
@@ -79,7 +79,7 @@ class Speeds:
         return _Pace(seen, "measured", sum(speed.runs for speed in known))
 
     def _estimated(self, row: OfferRow) -> _Pace | None:
-        """By what a step was foretold to take, and what the GPU could do at best."""
+        """Estimate the speed from a step's estimated work and the GPU's peak performance."""
         workloads = self.known.workloads
         if workloads is None:
             return None
@@ -94,7 +94,7 @@ class Speeds:
         return _Pace(speed.steps_per_s * factor, "scaled", speed.runs, kind_text(kind))
 
     def _share_of_typical(self, row: OfferRow, pace: _Pace | None) -> float:
-        """How fast the offer is against the typical one: by its pace if that is known, else by its score."""
+        """Return the offer's speed relative to a typical one: by its pace if known, else by its score."""
         if self.spec.resources.gpus == 0:
             return 1.0
         ratios = [
@@ -108,8 +108,8 @@ class Speeds:
         return (row.dlperf or self.typical_dlperf / 2) / self.typical_dlperf
 
 
-def speeds_of(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> Speeds:
-    """Estimate these offers' speeds: what a score is worth is learned where one was used before."""
+def estimate_speeds(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> Speeds:
+    """Build estimates for these offers; earlier runs calibrate Vast's scores."""
     scores: dict[MachineKind, list[float]] = {}
     for row in rows:
         if row.dlperf > 0:
@@ -123,6 +123,6 @@ def speeds_of(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> S
     )
 
 
-def _apart(one: float, other: float) -> float:
-    """How many times as much, whichever is more."""
+def _ratio(one: float, other: float) -> float:
+    """Return the ratio of the larger to the smaller number."""
     return abs(math.log(one / other))

@@ -15,16 +15,16 @@ from vastrun.launcher.core.errors import GoneError, ProviderError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.providers.onstart import BOX
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.columns import WHAT_A_ROW_RAISES, Columns, id_text, number, price, text
+from vastrun.launcher.providers.vast.columns import ROW_ERRORS, Columns, id_text, number, price, text
+from vastrun.launcher.providers.vast.errors import no_response_error, require_list, require_object
 from vastrun.launcher.providers.vast.instance_row import id_of
-from vastrun.launcher.providers.vast.refusals import list_of, object_of, silent
 from vastrun.launcher.providers.vast.sdk import json_of
 
 if TYPE_CHECKING:
     from vastai import VastAI
 
 MOUNT_PATH = f"/root/{BOX}/{layout.DATA}"
-"""The box's data folder, so that VASTRUN_DATA is the volume. Vast's images run as root."""
+"""The box's data folder, so that VASTRUN_DATA is on the volume. Vast's images run as root."""
 _ENDPOINT = "volumes"
 _CHEAPEST = [["storage_cost", "asc"]]
 _FREE = "created"
@@ -32,7 +32,7 @@ _FREE = "created"
 
 
 def volume_info(order: VolumeOrder | None) -> dict[str, Any]:
-    """Return what a request to rent says of the volume; nothing for a rental without one."""
+    """Return the part of a rental request about the volume; empty without one."""
     if order is None:
         return {}
     info: dict[str, Any] = {
@@ -46,18 +46,18 @@ def volume_info(order: VolumeOrder | None) -> dict[str, Any]:
 
 
 class Volumes:
-    """The volumes of one account. `HasVolumes` says what each verb promises."""
+    """The HasVolumes port for one account."""
 
     def __init__(self, api: VastApi) -> None:
         self._api = api
 
     def volumes(self) -> Sequence[ListedVolume]:
-        """List those of all ledgers of the account."""
+        """List the volumes of all ledgers of the account."""
         found = map(find_volume, self._api.repeat(_ENDPOINT, _list, _rows_of))
         return [volume for volume in found if ledger_of_volume(volume.label) is not None]
 
     def volume_offer(self, host: str, gb: int) -> VolumeOffer | None:
-        """Ask for that machine's offers. Vast may ignore the filters: they are checked again."""
+        """Return a volume offer on that machine. Vast may ignore filters, so they are checked again."""
         if not host.isdecimal():
             return None
         query = {"machine_id": {"eq": int(host)}, "disk_space": {"gte": gb}}
@@ -65,16 +65,18 @@ class Volumes:
         def search(sdk: VastAI) -> Any:
             return sdk.search_volumes(query=query, order=_CHEAPEST, storage=gb, no_default=True)
 
-        offers = (offer_with_room(row, gb) for row in self._api.repeat(_ENDPOINT, search, list_of))
+        offers = (offer_with_room(row, gb) for row in self._api.repeat(_ENDPOINT, search, require_list))
         found = (offer for offer in offers if offer is not None and offer.host == host)
         return min(found, key=lambda offer: offer.usd_per_gb_month, default=None)
 
     def delete_volume(self, volume_id: str) -> None:
-        """Ask until Vast agreed, or says that there is none."""
+        """Delete the volume; repeat until Vast accepts or has no such volume."""
         if not volume_id.isdecimal():
             raise ProviderError(f"{volume_id} is not the id of a volume of Vast's")
         try:
-            answer = self._api.repeat(_ENDPOINT, lambda sdk: sdk.delete_volume(int(volume_id)), object_of)
+            answer = self._api.repeat(
+                _ENDPOINT, lambda sdk: sdk.delete_volume(int(volume_id)), require_object
+            )
         except GoneError:
             return
         if answer.get("success") is False:
@@ -88,17 +90,17 @@ def _list(sdk: VastAI) -> Any:
 
 
 def _rows_of(answer: Any) -> list[Any]:
-    return list_of(object_of(answer).get("volumes"))
+    return require_list(require_object(answer).get("volumes"))
 
 
 def find_volume(row: Any) -> ListedVolume:
-    """Read a row. Raises UnreachableError without a readable id, label or machine: it may be ours.
+    """Parse a row. Raises UnreachableError without a valid id, label or machine: it may be this ledger's.
 
     A volume is in use unless Vast says that it is free, and no instance is named, or hinted at.
     """
     volume_id = id_of(row)
     if volume_id is None:
-        raise silent("the row of a volume cannot be read")
+        raise no_response_error("the row of a volume cannot be read")
     columns = Columns(row)
     is_attached = columns.read("instances", _has_instances)
     found = ListedVolume(
@@ -109,25 +111,25 @@ def find_volume(row: Any) -> ListedVolume:
         in_use=columns.read("status", text) != _FREE or is_attached,
     )
     if {"label", "machine_id"} & set(columns.unreadable):
-        raise silent(f"the row of volume {volume_id} cannot be read")
+        raise no_response_error(f"the row of volume {volume_id} cannot be read")
     return found
 
 
 def offer_with_room(row: Any, gb: int) -> VolumeOffer | None:
-    """Read a row of an offer; None where it cannot be read, has no price, or less room."""
+    """Parse an offer; None when it is invalid, has no price or too little space."""
     offer_id = id_of(row)
     if offer_id is None:
         return None
     try:
         host, usd = id_text(row.get("machine_id")), price(row.get("storage_cost"))
         has_room = number(row.get("disk_space")) >= gb
-    except WHAT_A_ROW_RAISES:
+    except ROW_ERRORS:
         return None
     return VolumeOffer(id=offer_id, host=host, usd_per_gb_month=usd) if has_room else None
 
 
 def _label(value: Any) -> str:
-    """Read a label. Raises ValueError for anything but a text: whose volume it is, is unknown."""
+    """Parse a label. Raises ValueError for anything but a text: the owner would be unknown."""
     if not isinstance(value, str | None):
         raise ValueError("a label that is no text")
     return text(value)[: caps.LABEL_CHARACTERS]

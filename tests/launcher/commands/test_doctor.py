@@ -284,7 +284,7 @@ def test_a_key_that_is_not_accepted_fails_and_is_not_shown(
     environ = account(environ, vast, None) | {"VAST_API_KEY": "no-such-key"}
     code, findings = examined(environ)
     assert code == 1
-    assert "does not accept the API key" in findings["vast key"]["text"]
+    assert "rejects the API key" in findings["vast key"]["text"]
     assert "no-such-key" not in json.dumps(findings)
 
 

@@ -18,14 +18,14 @@ from pathlib import Path
 
 _CALL_S = 10
 _CHUNK = 1 << 16
-_MOST_KEYS = 8
+_MAX_KEYS = 8
 _USER_AGENT = {"User-Agent": "vastrun"}
 
 
-def main(instance_id: str, server: str, url: str = "", most_bytes: str = "0", most_s: str = "0") -> None:
+def main(instance_id: str, server: str, url: str = "", max_bytes: str = "0", max_s: str = "0") -> None:
     """Print what was found out, or how much was downloaded."""
     if url:
-        print(json.dumps({"downloaded": _download(url, int(most_bytes), float(most_s))}))
+        print(json.dumps({"downloaded": _download(url, int(max_bytes), float(max_s))}))
         return
     lease = _environment(_lease_pid())
     key = lease.get("CONTAINER_API_KEY", "")
@@ -93,7 +93,7 @@ def _sha256(path: Path) -> str:
 def _host_keys() -> list[str]:
     """Fingerprints, as `ssh-keygen -l` prints them."""
     found: list[str] = []
-    for path in sorted(Path("/etc/ssh").glob("*.pub"))[:_MOST_KEYS]:
+    for path in sorted(Path("/etc/ssh").glob("*.pub"))[:_MAX_KEYS]:
         try:
             command = ["ssh-keygen", "-lf", str(path)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=_CALL_S, check=False)
@@ -115,14 +115,14 @@ def _status(url: str, key: str) -> int:
         return 0
 
 
-def _download(url: str, most_bytes: int, most_s: float) -> int:
+def _download(url: str, max_bytes: int, max_s: float) -> int:
     """How many bytes came."""
-    until, size = time.monotonic() + most_s, 0
+    until, size = time.monotonic() + max_s, 0
     request = urllib.request.Request(url, headers=_USER_AGENT)
     try:
         with urllib.request.urlopen(request, timeout=_CALL_S) as body:
-            while size < most_bytes and time.monotonic() < until:
-                chunk = body.read(min(_CHUNK, most_bytes - size))
+            while size < max_bytes and time.monotonic() < until:
+                chunk = body.read(min(_CHUNK, max_bytes - size))
                 if not chunk:
                     break
                 size += len(chunk)

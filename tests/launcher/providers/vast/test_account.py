@@ -118,5 +118,5 @@ def test_the_time_that_vast_tells_is_believed_within_a_year(date: str | None, ah
 
 @pytest.mark.parametrize("number", [None, "", "me", -1, 0, 1.5, 1 << 70, True, [], {}])
 def test_an_account_without_a_number_is_none(number: object) -> None:
-    with pytest.raises(ProviderError, match="whose key"):
+    with pytest.raises(ProviderError, match="does not name the account"):
         identity(Teller({"id": number}, None), lambda: 0.0)  # type: ignore[arg-type]

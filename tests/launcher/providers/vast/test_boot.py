@@ -70,7 +70,7 @@ def test_a_box_on_its_way_is_not_given_up(changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("status", ["running", "exited", "offline", "unknown", "frozen"])
 def test_a_box_is_tried_whatever_its_lagging_status_says(status: str) -> None:
-    assert boot.may_answer(instance_row(actual_status=status), NOW)
+    assert boot.may_be_reachable(instance_row(actual_status=status), NOW)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_machine_that_may_serve_is_tried_though_it_is_listed_as_loading(
     changes: dict[str, Any], is_tried: bool
 ) -> None:
     row = instance_row(**(LOADING | {"status_msg": "", "uptime_mins": None} | changes))
-    assert boot.may_answer(row, NOW) is is_tried
+    assert boot.may_be_reachable(row, NOW) is is_tried
 
 
 def test_the_progress_is_the_last_thing_that_the_host_said() -> None:

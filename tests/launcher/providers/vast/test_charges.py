@@ -19,7 +19,7 @@ from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.account import NEEDED, charges_of
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.credentials import VastAccount
-from vastrun.launcher.providers.vast.rows import charge_of
+from vastrun.launcher.providers.vast.rows import parse_charge
 
 HOUR_S = 3600.0
 
@@ -61,10 +61,10 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_charge_says_whose_it_is_and_what_of_it_was_for_storage_and_traffic() -> None:
-    charge = charge_of(row())
+    charge = parse_charge(row())
     assert (charge.instance_id, charge.label, charge.usd, charge.until) == ("7", LABEL, 1.3, 20.0)
     assert (charge.storage_usd, charge.traffic_usd) == pytest.approx((0.05, 0.3))
-    assert charge_of(row(amount="-2.5")).usd == -2.5  # a credit
+    assert parse_charge(row(amount="-2.5")).usd == -2.5  # a credit
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_a_charge_says_whose_it_is_and_what_of_it_was_for_storage_and_traffic() 
     ],
 )
 def test_a_charge_that_is_for_no_machine_of_vast_is_for_none(changes: dict[str, Any]) -> None:
-    assert charge_of(row(**changes)).instance_id == ""
+    assert parse_charge(row(**changes)).instance_id == ""
 
 
 def test_a_charge_without_a_label_has_none_and_a_long_one_is_cut() -> None:
-    assert [charge_of(row(metadata=value)).label for value in (None, {}, {"label": None})] == ["", "", ""]
-    assert len(charge_of(row(metadata={"label": "x" * 10**6})).label) == 256
+    assert [parse_charge(row(metadata=value)).label for value in (None, {}, {"label": None})] == ["", "", ""]
+    assert len(parse_charge(row(metadata={"label": "x" * 10**6})).label) == 256
 
 
 LIES: Mapping[str, Any] = {
@@ -113,7 +113,7 @@ LIES: Mapping[str, Any] = {
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_a_charge_that_makes_no_sense_is_an_error_and_no_number(lie: Any) -> None:
     with pytest.raises(UnreachableError, match="a charge that cannot be read"):
-        charge_of(lie)
+        parse_charge(lie)
 
 
 def test_a_row_that_two_pages_show_is_charged_once() -> None:

@@ -16,7 +16,7 @@ from tests.launcher.providers.vast.rentals import eventually_refused, rent
 from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import UnexplainedError, UnreachableError
 from vastrun.launcher.providers.vast import VastProvider, boot
-from vastrun.launcher.providers.vast.host_log import text_of
+from vastrun.launcher.providers.vast.host_log import fetch_log
 
 SLACK_S = 5.0
 """For a busy computer."""
@@ -78,7 +78,7 @@ def test_an_api_that_hangs_is_not_waited_for() -> None:
 
     began = time.monotonic()
     with pytest.raises(UnreachableError, match="no log"):
-        text_of(request, 0.2)
+        fetch_log(request, 0.2)
     assert time.monotonic() - began < SLACK_S
     hangs.set()
 
@@ -89,12 +89,12 @@ def test_an_api_that_hangs_is_not_waited_for() -> None:
 )
 def test_an_answer_without_an_address_on_the_web_is_no_log(answer: dict[str, Any]) -> None:
     with pytest.raises(UnreachableError, match="without its address"):
-        text_of(lambda: answer, 10.0)
+        fetch_log(lambda: answer, 10.0)
 
 
 def test_no_more_is_read_of_a_log_than_is_of_use() -> None:
     with published(200, b"\xff" + b"x" * 3_000_000) as url:
-        text = text_of(lambda: {"result_url": url}, 30.0)
+        text = fetch_log(lambda: {"result_url": url}, 30.0)
     assert len(text) == 1 << 18
 
 
@@ -103,7 +103,7 @@ def test_a_refusal_of_the_request_is_told() -> None:
         raise UnreachableError("Vast is down")
 
     with pytest.raises(UnreachableError, match="Vast is down"):
-        text_of(refused, 10.0)
+        fetch_log(refused, 10.0)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import IncompleteListError, UnreachableError
 from vastrun.launcher.providers.vast import VastProvider, boot
 from vastrun.launcher.providers.vast.instance_row import InstanceRow, rows_in
-from vastrun.launcher.providers.vast.renting import instance_of
+from vastrun.launcher.providers.vast.rental import instance_of
 
 
 def answers(provider: VastProvider, machine: Instance) -> bool:
@@ -41,7 +41,7 @@ def test_a_recorded_row_is_read(name: str) -> None:
     assert row.unreadable == ()
     fault = boot.fault(row)
     assert (None if fault is None else fault.cause) is recorded.fault
-    assert boot.may_answer(row, row.start_date + 60.0) is recorded.is_tried
+    assert boot.may_be_reachable(row, row.start_date + 60.0) is recorded.is_tried
 
 
 def test_recorded_rows_in_an_object_are_all_read() -> None:

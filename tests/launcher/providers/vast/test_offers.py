@@ -12,7 +12,7 @@ from tests.launcher.providers.vast import rows
 from tests.launcher.providers.vast.rows import DAY_S, LOCK, NOW, offer, offer_row
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.providers.vast.funnel import funnel
-from vastrun.launcher.providers.vast.offers import offer_of, query
+from vastrun.launcher.providers.vast.offers import make_offer, query
 from vastrun.launcher.providers.vast.rows import OfferRow
 
 
@@ -232,7 +232,7 @@ def test_a_bid_is_above_the_floor_and_within_every_limit_or_is_not_made(
 ) -> None:
     row = offer_row(min_bid=0.25, dph_base=0.25, dph_total=0.26)
     spec = job(interruptible=True, limits=Limits(usd_per_hour=cap))
-    found = offer_of(row, spec, LOCK, on_demand_usd=on_demand_usd)
+    found = make_offer(row, spec, LOCK, on_demand_usd=on_demand_usd)
     assert (None if found is None else found.bid_usd_per_hour) == pytest.approx(bid, abs=1e-4)
     if found is not None:
         assert found.usd_per_hour == pytest.approx((bid or 0.0) + 0.01, abs=1e-4)
@@ -244,14 +244,14 @@ def test_an_offer_that_does_not_say_when_it_ends_is_not_over() -> None:
 
 
 def test_an_offer_on_demand_has_no_bid() -> None:
-    found = offer_of(offer_row(), job(), LOCK)
+    found = make_offer(offer_row(), job(), LOCK)
     assert found is not None
     assert found.bid_usd_per_hour is None
 
 
 @pytest.mark.parametrize(("cuda", "image"), [(13.0, "cuda13.0"), (12.9, "cuda12.6")])
 def test_the_image_is_the_newest_that_the_driver_runs(cuda: float, image: str) -> None:
-    found = offer_of(offer_row(cuda_max_good=cuda), job(), LOCK)
+    found = make_offer(offer_row(cuda_max_good=cuda), job(), LOCK)
     assert found is not None
     assert found.image is not None
     assert image in found.image

@@ -15,7 +15,7 @@ from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.decisions.market_report import Term
 from vastrun.launcher.decisions.speed_history import Speed, SpeedHistory
 from vastrun.launcher.providers.vast.funnel import funnel
-from vastrun.launcher.providers.vast.ranking import Estimate, ranked, shuffled
+from vastrun.launcher.providers.vast.ranking import Estimate, rank_offers, shuffle_equals
 
 NEW = SpeedHistory()
 """Of somebody who never trained anything."""
@@ -24,7 +24,7 @@ NEW = SpeedHistory()
 def best(*changes: dict[str, Any], spec: JobSpec | None = None, known: SpeedHistory = NEW) -> str:
     """The machine that is ranked first of offers that differ by these changes."""
     rows = [offer_row(machine_id=number, id=number, **change) for number, change in enumerate(changes, 1)]
-    return ranked(rows, spec or job(), LOCK, known)[0].row.machine_id
+    return rank_offers(rows, spec or job(), LOCK, known)[0].row.machine_id
 
 
 def job(**resources: Any) -> JobSpec:
@@ -53,9 +53,11 @@ def test_what_is_better_and_otherwise_equal_comes_first(
 
 @pytest.mark.parametrize("reliability", [99.7, 1e12, -1e12])
 def test_a_reliability_that_is_no_share_makes_no_offer_cheaper_than_nothing(reliability: float) -> None:
-    estimates = ranked([offer_row(id=number, reliability=reliability) for number in (1, 2)], job(), LOCK, NEW)
+    estimates = rank_offers(
+        [offer_row(id=number, reliability=reliability) for number in (1, 2)], job(), LOCK, NEW
+    )
     assert all(estimate.usd > 0 for estimate in estimates)
-    assert len(shuffled(estimates, Random(0))) == 2
+    assert len(shuffle_equals(estimates, Random(0))) == 2
 
 
 def test_a_dearer_gpu_that_is_much_faster_comes_first() -> None:
@@ -109,7 +111,7 @@ def test_an_estimate_says_from_how_many_runs_it_was_learned_and_where_a_score_st
     rows = [offer_row(dlperf=98.0), offer_row(machine_id=7, gpu_name="RTX 3090", dlperf=49.0)]
     known = SpeedHistory(speeds={("RTX 4090", 1): Speed(steps_per_s=2.0, runs=3)})
     spec = replace(job(), train=TrainConfig(steps=7200, batch=8))
-    learned, scored = ranked(rows, spec, LOCK, known)
+    learned, scored = rank_offers(rows, spec, LOCK, known)
     assert learned.terms[0].text == "1.0 h at 2 steps/s, measured (3 runs)"
     assert scored.terms[0].text == "2.0 h at 1 steps/s, scaled from RTX 4090 x1 (3 runs)"
 
@@ -142,7 +144,9 @@ def test_a_forecast_says_whether_it_is_measured_scaled_or_a_guess(
 ) -> None:
     spec = replace(job(), train=TrainConfig(steps=7200, batch=8))
     rows = [offer_row(dlperf=100.0), offer_row(machine_id=7, id=7, **row)]
-    (made,) = [one.offer.forecast for one in ranked(rows, spec, LOCK, known) if one.row.machine_id == "7"]
+    (made,) = [
+        one.offer.forecast for one in rank_offers(rows, spec, LOCK, known) if one.row.machine_id == "7"
+    ]
     assert made is not None
     assert (made.basis, made.runs, made.source, made.steps_per_s) == forecast
     if made.steps_per_s:
@@ -162,7 +166,7 @@ def test_another_gpu_is_scaled_from_the_one_that_is_most_like_it() -> None:
         offer_row(gpu_name=name, machine_id=n, id=n, dlperf=x) for n, (name, x) in enumerate(names.items())
     ]
     (made,) = [
-        one.offer.forecast for one in ranked(rows, job(), LOCK, known) if one.row.gpu_name == "RTX 5090"
+        one.offer.forecast for one in rank_offers(rows, job(), LOCK, known) if one.row.gpu_name == "RTX 5090"
     ]
     assert made is not None
     assert (made.source, made.steps_per_s) == ("RTX 4090 x1", 4.0)
@@ -170,7 +174,7 @@ def test_another_gpu_is_scaled_from_the_one_that_is_most_like_it() -> None:
 
 def test_of_a_job_that_says_no_last_step_only_the_speed_is_known() -> None:
     spec = replace(job(), train=None, command=("train",))
-    (made,) = [one.offer.forecast for one in ranked([offer_row()], spec, LOCK, KNOWN)]
+    (made,) = [one.offer.forecast for one in rank_offers([offer_row()], spec, LOCK, KNOWN)]
     assert made is not None
     assert (made.basis, made.steps_per_s, made.train_s) == ("guess", 2.0, pytest.approx(3600.0))
 
@@ -182,13 +186,13 @@ def test_a_job_without_gpus_takes_anywhere_as_long_as_its_runs_took_wherever_the
     }
     spec = train_job(resources=Resources(gpus=0), train=TrainConfig(steps=7200, batch=8))
     rows = [offer_row(), offer_row(machine_id=7, id=7, gpu_name="RTX 5090", dlperf=200.0)]
-    for one in ranked(rows, spec, LOCK, SpeedHistory(speeds=speeds)):
+    for one in rank_offers(rows, spec, LOCK, SpeedHistory(speeds=speeds)):
         made = one.offer.forecast
         assert made is not None
         assert (made.basis, made.runs, made.steps_per_s) == ("measured", 3, 3.0)
         assert made.train_s == pytest.approx(2400.0)
         assert one.terms[0].text == "0.7 h at 3 steps/s, measured (3 runs)"
-    (made,) = [one.offer.forecast for one in ranked([offer_row()], spec, LOCK, NEW)]
+    (made,) = [one.offer.forecast for one in rank_offers([offer_row()], spec, LOCK, NEW)]
     assert made is not None
     assert (made.basis, made.train_s) == ("guess", pytest.approx(3600.0))
 
@@ -200,7 +204,7 @@ def test_a_host_that_was_used_before_takes_as_long_as_it_took() -> None:
 
 
 def test_a_slow_start_is_a_risk_that_is_told() -> None:
-    (estimate,) = ranked([offer_row(inet_down=250.0)], job(), LOCK, NEW)
+    (estimate,) = rank_offers([offer_row(inet_down=250.0)], job(), LOCK, NEW)
     assert estimate.terms[-1].text.startswith("failure 0.3%, slow start ")
 
 
@@ -208,7 +212,7 @@ def test_a_smaller_image_is_fetched_sooner_and_one_of_unknown_size_counts_as_usu
     def fetch(size_mb: int | None, **changes: Any) -> Term:
         image = replace(LOCK.images["cu130"], size_mb=size_mb)
         lock = LOCK.with_image("cu130", image)
-        return ranked([offer_row(**changes)], replace(job(), image=None), lock, NEW)[0].terms[2]
+        return rank_offers([offer_row(**changes)], replace(job(), image=None), lock, NEW)[0].terms[2]
 
     small, usual, large = fetch(1000), fetch(None), fetch(9000)
     assert small.usd < usual.usd < large.usd
@@ -217,12 +221,12 @@ def test_a_smaller_image_is_fetched_sooner_and_one_of_unknown_size_counts_as_usu
 
 
 def only(spec: JobSpec, known: SpeedHistory = NEW) -> Estimate:
-    return ranked([offer_row()], spec, LOCK, known)[0]
+    return rank_offers([offer_row()], spec, LOCK, known)[0]
 
 
 def test_a_speed_that_nobody_measured_is_estimated_where_a_step_was_foretold() -> None:
     spec = replace(job(), train=TrainConfig(steps=7200, batch=48, precision="bf16"))
-    [estimate] = ranked([offer_row()], spec, LOCK, SpeedHistory(workloads=workloads()))
+    [estimate] = rank_offers([offer_row()], spec, LOCK, SpeedHistory(workloads=workloads()))
     forecast = estimate.forecast
     assert (forecast.basis, forecast.source) == ("roofline", "40% of its peak")
     assert forecast.train_s == pytest.approx(7200 / (0.4 * 165.2))
@@ -231,7 +235,7 @@ def test_a_speed_that_nobody_measured_is_estimated_where_a_step_was_foretold() -
 
 def test_a_measured_speed_counts_before_an_estimated_one() -> None:
     spec = replace(job(), train=TrainConfig(steps=7200, batch=48))
-    [estimate] = ranked([offer_row()], spec, LOCK, replace(KNOWN, workloads=workloads()))
+    [estimate] = rank_offers([offer_row()], spec, LOCK, replace(KNOWN, workloads=workloads()))
     assert estimate.forecast.basis == "measured"
 
 

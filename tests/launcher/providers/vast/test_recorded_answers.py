@@ -28,8 +28,8 @@ from vastrun.launcher.core import Offer, RentalOrder
 from vastrun.launcher.core.errors import ProviderError, VastrunError
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.credentials import VastAccount
-from vastrun.launcher.providers.vast.refusals import Answer, error_of
-from vastrun.launcher.providers.vast.rows import charge_of
+from vastrun.launcher.providers.vast.errors import Answer, map_error
+from vastrun.launcher.providers.vast.rows import parse_charge
 from vastrun.testing.setup import LEASE
 
 RICH = RecordedAnswer(body={"id": 1, "credit": 100.0})
@@ -111,7 +111,7 @@ def test_a_recorded_create_is_a_machine_or_none(name: str, tmp_path: Path) -> No
 def test_a_recorded_refusal_is_the_error_that_it_means(name: str) -> None:
     recorded = REFUSALS[name]
     answer = Answer(status=recorded.status, text=json.dumps(recorded.body), headers={})
-    error = error_of(answer)
+    error = map_error(answer)
     assert type(error) is recorded.error
     assert recorded.text in str(error)
     assert answer.retry_after_s() == recorded.retry_after_s
@@ -139,7 +139,7 @@ def test_a_recorded_key_is_attached(tmp_path: Path) -> None:
 
 
 def test_a_recorded_charge_is_read() -> None:
-    charge = charge_of(CHARGE.row)
+    charge = parse_charge(CHARGE.row)
     assert (charge.instance_id, charge.label, charge.until) == (
         CHARGE.instance_id,
         CHARGE.label,

@@ -12,7 +12,7 @@ from tests.launcher.providers.vast.rows import LOCK, NOW
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.decisions.speed_history import BidHistory, SpeedHistory
 from vastrun.launcher.providers.vast.funnel import funnel
-from vastrun.launcher.providers.vast.ranking import ranked
+from vastrun.launcher.providers.vast.ranking import rank_offers
 from vastrun.launcher.providers.vast.rows import OfferRow
 
 ON_DEMAND, BIDS = recorded_offers(), recorded_offers(bid=True)
@@ -41,7 +41,7 @@ def test_no_offer_is_bid_for_above_its_price_on_demand(name: str, gpus: int) -> 
     spec = job(name, gpus)
     prices = {row.id: row.gpu_usd for row in map(OfferRow.of, ON_DEMAND) if row is not None}
     left = funnel([*ON_DEMAND, *BIDS], spec, LOCK, NOW).left
-    found = ranked(left, spec, LOCK, RARELY)
+    found = rank_offers(left, spec, LOCK, RARELY)
     assert len({one.row.id for one in found}) == len(found) > 0
     for one in found:
         assert (one.offer.bid_usd_per_hour or 0.0) <= prices[one.row.id]
@@ -55,7 +55,7 @@ def test_a_bid_with_our_margin_is_above_the_price_on_demand_in_most_of_the_marke
 def test_where_machines_are_often_taken_away_none_is_bid_for() -> None:
     spec = job("RTX 4090", 1)
     left = funnel([*ON_DEMAND, *BIDS], spec, LOCK, NOW).left
-    bids = [sum(one.row.is_bid for one in ranked(left, spec, LOCK, known)) for known in (OFTEN, RARELY)]
+    bids = [sum(one.row.is_bid for one in rank_offers(left, spec, LOCK, known)) for known in (OFTEN, RARELY)]
     assert bids[0] < bids[1]
 
 
@@ -71,7 +71,7 @@ def both_ways(*, on_demand_usd: float, least_bid_usd: float) -> list[OfferRow]:
 
 def test_an_offer_that_is_rented_on_demand_instead_says_so() -> None:
     rows = both_ways(on_demand_usd=0.4, least_bid_usd=0.5)
-    (found,) = ranked(rows, job("RTX 4090", 1), LOCK, SpeedHistory())
+    (found,) = rank_offers(rows, job("RTX 4090", 1), LOCK, SpeedHistory())
     assert found.offer.bid_usd_per_hour is None
     assert found.offer.description.endswith("on demand: a bid is expected to cost more")
 
@@ -79,8 +79,8 @@ def test_an_offer_that_is_rented_on_demand_instead_says_so() -> None:
 def test_both_ways_to_rent_an_offer_are_priced() -> None:
     spec = job("RTX 4090", 1)
     rows = both_ways(on_demand_usd=0.4, least_bid_usd=0.2)
-    (found,) = ranked(rows, spec, LOCK, SpeedHistory())
+    (found,) = rank_offers(rows, spec, LOCK, SpeedHistory())
     assert found.offer.bid_usd_per_hour == pytest.approx(0.24)
     assert found.instead_text.startswith("The same machine on demand at $0.400/h would cost $")
     on_demand = replace(spec, resources=replace(spec.resources, interruptible=False))
-    assert ranked(rows[:1], on_demand, LOCK, SpeedHistory())[0].instead_text == ""
+    assert rank_offers(rows[:1], on_demand, LOCK, SpeedHistory())[0].instead_text == ""

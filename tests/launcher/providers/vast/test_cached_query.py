@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tests.fakes import FakeClock
-from vastrun.launcher.providers.vast.latest import Latest
+from vastrun.launcher.providers.vast.cached_query import CachedQuery
 
 
 class Oracle:
@@ -26,23 +26,23 @@ class Oracle:
 
 def test_an_answer_holds_until_it_is_too_old_or_forgotten() -> None:
     clock, oracle = FakeClock(), Oracle()
-    latest = Latest(oracle, clock.now, 5.0)
+    latest = CachedQuery(oracle, clock.now, 5.0)
     assert [latest.get(), latest.get()] == [1, 1]
     clock.sleep(5.0)
     assert latest.get() == 2
-    latest.forget()
+    latest.invalidate()
     assert latest.get() == 3
 
 
 def test_without_an_age_every_question_is_asked() -> None:
     oracle = Oracle()
-    latest = Latest(oracle, FakeClock().now, 0.0)
+    latest = CachedQuery(oracle, FakeClock().now, 0.0)
     assert [latest.get(), latest.get()] == [1, 2]
 
 
 def test_a_question_that_failed_is_asked_again_and_the_old_answer_is_no_answer() -> None:
     clock, oracle = FakeClock(), Oracle()
-    latest = Latest(oracle, clock.now, 5.0)
+    latest = CachedQuery(oracle, clock.now, 5.0)
     latest.get()
     clock.sleep(6.0)
     oracle.fails = True
@@ -54,7 +54,7 @@ def test_a_question_that_failed_is_asked_again_and_the_old_answer_is_no_answer()
 
 def test_threads_that_ask_together_wait_for_one_answer() -> None:
     clock, oracle, told = FakeClock(), Oracle(), list[int]()
-    latest = Latest(oracle, clock.now, 5.0)
+    latest = CachedQuery(oracle, clock.now, 5.0)
     threads = [threading.Thread(target=lambda: told.append(latest.get())) for _ in range(8)]
     for thread in threads:
         thread.start()

@@ -1,4 +1,4 @@
-"""What Vast's refusals mean: one table from status and text to our errors."""
+"""Mapping of Vast's error responses to vastrun's errors, by status and text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vastrun.launcher.core.errors import (
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """An HTTP answer that is not a success."""
+    """An HTTP response that is not a success."""
 
     status: int
     text: str
@@ -31,7 +31,7 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """What Vast says, on one short line."""
+        """Vast's message on one short line."""
         try:
             body = json.loads(self.text)
         except ValueError:
@@ -43,43 +43,43 @@ class Answer:
 
     @property
     def transient(self) -> bool:
-        """True when the same call may well succeed in a moment; from 520 on a proxy speaks for Vast."""
+        """True when a retry may succeed; 520 and above come from Vast's proxy."""
         return self.status in (408, 500, 502, 503, 504, *range(520, 528))
 
     @property
     def too_often(self) -> bool:
-        """True when Vast asks for a pause. A daily quota is another matter: no pause helps."""
+        """True when Vast asks for a pause, which does not help against the daily quota."""
         return self.status == 429 and "search_quota_exceeded" not in self.text
 
     def retry_after_s(self) -> float | None:
-        """Return how long Vast asks to wait, where it says so."""
-        said: object = self.headers.get("Retry-After")
-        if said is None:
+        """Return the seconds that Vast asks to wait; None when it names none."""
+        value: object = self.headers.get("Retry-After")
+        if value is None:
             try:
-                said = json.loads(self.text)["retry_after"]
+                value = json.loads(self.text)["retry_after"]
             except (ValueError, TypeError, KeyError):
                 return None
         try:
-            return max(0.0, float(str(said)))
+            return max(0.0, float(str(value)))
         except ValueError:
             return None
 
 
-def silent(text: str) -> UnreachableError:
-    """Make the error of an API that cannot be reached: what it would have said is not known."""
+def no_response_error(text: str) -> UnreachableError:
+    """Return the error of an API that cannot be reached, so that the state on Vast is unknown."""
     return UnreachableError(
         f"Vast's API does not answer: {text}", hint="look at https://status.vast.ai", cause=Cause.PROVIDER
     )
 
 
-def error_of(answer: Answer) -> VastrunError:
-    """Return what the refusal means. The first line of the table that fits says it."""
+def map_error(answer: Answer) -> VastrunError:
+    """Return the error for a response: the first match in the table."""
     for statuses, substring, meaning in _TABLE:
         if (not statuses or answer.status in statuses) and substring in answer.text:
             return meaning(answer)
     if answer.transient:
-        return silent(f"HTTP {answer.status} {answer.reason}".strip())
-    return ProviderError(f"Vast refused: HTTP {answer.status} {answer.reason}".strip())
+        return no_response_error(f"HTTP {answer.status} {answer.reason}".strip())
+    return ProviderError(f"Vast rejected the request: HTTP {answer.status} {answer.reason}".strip())
 
 
 def _quota(answer: Answer) -> VastrunError:
@@ -91,34 +91,34 @@ def _quota(answer: Answer) -> VastrunError:
     return ProviderError(f"Vast's daily quota of searches is used up; it is full again {when}")
 
 
-def _means(kind: type[VastrunError], text: str, hint: str = "") -> Callable[[Answer], VastrunError]:
-    """Return what makes an error of that kind. `text`: with `{}` for what Vast says."""
+def _error_maker(kind: type[VastrunError], text: str, hint: str = "") -> Callable[[Answer], VastrunError]:
+    """Return a function that makes an error of that kind. `text`: with `{}` for Vast's message."""
     return lambda answer: kind(text.replace("{}", answer.reason), hint=hint)
 
 
-_auth = _means(
+_auth = _error_maker(
     AuthError,
-    "Vast does not accept the API key ({})",
+    "Vast rejects the API key ({})",
     "export VAST_API_KEY=… with a key from https://cloud.vast.ai/manage-keys/",
 )
-_denied = _means(
+_denied = _error_maker(
     AuthError,
     "the API key lacks the permission for this ({})",
     "give it instance_read, instance_write, user_read, billing_read and misc at https://cloud.vast.ai/manage-keys/",
 )
-_taken = _means(NoOfferError, "the offer is no longer available ({})", "vastrun launch again")
-_gone = _means(GoneError, "Vast has no such instance")
-_credit = _means(
-    ProviderError, "Vast refused for lack of credit ({})", "add some at https://cloud.vast.ai/billing/"
+_offer_taken = _error_maker(NoOfferError, "the offer is no longer available ({})", "vastrun launch again")
+_gone = _error_maker(GoneError, "Vast has no such instance")
+_credit = _error_maker(
+    ProviderError, "the account's credit is too low ({})", "add some at https://cloud.vast.ai/billing/"
 )
-_spend_rate = _means(
+_spend_rate = _error_maker(
     ProviderError,
-    "Vast limits how much this account may spend an hour ({})",
+    "Vast limits this account's spending per hour ({})",
     "verify the account or rent something cheaper: limits.usd_per_hour",
 )
-_too_often = _means(
+_too_often = _error_maker(
     BusyError,
-    "Vast limits how often it may be called (HTTP 429 {})",
+    "Vast's rate limit is exceeded (HTTP 429 {})",
     "try again in a few minutes; other programs with your key or in your network count, too",
 )
 _TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...] = (
@@ -131,25 +131,25 @@ _TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...
     ((), "insufficient_credit", _credit),
     ((), "spend_rate_limit", _spend_rate),
     ((429,), "", _too_often),
-    ((400,), "invalid_token", lambda _: silent("its list changed while it was read")),
-    ((), "no_such_ask", _taken),
-    ((409, 410), "longer available", _taken),
+    ((400,), "invalid_token", lambda _: no_response_error("its list changed while it was read")),
+    ((), "no_such_ask", _offer_taken),
+    ((409, 410), "longer available", _offer_taken),
     ((404,), "no_such_instance", _gone),
     ((404,), "not_found", _gone),
     ((403,), "", _denied),
 )
-"""The text comes first: Vast answers 404 to a bad key, and 400, 404 or 410 to an offer that is gone."""
+"""Texts precede status codes: Vast sends 404 for a bad key, and 400, 404 or 410 for an offer that is gone."""
 
 
-def object_of(answer: Any) -> Mapping[str, Any]:
-    """Return the answer as an object. Raises UnreachableError."""
+def require_object(answer: Any) -> Mapping[str, Any]:
+    """Return the response if it is an object. Raises UnreachableError."""
     if not isinstance(answer, dict):
-        raise silent(f"a {type(answer).__name__} instead of an object")
+        raise no_response_error(f"a {type(answer).__name__} instead of an object")
     return answer
 
 
-def list_of(answer: Any) -> list[Any]:
-    """Return the answer as a list. Raises UnreachableError."""
+def require_list(answer: Any) -> list[Any]:
+    """Return the response if it is a list. Raises UnreachableError."""
     if not isinstance(answer, list):
-        raise silent(f"a {type(answer).__name__} instead of a list")
+        raise no_response_error(f"a {type(answer).__name__} instead of a list")
     return answer

@@ -16,7 +16,7 @@ from vastrun.launcher.core.errors import (
     UnreachableError,
     VastrunError,
 )
-from vastrun.launcher.providers.vast.refusals import Answer, error_of
+from vastrun.launcher.providers.vast.errors import Answer, map_error
 
 TAKEN = "error 410/3907: no_such_ask Instance type 5 is no longer available."
 MISSING = "error 404/3603: no_such_ask Instance type by id 5 is not available."
@@ -56,13 +56,13 @@ def answer(status: int, body: dict[str, Any] | str, **headers: str) -> Answer:
 def test_a_refusal_is_the_error_that_it_means(
     status: int, body: dict[str, Any] | str, expected: type[VastrunError]
 ) -> None:
-    assert type(error_of(answer(status, body))) is expected
+    assert type(map_error(answer(status, body))) is expected
 
 
 def test_the_daily_quota_says_when_searching_works_again() -> None:
     refusal = answer(429, {"error": "search_quota_exceeded"}, X_RateLimit_Reset="1800057600")
     assert not refusal.too_often
-    assert "16 January at 00:00 UTC" in str(error_of(refusal))
+    assert "16 January at 00:00 UTC" in str(map_error(refusal))
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_how_long_to_wait_is_read_from_wherever_it_is_said(refusal: Answer, seco
 
 @pytest.mark.parametrize("code", ["insufficient_credit", "spend_rate_limit"])
 def test_a_lack_of_money_says_what_to_do(code: str) -> None:
-    assert error_of(answer(400, {"error": code})).hint
+    assert map_error(answer(400, {"error": code})).hint

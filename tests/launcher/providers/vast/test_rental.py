@@ -178,7 +178,7 @@ def test_no_two_runs_of_a_crowd_try_the_same_offer(vast: VastEmulator, tmp_path:
     first, second = order(provider), order(provider)
     assert first.offer.id == second.offer.id
     provider.rent(first)
-    with pytest.raises(NoOfferError, match="another run of this launcher took it"):
+    with pytest.raises(NoOfferError, match="another run of this launcher ordered it"):
         provider.rent(second)
     assert order(provider).offer.id != first.offer.id
     assert sum(path.startswith("/api/v0/asks/") for _, path in vast.requests) == 1
