@@ -31,5 +31,5 @@ try_launcher tests/launcher/config/test_{config,json_schema}.py tests/launcher/c
 	tests/launcher/ssh/test_{connecting,files,keys}.py tests/launcher/providers/docker \
 	tests/launcher/ledger/test_team.py tests/launcher/batch/test_search.py tests/trainer/transfer/test_push.py
 bring "$1" vast
-try_launcher tests/launcher/providers/vast/test_{account,offers,renting,volumes}.py tests/launcher/ssh/test_keys.py
+try_launcher tests/launcher/providers/vast/test_{account,offers,rental,volumes}.py tests/launcher/ssh/test_keys.py
 echo "the $1 versions of all dependencies: the launcher works ($((SECONDS - began)) s)"

@@ -42,7 +42,7 @@ class Listing:
     """The files that a manifest names."""
 
     files: tuple[FileChecksum, ...] = ()
-    refused: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
     """Reasons for rejected entries, each with its path."""
     left_out: LeftOutFiles = NONE_LEFT_OUT
     """Files that the box excludes from download."""
@@ -94,9 +94,9 @@ def parse_manifest(
         parsed = parse_json(manifest)
         entries, left_out = _entries(parsed), _left_out_in(parsed)
     except RecordError as error:
-        return Listing(refused=(f"{layout.MANIFEST}: {error}",))
+        return Listing(rejected=(f"{layout.MANIFEST}: {error}",))
     found: dict[str, FileChecksum] = {}
-    refused = []
+    rejected = []
     for number, entry in enumerate(entries):
         if budget is not None and number % _CHECK_EVERY_FILES == 0:
             budget.check()
@@ -109,13 +109,13 @@ def parse_manifest(
             if disk_bytes < 0:
                 raise RecordError(f"{file.path!r} is more than the machine's disk holds")
         except RecordError as error:
-            refused.append(str(error))
+            rejected.append(str(error))
         else:
             found[file.path] = file
     for path, above in _paths_below_files(found):
         del found[path]
-        refused.append(f"{path!r} is listed below {above!r}, which is a file")
-    return Listing(files=tuple(found.values()), refused=tuple(refused), left_out=left_out)
+        rejected.append(f"{path!r} is listed below {above!r}, which is a file")
+    return Listing(files=tuple(found.values()), rejected=tuple(rejected), left_out=left_out)
 
 
 def _paths_below_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:

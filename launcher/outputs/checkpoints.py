@@ -113,7 +113,7 @@ def _start(out: Path, remote: Remote, disk_bytes: float, budget: ExchangeBudget)
     manifest = fetch_small_file(remote, path, caps.CHECKPOINT_MANIFEST, budget)
     listing = parse_manifest(manifest, disk_bytes, budget)
     copy = _PartialCheckpoint(out=out, name=name, files=listing.files)
-    if not listing.files or listing.refused or copy.damaged_mark.exists():
+    if not listing.files or listing.rejected or copy.damaged_mark.exists():
         return None
     if any(file.path.casefold() == MANIFEST for file in listing.files):
         return None  # it would count as downloaded before it was

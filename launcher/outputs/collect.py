@@ -48,7 +48,7 @@ def collect(
     listed_files = local_paths(out, listing.files, disk_ignores_case)
     unlisted = [path for path in _WITHOUT_CHECKSUM if place_of(out, path) not in listed_files]
     too_large = [str(error) for error in (_fetched(out, path, remote, budget) for path in unlisted) if error]
-    damaged = [*download_files(out, listed_files, remote, budget), *listing.refused, *too_large]
+    damaged = [*download_files(out, listed_files, remote, budget), *listing.rejected, *too_large]
     # Only when all came whole: an older copy here may be the last intact checkpoint.
     if not damaged:
         prune(out, listed_files)

@@ -176,7 +176,7 @@ def fetch(
         _own_place(out, place, file, budget): file
         for place, file in local_paths(out, files, disk_ignores_case).items()
     }
-    damaged = [*download_files(out, requested, remote, budget, sweep=False), *listing.refused, *rejected]
+    damaged = [*download_files(out, requested, remote, budget, sweep=False), *listing.rejected, *rejected]
     home = [place for place in requested if place.is_file()]
     return Fetched(
         files=len(home),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GROUP = "vastrun.providers"
 VERBS = ("search", "rent", "instances", "machine", "connect", "destroy")
 FIELDS = ("name", "max_nodes", "shared", "list_lag_s", "free", "abilities")
-"""What the launcher reads of a provider besides its verbs: docs/own-provider.md explains each."""
+"""Attributes of a provider that the launcher reads, in addition to its verbs; see docs/own-provider.md."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 
 

@@ -81,7 +81,7 @@ class Connection:
 
     @property
     def identity(self) -> str:
-        """How the machine was identified."""
+        """Method by which the machine was identified, for display."""
         return self._login.hosts.identity
 
     def start(self, box: str, argv: Sequence[str], env: Sequence[str] = ()) -> SshSession:

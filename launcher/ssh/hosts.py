@@ -30,7 +30,7 @@ class KnownHosts:
         self._path = path
         self._read_fingerprints = read_fingerprints
         self.identity = ""
-        """How the last machine was identified, for display."""
+        """Method by which the last machine was identified, for display."""
 
     @property
     def path(self) -> Path:

@@ -56,7 +56,7 @@ class SshRemote:
 
     @property
     def identity(self) -> str:
-        """How the machine was identified, for display; empty before the first connection."""
+        """Method by which the machine was identified, for display; empty before the first connection."""
         return self._connection.identity
 
     @property

@@ -38,9 +38,9 @@ class SlurmQueue:
     boxes: Sequence[Box]
 
     def job(self, instance_id: str) -> SlurmJob | None:
-        """Return the job of which the instance is a node; of several, the one that has not ended."""
-        ours = [job for job in self.jobs if job.name == LABEL_PREFIX + first_node_id(instance_id)]
-        return next((job for job in ours if not job.is_over), ours[-1] if ours else None)
+        """Return the job of which the instance is a node, preferably one that has not ended."""
+        matching = [job for job in self.jobs if job.name == LABEL_PREFIX + first_node_id(instance_id)]
+        return next((job for job in matching if not job.is_over), matching[-1] if matching else None)
 
     def is_released(self, instance_id: str) -> bool:
         """Return whether the node was released before the end of its job."""
@@ -85,8 +85,8 @@ class SlurmCommands:
         """`job_environment`: variables that a job inherits when the login node is this computer."""
         self._node, self._uptime = node, uptime
         # A job inherits the environment of `sbatch`, so the user's secrets must not be in it.
-        ours = shlex.join(f"{name}={value}" for name, value in job_environment.items())
-        self._clean = f"env -i {ours if node.address is None else _LOGIN_VARIABLES}"
+        variables = shlex.join(f"{name}={value}" for name, value in job_environment.items())
+        self._clean = f"env -i {variables if node.address is None else _LOGIN_VARIABLES}"
         self._last_queue: tuple[float, SlurmQueue] | None = None
         self._ran_on: dict[int, str] = {}
         self._ended_on: dict[int, str] = {}

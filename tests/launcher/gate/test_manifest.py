@@ -74,7 +74,7 @@ def test_paths_of_five_hundred_folders_are_refused_with_little_memory() -> None:
     content = manifest(f"{number}/{'a/' * 500}x" for number in range(1500))
     listing = read_cheaply(content)
     assert listing.files == ()
-    assert listing.refused[0] == f"a path of more than 64 folders: {('0/' + 'a/' * 30)[:60]!r}..."
+    assert listing.rejected[0] == f"a path of more than 64 folders: {('0/' + 'a/' * 30)[:60]!r}..."
     assert memory_mb(content) < 20
 
 
@@ -93,7 +93,7 @@ def test_what_is_listed_below_a_file_is_refused_whatever_comes_first() -> None:
     for order in (paths, paths[::-1]):
         listing = parse_manifest(manifest(order))
         assert sorted(file.path for file in listing.files) == ["a-b/c", "a.b", "a/b", "b"]
-        assert sorted(listing.refused) == [
+        assert sorted(listing.rejected) == [
             "'a/b/c' is listed below 'a/b', which is a file",
             "'b/c' is listed below 'b', which is a file",
             "'b/c/d' is listed below 'b', which is a file",
@@ -104,7 +104,7 @@ def test_of_a_path_that_is_listed_twice_the_first_counts() -> None:
     twice = json.dumps({"files": [entry("a", sha256="1" * 64), entry("./a", sha256="2" * 64)]}).encode()
     listing = parse_manifest(twice)
     assert [file.sha256 for file in listing.files] == ["1" * 64]
-    assert listing.refused == ("'a' is listed twice",)
+    assert listing.rejected == ("'a' is listed twice",)
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,11 @@ def test_of_a_path_that_is_listed_twice_the_first_counts() -> None:
     ["run", "run/checkpoints", "run//checkpoints/.", "run/outputs", "run/report", "run/profile", "code"],
 )
 def test_a_file_at_the_place_of_a_folder_is_refused(path: str) -> None:
-    assert parse_manifest(manifest([path])).refused == (f"a folder, not a file: {path!r}",)
+    assert parse_manifest(manifest([path])).rejected == (f"a folder, not a file: {path!r}",)
 
 
 @pytest.mark.parametrize(
     "path", ["run/outcome.json/x", "run/run.log/x", "run/checkpoints/latest.json/x/y", "run/manifest.json/x"]
 )
 def test_a_file_below_the_place_of_a_file_is_refused(path: str) -> None:
-    assert parse_manifest(manifest([path])).refused == (f"below what is a file: {path!r}",)
+    assert parse_manifest(manifest([path])).rejected == (f"below what is a file: {path!r}",)

@@ -1,4 +1,4 @@
-"""Questions to Vast after the machine has ended, which cost nothing."""
+"""Observations after the end of the machine, free of charge."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vastrun.launcher.providers.vast.limits import LIMITS
 
 _EARLY_S, _MAX_PAUSE_S = 0.5, 10.0
 _NEVER = "1000000000000"
-"""No machine has such a number."""
+"""An id that no machine has."""
 _BURST = LIMITS["search"]
 _ANY = {"num_gpus": {"eq": "1"}}
 _CLUSTERS = {"cluster_id": {"neq": None}}
@@ -30,17 +30,17 @@ _CLUSTERS = {"cluster_id": {"neq": None}}
 
 @dataclass(frozen=True, kw_only=True)
 class AfterRun:
-    """The looks, in their order."""
+    """The observations after a run, in order."""
 
     vast: VastProvider
     recorder: ApiRecorder
     watch_s: float
-    """Seconds for which a machine that was ended is watched."""
+    """Seconds for which the absence of a destroyed machine is watched."""
     stopping: Callable[[], bool]
-    """The user wants an end."""
+    """Returns whether the user wants to stop."""
 
     def look(self) -> None:
-        """Ask each question once. Ends early when the user wants that; what cannot be asked is left out."""
+        """Make each observation once. Stops early at the user's request; failures are skipped."""
         machine, ask = self.recorder.instance_id, self._ask_for
         looks = [lambda: ask("unknown.answer", _NEVER), self._use_bad_key, self._search_clusters]
         looks += [self._list_overlays, self._search_often, self._list_twice]
@@ -86,7 +86,7 @@ class AfterRun:
         self._note("overlay.list", "overlay", lambda sdk: sdk.show_overlays())
 
     def _search_often(self) -> None:
-        """Search as often within a minute as is documented, with the run's own; a refusal ends it."""
+        """Search as often per minute as documented, the run's searches included, until a rejection."""
         since = self.vast.clock.now() - _BURST.seconds
         searches = self.recorder.calls("POST", SEARCH)
         answered = sum(one.asked_at > since and one.status == 200 for one in searches)
@@ -111,13 +111,13 @@ class AfterRun:
             self._list_until_answered(heard[1].answered_at)
 
     def _list_with_bad_key(self) -> None:
-        """Ask the same once with a key that is none, while this computer is refused."""
+        """List once with an invalid key while this computer is rejected."""
         heard = self.recorder.ask(self.vast.api.with_key(secrets.token_hex(32)).once, "account", _list)
         if heard and heard[-1].status:
             self.recorder.measured["limit.bad_key"] = heard[-1].word
 
     def _list_until_answered(self, rejected_at: float) -> None:
-        """Keep the documented distance, then twice that, and so on: when is a list answered again?"""
+        """List at the documented interval, then at its multiples, until Vast accepts a list again."""
         pause_s = LIMITS["list"].seconds
         self.vast.clock.sleep(max(0.0, rejected_at + pause_s - self.vast.clock.now()))
         while not self.stopping():
@@ -135,7 +135,7 @@ class AfterRun:
 
 
 def _search(sdk: object, filters: Mapping[str, object] = _ANY) -> object:
-    """The smallest search there is."""
+    """Make the smallest possible search."""
     return sdk.client.post("/bundles/", json_data={"limit": 1, **filters})  # type: ignore[attr-defined]
 
 

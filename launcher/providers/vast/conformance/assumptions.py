@@ -214,4 +214,4 @@ ASSUMPTIONS: Mapping[str, Assumption] = {
         when=When.SETTLE),
 }
 # fmt: on
-"""By name, in the order in which a run meets them."""
+"""Assumptions by name, in the order in which a run meets them."""

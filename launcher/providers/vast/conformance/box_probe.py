@@ -1,4 +1,4 @@
-"""Runs in the box, with its Python: prints as JSON what only the box can tell. Standard library only.
+"""Probe that runs in the box with its Python and prints facts as JSON. Standard library only.
 
 In: argv: the instance's id, Vast's address; or further a URL to download, and the most bytes and seconds for
 that. The box's folder as the current one, with `lease.state`. The box's API key is used, and never printed.
@@ -23,7 +23,7 @@ _USER_AGENT = {"User-Agent": "vastrun"}
 
 
 def main(instance_id: str, server: str, url: str = "", max_bytes: str = "0", max_s: str = "0") -> None:
-    """Print what was found out, or how much was downloaded."""
+    """Print the facts, or the number of downloaded bytes."""
     if url:
         print(json.dumps({"downloaded": _download(url, int(max_bytes), float(max_s))}))
         return
@@ -51,7 +51,7 @@ def _lease_pid() -> str:
 
 
 def _environment(pid: str) -> dict[str, str]:
-    """Of the process, as it was started."""
+    """Return the command line of the process."""
     try:
         pairs = Path(f"/proc/{int(pid)}/environ").read_bytes().decode(errors="replace").split("\0")
     except (OSError, ValueError):
@@ -75,7 +75,7 @@ def _shell_of_onstart(instance_id: str) -> str:
 
 
 def _mode(path: str) -> str:
-    """Owner's number and modes."""
+    """Return the owner's uid and the modes."""
     try:
         found = Path(path).expanduser().stat()
     except OSError:
@@ -91,7 +91,7 @@ def _sha256(path: Path) -> str:
 
 
 def _host_keys() -> list[str]:
-    """Fingerprints, as `ssh-keygen -l` prints them."""
+    """Return fingerprints in the form of `ssh-keygen -l`."""
     found: list[str] = []
     for path in sorted(Path("/etc/ssh").glob("*.pub"))[:_MAX_KEYS]:
         try:
@@ -104,7 +104,7 @@ def _host_keys() -> list[str]:
 
 
 def _status(url: str, key: str) -> int:
-    """The HTTP status alone; 0: there was no answer."""
+    """Return the HTTP status; 0 without a response."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}", **_USER_AGENT})
     try:
         with urllib.request.urlopen(request, timeout=_CALL_S) as answer:
@@ -116,7 +116,7 @@ def _status(url: str, key: str) -> int:
 
 
 def _download(url: str, max_bytes: int, max_s: float) -> int:
-    """How many bytes came."""
+    """Return the number of downloaded bytes."""
     until, size = time.monotonic() + max_s, 0
     request = urllib.request.Request(url, headers=_USER_AGENT)
     try:

@@ -1,4 +1,4 @@
-"""ObservedVast: the provider of a conformance run. It does what `VastProvider` does, and looks on the way.
+"""ObservedVast: the provider of a conformance run, which acts like `VastProvider` and observes Vast.
 
 What it looks for never decides on the run: a look that fails is left out. Each is bounded, and none is begun
 once the user wants the machine ended or its time is nearly over.
@@ -54,7 +54,7 @@ class ProbeLevel:
 
 
 class ObservedVast:
-    """`Provider` says what each verb promises."""
+    """The Provider port with observations."""
 
     name = VastProvider.name
     free = VastProvider.free
@@ -65,7 +65,7 @@ class ObservedVast:
     def __init__(
         self, vast: VastProvider, recorder: ApiRecorder, thorough: ProbeLevel, stopping: Callable[[], bool]
     ) -> None:
-        """`stopping`: the user wants the run ended."""
+        """`stopping`: returns whether the user wants the run to end."""
         self._vast, self._recorder, self._thorough, self._stopping = vast, recorder, thorough, stopping
         self._clock = vast.clock
         self._order: RentalOrder | None = None
@@ -80,7 +80,7 @@ class ObservedVast:
         return self._vast.abilities
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Return offers that fit, the cheapest first: how fast they train does not matter here."""
+        """Return fitting offers, lowest price first: training speed does not matter here."""
         self._trials.limit_usd = spec.limits.usd or 0.0
         return sorted(self._vast.search(spec), key=lambda offer: policy.worst_case_usd(spec, offer))
 
@@ -101,7 +101,7 @@ class ObservedVast:
         return machine
 
     def connect(self, instance: Instance) -> Remote:
-        """Connect; once the box has its lease, look at the box."""
+        """Connect; probe the box once it has its lease."""
         if instance.id != self._recorder.instance_id:  # an order without an answer made it
             self._recorder.begin(instance.id, None)
         self._look(self._vast.instances)  # the list beside the row, as long as it loads
@@ -129,7 +129,7 @@ class ObservedVast:
             self._look(look, instance, remote)
 
     def _await_shown(self, instance_id: str, label: str) -> None:
-        """Look until both its row and the list show it."""
+        """Poll until both its row and the list show the machine."""
         until = self._clock.now() + self._thorough.watch_s
         by_list = shown = False
         while not (by_list and shown) and self._clock.now() < until and not self._stopping():
@@ -149,7 +149,7 @@ class ObservedVast:
         self._note("create.again", "create", lambda sdk: sdk.create_instance(id=offer, **request))
 
     def _await_log(self, instance: Instance) -> None:
-        """Ask once whether the log names host keys by now."""
+        """Read the log once for host keys."""
         recorder, now = self._recorder, self._clock.now()
         if "log.seconds" in recorder.measured or not self._vast.host_keys(instance.id):
             return
@@ -158,7 +158,7 @@ class ObservedVast:
             recorder.measured["log.seconds"] = max(0.0, self._clock.now() - since - loaded_s)
 
     def _wait_for_log(self, instance: Instance, _remote: Remote) -> None:
-        """A box whose log said nothing was believed on first use: how late is its log?"""
+        """Measure the delay of the log of a box that was trusted on first use."""
         until, measured = self._clock.now() + self._thorough.watch_s, self._recorder.measured
         while "log.seconds" not in measured and self._clock.now() < until and not self._stopping():
             self._await_log(instance)
@@ -173,7 +173,7 @@ class ObservedVast:
         self._recorder.measured |= box_values(reply, onstart_sha256=sha256, log_keys=log_keys)
 
     def _look_at_keys(self, instance: Instance, remote: Remote) -> None:
-        """Has another attachment of the run's key changed who may write its files?"""
+        """Check whether attaching the run's key again changed the modes of its files."""
         key, number, server = self._vast.public_key(instance.label), int(instance.id), self._vast.api.server
         for moment in ("before", "after"):
             self._recorder.key_modes[moment] = key_modes(ask_box(remote, instance.id, server))
@@ -205,7 +205,7 @@ class ObservedVast:
             self._recorder.measured[f"ssh.{way}"] = _opens(shells.get(way))
 
     def _download(self, instance: Instance, remote: Remote) -> None:
-        """Download in the box, then ask its row until that has counted it."""
+        """Download in the box, then poll its row until the traffic is counted."""
         thorough, measured, before = self._thorough, self._recorder.measured, self.machine(instance.id)
         if not thorough.download_url or before is None:
             return
@@ -232,13 +232,13 @@ class ObservedVast:
         return not self._stopping() and self._clock.now() - since < within_s
 
     def _look(self, look: Callable[..., object], *arguments: object) -> None:
-        """A look that fails is no reason to end the run, which meets the same trouble itself."""
+        """Run an observation; its failure must not end the run, which would meet the same error itself."""
         with suppress(VastrunError):
             look(*arguments)
 
 
 class _ObservedRemote:
-    """`Remote` says what each verb promises; what it can do besides is as the inner one's."""
+    """The Remote port with observations; further attributes are those of the inner remote."""
 
     def __init__(
         self, remote: Remote, has_lease: Callable[[], None], is_stranger: Callable[[], None]
@@ -256,11 +256,11 @@ class _ObservedRemote:
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """Lines that were not shown."""
+        """Number of dropped lines by kind."""
         return self._remote.left_out if isinstance(self._remote, CountsNoise) else {}
 
     def set_interrupt_check(self, check: Callable[[], None]) -> None:
-        """Have `check` called while the machine is waited for."""
+        """Call `check` during waits for the machine."""
         if isinstance(self._remote, Interruptible):
             self._remote.set_interrupt_check(check)
 

@@ -1,4 +1,4 @@
-"""Record: what a conformance run saw, as a file that may be attached to an issue. It holds no secret."""
+"""Record of a conformance run: a file without secrets that may be attached to an issue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What the ledger counts for a machine, in dollars."""
+    """Costs of a machine by the ledger, in USD."""
 
     gpu_usd: float = 0.0
     storage_usd: float = 0.0
@@ -38,45 +38,45 @@ class Counted:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """All of a file. Dollars, epoch seconds."""
+    """Content of a record file. Amounts are in USD, times in epoch seconds."""
 
     began_at: float
     ended_at: float
     run: str = ""
-    """Its id; empty: no offer fitted."""
+    """Id of the offer; empty when none fitted."""
     instance: str = ""
-    """Empty: none was rented."""
+    """Id of the machine; empty when none was rented."""
     machine: str = ""
-    """As the offer calls it."""
+    """GPU's name in the offer."""
     verdict: str = ""
-    """Of the run; empty while it is open."""
+    """Cause of the run's end; empty while it is open."""
     exit_code: int = 0
-    """Of the run, as of `vastrun launch`."""
+    """Exit code of the run, as of `vastrun launch`."""
     counted: Counted = Counted()
-    """Of that machine."""
+    """Costs of that machine."""
     run_usd: float = 0.0
-    """Of all machines of the run."""
+    """Cost of all machines of the run, in USD."""
     billed_usd: float | None = None
-    """For that machine. None: nothing was settled yet."""
+    """USD charged for that machine; None before anything is settled."""
     seen: Mapping[str, Value] = field(default_factory=dict)
-    """By assumption."""
+    """Observations by assumption."""
     trials: Mapping[str, str] = field(default_factory=dict)
     """`digest` or `bid`, by the id of the machine that was rented for it."""
     trials_billed_usd: float | None = None
-    """For those. None: nothing was settled yet."""
+    """USD charged for the trial machines; None before anything is settled."""
     key_modes: Mapping[str, str] = field(default_factory=dict)
     """Owner and modes of the box's SSH key files, before and after the key was attached again."""
     timeline: Sequence[Sample] = ()
-    """States and prices that the machines' rows showed."""
+    """States and prices in the machines' rows."""
 
     @property
     def counted_usd(self) -> float:
-        """All that the ledger counts for that machine."""
+        """USD that the ledger counts for that machine."""
         return self.counted.gpu_usd + self.counted.storage_usd + self.counted.traffic_usd
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write the file, whole or not at all. Raises StorageError."""
+    """Write the file atomically. Raises StorageError."""
     text = json.dumps({"kind": KIND, "schema_version": VERSION, **asdict(record)}, indent=2)
     part = path.with_name(f".{path.name}.part")
     try:
@@ -89,7 +89,7 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def read_record(path: Path) -> Record:
-    """Read a file that somebody may have sent. Raises UsageError, which names the file and the key."""
+    """Parse an untrusted file. Raises UsageError with the file and the invalid key."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
