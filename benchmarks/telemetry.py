@@ -26,7 +26,7 @@ from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session, set_up
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.heartbeat import Heartbeat
-from vastrun.trainer.telemetry.garbage import collect_by_the_step
+from vastrun.trainer.telemetry.garbage import collect_at_step
 from vastrun.trainer.telemetry.metrics import Metrics
 from vastrun.trainer.telemetry.reports import Readings, Reports
 
@@ -90,7 +90,7 @@ def _told(session: Session, reports: Reports, heart: Heartbeat, first: int) -> N
         session.clock.begin()
         _, losses = train_step(session, step, heart)
         session.clock.end()
-        collect_by_the_step(step + 1, 0)
+        collect_at_step(step + 1, 0)
     with redirect_stdout(None):
         reports.report(first + STEPS, losses)
     gc.enable()

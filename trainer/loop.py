@@ -28,7 +28,7 @@ from vastrun.trainer.evaluation.summary import evaluate_all
 from vastrun.trainer.evaluation.validation import Validation
 from vastrun.trainer.heartbeat import Heartbeat
 from vastrun.trainer.latents import with_latents
-from vastrun.trainer.telemetry.garbage import collect_by_the_step
+from vastrun.trainer.telemetry.garbage import collect_at_step
 from vastrun.trainer.telemetry.metrics import Metrics
 from vastrun.trainer.telemetry.profiler import Profiler
 from vastrun.trainer.telemetry.reports import Readings, Reports
@@ -86,7 +86,7 @@ def _train(
         stopped_early = diloco is not None and diloco.after_step(step, lambda: stop.asked)
         if step == session.start + 1:
             session.checkpoints.prepare(session.tensors())  # the optimiser's state exists from now on
-        collect_by_the_step(step, session.start)
+        collect_at_step(step, session.start)
         session.checkpoints.poll()
         last = step == config.steps or stopped_early or vote.passes(step, stop.asked)
         if last or step == session.start + 1 or step % config.log_every == 0:
@@ -98,7 +98,7 @@ def _train(
         if validation and (step == config.steps or (not last and step % validation.every == 0)):
             nrmse = _validate(validation, session, step, heart, stop, metrics)
         if not last and step % config.checkpoint_every == 0:
-            reports.must_be_sound(step, losses)
+            reports.check_finite(step, losses)
             _save(session, step, reports, heart, stop, nrmse, durable=False)
     _save(session, step, reports, heart, stop, nrmse, durable=True)
     if step < config.steps or not _evaluate(session, step, reports.loss, heart, stop, metrics):
@@ -139,7 +139,7 @@ def _save(
 ) -> None:
     """Save a checkpoint while training continues; when `durable`, return once it is on the disk."""
     # A non-finite loss must be detected before its weights replace good ones.
-    reports.settle()
+    reports.flush()
     heart.beat(step, "checkpoint")
     with stop.saving():
         session.save(step, reports.loss, validation_nrmse=validation_nrmse, durable=durable)

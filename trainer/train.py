@@ -25,7 +25,7 @@ def main() -> None:
     with RankExit(rank.box, rank.rank, heart) as rank_exit:
         dump_stacks_on_request(rank.box / layout.STACKS / f"rank-{rank.rank}.txt")
         # Torch and numpy start threads when they are imported; these must find SIGTERM blocked.
-        stop = StopSignal.watch(rank_exit.give_up)
+        stop = StopSignal.watch(rank_exit.abort)
         rank_exit.asked = lambda: stop.asked
         job = read_job(rank.box)
 

@@ -185,7 +185,7 @@ LEFT: tuple[tuple[str, Any, Options, Callable[[Box], Any]], ...] = (
 )
 """Key, another value, what stands beside it, and what of that which a run leaves is another then."""
 
-ELSEWHERE = {
+SHARDS_ONLY = {
     "stage": "tests/trainer/stages/test_spreading.py",
     "sampler.steps": "tests/trainer/stages/test_diffusion.py",
     "sampler.draws": "tests/trainer/stages/test_losses.py",
@@ -261,9 +261,9 @@ def finished(start_ranks: Start, path: Path, options: Options) -> Box:
 def test_every_key_is_in_one_of_the_tables() -> None:
     tables = [TAUGHT, BUILT, LEFT]
     shown = [row[0] for table in tables for row in table]  # type: ignore[attr-defined]
-    others = [*ELSEWHERE, *WANDB, *LIMITS]
+    others = [*SHARDS_ONLY, *WANDB, *LIMITS]
     assert sorted([*shown, *others]) == sorted(leaves(TrainConfig))
-    assert all(Path(path).is_file() for path in ELSEWHERE.values())
+    assert all(Path(path).is_file() for path in SHARDS_ONLY.values())
 
 
 @pytest.mark.slow

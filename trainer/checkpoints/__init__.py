@@ -1,7 +1,7 @@
-"""Checkpoints: sharded, written while training goes on, there whole or not at all, for any number of ranks.
+"""Checkpoints: sharded, written during the training, atomic, and loadable on any number of ranks.
 
-A checkpoint is a folder of the files of `torch.distributed.checkpoint`, `state.json` (all that is no tensor)
-and `manifest.json`, which proves every file by its size and checksum.
+A checkpoint is a folder with the files of `torch.distributed.checkpoint`, `state.json` (everything but
+tensors) and `manifest.json`, which has the size and checksum of every file.
 """
 
 from vastrun.contract.checkpoint_folder import CheckpointFolder, DamagedError, verify

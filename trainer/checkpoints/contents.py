@@ -1,4 +1,4 @@
-"""What a checkpoint holds: tensors by names that no wrapper changes, and a state for all the rest."""
+"""Contents of a checkpoint: tensors by names that no wrapper changes, and a state for the rest."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from vastrun.contract.checkpoint_folder import CheckpointScore
 
 STATE = "state.json"
 METADATA = ".metadata"
-"""Written by torch: which tensor lies where."""
+"""File of torch with the place of each tensor."""
 MODEL, OPTIMIZER, EMA, OUTER = "model.", "optimizer.", "ema.", "outer."
-"""How the names of tensors begin."""
+"""Prefixes of the names of tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerState:
-    """All of a checkpoint that is no tensor: `state.json`.
+    """Everything of a checkpoint but its tensors: `state.json`.
 
-    There is no random state and no position of a loader: what is random, and which windows a step trains on,
-    are functions of the seed and the step.
+    There is no random state and no position of a loader: random numbers, and the windows of a step, are
+    functions of the seed and the step.
     """
 
     step: int
-    """Steps that were done."""
+    """Number of steps that were done."""
     samples: int
-    """Windows that were seen, over all ranks."""
+    """Windows that were trained on, over all ranks."""
     loss: float | None
-    """The last one that was told."""
+    """Last reported loss."""
     validation_nrmse: float | None = None
-    """After this very step; None: nobody looked then, or it was no number."""
+    """Validation score after exactly this step; None: not evaluated then, or not finite."""
     config: dict[str, Any]
     """The job's `train:` section."""
     made_by: dict[str, Any]
-    """Where it comes from: run and its W&B run, commit, version of torch, plan."""
+    """Origin: run and its W&B run, commit, version of torch, plan."""
     scaler: dict[str, Any]
-    """Empty but for fp16."""
+    """State of the gradient scaler; empty except for fp16."""
 
     @property
     def score(self) -> CheckpointScore | None:
-        """What the best checkpoint is chosen by; None: this one is not to be chosen."""
+        """Return the score that selects the best checkpoint; None: this one cannot be the best."""
         by = "validation_nrmse" if self.config.get("evaluate_every") else "loss"
         value: float | None = getattr(self, by)
         return None if value is None else CheckpointScore(by=by, value=value)
@@ -58,12 +58,12 @@ class TrainerState:
 def tensors_of(
     model: nn.Module, optimizers: Sequence[Optimizer], ema: Mapping[str, Tensor] | None
 ) -> dict[str, Tensor]:
-    """Return the very tensors that are trained, not copies: `model.*`, `optimizer.*` and `ema.*`.
+    """Return the tensors of the training, not copies: `model.*`, `optimizer.*` and `ema.*`.
 
-    The same names for every strategy and any number of ranks. An optimiser that has not made a step yet gets
-    its state now. Its numbers (rates, betas) are not among them: they follow from the config and the step.
+    The names are the same for every strategy and any number of ranks. An optimiser before its first step gets
+    its state now. Its numbers (rates, betas) are not included: they follow from the config and the step.
     """
-    # Flat names, parameter by parameter: those of a shard and of a whole model are then the same.
+    # Flat names, parameter by parameter, which are equal for a shard and a complete model.
     flat = StateDictOptions(flatten_optimizer_state_dict=True)
     with _without_gradients(optimizers):
         moments = get_optimizer_state_dict(model, optimizers, options=flat)
@@ -80,15 +80,15 @@ def tensors_of(
 
 @contextmanager
 def _without_gradients(optimizers: Sequence[Optimizer]) -> Iterator[None]:
-    """Take the gradients away meanwhile.
+    """Remove the gradients within the context.
 
-    torch gives an optimiser its state only while no parameter has a gradient; CUDA graphs keep theirs.
+    torch creates an optimiser's state only while no parameter has a gradient; CUDA graphs keep theirs.
     """
     new = [optimizer for optimizer in optimizers if not optimizer.state]
     parameters = [p for optimizer in new for group in optimizer.param_groups for p in group["params"]]
-    kept = [p.grad for p in parameters]
+    gradients = [p.grad for p in parameters]
     for parameter in parameters:
         parameter.grad = None
     yield
-    for parameter, gradient in zip(parameters, kept, strict=True):
+    for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient

@@ -1,4 +1,4 @@
-"""Disk: which ranks see the files that rank 0 writes. On several machines those of the others may not."""
+"""Disk: find the ranks that share rank 0's disk. On several machines others may not."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from vastrun.trainer.distributed.group import Ranks
 
 @dataclass(frozen=True, kw_only=True)
 class Disk:
-    """The disk that checkpoints lie on: that of rank 0."""
+    """The disk of the checkpoints: rank 0's."""
 
     ranks: Ranks
-    seen_by: tuple[int, ...]
-    """The ranks that read and write checkpoints. Shards of the others are brought there, and from there."""
-    carriers: tuple[int, ...] = ()
-    """The first rank on each disk but rank 0's."""
+    shared_by: tuple[int, ...]
+    """Ranks that read and write checkpoints. Shards of other ranks are copied to and from this disk."""
+    first_ranks: tuple[int, ...] = ()
+    """First rank on each other disk."""
 
     @property
-    def is_seen_by_all(self) -> bool:
-        return len(self.seen_by) == self.ranks.rank.world_size
+    def is_shared_by_all(self) -> bool:
+        return len(self.shared_by) == self.ranks.rank.world_size
 
     @property
     def share(self) -> tuple[int, int] | None:
-        """This rank's place among those that see it, and how many they are; None: it does not."""
+        """Return this rank's index among the ranks on this disk, and their number; None: it is on another."""
         rank = self.ranks.rank.rank
-        return (self.seen_by.index(rank), len(self.seen_by)) if rank in self.seen_by else None
+        return (self.shared_by.index(rank), len(self.shared_by)) if rank in self.shared_by else None
 
 
 def find_disk(folder: Path, ranks: Ranks) -> Disk:
-    """Find who shares a disk, by a file that each rank lays into the folder and takes away again."""
+    """Find the ranks that share a disk, by a temporary file of each rank in the folder."""
     word, world_size = ranks.broadcast_object(uuid4().hex), ranks.rank.world_size
     tokens = [folder / f".{word}.{rank}.part" for rank in range(world_size)]
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,11 +42,11 @@ def find_disk(folder: Path, ranks: Ranks) -> Disk:
     tokens[ranks.rank.rank].unlink()
     return Disk(
         ranks=ranks,
-        seen_by=tuple(rank for rank, first in enumerate(firsts) if first == 0),
-        carriers=tuple(sorted({first for first in firsts if first != 0})),
+        shared_by=tuple(rank for rank, first in enumerate(firsts) if first == 0),
+        first_ranks=tuple(sorted({first for first in firsts if first != 0})),
     )
 
 
-def everywhere(disk: Disk) -> Disk:
-    """Return the disk as if all ranks saw it: each has what it reads on a disk of its own."""
-    return replace(disk, seen_by=tuple(range(disk.ranks.rank.world_size)))
+def as_shared(disk: Disk) -> Disk:
+    """Return the disk as if all ranks shared it: each has the files on its disk."""
+    return replace(disk, shared_by=tuple(range(disk.ranks.rank.world_size)))

@@ -1,7 +1,8 @@
-"""`python -m vastrun.trainer.checkpoints.export CHECKPOINTS FILE`: the tensors of a checkpoint in one file.
+"""Export: write the tensors of a checkpoint to one file.
 
-By default the weights alone, by the bare model's names: their average where the training kept one. Nothing of
-the checkpoint is run: it may come from a stranger's machine.
+`python -m vastrun.trainer.checkpoints.export CHECKPOINTS FILE` exports the weights, by the unwrapped model's
+names: their average where the training has one. No code of the checkpoint is run: it may come from an
+untrusted machine.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from vastrun.contract.checkpoint_folder import (
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, TrainerState
 from vastrun.trainer.checkpoints.reading import CheckpointReader, read_tensors, state_of
 
-_WHAT_A_READER_RAISES = (
+_READ_ERRORS = (
     DamagedError,
     CheckpointException,
     pickle.UnpicklingError,
@@ -44,22 +45,22 @@ _WHAT_A_READER_RAISES = (
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSummary:
-    """What was written, as JSON on stdout."""
+    """The summary of an export, printed as JSON."""
 
     checkpoint: str
     step: int
     tensors: int
     bytes: int
     averaged: bool
-    """The weights are the average that the training kept of them."""
+    """True when the weights are the training's running average."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Export a checkpoint. Returns the exit status: 0, 1 when it cannot be done, 2 when the call is wrong."""
+    """Export a checkpoint. Returns the exit status: 0, 1 for a failure, 2 for wrong arguments."""
     options = _parser().parse_args(arguments)
     try:
         exported = export(options.checkpoints, options.file, options.checkpoint, everything=options.all)
-    except _WHAT_A_READER_RAISES as error:
+    except _READ_ERRORS as error:
         print(f"export: {_reason(error)}", file=sys.stderr)
         return 1
     print(json.dumps(asdict(exported)))
@@ -67,14 +68,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def export(
-    checkpoints: Path, file: Path, wanted: str = "latest", *, everything: bool = False
+    checkpoints: Path, file: Path, selected: str = "latest", *, everything: bool = False
 ) -> ExportSummary:
     """Write the `latest` intact checkpoint, the `best`, or that of a step, to `file`.
 
-    `everything`: with the optimiser's state, by the names of the checkpoint. Raises DamagedError, OSError,
-    and what torch raises for a damaged file.
+    `everything`: include the optimiser's state, with the names of the checkpoint. Raises DamagedError,
+    OSError, and torch's errors for a damaged file.
     """
-    checkpoint = _chosen(checkpoints, wanted)
+    checkpoint = _resolve(checkpoints, selected)
     state, saved = state_of(checkpoint), _tensors_of(checkpoint, everything=everything)
     tensors = saved if everything else _weights(saved)
     _write(file, tensors, state)
@@ -87,14 +88,14 @@ def export(
     )
 
 
-def _chosen(checkpoints: Path, wanted: str) -> Path:
-    """Return a checkpoint whose files are what its manifest says."""
-    if wanted == "latest":
+def _resolve(checkpoints: Path, selected: str) -> Path:
+    """Return the verified checkpoint of a name: latest, best or a step."""
+    if selected == "latest":
         return _newest_intact(checkpoints)
-    best = CheckpointFolder(path=checkpoints, keep=0, keep_best=True).best() if wanted == "best" else None
-    if wanted == "best" and best is None:
+    best = CheckpointFolder(path=checkpoints, keep=0, keep_best=True).best() if selected == "best" else None
+    if selected == "best" and best is None:
         raise DamagedError(f"{checkpoints} has no best checkpoint: the job sets keep_best")
-    chosen = checkpoints / (best.path if best else name_of(int(wanted)))
+    chosen = checkpoints / (best.path if best else name_of(int(selected)))
     verify(chosen)
     return chosen
 
@@ -112,27 +113,27 @@ def _newest_intact(checkpoints: Path) -> Path:
 
 def _tensors_of(checkpoint: Path, *, everything: bool) -> dict[str, Tensor]:
     saved = CheckpointReader(checkpoint).metadata.state_dict_metadata
-    wanted = {name: saved[name] for name in saved if everything or name.startswith((MODEL, EMA))}
-    if not wanted:
-        raise DamagedError(f"{checkpoint.name} holds no weights")
-    # Torch makes room for what the metadata promise before it reads: no more than lies on the disk.
+    selected = {name: saved[name] for name in saved if everything or name.startswith((MODEL, EMA))}
+    if not selected:
+        raise DamagedError(f"{checkpoint.name} has no weights")
+    # Torch allocates the sizes in the metadata before it reads: limit them to the size on the disk.
     here = sum(path.stat().st_size for path in checkpoint.iterdir())
-    if sum(of.size.numel() * of.properties.dtype.itemsize for of in wanted.values()) > here:
+    if sum(of.size.numel() * of.properties.dtype.itemsize for of in selected.values()) > here:
         raise DamagedError(f"{checkpoint.name} lists more than its files contain")
-    tensors = {name: torch.empty(of.size, dtype=of.properties.dtype) for name, of in wanted.items()}
+    tensors = {name: torch.empty(of.size, dtype=of.properties.dtype) for name, of in selected.items()}
     read_tensors(checkpoint, tensors)
     return tensors
 
 
 def _weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights by the model's own names. What has no average, such as a buffer, is as trained last."""
+    """Return weights by the model's names. Tensors without an average (buffers) have their last values."""
     bare = {name.removeprefix(MODEL): tensor for name, tensor in tensors.items() if name.startswith(MODEL)}
     averages = {name.removeprefix(EMA): tensor for name, tensor in tensors.items() if name.startswith(EMA)}
     return bare | averages
 
 
 def _write(file: Path, tensors: Mapping[str, Tensor], state: TrainerState) -> None:
-    """Write the file whole, or not at all."""
+    """Write the file atomically."""
     handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     os.close(handle)
     try:
@@ -158,7 +159,7 @@ _WRITERS: Mapping[str, Callable[[Path, Mapping[str, Tensor], TrainerState], None
 
 
 def _reason(error: BaseException) -> str:
-    """Say the reason in one line. Torch wraps what a reader raises, with all of its stack."""
+    """Return the reason in one line. Torch wraps a reader's error with its whole stack."""
     if isinstance(error, CheckpointException):
         error = next(iter(error.failures.values()))[0]
     return " ".join(f"{error}".split())[:500] or type(error).__name__
@@ -167,7 +168,7 @@ def _reason(error: BaseException) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.checkpoints.export", description=__doc__)
     parser.add_argument("checkpoints", type=Path, help="the folder of the checkpoints")
-    parser.add_argument("file", type=_file, help="what to write: .pt or .safetensors")
+    parser.add_argument("file", type=_file, help="the output file: .pt or .safetensors")
     parser.add_argument(
         "--checkpoint", type=parse_checkpoint_name, default="latest", help="latest, best, or a step"
     )

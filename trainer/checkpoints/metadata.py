@@ -1,8 +1,8 @@
-"""read_metadata(): which tensor of a checkpoint lies where, from a pickle of which nothing is believed.
+"""Metadata: safely read the place of each tensor of a checkpoint from an untrusted pickle.
 
-A pickle is a program, and this one may come from a stranger's machine. It builds stand-ins that are made anew
-for each file, so that it can neither call nor change anything of torch's; from them torch's own nouns are
-built, value by value.
+A pickle is a program, and this one may come from an untrusted machine. It builds stand-ins that are created
+for each file, so that it can neither call nor change anything of torch; torch's classes are then built from
+the stand-ins, value by value.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from torch.distributed.checkpoint.metadata import (
 from vastrun.contract.checkpoint_folder import DamagedError
 from vastrun.trainer.checkpoints.contents import METADATA
 
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 _MIN_BYTES, _BYTES_PER_BYTE = 8 << 20, 1 / 20
-"""Bytes that metadata may have whatever they describe, and besides for each byte of tensors."""
+"""Bytes that metadata may always have, and in addition for each byte of tensors."""
 _MIN_OPERATIONS, _OPERATIONS_PER_BYTE = 1_500_000, 1 / 100
-"""The same of the operations of the pickle. It takes about 70 for a piece of a tensor, and each may take 100
-bytes of memory: reading metadata takes 200 MB, or as much besides as the tensors do."""
-_LARGEST = 2**53
-_MOST_DIMENSIONS = 32
-_WHAT_A_PICKLE_RAISES = (
+"""The same limits for the operations of the pickle. A chunk of a tensor takes about 70, and each may take 100
+bytes of memory: reading metadata takes at most 200 MB, plus the size of the tensors."""
+_MAX_NUMBER = 2**53
+_MAX_DIMENSIONS = 32
+_PICKLE_ERRORS = (
     *(pickle.UnpicklingError, EOFError, ImportError, AttributeError, LookupError, TypeError, ValueError),
     *(ArithmeticError, MemoryError, RecursionError, struct.error),
 )
@@ -46,7 +46,7 @@ _STORAGE = "torch.distributed.checkpoint.filesystem"
 def read_metadata(checkpoint: Path) -> Metadata:
     """Read the checkpoint's metadata. Raises DamagedError, OSError."""
     tensors = sum(file.lstat().st_size for file in checkpoint.iterdir() if file.name != METADATA)
-    max_bytes = min(_MOST_BYTES, int(_MIN_BYTES + tensors * _BYTES_PER_BYTE))
+    max_bytes = min(_MAX_BYTES, int(_MIN_BYTES + tensors * _BYTES_PER_BYTE))
     with (checkpoint / METADATA).open("rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
@@ -54,13 +54,13 @@ def read_metadata(checkpoint: Path) -> Metadata:
     unpickler = _Unpickler(BytesIO(content), int(_MIN_OPERATIONS + tensors * _OPERATIONS_PER_BYTE))
     try:
         return _Builder(unpickler).metadata(unpickler.load())
-    except _WHAT_A_PICKLE_RAISES as error:
+    except _PICKLE_ERRORS as error:
         fault = f"{type(error).__name__}: {str(error)[:100]}"
-        raise DamagedError(f"{METADATA} in {checkpoint.name} is not of a checkpoint: {fault}") from error
+        raise DamagedError(f"{METADATA} in {checkpoint.name} is malformed: {fault}") from error
 
 
-def _noun() -> type:
-    """Make a class whose instances take what BUILD gives them."""
+def _stand_in_class() -> type:
+    """Create a class whose instances store the state of the pickle's BUILD operation."""
 
     class StandIn:
         def __setstate__(self, state: Any) -> None:
@@ -73,21 +73,21 @@ _STAND_INS: Mapping[tuple[str, str], Callable[[], Any]] = {
     ("torch", "Size"): lambda: lambda values: tuple(values),
     ("torch.serialization", "_get_layout"): lambda: lambda name: name,
     (_TORCH, "_MEM_FORMAT_ENCODING"): lambda: lambda value: value,
-    (_TORCH, "ChunkStorageMetadata"): _noun,
-    (_TORCH, "Metadata"): _noun,
-    (_TORCH, "MetadataIndex"): _noun,
-    (_TORCH, "TensorProperties"): _noun,
-    (_TORCH, "TensorStorageMetadata"): _noun,
-    (_STORAGE, "_StorageInfo"): _noun,
+    (_TORCH, "ChunkStorageMetadata"): _stand_in_class,
+    (_TORCH, "Metadata"): _stand_in_class,
+    (_TORCH, "MetadataIndex"): _stand_in_class,
+    (_TORCH, "TensorProperties"): _stand_in_class,
+    (_TORCH, "TensorStorageMetadata"): _stand_in_class,
+    (_STORAGE, "_StorageInfo"): _stand_in_class,
 }
-"""What the metadata of tensors are made of, besides their dtypes."""
+"""Stand-ins of the classes in tensor metadata, besides dtypes."""
 
 
 class _Unpickler(pickle._Unpickler):
-    """Knows the names in `_STAND_INS` and no other.
+    """Resolves only the names in `_STAND_INS`.
 
-    The one that is written in Python: for one number of a pickle, that in C takes gigabytes of memory. Each
-    operation begins with a read, so counting these bounds its memory and its time.
+    Based on the Python implementation: the one in C takes gigabytes of memory for one number of a pickle.
+    Each operation begins with a read, so that counting reads bounds memory and time.
     """
 
     def __init__(self, file: BytesIO, operations: int) -> None:
@@ -106,7 +106,7 @@ class _Unpickler(pickle._Unpickler):
     def _counted(self, size: int) -> bytes:
         self._left -= 1
         if self._left < 0:
-            raise DamagedError(f"its {METADATA} has more parts than its tensors can have")
+            raise DamagedError(f"its {METADATA} has too many parts for its tensors")
         return self._read(size)
 
     def find_class(self, module: str, name: str) -> Any:
@@ -115,24 +115,24 @@ class _Unpickler(pickle._Unpickler):
         if (module, name) == ("builtins", "getattr"):
             return lambda kind, member: self._member(kind, member)
         if (module, name) not in _STAND_INS:
-            raise DamagedError(f"its {METADATA} asks for {module}.{name}, and is not of a checkpoint")
+            raise DamagedError(f"its {METADATA} is malformed: it refers to {module}.{name}")
         return self.made(module, name)
 
     def made(self, module: str, name: str) -> Any:
-        """Return the stand-in of this file."""
+        """Return the stand-in of this file for a name."""
         return self._made.setdefault((module, name), _STAND_INS[module, name]())
 
     def _member(self, kind: Any, member: Any) -> Any:
-        """Return an enumeration's member: Python 3.11.0 to 3.11.3 write one as getattr(kind, name)."""
+        """Return an enum member, which Python 3.11.0 to 3.11.3 write as getattr(kind, name)."""
         if kind is not self.made(_TORCH, "_MEM_FORMAT_ENCODING"):
             known = (name for (_, name), made in self._made.items() if made is kind)
             what = next(known, "something else")
-            raise DamagedError(f"its {METADATA} asks for an attribute of {what}, and is not of a checkpoint")
+            raise DamagedError(f"its {METADATA} is malformed: it refers to an attribute of {what}")
         return member
 
 
 class _Builder:
-    """Torch's nouns from the stand-ins of one file. Raises DamagedError for a value of another type."""
+    """Builds torch's metadata from the stand-ins of one file. Raises DamagedError for a wrong type."""
 
     def __init__(self, unpickler: _Unpickler) -> None:
         self._unpickler = unpickler
@@ -141,7 +141,7 @@ class _Builder:
         state = self._state(found, _TORCH, "Metadata")
         tensors, places = state.get("state_dict_metadata"), state.get("storage_data")
         if not isinstance(tensors, dict) or not isinstance(places, dict):
-            raise DamagedError("its metadata name no tensors")
+            raise DamagedError("its metadata list no tensors")
         return Metadata(
             state_dict_metadata={_text(name): self._tensor(name, tensor) for name, tensor in tensors.items()},
             storage_data={self._index(index): self._place(place) for index, place in places.items()},
@@ -151,19 +151,19 @@ class _Builder:
         try:
             state = self._state(found, _TORCH, "TensorStorageMetadata")
         except DamagedError:
-            raise DamagedError(f"{name!r} is no tensor") from None
+            raise DamagedError(f"{name!r} is not a tensor") from None
         dtype, *_ = self._state(state.get("properties"), _TORCH, "TensorProperties", kind=tuple)
         if not isinstance(dtype, torch.dtype) or not isinstance(state.get("chunks"), list):
-            raise DamagedError(f"{name!r} is no tensor")
+            raise DamagedError(f"{name!r} is not a tensor")
         size = _size(state.get("size"))
         found_chunks = [self._state(chunk, _TORCH, "ChunkStorageMetadata") for chunk in state["chunks"]]
         chunks = [
             ChunkStorageMetadata(offsets=_size(chunk.get("offsets")), sizes=_size(chunk.get("sizes")))
             for chunk in found_chunks
         ]
-        # Where a chunk is missing, the tensor would keep whatever it was begun with, without a word.
+        # Where a chunk is missing, the tensor would silently keep its initial values.
         if sum(chunk.sizes.numel() for chunk in chunks) != size.numel():
-            raise DamagedError(f"{name!r} is not all there")
+            raise DamagedError(f"{name!r} is incomplete")
         return TensorStorageMetadata(properties=TensorProperties(dtype=dtype), size=size, chunks=chunks)
 
     def _index(self, found: Any) -> MetadataIndex:
@@ -179,18 +179,18 @@ class _Builder:
         state = self._state(found, _STORAGE, "_StorageInfo")
         name = _text(state.get("relative_path"))
         if Path(name).name != name or name in ("", ".", ".."):
-            raise DamagedError(f"its metadata lead to {name!r}, which is no file of it")
+            raise DamagedError(f"its metadata refer to {name!r}, which is not one of its files")
         if state.get("transform_descriptors"):
-            raise DamagedError("its tensors are not stored as they are")
+            raise DamagedError("its tensors have transforms, which are not supported")
         return _StorageInfo(name, _count(state.get("offset")), _count(state.get("length")))
 
     def _state(self, found: Any, module: str, name: str, kind: type = dict) -> Any:
-        """Return what BUILD gave the stand-in of that name."""
+        """Return the state of a stand-in."""
         if type(found) is not self._unpickler.made(module, name):
             raise DamagedError(f"its metadata contain something other than {name}")
         state = object.__getattribute__(found, "__dict__").get("state")
         if type(state) is not kind:
-            raise DamagedError(f"its metadata contain a {name} of nothing")
+            raise DamagedError(f"its metadata contain an empty {name}")
         return state
 
 
@@ -201,12 +201,12 @@ def _text(value: Any) -> str:
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _LARGEST:
+    if type(value) is not int or not 0 <= value <= _MAX_NUMBER:
         raise DamagedError("its metadata contain an invalid number")
     return value
 
 
 def _size(value: Any) -> torch.Size:
-    if type(value) is not tuple or len(value) > _MOST_DIMENSIONS:
+    if type(value) is not tuple or len(value) > _MAX_DIMENSIONS:
         raise DamagedError("its metadata contain an invalid size")
     return torch.Size(map(_count, value))

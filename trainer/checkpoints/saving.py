@@ -1,8 +1,8 @@
-"""Saving: the training goes on while a thread of each rank writes the rank's share.
+"""Saving: a thread of each rank writes its share while the training continues.
 
-Files go to and from ranks whose disk is not rank 0's. Nothing of that raises on one rank alone, but for a
-lost connection, which every rank meets: a disk that fails is told to all at the end. So no rank waits for one
-that gave up.
+Files are copied to and from ranks on other disks than rank 0's. None of that raises on a single rank, except
+a lost connection, which every rank notices: a failed disk is reported to all at the end. So no rank waits for
+one that has failed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file
 from vastrun.contract.errors import ConfigError, SaveError
 from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer.checkpoints.contents import TrainerState
-from vastrun.trainer.checkpoints.disk import Disk, everywhere, find_disk
+from vastrun.trainer.checkpoints.disk import Disk, as_shared, find_disk
 from vastrun.trainer.checkpoints.reading import FoundCheckpoint, load_tensors, newest_intact
-from vastrun.trainer.checkpoints.writing import ELSEWHERE, CheckpointWriter, Planner, Staging, share_of
+from vastrun.trainer.checkpoints.writing import SHARDS_ONLY, CheckpointWriter, Planner, Staging, share_of
 from vastrun.trainer.distributed.group import Ranks
 
 _CHUNK = 16 << 20
 
-# A disk may be slow, and nobody waits for it; a peer that died is noticed at once, by its connection.
-_SLOWEST_WRITE = timedelta(hours=1)
+# A disk may be slow, and no rank waits for it; a dead peer is noticed at once by its connection.
+_WRITE_TIMEOUT = timedelta(hours=1)
 
 _NUMBERS = itertools.count()
 
@@ -43,79 +43,81 @@ _NUMBERS = itertools.count()
 class Checkpointer:
     """The checkpoints of one run. All ranks call each method at the same place.
 
-    They lie on rank 0's disk, whole. Where ranks hold parts (`sharded`) and see another disk, what they write
-    is brought there, and what they need from there.
+    Complete checkpoints are on rank 0's disk. Files of ranks with shards (`sharded`) on another disk are
+    copied to and from it.
     """
 
     def __init__(self, folder: CheckpointFolder, ranks: Ranks, *, sharded: bool) -> None:
         self._folder = folder
         self._disk = find_disk(folder.path, ranks)
         self._first = ranks.rank.is_first
-        self._carries = sharded and not self._disk.is_seen_by_all
-        # Of the thread alone: two threads on one group would take each other's messages.
-        self._group = None if ranks.are_one else torch_dist.new_group(backend="gloo", timeout=_SLOWEST_WRITE)
+        self._copies_files = sharded and not self._disk.is_shared_by_all
+        # For the thread only: two threads on one group would receive each other's messages.
+        self._group = (
+            None if ranks.is_single else torch_dist.new_group(backend="gloo", timeout=_WRITE_TIMEOUT)
+        )
         self._name = f"checkpointer {next(_NUMBERS)}"
-        """Of its plans, among those that torch remembers."""
+        """Key of its plans in torch's cache."""
         self._staging = Staging()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-        self._room: Future[None] | None = None
+        self._prepared: Future[None] | None = None
         self._saving: Future[None] | None = None
         self._step: int | None = None
-        self._has_files = self._first or ranks.rank.rank in self._disk.carriers
-        """It cleans up on the disk of its machine."""
+        self._has_files = self._first or ranks.rank.rank in self._disk.first_ranks
+        """True for a rank that cleans up on its disk."""
         if self._has_files:
             folder.remove_parts()
 
     @property
     def step(self) -> int | None:
-        """Of the newest that was saved, or is being saved; None: there is none of this run."""
+        """Step of the newest checkpoint that was saved or is being saved; None: none in this run."""
         return self._step
 
     def newest(self, *, else_of: Path) -> FoundCheckpoint | None:
         """Find the newest intact checkpoint of this run, else of another folder; None: there is none.
 
-        Raises ConfigError when there are some, and none is intact.
+        Raises ConfigError when there are some and none is intact.
         """
         return newest_intact((self._folder.path, else_of), self._disk)
 
     def load(self, found: FoundCheckpoint, tensors: Mapping[str, Tensor]) -> None:
-        """Load a checkpoint as `load_tensors` does; it is not saved again."""
-        if self._carries:
-            self._load_carried(found.path, tensors)
+        """Load a checkpoint with `load_tensors`; it is not saved again."""
+        if self._copies_files:
+            self._load_copied(found.path, tensors)
         else:
             load_tensors(found.path, tensors, self._disk)
         if found.path.parent == self._folder.path:
             self._step = found.state.step
 
     def prepare(self, tensors: Mapping[str, Tensor]) -> None:
-        """Get the memory for copies of these meanwhile, so that the first save is as short as the others."""
-        self._room = self._thread.submit(self._staging.make_room, self._share_of(tensors))
+        """Allocate the memory for copies of the tensors in the background, for a short first save."""
+        self._prepared = self._thread.submit(self._staging.allocate, self._share_of(tensors))
 
     def save(self, state: TrainerState, tensors: Mapping[str, Tensor], *, durable: bool) -> None:
-        """Copy the state and begin to write it; when `durable`, return once it is on the disk.
+        """Copy the state and start writing it; when `durable`, return once it is on the disk.
 
-        Waits for the save before, so that none is left out. Raises SaveError: on all ranks, when one of them
+        Waits for the previous save, so that none is skipped. Raises SaveError on all ranks when one of them
         could not write.
         """
         self.wait()
         if state.step != self._step:
             self._step = state.step
             share = self._share_of(tensors)
-            # Room was asked for as the training began: only a very early save still has to wait for it.
-            if self._room is not None:
-                self._room.result()
+            # Memory was requested at the start of the training: only a very early save has to wait for it.
+            if self._prepared is not None:
+                self._prepared.result()
             copies = self._staging.copy(share)
             self._saving = self._thread.submit(self._write, state, share, copies)
         if durable:
             self.wait()
 
     def poll(self) -> None:
-        """Report a save that has ended meanwhile. Costs nothing, waits for nothing. Raises SaveError."""
+        """Report a save that has finished, without waiting. Raises SaveError."""
         if self._saving is not None and self._saving.done():
             self.wait()
 
     def wait(self) -> None:
-        """Wait until nothing is being saved any more. Raises SaveError."""
+        """Wait until the save in progress has finished. Raises SaveError."""
         if self._saving is None:
             return
         saving, self._saving = self._saving, None
@@ -124,25 +126,25 @@ class Checkpointer:
             print(f"checkpoint step-{self._step:06d} saved", flush=True)
 
     def _share_of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        if self._disk.share is None and not self._carries:
+        if self._disk.share is None and not self._copies_files:
             return {}
-        return share_of(tensors, *(self._disk.share or ELSEWHERE))
+        return share_of(tensors, *(self._disk.share or SHARDS_ONLY))
 
-    def _load_carried(self, checkpoint: Path, tensors: Mapping[str, Tensor]) -> None:
-        """Load as `load_tensors`, each rank from its own disk: the others have a copy for so long."""
+    def _load_copied(self, checkpoint: Path, tensors: Mapping[str, Tensor]) -> None:
+        """Load with `load_tensors`, each rank from its disk: other disks get a temporary copy."""
         copy = self._folder.path / f".{checkpoint.name}.fetched.part"
-        if fault := spread(checkpoint, copy, self._disk, self._group):
-            text = f"{checkpoint.name} cannot be brought to all machines: {fault}"
+        if fault := copy_to_disks(checkpoint, copy, self._disk, self._group):
+            text = f"{checkpoint.name} cannot be copied to all machines: {fault}"
             raise ConfigError(text, reported_elsewhere=not self._first)
-        load_tensors(checkpoint if self._disk.share else copy, tensors, everywhere(self._disk))
+        load_tensors(checkpoint if self._disk.share else copy, tensors, as_shared(self._disk))
         self._disk.ranks.wait_for_all()
         if self._has_files and not self._first:
             shutil.rmtree(copy, ignore_errors=True)
 
     def _write(self, state: TrainerState, share: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> None:
-        writer = CheckpointWriter(self._folder, state, commits=not self._carries)
+        writer = CheckpointWriter(self._folder, state, commits=not self._copies_files)
         try:
-            # Not `dcp.save`: it would write a record for the log about each tensor, which nobody reads.
+            # Not `dcp.save`: it would log a record about each tensor.
             _save_state_dict(
                 dict(share),
                 writer,
@@ -153,17 +155,17 @@ class Checkpointer:
         except CheckpointException as error:
             if self._has_files:
                 self._folder.discard(state.step)
-            # Every rank has all failures before it: by the lowest, all of them tell the same one.
+            # Every rank has all failures: by choosing the lowest rank, all report the same one.
             rank, (cause, _) = min(error.failures.items())
             raise SaveError(
                 f"the checkpoint of step {state.step} is not saved: rank {rank}: {cause}"
             ) from cause
-        if self._carries:
-            self._carry(writer, state)
+        if self._copies_files:
+            self._gather_and_commit(writer, state)
 
-    def _carry(self, writer: CheckpointWriter, state: TrainerState) -> None:
-        """Bring what was written on other machines to rank 0, which commits it. Raises SaveError."""
-        fault = gather(self._folder.part(state.step), writer.files_of, self._disk, self._group)
+    def _gather_and_commit(self, writer: CheckpointWriter, state: TrainerState) -> None:
+        """Copy the files of other machines to rank 0, which commits the checkpoint. Raises SaveError."""
+        fault = move_to_first(self._folder.part(state.step), writer.files_of, self._disk, self._group)
         if self._first and not fault:
             fault = writer.commit()
         elif self._has_files:
@@ -172,19 +174,19 @@ class Checkpointer:
             raise SaveError(f"the checkpoint of step {state.step} is not saved: {fault}")
 
 
-def gather(
+def move_to_first(
     folder: Path,
     files: Mapping[int, Sequence[FileChecksum]] | None,
     disk: Disk,
     group: torch_dist.ProcessGroup,
 ) -> str:
-    """Bring the files of the ranks on other disks into `folder` on rank 0, and remove them there.
+    """Move the files of the ranks on other disks into `folder` on rank 0.
 
-    `files`: what each rank wrote into its own `folder`, as rank 0 knows it. Returns what went wrong, on all
-    ranks; empty: nothing. Checksums hold then.
+    `files`: the files that each rank wrote into its `folder`, on rank 0. Returns the fault, on all ranks;
+    empty: all files were copied and their checksums match.
     """
     files, rank, fault = broadcast_object(files, group), disk.ranks.rank.rank, ""
-    for sender in (one for one in range(disk.ranks.rank.world_size) if one not in disk.seen_by):
+    for sender in (one for one in range(disk.ranks.rank.world_size) if one not in disk.shared_by):
         for file in files[sender]:
             if rank == sender:
                 _send(folder / file.path, file, [0], group)
@@ -194,22 +196,22 @@ def gather(
     return str(broadcast_object(fault, group))
 
 
-def spread(source: Path, target: Path, disk: Disk, group: torch_dist.ProcessGroup) -> str:
-    """Bring the files of `source`, on rank 0's disk, to `target` on every other disk.
+def copy_to_disks(source: Path, target: Path, disk: Disk, group: torch_dist.ProcessGroup) -> str:
+    """Copy the files of `source` on rank 0's disk to `target` on every other disk.
 
-    Returns what went wrong, on all ranks; empty: nothing.
+    Returns the fault, on all ranks; empty: there was none.
     """
-    rank, carriers, fault = disk.ranks.rank.rank, disk.carriers, ""
+    rank, first_ranks, fault = disk.ranks.rank.rank, disk.first_ranks, ""
     try:
         here = [checksum_file(path) for path in sorted(source.iterdir())] if rank == 0 else []
     except OSError as error:
         here, fault = [], str(error)
     for file in broadcast_object(here, group):
         if rank == 0:
-            _send(source / file.path, file, carriers, group)
-        elif rank in carriers:
+            _send(source / file.path, file, first_ranks, group)
+        elif rank in first_ranks:
             fault = _receive(target / file.path, file, 0, group) or fault
-    return next(filter(None, _gathered(fault, disk, group)), "")
+    return next(filter(None, _all_gather(fault, disk, group)), "")
 
 
 def broadcast_object(value: Any, group: torch_dist.ProcessGroup) -> Any:
@@ -219,14 +221,14 @@ def broadcast_object(value: Any, group: torch_dist.ProcessGroup) -> Any:
     return values[0]
 
 
-def _gathered(value: str, disk: Disk, group: torch_dist.ProcessGroup) -> list[str]:
+def _all_gather(value: str, disk: Disk, group: torch_dist.ProcessGroup) -> list[str]:
     values = [""] * disk.ranks.rank.world_size
     torch_dist.all_gather_object(values, value, group=group)
     return values
 
 
 def _send(path: Path, file: FileChecksum, to: Sequence[int], group: torch_dist.ProcessGroup) -> None:
-    """Send as many bytes as were named, whatever became of the file: its checksum tells."""
+    """Send the listed number of bytes, even if the file has changed: the checksum detects that."""
     for start in range(0, file.size, _CHUNK):
         chunk = bytearray(min(_CHUNK, file.size - start))
         with suppress(OSError), path.open("rb") as content:
@@ -237,21 +239,21 @@ def _send(path: Path, file: FileChecksum, to: Sequence[int], group: torch_dist.P
 
 
 def _receive(path: Path, file: FileChecksum, sender: int, group: torch_dist.ProcessGroup) -> str:
-    """Receive the file whole, also where it cannot be written. Returns what went wrong."""
-    digest, fault = hashlib.sha256(), _written(path, b"", "wb")
+    """Receive the whole file, even if it cannot be written. Returns the fault; empty: there was none."""
+    digest, fault = hashlib.sha256(), _append(path, b"", "wb")
     for start in range(0, file.size, _CHUNK):
         tensor = torch.empty(min(_CHUNK, file.size - start), dtype=torch.uint8)
         torch_dist.recv(tensor, group=group, group_src=sender)
         content = tensor.numpy().tobytes()
         digest.update(content)
-        fault = fault or _written(path, content, "ab")
+        fault = fault or _append(path, content, "ab")
     if fault or digest.hexdigest() == file.sha256:
         return fault
-    return f"{path.name} did not come from rank {sender} as it was written"
+    return f"{path.name} from rank {sender} does not match its checksum"
 
 
-def _written(path: Path, content: bytes, mode: Literal["wb", "ab"]) -> str:
-    """Write it; return what went wrong."""
+def _append(path: Path, content: bytes, mode: Literal["wb", "ab"]) -> str:
+    """Write the content; return the fault, empty if there was none."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open(mode) as file:

@@ -1,8 +1,8 @@
-"""Writing: this rank's share of a checkpoint, copied to host memory, then written and summed by file.
+"""Writing: copy this rank's share of a checkpoint to host memory, then write it with checksums.
 
-Whether it became a checkpoint is agreed within `torch.distributed.checkpoint.save`: rank 0 gathers what every
-rank wrote, or the error it met; when all have written, `CheckpointWriter.finish` commits; then all are told.
-A rank that dies breaks the connection, which is an error too. So no rank waits for one that failed.
+The ranks agree on the result within `torch.distributed.checkpoint.save`: rank 0 gathers the files or the
+error of every rank; when all have written, `CheckpointWriter.finish` commits; then the result is broadcast. A
+rank that dies breaks the connection, which is an error, too. So no rank waits for one that has failed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from vastrun.trainer.checkpoints.contents import METADATA, STATE, TrainerState
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
-    """What one rank wrote."""
+class RankFiles:
+    """The files that one rank wrote."""
 
     results: list[WriteResult]
     files: list[FileChecksum]
@@ -43,37 +43,37 @@ class Written:
 class CheckpointWriter(FileSystemWriter):
     """Writes one checkpoint as a part of `folder`; on rank 0, commits it when all ranks have written.
 
-    Unless `commits`, rank 0 has yet to bring the files of others, which `files_of` lists, and then to commit.
+    Without `commits`, the caller copies the files of other ranks, which `files_of` lists, and then commits.
     """
 
     def __init__(self, folder: CheckpointFolder, state: TrainerState, *, commits: bool = True) -> None:
-        # What is written lies in host memory: without the 0 each rank's thread would open the first GPU.
+        # The copies are in host memory: without the 0 each rank's thread would open the first GPU.
         super().__init__(folder.part(state.step), per_thread_copy_ahead=0)
-        self.fs = self._files = _SummedFiles()
+        self.fs = self._files = _ChecksumFiles()
         self._folder = folder
         self._state = state
         self._commits = commits
         self.files_of: dict[int, list[FileChecksum]] = {}
-        """What each rank wrote, on rank 0 once all have."""
+        """Files of each rank, on rank 0 after all have written."""
 
     def storage_meta(self) -> None:
-        """Return nothing that differs between two checkpoints of one state, as a path and a random id do."""
+        """Return None: torch's path and random id would differ between two checkpoints of one state."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan
 
-    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[Written]:
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[RankFiles]:
         if plan.items:
             Path(self.path).mkdir(parents=True, exist_ok=True)
         try:
             results = super().write_data(plan, planner).wait() if plan.items else []
         except RuntimeError as error:
-            raise _root_of(error) from error
-        done: Future[Written] = Future()
-        done.set_result(Written(results=results, files=list(self._files.sums)))
+            raise _root_cause(error) from error
+        done: Future[RankFiles] = Future()
+        done.set_result(RankFiles(results=results, files=list(self._files.sums)))
         return done
 
-    def finish(self, metadata: Metadata, results: list[Written]) -> None:
+    def finish(self, metadata: Metadata, results: list[RankFiles]) -> None:
         super().finish(metadata, [written.results for written in results])
         part = Path(self.path)
         write_json(part / STATE, vars(self._state))
@@ -82,7 +82,7 @@ class CheckpointWriter(FileSystemWriter):
             self._commit()
 
     def commit(self) -> str:
-        """Commit what is on this disk by now; return what went wrong, empty: nothing."""
+        """Commit the files on this disk; return the fault, empty if there was none."""
         try:
             self._commit()
         except OSError as error:
@@ -97,10 +97,9 @@ class CheckpointWriter(FileSystemWriter):
 
 
 class Planner(DefaultSavePlanner):
-    """Plans by the tensors that are trained, and writes the copies of them.
+    """Plans with the trained tensors, and writes their copies.
 
-    What is planned by one of a `name` is remembered for the next: while the ranks hold the same tensors, they
-    send each other no list of them.
+    Plans are cached by `name`: while the ranks hold the same tensors, they exchange no list of them.
     """
 
     def __init__(self, copies: Mapping[str, Tensor], name: str) -> None:
@@ -113,13 +112,13 @@ class Planner(DefaultSavePlanner):
 
 
 class Staging:
-    """Host memory for this rank's share, kept from save to save: to get it anew costs more than to copy."""
+    """Host memory for this rank's share, reused by each save: allocating it costs more than copying."""
 
     def __init__(self) -> None:
         self._copies: dict[str, Tensor] = {}
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """Get the memory for copies of these, written to once: the kernel gives no page before."""
+    def allocate(self, tensors: Mapping[str, Tensor]) -> None:
+        """Allocate memory for copies of the tensors, and write to it so that the kernel maps its pages."""
         for name, tensor in tensors.items():
             if name not in self._copies:
                 copy = torch.empty_like(_local(tensor), device="cpu", pin_memory=tensor.is_cuda)
@@ -127,8 +126,8 @@ class Staging:
 
     @torch.no_grad()
     def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Copy what training goes on to change. On a GPU it goes on only when the copies are whole."""
-        self.make_room(tensors)
+        """Copy the tensors before training changes them. On a GPU, wait until the copies are complete."""
+        self.allocate(tensors)
         local = {name: _local(tensor) for name, tensor in tensors.items()}
         copies = {name: self._copies[name] for name in local}
         if copies:
@@ -138,37 +137,37 @@ class Staging:
         return copies
 
 
-ELSEWHERE = (-1, 1)
-"""The place of a rank that writes nothing but its part of what is sharded: see `share_of`."""
+SHARDS_ONLY = (-1, 1)
+"""Arguments of `share_of` for a rank that writes only its shards."""
 
 
 def share_of(tensors: Mapping[str, Tensor], place: int, writers: int) -> dict[str, Tensor]:
-    """Choose what a rank writes: its part of what is sharded, and some of what every rank holds, by size."""
+    """Return the tensors that a rank writes: its shards, and a part of the replicated tensors, by size."""
     loads = [0] * writers
     mine = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, DTensor)}
     whole = [(name, tensor) for name, tensor in tensors.items() if name not in mine]
     for name, tensor in sorted(whole, key=lambda item: (-item[1].nbytes, item[0])):
-        least = loads.index(min(loads))
-        loads[least] += tensor.nbytes
-        if least == place:
+        lightest = loads.index(min(loads))
+        loads[lightest] += tensor.nbytes
+        if lightest == place:
             mine[name] = tensor
     return mine
 
 
-class _SummedFiles(FileSystem):
-    """Files that are summed while they are written."""
+class _ChecksumFiles(FileSystem):
+    """Files whose checksums are computed while they are written."""
 
     def __init__(self) -> None:
         self.sums: list[FileChecksum] = []
 
     @contextmanager
     def create_stream(self, path: str | os.PathLike[str], _mode: str) -> Iterator[io.IOBase]:
-        with _SummedFile(Path(path)) as file:
+        with _ChecksumFile(Path(path)) as file:
             yield file
         self.sums.append(FileChecksum(path=Path(path).name, size=file.size, sha256=file.digest.hexdigest()))
 
 
-class _SummedFile(io.BufferedWriter):
+class _ChecksumFile(io.BufferedWriter):
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, "wb"))
         self.digest = hashlib.sha256()
@@ -180,8 +179,8 @@ class _SummedFile(io.BufferedWriter):
         return super().write(data)
 
 
-def _root_of(error: BaseException) -> BaseException:
-    """Return what torch's writer met, such as a full disk: only this can be told to another rank."""
+def _root_cause(error: BaseException) -> BaseException:
+    """Return the original error of torch's writer (a full disk): only this can be sent to another rank."""
     while error.__context__ is not None:
         error = error.__context__
     return error

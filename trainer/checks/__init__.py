@@ -1,6 +1,6 @@
-"""Checks: what ranks compare before their first step and every so often after it.
+"""Checks: compare the ranks before their first step and every `check_every` steps.
 
-A fault that they find would end no training by itself: it would only make it worthless.
+They find faults that would not end a training, but make it worthless.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from vastrun.trainer.sampling.windows import SamplePlan
 
 
 def check_start(session: Session) -> None:
-    """Check that the ranks are about to train the same model, each on its own share of the next step.
+    """Check that the ranks train the same model, each on a different share of the next step.
 
     Raises DisagreementError or DataError.
     """
     ranks, step = session.ranks, session.start
     if ranks.rank.world_size == 1 or step >= session.config.steps:
         return
-    # A difference in one of these shows nowhere else, or hours later as a model that learns badly.
+    # A difference in one of these is visible nowhere else, or hours later as a bad model.
     facts = {
         "the configuration": digest(asdict(session.config)),
         "the model": layout_of(session.operator),
@@ -37,10 +37,10 @@ def check_start(session: Session) -> None:
 
 
 def _check_turn(session: Session, turn: int) -> None:
-    """Check a turn of the next step."""
+    """Check the shares of one turn of the next step."""
     place = session.task_schedule.place(session.start, turn * session.task_schedule.accumulation)
     order, task = session.task_schedule.sample_plans[place.task], session.tasks[place.task]
-    # Not by the loader: what that reads ahead begins with this micro-batch.
+    # Not with the loader: its read-ahead begins with this micro-batch.
     read = task.batch(place.step, order.micro_batch_of(place.step, 0))
     share = share_of(order.share_of(place.step), read)
     check_shares(
@@ -49,7 +49,7 @@ def _check_turn(session: Session, turn: int) -> None:
 
 
 def _of_this_node(order: SamplePlan, step: int, session: Session) -> list[Window]:
-    """Return what the ranks that train together read of a step: all of it, unless nodes train apart."""
+    """Return the windows of a step for this group of ranks: all of them, unless `diloco` splits the nodes."""
     here = session.ranks.rank
     first = here.number - here.rank
     plans = [replace(order, rank=rank) for rank in range(first, first + here.world_size)]
@@ -57,7 +57,7 @@ def _of_this_node(order: SamplePlan, step: int, session: Session) -> list[Window
 
 
 def check_step(session: Session, step: int, loss: float | None) -> None:
-    """Check, after the first step and every `check_every`, that the ranks hold the same.
+    """Check after the first step and every `check_every` steps that the ranks hold the same values.
 
     Raises DisagreementError.
     """

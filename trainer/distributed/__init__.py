@@ -1,1 +1,1 @@
-"""Distributed: the ranks of one training; who each is, how they form a group, agree, stop and end."""
+"""Distributed: ranks, process groups, votes, stop signals and exit of one training."""

@@ -1,7 +1,7 @@
-"""Clock: how long steps take, how long they wait for data, and how long a rank works before it meets others.
+"""Clock: measure the time of steps, the wait for data, and the time of a rank before its first collective.
 
-On CUDA the host runs ahead of the device, so the time is taken by events on the device. The host never waits
-for them: a step whose events have not yet passed is counted at a later look.
+On CUDA the host runs ahead of the device, so events on the device measure the time. The host never waits for
+them: a step whose events have not passed yet is counted at a later read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 _REMEMBERED = 512
-"""The percentiles are of so many steps, the last ones."""
+"""Number of last steps for the percentiles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,12 @@ class StepTimes:
     step_p50_s: float
     step_p99_s: float
     data_wait: float
-    """Share of the time since the last look in which the host waited for data."""
+    """Share of the time since the last read in which the host waited for data."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stamps:
-    """How one kind of device measures time: take a stamp, seconds between two, and whether one has passed."""
+    """Time stamps of one kind of device: take one, seconds between two, and whether one has passed."""
 
     take: Callable[[], Any]
     seconds: Callable[[Any, Any], float]
@@ -52,7 +52,7 @@ class StepClock:
         self._met: Any = None
 
     def begin(self) -> None:
-        """Note that a step begins."""
+        """Record the start of a step."""
         self._began, self._met = self._stamps.take(), None
 
     @contextmanager
@@ -63,20 +63,17 @@ class StepClock:
         self._waited_s += time.perf_counter() - began
 
     def meet(self) -> None:
-        """Note that from here on this rank may wait for others: so far in this step it has worked alone.
-
-        Only the first call in a step counts.
-        """
+        """Record that from here on this rank may wait for others; only the first call in a step counts."""
         if self._met is None:
             self._met = self._stamps.take()
 
     def end(self) -> None:
-        """Note that the step is over."""
+        """Record the end of the step."""
         ended = self._stamps.take()
         self._pending.append((self._began, self._met or ended, ended))
 
     def look(self) -> StepTimes | None:
-        """Return the times up to now; None before the first step has passed. Starts `data_wait` anew."""
+        """Return the times up to now; None before the first step has passed. Resets `data_wait`."""
         self._settle()
         now = time.perf_counter()
         waited, lasted = self._waited_s, now - self._looked_at
@@ -97,7 +94,7 @@ class StepClock:
         return sum(alone) / len(alone) if alone else 0.0
 
     def _settle(self) -> None:
-        # Events pass in the order in which they were recorded: behind one that has not, none has.
+        # Events pass in the order in which they were recorded: after one that has not, none has.
         while self._pending and self._stamps.have_passed(self._pending[0][-1]):
             began, met, ended = self._pending.popleft()
             self._last.append(self._stamps.seconds(began, ended))

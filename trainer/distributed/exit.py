@@ -1,7 +1,7 @@
-"""Exit: how a rank ends, and why: by the error that it raised, or by what its log says of one.
+"""Exit: determine why a rank ends, from its error or its log, and end it with the reason's exit code.
 
-It writes the reason to its own file and ends at once, with the exit code that the reason has. Standard
-library only: torch's errors are known where torch is loaded, and by their text elsewhere.
+The rank writes the reason to its record file and exits at once. Standard library only: torch's errors are
+recognised by type where torch is loaded, and by their text elsewhere.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from vastrun.contract.outcome import REASONS, EpochSeconds, ExitCode, Line, Line
 from vastrun.contract.records import read_json, write_json
 from vastrun.trainer.heartbeat import Heartbeat
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _FAILED_DEVICE = re.compile(
     r"\bDeviceError\b|uncorrectable (ECC|NVLink) error|GPU is lost|CUDA error: unknown error"
     r"|device\(s\) is/are busy or unavailable|[Nn]o CUDA(-capable device is detected| GPUs are available)"
     r"|CUDA driver initialization failed|system not yet initialized|Hardware stack error"
 )
-"""Found in the text of an error: the device failed. Left out is what a faulty kernel may cause as well, such
-as a launch failure."""
+"""Matches the text of an error of a failed device, without errors that a faulty kernel may cause as well (a
+launch failure)."""
 
 _NO_MEMORY = re.compile(
     r"\bOutOfMemoryError\b|^MemoryError\b|CUDA (error: )?out of memory|can't allocate memory"
     r"|\b(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED\b|\bCUFFT_ALLOC_FAILED\b"
     r"|DataLoader worker \(pid \d+\) is killed by signal: (Killed|Bus error)"
 )
-"""Found in the text of an error: no memory, for torch or for a library that allocates by itself. A worker of
-a DataLoader is killed when main memory is full, and gets SIGBUS when /dev/shm is."""
+"""Matches the text of an out-of-memory error of torch or another library. A DataLoader worker is killed when
+main memory is full, and receives SIGBUS when /dev/shm is."""
 
 _IN_WORKER = re.compile(r"Caught \w+ in (.+)\.$")
-"""The message that torch gives the exception of a worker; the worker's own traceback follows it."""
+"""Torch's message for the exception of a worker; the worker's traceback follows it."""
 _WORKER_GONE = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly$")
 _WORKER_KILLED = re.compile(r"RuntimeError: DataLoader worker \(pid \d+\) is killed by signal: .+")
 
 _TAIL = 1 << 16
 _HEADER = "Traceback (most recent call last):"
-_OF_RANK = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
-"""What torch puts before each line of a traceback once a process group exists."""
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
+"""Prefix that torch adds to each line of a traceback once a process group exists."""
 _BARE_ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception|Interrupt)(: .*)?$")
 
 _REASON_OF_TEXT: Mapping[Reason, re.Pattern[str]] = {
@@ -78,46 +78,46 @@ _WATCHDOG = (
     re.compile(r"Process group watchdog thread terminated with exception: (.+)"),
     re.compile(r"(Terminating the process after attempting to dump debug info, due to .+)"),
 )
-"""What the threads of torch's process group of NCCL print before they abort the process: the watchdog what it
-met with, which may be a CUDA error too; the thread that watches the watchdog only that it ends."""
+"""Messages of torch's NCCL threads before they abort the process: the watchdog prints its error, which may be
+a CUDA error, too; the watchdog's monitor only prints that it terminates the process."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnRecord:
-    """What a rank writes about itself before it leaves: `run/ranks/rank-N.json`."""
+class RankRecord:
+    """The record that a rank writes before it exits: `run/ranks/rank-N.json`."""
 
     reason: Line | None = None
     step: Step = 0
     exit_code: ExitCode | None = None
     asked: bool = False
-    """It had SIGTERM itself."""
+    """True when the rank itself received SIGTERM."""
     exception: Line | None = None
-    """Type and message of its error, one line."""
+    """Type and message of its error in one line."""
     traceback: Lines | None = None
     at: EpochSeconds = 0.0
 
 
-def read_own_record(box: Path, rank: int) -> OwnRecord:
-    """Read what the rank wrote about itself; an empty record where it wrote none, or no such record."""
+def read_rank_record(box: Path, rank: int) -> RankRecord:
+    """Read the record of a rank; an empty record if it is missing or malformed."""
     try:
-        return cast(OwnRecord, read_json(OwnRecord, _own_path(box, rank).read_text(encoding="utf-8")))
+        return cast(RankRecord, read_json(RankRecord, _record_path(box, rank).read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        return OwnRecord()
+        return RankRecord()
 
 
-def _own_path(box: Path, rank: int) -> Path:
+def _record_path(box: Path, rank: int) -> Path:
     return box / layout.RANKS / f"rank-{rank}.json"
 
 
 class RankExit:
-    """A context around everything that a rank does: however that ends, the process ends here."""
+    """A context around the whole work of a rank; its exit ends the process."""
 
     def __init__(self, box: Path, rank: int, heart: Heartbeat) -> None:
         self.reason: Reason = "error"
-        """What is written where no error was raised."""
+        """Reason that is written if no error was raised."""
         self.asked: Callable[[], bool] = lambda: False
-        """Tells whether this very rank got SIGTERM."""
-        self._path = _own_path(box, rank)
+        """Return True if this rank received SIGTERM."""
+        self._path = _record_path(box, rank)
         self._heart = heart
 
     def __enter__(self) -> RankExit:
@@ -128,18 +128,18 @@ class RankExit:
     ) -> NoReturn:
         if error is not None:
             self.reason = reason_of(error)
-            _tell(error)
+            _print_error(error)
         self._leave(self.reason, error)
 
-    def give_up(self) -> NoReturn:
-        """End the process from another thread: the rank was asked to stop and could not save in time."""
+    def abort(self) -> NoReturn:
+        """End the process from another thread: after a stop request the rank did not save in time."""
         error = StoppedWithoutSaveError(f"asked to stop in step {self._heart.step}: left without saving")
         print(_one_line(error), file=sys.stderr)
         self._leave("stopped", error)
 
     def _leave(self, reason: Reason, error: BaseException | None) -> NoReturn:
         exit_code = exit_code_of(reason)
-        record = OwnRecord(
+        record = RankRecord(
             reason=reason,
             step=self._heart.step,
             exit_code=exit_code,
@@ -151,10 +151,10 @@ class RankExit:
         try:
             write_json(self._path, asdict(record))
         except OSError as fault:
-            print(f"cannot write why this rank ends ({reason}): {fault}", file=sys.stderr)
+            print(f"cannot write the reason of this rank's exit ({reason}): {fault}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
-        # Not sys.exit: gloo's threads may abort the process while the interpreter is being taken down.
+        # Not sys.exit: gloo's threads may abort the process during the shutdown of the interpreter.
         os._exit(exit_code)
 
 
@@ -166,14 +166,14 @@ def exit_code_of(reason: Reason) -> int:
 def reason_of(error: BaseException) -> Reason:
     """Return the reason for an error: that of the first error in its chain that has one, or "error"."""
     for link in _chain(error):
-        # Our own errors first: they were raised where the reason was known, torch's are read from their text.
+        # The trainer's errors first: they know their reason, torch's are recognised by their text.
         if isinstance(link, DataError):
             return "data"
         if isinstance(link, WorkerDiedError):
             return "signal"
         if isinstance(link, DivergedError):
             return "diverged"
-        if isinstance(link, OSError) and link.errno in _FULL:
+        if isinstance(link, OSError) and link.errno in _DISK_FULL:
             return "disk"
         failed = isinstance(link, RuntimeError) and _FAILED_DEVICE.search(str(link))
         if failed or isinstance(link, DeviceError):
@@ -186,7 +186,7 @@ def reason_of(error: BaseException) -> Reason:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error, then what caused it, and so on."""
+    """Yield the error, then its cause, and so on."""
     link: BaseException | None = error
     while link is not None:
         yield link
@@ -197,14 +197,14 @@ def _is_communication(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     if torch is None:
         return False
-    # gloo has no error type of its own either; its messages begin with the place in its source.
+    # gloo has no error type; its messages begin with the place in its source.
     return isinstance(error, torch.distributed.DistError) or (
         isinstance(error, RuntimeError) and "gloo/" in str(error)
     )
 
 
-def _tell(error: BaseException) -> None:
-    """Print an error on stderr: in one line what the user can correct, anything else with its traceback.
+def _print_error(error: BaseException) -> None:
+    """Print an error to stderr: in one line if the user can correct it, else with its traceback.
 
     Nothing is printed when another rank prints the same.
     """
@@ -227,16 +227,16 @@ def is_out_of_memory(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
         return True
-    # Neither the CPU's allocator nor what allocates on a GPU by itself has an error type of its own.
+    # The CPU's allocator and GPU libraries have no error type for it.
     return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Raised:
-    """An exception that nobody caught."""
+    """An uncaught exception."""
 
     exception: str
-    """Type and message, one line."""
+    """Type and message in one line."""
     traceback: str
 
 
@@ -246,7 +246,7 @@ def last_raised(log: Path) -> Raised | None:
 
 
 def last_abort(log: Path) -> Raised | None:
-    """Return why NCCL's watchdog aborted a program, by its log; None when it did not."""
+    """Return from a program's log why NCCL's watchdog aborted it; None when it did not."""
     text = _tail(log)
     found = next((met for pattern in _WATCHDOG if (met := pattern.search(text))), None)
     return Raised(exception=found[1].strip(), traceback=found[0].strip()) if found else None
@@ -261,8 +261,8 @@ def _tail(log: Path) -> str:
 
 
 def parse_raised(text: str) -> Raised | None:
-    """Return the last exception in a text: of a chain, the one that was raised last."""
-    lines = _OF_RANK.sub("", text).split("\n")
+    """Return the last exception in a text; of a chain, the exception that was raised last."""
+    lines = _RANK_PREFIX.sub("", text).split("\n")
     headers = [number for number, line in enumerate(lines) if line == _HEADER]
     if not headers:
         bare = next((line for line in reversed(lines) if _BARE_ERROR.match(line)), None)
@@ -282,10 +282,10 @@ def _end_of_stack(lines: Sequence[str], start: int) -> int | None:
 
 
 def _of_worker(lines: Sequence[str], start: int, end: int) -> Raised | None:
-    """Return what a worker process says of its own error, or what killed it; None: it is not about a worker.
+    """Return the error of a worker process, or the signal that killed it; None: it is not about a worker.
 
-    torch raises the worker's exception again with "Caught X in DataLoader worker process 0." as its message,
-    and of a worker that was killed it may name the signal only in an exception that a second one follows.
+    torch re-raises the worker's exception with "Caught X in DataLoader worker process 0." as its message. For
+    a killed worker it may name the signal only in an exception that a second one follows.
     """
     if caught := _IN_WORKER.search(lines[end]):
         inner = end + 1
@@ -301,7 +301,7 @@ def _of_worker(lines: Sequence[str], start: int, end: int) -> Raised | None:
 
 
 def reason_of_text(exception: str) -> Reason:
-    """Return the reason for an exception that is known by its type and message alone."""
+    """Return the reason for an exception by its type and message."""
     return next((reason for reason, pattern in _REASON_OF_TEXT.items() if pattern.search(exception)), "error")
 
 

@@ -1,7 +1,7 @@
-"""Group: the device and the process groups of a rank, made in their one right order, and votes between ranks.
+"""Group: create the device and the process groups of a rank in the right order, and vote between ranks.
 
-No collective is in an `except`, a `finally`, a signal handler or an `if rank == 0`: a rank that fails ends,
-and the supervisor that started it ends the others.
+No collective is in an `except`, a `finally`, a signal handler or an `if rank == 0`: a rank that fails exits,
+and its supervisor ends the others.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from vastrun.trainer.distributed.rank import Rank, TrainJob
 
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 
-# The supervisor ends a rank that makes no progress, and knows which. These limits come after its own, for
-# ranks that nobody supervises any more.
-_AFTER_SUPERVISOR_S = 60.0
+# The supervisor ends a rank that makes no progress, and knows which. These timeouts are longer than its own,
+# for ranks whose supervisor is gone.
+_SUPERVISOR_MARGIN_S = 60.0
 
-# A rank that comes before rank 0 finds nobody at its port: torch would ask again half a second later.
-_ASK_AGAIN_S = 0.01
-_LISTENS_S = 30.0
+# Before rank 0 listens, torch would retry only after half a second.
+_RETRY_INTERVAL_S = 0.01
+_LISTEN_TIMEOUT_S = 30.0
 
-# In a vote each rank waits for the last one, some milliseconds where other programs share their cores. One a
-# second is soon enough to stop.
-VOTE_EVERY_S = 1.0
+# In a vote each rank waits for the last one, some milliseconds on shared cores. One vote a second stops soon
+# enough.
+VOTE_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +50,14 @@ class Ranks:
     """A gloo group for votes only, so that they never mix with the collectives of the training."""
 
     @property
-    def are_one(self) -> bool:
+    def is_single(self) -> bool:
         """Tell whether there is no other rank: nothing is sent then."""
         return self.rank.world_size == 1
 
     def mean(self, *values: Tensor) -> Tensor:
         """Return the mean of each number over all ranks: a vector on the device, without waiting for it."""
         packed = torch.cat([value.reshape(-1) for value in values])
-        if self.are_one:
+        if self.is_single:
             return packed
         torch_dist.all_reduce(packed)
         return packed.div_(self.rank.world_size)
@@ -73,7 +73,7 @@ class Ranks:
 
     def all_reduce_max(self, *values: float) -> list[float]:
         """Return the highest of each value over all ranks."""
-        if self.are_one:
+        if self.is_single:
             return list(values)
         votes = torch.tensor(values, dtype=torch.float64)
         torch_dist.all_reduce(votes, torch_dist.ReduceOp.MAX, group=self.control)
@@ -92,20 +92,20 @@ class Ranks:
         return values
 
     def wait_for_all(self) -> None:
-        """Return when all ranks have called this."""
+        """Wait until all ranks have called this."""
         self.all_reduce_max(0.0)
 
 
 def join(rank: Rank, job: TrainJob) -> Ranks:
-    """Take this rank's device and join its process groups: NCCL on GPUs, gloo on CPUs, never another.
+    """Set this rank's device and join its process groups: NCCL on GPUs, gloo on CPUs.
 
-    Raises DeviceError; RuntimeError when a rank is missing after the time limit.
+    Raises DeviceError; RuntimeError when a rank is missing after the timeout.
     """
-    limit = timedelta(seconds=job.longest_stage_s + _AFTER_SUPERVISOR_S)
+    limit = timedelta(seconds=job.max_activity_s + _SUPERVISOR_MARGIN_S)
     device = device_of(rank.local_rank, gpus=job.gpus)
     if rank.node is None and not rank.is_first:
-        _await_first(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    # With `device_id` NCCL connects now, so that a bad host shows here and not in the first step.
+        _wait_for_first_rank(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    # With `device_id` NCCL connects now, so that a bad host fails here and not in the first step.
     torch_dist.init_process_group(
         BACKENDS[device.type],
         timeout=limit,
@@ -115,25 +115,25 @@ def join(rank: Rank, job: TrainJob) -> Ranks:
     world = torch_dist.group.WORLD
     assert world is not None
     gloo = world if device.type == "cpu" else torch_dist.new_group(backend="gloo", timeout=limit)
-    # For a rank that is missing NCCL would wait without a word; this names it.
+    # NCCL would wait silently for a missing rank; this names it.
     torch_dist.monitored_barrier(gloo, limit, wait_all_ranks=True)
     control = torch_dist.new_group(backend="gloo", timeout=limit) if gloo is world else gloo
     return Ranks(rank=rank, device=device, control=control)
 
 
-def _await_first(host: str, port: int) -> None:
-    """Return when rank 0 listens there; after a while also when it does not, which torch then says."""
-    until = time.monotonic() + _LISTENS_S
+def _wait_for_first_rank(host: str, port: int) -> None:
+    """Wait until rank 0 listens, or until a timeout, after which torch reports the failure."""
+    until = time.monotonic() + _LISTEN_TIMEOUT_S
     while time.monotonic() < until:
         with suppress(OSError):
-            socket.create_connection((host, port), timeout=_LISTENS_S).close()
+            socket.create_connection((host, port), timeout=_LISTEN_TIMEOUT_S).close()
             return
-        time.sleep(_ASK_AGAIN_S)
+        time.sleep(_RETRY_INTERVAL_S)
 
 
 def _of_this_node(rank: Rank) -> dict[str, Any]:
-    """Let the ranks of this node meet in a file: no other node takes part, nor can end them."""
-    # Of this start: the folder is put aside before another.
+    """Use a file store for the ranks of this node, independent of other nodes."""
+    # For this start only: the folder is archived before another.
     path = rank.box / layout.RANKS / "store"
     path.parent.mkdir(parents=True, exist_ok=True)
     store = torch_dist.FileStore(str(path), rank.world_size)
@@ -141,7 +141,7 @@ def _of_this_node(rank: Rank) -> dict[str, Any]:
 
 
 def device_of(local_rank: int, *, gpus: int) -> torch.device:
-    """Return the device of a rank: its own GPU when the job has any, else the CPU. Raises DeviceError."""
+    """Return the device of a rank: its GPU when the job has any, else the CPU. Raises DeviceError."""
     if not gpus:
         return torch.device("cpu")
     seen = torch.cuda.device_count()
@@ -152,10 +152,10 @@ def device_of(local_rank: int, *, gpus: int) -> torch.device:
 
 
 class StopVote:
-    """A vote of all ranks on whether to stop, held once a second however long a step takes.
+    """A vote of all ranks on whether to stop, about once a second for any length of a step.
 
-    The ranks also agree on how long a step takes on the slowest of them, and so on the step of the next vote.
-    Each reports how long it worked before it had to wait for others: a rank that is always late is named.
+    The ranks also agree on the step time of the slowest of them, and so on the step of the next vote. Each
+    reports its time before it waited for others: a rank that is always late is named.
     """
 
     def __init__(self, ranks: Ranks, step: int, clock: StepClock) -> None:
@@ -168,34 +168,34 @@ class StopVote:
 
     def passes(self, step: int, asked: bool) -> bool:
         """Return True on all ranks, after the same step, when one of them was asked to stop."""
-        # All ranks have the same `_due`: it follows from numbers on which the last vote made them agree.
+        # All ranks have the same `_due`, which follows from the results of the last vote.
         if step < self._due:
             return False
         seconds = (time.monotonic() - self._at) / (step - self._step)
         stop, slowest, *alone_s = self._ranks.all_reduce_max(float(asked), seconds, *self._alone_s())
         self._step, self._at = step, time.monotonic()
-        self._due = step + max(1, int(VOTE_EVERY_S / max(slowest, 1e-6)))
+        self._due = step + max(1, int(VOTE_INTERVAL_S / max(slowest, 1e-6)))
         news = self._stragglers.see(alone_s, slowest)
         if news and self._ranks.rank.is_first:
             print(news, flush=True)
         return stop > 0
 
     def _alone_s(self) -> list[float]:
-        """Return this rank's seconds in its own place, 0 in the others: `highest` then gathers them all."""
+        """Return this rank's seconds at its index, and 0 elsewhere: `all_reduce_max` then gathers all."""
         rank = self._ranks.rank
         return [self._clock.alone_s() if place == rank.rank else 0.0 for place in range(rank.world_size)]
 
 
 _VOTES = 50
-"""The votes that are remembered, the last ones."""
-_FEWEST_VOTES = 10
-"""No rank is named before so many votes."""
+"""Number of last votes that are remembered."""
+_MIN_VOTES = 10
+"""Minimum votes before a rank is named."""
 _NAMED_FROM = 0.8
 """A rank is named when it was the last in more than this share of the votes."""
 _FORGIVEN_BELOW = 0.5
 """A rank that was named counts as recovered when it was the last in less than this share."""
-_WORTH = 0.02
-"""Share of a step: to wait for less is noise, and costs nothing."""
+_MIN_WAIT_SHARE = 0.02
+"""Minimum wait that counts, as a share of a step; less is noise."""
 
 
 class Stragglers:
@@ -207,21 +207,21 @@ class Stragglers:
         self._named: int | None = None
 
     def see(self, alone_s: Sequence[float], step_s: float) -> str | None:
-        """Count one vote: the seconds alone by rank, and of a step. Return a line that names a slow rank.
+        """Count one vote (seconds before waiting by rank, seconds of a step); return a line on a slow rank.
 
-        None: nothing is new. A rank is named once, and again only when it was not the slow one in between.
+        None: no news. A rank is named once, and again only after it had recovered.
         """
-        # The gap is what would be won if the last rank were no slower than the last but one.
-        *others, last_s = sorted(alone_s)
-        wait_s = last_s - others[-1] if others else 0.0
-        self._last.append(alone_s.index(last_s) if wait_s > _WORTH * step_s else None)
+        # The gap is the gain if the last rank were as fast as the second last.
+        *earlier_s, last_s = sorted(alone_s)
+        wait_s = last_s - earlier_s[-1] if earlier_s else 0.0
+        self._last.append(alone_s.index(last_s) if wait_s > _MIN_WAIT_SHARE * step_s else None)
         self._wait_s.append(wait_s)
-        # A vote in which nobody was late counts as None, which may win, too: then there is no straggler.
+        # A vote without a late rank counts as None, which may win, too: then there is no straggler.
         rank, times = Counter(self._last).most_common(1)[0]
         share = times / len(self._last)
         if self._named is not None and (rank != self._named or share < _FORGIVEN_BELOW):
             self._named = None
-        if rank is None or rank == self._named or len(self._last) < _FEWEST_VOTES or share <= _NAMED_FROM:
+        if rank is None or rank == self._named or len(self._last) < _MIN_VOTES or share <= _NAMED_FROM:
             return None
         self._named = rank
         mean_ms = 1000 * sum(self._wait_s) / len(self._wait_s)

@@ -1,4 +1,4 @@
-"""Nodes: which machine of a training this is, and how it reaches the others. Standard library only."""
+"""Nodes: identify this machine among those of a training, and its addresses. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vastrun.contract.job import Job
 
 LOOPBACK = "127.0.0.1"
 RANKS_PORT = 2
-"""So much above the port of the rendezvous is that of the ranks' own store; the supervisors' is between."""
+"""Offset of the port of the ranks' store from that of the rendezvous; the supervisors use the one between."""
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _INTERFACE_REQUEST = struct.Struct("16s2x2x4s16x")
 
@@ -32,11 +32,11 @@ class ThisNode:
     """Port of the agents' rendezvous; the supervisors use the next one, the ranks the one after that. 0: the
     kernel picks one on binding."""
     address: str = LOOPBACK
-    """This machine's own address, on the route to the host."""
+    """This machine's address on the route to the host."""
     interface: str | None = None
     """The network interface that has this address; None: unknown, or one node only."""
     joins: bool = False
-    """It comes while the others train, in place of a machine that left."""
+    """True for a machine that joins a running training, in place of one that left."""
 
     @property
     def is_host(self) -> bool:
@@ -54,7 +54,7 @@ class ThisNode:
 
 
 def this_node_of(nodes: int, environ: Mapping[str, str]) -> ThisNode:
-    """Read which node this is from VASTRUN_NODE and VASTRUN_RENDEZVOUS, which a single node does not need.
+    """Read this node from VASTRUN_NODE and VASTRUN_RENDEZVOUS, which a single node does not need.
 
     With VASTRUN_JOINS=1 the others train already. Raises ValueError; OSError when the host is unknown.
     """
@@ -75,13 +75,13 @@ def this_node_of(nodes: int, environ: Mapping[str, str]) -> ThisNode:
 
 
 def network_environment(this_node: ThisNode) -> dict[str, str]:
-    """Return the variables that name the ranks' network interface; none where it is not known.
+    """Return the variables that name the ranks' network interface; empty if it is unknown.
 
-    Without them gloo would guess the interface by this machine's name, and NCCL by its speed.
+    Without them gloo guesses the interface by this machine's name, and NCCL by its speed.
     """
     if this_node.interface is None:
         return {}
-    # NCCL takes a name for a prefix unless a `=` precedes it.
+    # NCCL treats a name as a prefix unless a `=` precedes it.
     return {"GLOO_SOCKET_IFNAME": this_node.interface, "NCCL_SOCKET_IFNAME": f"={this_node.interface}"}
 
 
@@ -102,7 +102,7 @@ def torchrun_line(job: Job, this_node: ThisNode) -> str:
             "torchrun",
             *options,
             f"--nproc-per-node={job.ranks}",
-            # As here: the supervisor starts ranks again, not torchrun
+            # As here: the supervisor restarts ranks, not torchrun
             # (docs/decisions/01-supervisor-restarts.md).
             "--max-restarts=0",
             "--no-python",
@@ -120,7 +120,7 @@ def _number(text: str, *, below: int) -> int:
 def _endpoint(text: str) -> tuple[str, int]:
     with suppress(ValueError):  # of urlsplit, and of `port` for what is no port
         parts = urlsplit(f"//{text}")
-        # The two after it must exist, too: there the supervisors meet, and the ranks.
+        # The next two ports must exist, too: for the supervisors and the ranks.
         if parts.hostname and parts.port and parts.port < (1 << 16) - 2:
             return parts.hostname, parts.port
     raise ValueError(f"VASTRUN_RENDEZVOUS: expected HOST:PORT of the first node, got {text!r}")
@@ -129,7 +129,7 @@ def _endpoint(text: str) -> tuple[str, int]:
 def own_address(host: str, port: int) -> str:
     """Return this machine's address from which packets to `host` would be sent. Raises OSError."""
     family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    # To connect a UDP socket sends nothing: the kernel only looks up the route.
+    # Connecting a UDP socket sends nothing: the kernel only looks up the route.
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(target)
         return str(probe.getsockname()[0])

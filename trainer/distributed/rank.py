@@ -1,4 +1,4 @@
-"""Rank: which of the training processes this is, its box and its job. No torch."""
+"""Rank: the numbers of a training process, its box and its job. No torch."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class TrainJob:
     name: str
     gpus: int
     stall_s: float
-    """Seconds for which a rank may make no progress."""
+    """Maximum seconds of a rank without progress."""
     start_s: float
-    """The same for its start."""
+    """Maximum seconds without progress during its start."""
     train: TrainConfig | None = None
     code: dict[str, Any] | None = None
-    """Commit of the user's code, and whether it was changed."""
+    """Commit of the user's code, and a flag for uncommitted changes."""
     continues: tuple[str, ...] = ()
     """Ids of the runs that this one continues."""
     batch: JobBatch | None = None
-    """None: the run is of no batch."""
+    """The batch of the run; None: it has no batch."""
 
     @property
-    def longest_stage_s(self) -> float:
-        """Return the seconds for which one rank may keep the others waiting, in the slowest activity."""
+    def max_activity_s(self) -> float:
+        """Return the maximum seconds for which one rank may delay the others, in the slowest activity."""
         own = asdict(self.train.limits).values() if self.train else ()
         return max(self.stall_s, self.start_s, *(seconds for seconds in own if seconds is not None))
 
@@ -48,13 +48,13 @@ class Rank:
     world_size: int
     box: Path
     local_world_size: int | None = None
-    """The ranks of this machine; None: all."""
+    """Number of ranks on this machine; None: all."""
     node: int | None = None
-    """The number of this machine, where the ranks of each train by themselves; None: all train together."""
+    """Number of this machine where each machine trains independently; None: all train together."""
     nodes: int = 1
-    """How many machines train by themselves."""
+    """Number of machines that train independently."""
     micro_batch_cap: int | None = None
-    """The most windows that this rank may compute at once, since more did not fit before; None: no limit."""
+    """Maximum windows that this rank computes at once, since more did not fit before; None: no limit."""
 
     @classmethod
     def of_environment(cls) -> Rank:
@@ -71,21 +71,21 @@ class Rank:
 
     @property
     def is_first(self) -> bool:
-        """Tell whether this is rank 0, the one that prints and writes for all."""
+        """Tell whether this is rank 0, which prints and writes for all."""
         return self.rank == 0
 
     @property
     def number(self) -> int:
-        """Return which of all ranks this is, on whichever node."""
+        """Return the number of this rank among the ranks of all nodes."""
         return (self.node or 0) * self.world_size + self.rank
 
     @property
     def of(self) -> int:
-        """Return how many ranks there are on all nodes."""
+        """Return the number of ranks on all nodes."""
         return self.nodes * self.world_size
 
     def by_node(self) -> Rank:
-        """Return this rank among those of its node, which train by themselves."""
+        """Return this rank renumbered among those of its node, which train independently."""
         here = self.local_world_size or self.world_size
         return replace(
             self,

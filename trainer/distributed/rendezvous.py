@@ -1,4 +1,4 @@
-"""Rendezvous: how launch agents meet: several nodes as with c10d, but in our order; one alone at once."""
+"""Rendezvous: connect the launch agents of several nodes with c10d in a fixed order; one node at once."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handl
 
 from vastrun.trainer.distributed.nodes import RANKS_PORT
 
-IN_ORDER = "c10d-in-order"
-ALONE = "one-node"
+ORDERED_BACKEND = "c10d-in-order"
+SINGLE_NODE_BACKEND = "one-node"
 
 
-class InOrder(RendezvousHandler):
-    """A rendezvous in which each node has the number that it was given.
+class OrderedRendezvousHandler(RendezvousHandler):
+    """A rendezvous in which each node keeps its configured number.
 
-    c10d sorts the nodes by their addresses, so that rank 0 could be on any of them.
+    c10d sorts the nodes by their addresses, so that rank 0 could be on any node.
     """
 
-    def __init__(self, met: RendezvousHandler, node: int, address: str, port: int) -> None:
-        """`port`: of the ranks' own store, on node 0."""
-        self._c10d, self._port = met, port
+    def __init__(self, handler: RendezvousHandler, node: int, address: str, port: int) -> None:
+        """`port`: port of the ranks' store on node 0."""
+        self._c10d, self._port = handler, port
         self._node = node
         self._address = address
 
     def next_rendezvous(self) -> RendezvousInfo:
-        # The rank and the master of c10d's answer are dropped, since they follow from its own order.
-        met = self._c10d.next_rendezvous()
-        # A port that is free now may be somebody else's when the ranks are there: this one was kept for them.
-        store = PrefixStore(IN_ORDER, met.store)
+        # The rank and the master of c10d's result are replaced, since they follow from its order.
+        handler = self._c10d.next_rendezvous()
+        # A port that is free now may be in use when the ranks start: this one is reserved for them.
+        store = PrefixStore(ORDERED_BACKEND, handler.store)
         where = RendezvousStoreInfo.build(self._node, store, self._address, self._port)
-        return RendezvousInfo(met.store, self._node, met.world_size, where)
+        return RendezvousInfo(handler.store, self._node, handler.world_size, where)
 
     def num_nodes_waiting(self) -> int:
-        """Return 0: no node joins later. The store is not asked: it ends with the first node's agent."""
+        """Return 0: no node joins later. Does not query the store, which ends with the first node's agent."""
         return 0
 
     def get_backend(self) -> str:
-        return IN_ORDER
+        return ORDERED_BACKEND
 
     @property
     def use_agent_store(self) -> bool:
@@ -64,23 +64,23 @@ class InOrder(RendezvousHandler):
 
 
 def create(parameters: RendezvousParameters) -> RendezvousHandler:
-    """Make the rendezvous of a LaunchConfig in which `rdzv_configs` has the number of this `node`."""
+    """Create the rendezvous of a LaunchConfig whose `rdzv_configs` has the number of this `node`."""
     store_backend, store = create_backend(parameters)
-    met = create_handler(store, store_backend, parameters)
+    handler = create_handler(store, store_backend, parameters)
     node = parameters.get_as_int("node")
     assert node is not None and parameters.local_addr is not None
     port = int(parameters.endpoint.rpartition(":")[2])
-    return InOrder(met, node, parameters.local_addr, port + RANKS_PORT)
+    return OrderedRendezvousHandler(handler, node, parameters.local_addr, port + RANKS_PORT)
 
 
-class Alone(RendezvousHandler):
-    """The rendezvous of a single node, which waits for nobody, or of one whose ranks train by themselves.
+class SingleNodeRendezvousHandler(RendezvousHandler):
+    """The rendezvous of a single node, or of a node that trains independently, without waiting.
 
-    c10d's opens a server, a thread and a random pause of up to 0.3 s for nodes that do not come.
+    c10d would start a server, a thread and a random pause of up to 0.3 s for other nodes.
     """
 
     def __init__(self, run_id: str, address: str, port: int | None) -> None:
-        """`address`, `port`: where the ranks meet; None: a port that is free here."""
+        """`address`, `port`: of the ranks' store; None: a free port."""
         self._run_id = run_id
         self._address, self._port = address, port
 
@@ -92,7 +92,7 @@ class Alone(RendezvousHandler):
         return 0
 
     def get_backend(self) -> str:
-        return ALONE
+        return SINGLE_NODE_BACKEND
 
     @property
     def use_agent_store(self) -> bool:
@@ -102,7 +102,7 @@ class Alone(RendezvousHandler):
         return False
 
     def set_closed(self) -> None:
-        """Do nothing: nobody else would hear of it."""
+        """Do nothing: there is no other agent."""
 
     def get_run_id(self) -> str:
         return self._run_id
@@ -112,13 +112,13 @@ class Alone(RendezvousHandler):
 
 
 def create_alone(parameters: RendezvousParameters) -> RendezvousHandler:
-    """Make the rendezvous of a LaunchConfig with one node."""
+    """Create the rendezvous of a LaunchConfig with one node."""
     assert parameters.local_addr is not None
     if not parameters.get_as_bool("apart"):
-        return Alone(parameters.run_id, parameters.local_addr, None)
+        return SingleNodeRendezvousHandler(parameters.run_id, parameters.local_addr, None)
     host, _, port = parameters.endpoint.rpartition(":")
-    return Alone(parameters.run_id, host.strip("[]"), int(port) + RANKS_PORT)
+    return SingleNodeRendezvousHandler(parameters.run_id, host.strip("[]"), int(port) + RANKS_PORT)
 
 
-rendezvous_handler_registry.register(IN_ORDER, create)
-rendezvous_handler_registry.register(ALONE, create_alone)
+rendezvous_handler_registry.register(ORDERED_BACKEND, create)
+rendezvous_handler_registry.register(SINGLE_NODE_BACKEND, create_alone)

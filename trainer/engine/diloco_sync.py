@@ -31,8 +31,8 @@ class DilocoSync:
         if rank.is_first:
             self._replicas = Replicas(
                 rank,
-                least=session.config.diloco.least_nodes or rank.nodes,
-                limit_s=session.job.longest_stage_s,
+                min_nodes=session.config.diloco.least_nodes or rank.nodes,
+                timeout_s=session.job.max_activity_s,
                 give=self._state,
                 take=self._load_state,
             )
@@ -42,7 +42,7 @@ class DilocoSync:
         if not self._outer.rounds:
             # A new training, or a checkpoint of another strategy, which counts as ahead of a new one.
             self._outer.reset(min(self._step, 1))
-        if self._replicas is not None and self._replicas.train_already:
+        if self._replicas is not None and self._replicas.joins_late:
             print("this node joins a running training and loads its state at the next sync", flush=True)
         self._sync(trained=False)
         if self._outer.is_due:

@@ -21,7 +21,7 @@ class Process:
     parent: int
     name: str
     started_ticks: str
-    """Start time in ticks since boot, which tells apart processes with a reused pid."""
+    """Start time in ticks since boot, which distinguishes processes with a reused pid."""
     environment: bytes = b""
     """The environment; empty where it cannot be read, for instance of another user."""
 

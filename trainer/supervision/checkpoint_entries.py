@@ -1,4 +1,4 @@
-"""Checkpoint entries: find files and folders that match `checkpoints.files`, and tell which are complete.
+"""Checkpoint entries: find files and folders that match `checkpoints.files`, and detect complete ones.
 
 Standard library only.
 """

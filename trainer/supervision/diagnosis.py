@@ -17,7 +17,7 @@ from vastrun.trainer.distributed.exit import (
     Raised,
     last_abort,
     last_raised,
-    read_own_record,
+    read_rank_record,
     reason_of_abort,
     reason_of_text,
 )
@@ -290,7 +290,7 @@ def _read_end(
     box: Path, rank: int, process: RankProcess | None, agent: AgentRecord | None, *, training: bool
 ) -> TimedRankEnd:
     code, at = _exit_of(rank, process, agent)
-    own, beat = read_own_record(box, rank), beat_of(box, rank)
+    own, beat = read_rank_record(box, rank), beat_of(box, rank)
     # A rank that wrote its reason chose its exit code.
     has_shell = not training and own.reason is None
     name = signal_name(code) or (_SHELL_SIGNALS.get(code or 0) if has_shell else None)

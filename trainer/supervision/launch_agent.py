@@ -152,7 +152,7 @@ def launch_config(job: Job, this_node: ThisNode, count: int, *, log_dir: str) ->
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig
 
-    from vastrun.trainer.distributed.rendezvous import ALONE, IN_ORDER
+    from vastrun.trainer.distributed.rendezvous import ORDERED_BACKEND, SINGLE_NODE_BACKEND
 
     # Agents of diloco nodes have no rendezvous: a node may join while the others train.
     nodes = 1 if job.is_diloco else this_node.nodes
@@ -162,7 +162,7 @@ def launch_config(job: Job, this_node: ThisNode, count: int, *, log_dir: str) ->
         nproc_per_node=count,
         run_id=job.run_id,
         role="rank",
-        rdzv_backend=ALONE if nodes == 1 else IN_ORDER,
+        rdzv_backend=SINGLE_NODE_BACKEND if nodes == 1 else ORDERED_BACKEND,
         rdzv_endpoint=this_node.endpoint,
         rdzv_configs={
             "join_timeout": _RENDEZVOUS_S,

@@ -51,7 +51,7 @@ class NodeState:
     restart: Restart | None = None
     """The last restart that the first node decided for every node."""
     is_over: bool = False
-    """True when it starts no more ranks."""
+    """True when it will not start ranks again."""
     why_over: str = ""
     """Reason of the first node's decision against a restart."""
     sent_at: float = 0.0

@@ -137,7 +137,7 @@ def is_victim(box: Path, rank: int) -> bool:
 
 def _wait_for_other_failure(box: Path, rank: int) -> None:
     """Wait until another rank has ended, too. When this process exits, the agent ends the other ranks, also
-    the one that failed first, which may close its connections before it records its error."""
+    the first failed one, which may close its connections before it records its error."""
     deadline = time.monotonic() + VICTIM_WAIT_S
     while time.monotonic() < deadline:
         other_ranks = (process for process in read_processes(box) if process.rank != rank)

@@ -22,7 +22,7 @@ _MAX_LINES = 12
 _MAX_CHARACTERS = 300
 """Maximum length of one line; the log has the whole line."""
 _TAIL_BYTES = 1 << 14
-_OF_RANK = re.compile(r"^\[rank\d+\]: ?")
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """Prefix that torch puts before a line once a process group exists."""
 
 _FRAME = '  File "'
@@ -213,7 +213,7 @@ def last_lines(log: Path) -> str | None:
     """Return the last non-empty lines of a log, as a terminal would show them; None without any."""
     found: list[str] = []
     for line in reversed(_tail(log).split(b"\n")):
-        text = _OF_RANK.sub("", next(iter(as_text(line)))).rstrip()
+        text = _RANK_PREFIX.sub("", next(iter(as_text(line)))).rstrip()
         if text:
             found.append(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…")
         if len(found) == _MAX_LINES:
@@ -228,7 +228,7 @@ def last_line(lines: str | None) -> str:
 
 def lines_after(log: Path, raised: Raised) -> LinesAfter | None:
     """Return the output after a traceback; None for no output, or only lines of libraries."""
-    lines = [_OF_RANK.sub("", next(iter(as_text(line)))).rstrip() for line in _tail(log).split(b"\n")]
+    lines = [_RANK_PREFIX.sub("", next(iter(as_text(line)))).rstrip() for line in _tail(log).split(b"\n")]
     at = next((number for number in range(len(lines) - 1, -1, -1) if lines[number] == raised.exception), None)
     if at is None:
         return None

@@ -1,1 +1,1 @@
-"""Telemetry: what a training tells of itself, at no cost that can be measured."""
+"""Telemetry: metrics, profiles and tracking of a training, without measurable cost."""

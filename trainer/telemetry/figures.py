@@ -1,4 +1,4 @@
-"""Figures: what the host knows of a training without asking the device. Taken on rank 0, for every report."""
+"""Figures: measure a training on the host without waiting for the device; on rank 0, for every report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vastrun.trainer.telemetry.gpus import GpuFigures, GpuWatch
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Beside what was learnt. None: not known here."""
+    """The figures of a report besides the loss. None: unknown."""
 
     lr: float
     times: StepTimes | None = None
@@ -32,23 +32,23 @@ class Throughput:
     """The speed of the training between two reports, by the time of the device."""
 
     samples_per_s: float
-    """Over all ranks."""
+    """Samples of all ranks."""
     mfu: float | None = None
-    """Model FLOP utilisation: the model's operations, as a share of what the GPUs could do at best."""
+    """Model FLOP utilisation: the model's operations as a share of the GPUs' peak."""
 
 
 class Instruments:
-    """All that is read for a report. `began_s`: when the first step could begin, in seconds."""
+    """The instruments of a report. `began_s`: time at which the first step could start, in seconds."""
 
     def __init__(self, session: Session, began_s: float) -> None:
         self._session = session
         self._step, self._at_s = session.start, began_s
         self._memory = MemoryWatch(session.ranks.device)
         self._gpus: GpuWatch | None = None
-        self._most_per_s: float | None = None
+        self._max_per_s: float | None = None
         if session.ranks.device.type == "cuda":
             self._gpus = GpuWatch(uuids_in_use(session.ranks.rank))
-            self._most_per_s = most_samples_per_s(session, torch.cuda.get_device_name(session.ranks.device))
+            self._max_per_s = max_samples_per_s(session, torch.cuda.get_device_name(session.ranks.device))
 
     def read(self, step: int) -> Figures:
         """Read the figures after `step` steps."""
@@ -60,15 +60,15 @@ class Instruments:
         )
 
     def throughput(self, step: int, at_s: float) -> Throughput:
-        """Return the throughput since the last call, of a device that had done `step` steps at `at_s`."""
+        """Return the throughput since the last call; the device had done `step` steps at `at_s`."""
         samples = (step - self._step) * self._session.task_schedule.samples
         rate = samples / max(at_s - self._at_s, 1e-9)
         self._step, self._at_s = step, at_s
-        return Throughput(samples_per_s=rate, mfu=rate / self._most_per_s if self._most_per_s else None)
+        return Throughput(samples_per_s=rate, mfu=rate / self._max_per_s if self._max_per_s else None)
 
 
-def most_samples_per_s(session: Session, gpu: str) -> float | None:
-    """Return what such GPUs could do if they did nothing but the model; None: their peak is not known."""
+def max_samples_per_s(session: Session, gpu: str) -> float | None:
+    """Return the throughput at the peak of these GPUs; None: their peak is unknown."""
     peak = peak_of(gpu)
     if peak is None:
         return None
@@ -78,7 +78,7 @@ def most_samples_per_s(session: Session, gpu: str) -> float | None:
 
 
 def _flops_of(session: Session, task: int) -> float:
-    """Count one sample of a task, forward and backward."""
+    """Count the FLOPs of one sample of a task, forward and backward."""
     size, space = session.plan.micro_batch, session.task_schedule.sample_plans[task].space
     with torch.device("meta"):
         objective = stages.make(session.config, session.operator.domains)
@@ -93,7 +93,7 @@ def _flops_of(session: Session, task: int) -> float:
 
 
 def uuids_in_use(rank: Rank) -> list[str]:
-    """Return the GPUs that the ranks of this machine train on, as NVML knows them; it may have more."""
+    """Return the UUIDs of the GPUs of this machine's ranks, for NVML; the machine may have more."""
     devices = range(min(torch.cuda.device_count(), rank.local_world_size or rank.world_size))
     return [f"GPU-{torch.cuda.get_device_properties(device).uuid}" for device in devices]
 
@@ -103,16 +103,16 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class RankMemory:
-    """Since the beginning of this rank."""
+    """Memory use since the start of this rank."""
 
     peak_memory_mib: float
-    """Of tensors on the GPU; without one, of the process."""
+    """Peak of tensors on the GPU; without a GPU, of the process."""
     alloc_retries: int | None = None
-    """How often the allocator had to give memory back to the GPU and ask again, which waits for the GPU."""
+    """Number of times that the allocator freed cached memory and retried, which waits for the GPU."""
 
 
 class MemoryWatch:
-    """Says so when memory becomes short."""
+    """Reads the memory use, and prints a line when memory becomes short."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -123,7 +123,7 @@ class MemoryWatch:
             return RankMemory(peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         retries = torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0)
         if retries > self._retries == 0:
-            print("the memory of this GPU is nearly full: steps are slower for it", flush=True)
+            print("the memory of this GPU is nearly full, which slows the steps down", flush=True)
         self._retries = retries
         peak = torch.cuda.max_memory_allocated(self._device)
         return RankMemory(peak_memory_mib=peak / _MIB, alloc_retries=retries)

@@ -1,4 +1,4 @@
-"""Floating-point operations: how many a model takes, and how many a GPU could do."""
+"""FLOPs: count the floating-point operations of a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vastrun.trainer.data.trajectories import Windows
 def training_flops(objective: nn.Module, windows: Windows) -> float:
     """Count forward and backward of these windows. Both are on the meta device: shapes are enough.
 
-    Give the plain model: what a way to train computes twice to save memory is no work of the model.
+    Pass the unwrapped model: operations that a strategy repeats to save memory do not count.
     """
     with counting_flops() as counter:
         objective(windows)[0].backward()
@@ -30,19 +30,19 @@ def training_flops(objective: nn.Module, windows: Windows) -> float:
 
 
 def counting_flops() -> FlopCounterMode:
-    """Count what runs within: products of matrices, attention on any device, Fourier transforms."""
+    """Return a counter of matrix products, attention on any device, and Fourier transforms."""
     return FlopCounterMode(display=False, custom_mapping={**_FFT, **_ATTENTION_ON_CPUS})
 
 
 def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
-    """Count one operation of torch as `counting_flops` does, which keeps tensors alive that it has seen."""
+    """Count one operation like `counting_flops`, which would keep the tensors alive."""
     packet = func._overloadpacket
     if packet in _WRAPPED:
         return int(_WRAPPED[packet](*args, **kwargs, out_val=result))
     return int(flop_registry[packet](*args, **kwargs, out_val=result)) if packet in flop_registry else 0
 
 
-# The counter knows products of matrices, convolutions and attention on GPUs.
+# Torch's counter supports matrix products, convolutions and attention on GPUs.
 def _of_complex(shape: Sequence[int], dims: Sequence[int], *_: Any, **__: Any) -> int:
     """Count 5 n log2(n) for a transform of n points (Cooley and Tukey)."""
     points = math.prod(shape[dim] for dim in dims)
@@ -51,7 +51,7 @@ def _of_complex(shape: Sequence[int], dims: Sequence[int], *_: Any, **__: Any) -
 
 _FFT: dict[Any, Callable[..., int]] = {
     torch.ops.aten._fft_c2c: _of_complex,
-    # Real numbers take half of what complex ones take.
+    # A real transform takes half the operations of a complex one.
     torch.ops.aten._fft_r2c: lambda shape, dims, *_, **__: _of_complex(shape, dims) // 2,
     torch.ops.aten._fft_c2r: lambda _, dims, *__, out_shape, **___: _of_complex(out_shape, dims) // 2,
 }

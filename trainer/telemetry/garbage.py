@@ -1,6 +1,6 @@
-"""Garbage collection at the same steps on all ranks.
+"""Garbage collection: collect at the same steps on all ranks.
 
-A rank that collects by itself keeps the GPUs of all others waiting for its part of the next exchange.
+A rank that collects at another time makes the GPUs of all others wait for its part of the next collective.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _EVERY_STEPS = 500
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Look for no garbage while modules are imported, nor in them later: they stay.
+    """Disable collection during imports, and exclude the imported objects later.
 
-    To look through torch takes half a second each time, and would give each copy of this process a copy of
-    its own of all of it.
+    A collection through torch's objects takes half a second, and would copy their pages in each fork of this
+    process.
     """
     gc.disable()
     try:
@@ -27,11 +27,11 @@ def importing() -> Iterator[None]:
         gc.enable()
 
 
-def collect_by_the_step(step: int, start: int) -> None:
+def collect_at_step(step: int, start: int) -> None:
     """Collect garbage after `step` steps of a training that began after `start`.
 
-    What the first step left behind lives as long as the process, and is never looked at again; nor is what
-    was imported (trainer/train.py).
+    Objects of the first step live as long as the process, and are excluded from then on, like imported
+    modules (trainer/train.py).
     """
     if step == start + 1:
         gc.disable()

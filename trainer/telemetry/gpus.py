@@ -1,4 +1,4 @@
-"""GPUs while they train: load, memory, power, heat and slow clocks, read from NVML in a thread of its own."""
+"""GPU watch: read load, memory, power, temperature and slow clocks from NVML in a separate thread."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from statistics import fmean
 from types import ModuleType
 from typing import Any
 
-_EVERY_S = 1.0
-_ENDS_WITHIN_S = 5.0
+_POLL_INTERVAL_S = 1.0
+_JOIN_TIMEOUT_S = 5.0
 _MIB = 1 << 20
 _SLOWED_BY = {0x20: "heat", 0x40: "heat", 0x80: "its power supply", 0x08: "its hardware"}
-"""NVML's `ClocksEventReason`s that tell of a fault; a GPU at its power limit has none."""
+"""NVML's `ClocksEventReason`s that indicate a fault; a GPU at its power limit has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuFigures:
-    """Of all GPUs of the job, since the last look. None: this kind of GPU does not say."""
+    """Figures of all GPUs of the job since the last read. None: not supported by this GPU."""
 
     gpu_load: float | None
-    """The share of the time in which any kernel ran, in the mean."""
+    """Mean share of the time in which a kernel ran."""
     gpu_memory_mib: float | None
-    """Of the fullest."""
+    """Memory in use on the fullest GPU."""
     gpu_power_w: float | None
-    """Of all together."""
+    """Power of all GPUs together."""
     gpu_temperature_c: float | None
-    """Of the hottest."""
+    """Temperature of the hottest GPU."""
     gpu_slowed: float | None
-    """The share of the time in which a fault slowed at least one of them down."""
+    """Share of the time in which a fault slowed at least one GPU down."""
     each: dict[str, float] = field(default_factory=dict)
-    """Of several: load, memory, power and temperature of each, by names such as `gpu0_load`."""
+    """Load, memory, power and temperature of each of several GPUs, by name: `gpu0_load`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One GPU, once."""
+    """One reading of one GPU."""
 
     load: float | None
     memory_mib: float | None
@@ -46,24 +46,24 @@ class Sample:
 
 
 class GpuWatch:
-    """Looks at GPUs once a second from its begin on. Without NVML it says so once, and knows nothing."""
+    """Reads the GPUs once a second from its creation on. Without NVML it prints a line and reads nothing."""
 
     def __init__(self, uuids: Sequence[str]) -> None:
         self._uuids = uuids
         self._rounds: list[list[Sample]] = []
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="nvml", daemon=True)
         self._thread.start()
 
     def look(self) -> GpuFigures | None:
-        """Return what was seen since the last look; None: nothing."""
+        """Return the figures since the last call; None: no reading."""
         rounds, self._rounds = self._rounds, []
         return figures_of(rounds) if rounds else None
 
     def end(self) -> None:
         self._over.set()
-        self._thread.join(_ENDS_WITHIN_S)  # a driver that hangs must not keep the rank
+        self._thread.join(_JOIN_TIMEOUT_S)  # a driver that hangs must not block the rank
 
     def _watch(self) -> None:
         try:
@@ -79,24 +79,24 @@ class GpuWatch:
             return
         while True:
             self._rounds.append([self._sample(pynvml, number, gpu) for number, gpu in enumerate(handles)])
-            if self._over.wait(_EVERY_S):
+            if self._over.wait(_POLL_INTERVAL_S):
                 return
 
     def _sample(self, nvml: ModuleType, number: int, gpu: Any) -> Sample:
         sample = read_sample(nvml, gpu)
         if sample.slowed_by:
             text = f"GPU {number} is slowed down by {sample.slowed_by}"
-            if text not in self._told:
+            if text not in self._printed:
                 print(text, flush=True)
-            self._told.add(text)
+            self._printed.add(text)
         return sample
 
 
 def read_sample(nvml: ModuleType, gpu: Any) -> Sample:
-    """Read one GPU now."""
+    """Read the current values of one GPU."""
 
     def read(name: str, *arguments: Any) -> Any:
-        # Not every GPU tells everything; a figure that is missing costs the others nothing.
+        # Not every GPU supports every value; a missing one does not affect the others.
         try:
             return getattr(nvml, name)(gpu, *arguments)
         except nvml.NVMLError:
@@ -116,16 +116,16 @@ def read_sample(nvml: ModuleType, gpu: Any) -> Sample:
 
 
 def figures_of(rounds: Sequence[Sequence[Sample]]) -> GpuFigures:
-    """Sum up the rounds; each is a look at all GPUs."""
-    samples = [sample for looked in rounds for sample in looked]
+    """Aggregate the rounds; each has a reading of all GPUs."""
+    samples = [sample for round_samples in rounds for sample in round_samples]
     loads, powers = _known(samples, "load"), _known(samples, "power_w")
     return GpuFigures(
         gpu_load=fmean(loads) if loads else None,
         gpu_memory_mib=max(_known(samples, "memory_mib"), default=None),
-        # Of all GPUs together, the mean over the rounds.
+        # The sum over all GPUs, averaged over the rounds.
         gpu_power_w=sum(powers) / len(rounds) if powers else None,
         gpu_temperature_c=max(_known(samples, "temperature_c"), default=None),
-        gpu_slowed=fmean(any(sample.slowed_by for sample in looked) for looked in rounds),
+        gpu_slowed=fmean(any(sample.slowed_by for sample in round_samples) for round_samples in rounds),
         each=dict(_of_each(rounds)),
     )
 
@@ -136,11 +136,11 @@ _EACH: Mapping[str, Callable[[list[float]], float]] = {
     "power_w": fmean,
     "temperature_c": max,
 }
-"""What is told of each GPU, and how its samples are summed up."""
+"""The figures of each GPU, with the function that aggregates its samples."""
 
 
 def _of_each(rounds: Sequence[Sequence[Sample]]) -> Iterator[tuple[str, float]]:
-    """Yield the figures of each GPU by their names; of a single one those of all are its own."""
+    """Yield the figures of each GPU by name; none for a single GPU, whose figures are those of all."""
     gpus = list(zip(*rounds, strict=True))
     for number, samples in enumerate(gpus if len(gpus) > 1 else ()):
         for name, summed in _EACH.items():

@@ -1,4 +1,4 @@
-"""Memory history: what a GPU's memory held when it ran out, as a snapshot for https://pytorch.org/memory_viz."""
+"""Memory history: write a snapshot of a GPU's memory when it ran out, for https://pytorch.org/memory_viz."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from vastrun.contract.profiling import memory_path
 from vastrun.trainer.distributed.exit import is_out_of_memory
 
 MAX_ENTRIES = 100_000
-"""Allocations and frees that are kept, the last ones; each takes some KB of main memory."""
+"""Maximum recorded allocations and frees, the last ones; each takes some KB of main memory."""
 MAX_SNAPSHOT_BYTES = 256 << 20
-"""A larger snapshot is dropped."""
+"""Maximum size of a snapshot; a larger one is deleted."""
 
 
 class MemoryHistory:
-    """Records the allocations of one rank from its first step on, and writes a snapshot when they fail.
+    """Records the allocations of one rank from its first step on, and writes a snapshot when one fails.
 
-    Not by default: each allocation then takes some microseconds longer. Only the error that ends the rank has
-    a snapshot, not those that the memory probe and `out_of_memory: retry` provoke: no observer is attached.
+    Not by default: each allocation takes some microseconds longer. Only the error that ends the rank has a
+    snapshot, not the errors of the memory probe and of `out_of_memory: retry`: no observer is attached.
     """
 
     def __init__(self, box: Path, rank: int, memory: Any) -> None:
-        """`memory`: `torch.cuda.memory`, or None where nothing is to be recorded."""
+        """`memory`: `torch.cuda.memory`, or None to record nothing."""
         self._path = box / memory_path(rank)
         self._memory = memory
 
     def begin(self) -> None:
-        """Start to record."""
+        """Start recording."""
         if self._memory is None:
             return
         try:
@@ -38,7 +38,7 @@ class MemoryHistory:
             self._memory = None
 
     def write_after(self, error: BaseException) -> None:
-        """Write the snapshot where the error means that there was too little memory."""
+        """Write the snapshot if the error means that memory ran out."""
         if self._memory is None or not is_out_of_memory(error):
             return
         part = self._path.with_name(f".{self._path.name}.part")

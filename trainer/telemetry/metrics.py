@@ -1,4 +1,4 @@
-"""Metrics of a training: every few steps a line of JSON, a line of text, a W&B point, one for TensorBoard."""
+"""Metrics: write them every few steps as JSON and text, and to W&B and TensorBoard."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class MetricsPoint:
 
     step: int
     loss: float
-    """Mean over the global batch."""
+    """Mean loss over the global batch."""
     terms: dict[str, float] = field(default_factory=dict)
-    """What the loss is made of, by name, without weights; empty where it is one thing."""
+    """Terms of the loss by name, without weights; empty for a single term."""
     grad_norm: float
     at_s: float
-    """Time at which the device had done the last of them, in seconds of the host's monotonic clock."""
+    """Monotonic seconds of the host at which the device had finished the step."""
     throughput: Throughput
     figures: Figures
 
     def flat(self) -> dict[str, float]:
-        """Return all that is known, by name."""
+        """Return all known figures by name."""
         groups = {
             "step": self.step,
             "loss": self.loss,
@@ -53,7 +53,7 @@ class MetricsPoint:
 
 
 def _ungrouped(groups: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
-    """Yield each figure by its own name, whatever groups it is in."""
+    """Yield each figure by its name, without its groups."""
     for name, value in groups.items():
         if isinstance(value, dict):
             yield from _ungrouped(value)
@@ -62,31 +62,31 @@ def _ungrouped(groups: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
 
 
 class Metrics:
-    """Open while rank 0 trains. Its end is also the end of the W&B run, which says how the training ended."""
+    """The metrics of rank 0, a context around the training. Its exit ends the W&B run with the exit code."""
 
     def __init__(self, box: Path, job: TrainJob, config: TrainConfig) -> None:
         self._box = box
         self._path = box / layout.METRICS
         self._config = config
         self._tracker = Tracker(box, job, config)
-        self._board: Board | None = None
+        self._tensorboard: TensorBoardWriter | None = None
 
     def begin_at(self, step: int, wandb_id: str) -> None:
-        """Forget what a former start wrote beyond `step`; its W&B run goes on."""
+        """Remove what an earlier start wrote beyond `step`, and continue its W&B run."""
         if self._path.exists():
             lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
-            write_atomically(self._path, "".join(kept))
+            valid = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+            write_atomically(self._path, "".join(valid))
         self._tracker.continue_run(wandb_id)
         if self._config.tensorboard:
-            self._board = Board(self._box / layout.TENSORBOARD, step)
+            self._tensorboard = TensorBoardWriter(self._box / layout.TENSORBOARD, step)
 
     def add(self, point: MetricsPoint) -> None:
         self._write(point.flat(), age_s=time.monotonic() - point.at_s)
         print(self._line(point), flush=True)
 
     def validated(self, step: int, nrmse: float, scores: Mapping[str, float]) -> None:
-        """Note how well the model does, after `step` steps, on what is kept back from its training."""
+        """Record the scores on the validation split after `step` steps."""
         numbers = {f"validation.{name}": value for name, value in scores.items()}
         self._write({"step": step, "validation_nrmse": nrmse, **numbers})
         for line in score_lines(scores):
@@ -99,8 +99,8 @@ class Metrics:
             finite = {name: value if math.isfinite(value) else None for name, value in record.items()}
             file.write(json.dumps(finite) + "\n")
         self._tracker.log(figures)
-        if self._board:
-            self._board.add(int(figures["step"]), figures)
+        if self._tensorboard:
+            self._tensorboard.add(int(figures["step"]), figures)
 
     def _line(self, point: MetricsPoint) -> str:
         throughput = point.throughput
@@ -111,13 +111,13 @@ class Metrics:
         )
 
     def show(self, step: int, pictures: Sequence[Path]) -> None:
-        """Show pictures of what was learned after `step` steps, by their names."""
+        """Send pictures of the predictions after `step` steps to W&B, by name."""
         self._tracker.show(step, pictures)
 
     def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
-        """Say how the training has ended. Safe to repeat: the first end counts."""
-        if self._board:
-            self._board.close()
+        """Record the end of the training. Safe to repeat: the first call counts."""
+        if self._tensorboard:
+            self._tensorboard.close()
         return self._tracker.finish(exit_code, scores)
 
     def __enter__(self) -> Metrics:
@@ -132,11 +132,11 @@ class Metrics:
 _FLUSH_S = 10
 
 
-class Board:
-    """Its package is optional: without it this is said once."""
+class TensorBoardWriter:
+    """Writes TensorBoard files. Without its optional package it prints one line."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """What a former start wrote beyond `step` is not shown."""
+        """Hide what an earlier start wrote beyond `step`."""
         self._writer = None
         try:
             from torch.utils.tensorboard import SummaryWriter

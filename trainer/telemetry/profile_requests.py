@@ -1,4 +1,4 @@
-"""Profile requests: what `vastrun profile` requests of a training, by a file on the box."""
+"""Profile requests: read the requests of `vastrun profile` from a file on the box."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLL_INTERVAL_S = 1.0
 
 
 class ProfileRequests:
-    """Reads each request once, and writes the response. One `stat` a second is all that a training pays."""
+    """Reads each request once, and writes the response. Costs a training one `stat` a second."""
 
     def __init__(self, box: Path, now: Callable[[], float] = time.monotonic) -> None:
         self._request, self._response = box / layout.PROFILE_REQUEST, box / layout.PROFILE_RESPONSE
@@ -25,7 +25,7 @@ class ProfileRequests:
         self._answered = self._last_answered()
 
     def next_request(self) -> ProfileRequest | None:
-        """Return a request that has no response yet; None when there is none, or it is not time to look."""
+        """Return a request without a response; None when there is none, or the next poll is not due."""
         if self._now() < self._next_poll:
             return None
         self._next_poll = self._now() + POLL_INTERVAL_S
@@ -38,7 +38,7 @@ class ProfileRequests:
         except FileNotFoundError:
             return None
         except (OSError, RecordError) as fault:
-            print(f"note: {layout.PROFILE_REQUEST} is no valid request: {fault}", flush=True)
+            print(f"note: {layout.PROFILE_REQUEST} is not a valid request: {fault}", flush=True)
             return None
         return None if request.id == self._answered else request
 
@@ -48,7 +48,7 @@ class ProfileRequests:
         write_json(self._response, asdict(response), durable=False)
 
     def _last_answered(self) -> str | None:
-        """Return the id of the request that a former start of this training has answered."""
+        """Return the id of the request to which an earlier start of this training responded."""
         try:
             response: ProfileResponse = read_json(
                 ProfileResponse, read_small(self._response, MAX_REQUEST_BYTES)

@@ -34,12 +34,12 @@ from vastrun.trainer.telemetry.memory_history import MemoryHistory
 from vastrun.trainer.telemetry.profile_requests import ProfileRequests
 
 _FAULTS = (AssertionError, AttributeError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
-"""Errors that torch's profiler, an experimental interface, may raise: noted, and the training continues."""
+"""Errors that torch's experimental profiler may raise: they are printed, and the training continues."""
 _COMPRESS_S = 600.0
 _LAST_WRITE_S = 10.0
 """Seconds that a finished training waits for its last trace."""
 _LAST_WRITE_AT_STOP_S = 3.0
-"""The same after an error or a stop: others wait for this rank to leave, which then has few seconds."""
+"""Seconds to wait for it after an error or a stop: other ranks wait for this rank to exit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Window:
     first: int
     steps: int
     request_id: str | None = None
-    """Id of the request of `vastrun profile`; None: the window is that of `train.profile`."""
+    """Id of the request of `vastrun profile`; None: the window of `train.profile`."""
 
     @property
     def last(self) -> int:
@@ -81,14 +81,14 @@ class Profiler:
         self._memory: MemoryHistory | None = None
         self._requests = ProfileRequests(rank.box, now) if rank.is_first else None
         self._planned: Window | None = None
-        """Window of `train.profile`, until its turn."""
+        """Window of `train.profile` before it starts."""
         self._window: Window | None = None
-        """Window that is recorded now, warm-up included."""
+        """Current window, including its warm-up."""
         self._profile: profile | None = None
         self._writer: threading.Thread | None = None
 
     def begin_at(self, step: int) -> None:
-        """Begin with `step`, the next one; steps of `train.profile` that a former start did are left out."""
+        """Begin with `step`; steps of `train.profile` that an earlier start did are skipped."""
         options = self._config.profile
         if options is None:
             return
@@ -100,7 +100,7 @@ class Profiler:
 
     @contextmanager
     def step(self, step: int) -> Iterator[Heartbeat]:
-        """Record step number `step` within, if it is to be recorded, with the heartbeat that is yielded.
+        """Record step number `step` if a window includes it. Yields the heartbeat for the step.
 
         That heartbeat also labels the activities of the step in the trace.
         """
@@ -123,7 +123,7 @@ class Profiler:
     ) -> None:
         if self._window:
             if self._profile and error is None:
-                with suppress(*_FAULTS):  # it may have been prepared only
+                with suppress(*_FAULTS):  # it may not have been started
                     self._profile.stop_trace()
             self._drop(self._window, "the training ended before the last recorded step")
         if self._memory and error is not None:
@@ -133,7 +133,7 @@ class Profiler:
             self._writer.join(_LAST_WRITE_AT_STOP_S if is_urgent else _LAST_WRITE_S)
 
     def _next_window(self, step: int) -> Window | None:
-        """Return the window that `step` belongs to, or warms up; None: `step` is not recorded."""
+        """Return the window that includes `step` or starts after it; None: `step` is not recorded."""
         if self._requests is None:
             return None
         if self._planned and step >= self._planned.first - 1:
@@ -155,7 +155,7 @@ class Profiler:
         return window
 
     def _is_ready(self, window: Window, step: int) -> bool:
-        """Tell whether torch's profiler is ready for `step`, which is of the window or its warm-up."""
+        """Prepare torch's profiler for `step`, in the window or its warm-up; False if that failed."""
         try:
             if self._profile is None:
                 on_gpu = [ProfilerActivity.CUDA] if torch.cuda.is_initialized() else []
@@ -172,7 +172,7 @@ class Profiler:
         return True
 
     def _finish(self, window: Window) -> None:
-        """End the recording. What is left to do is done by another process, while the training continues."""
+        """End the recording. Another process compresses the trace while the training continues."""
         raw = self._rank.box / f"{trace_path(window.first)}.raw"
         raw = raw.with_name(f".{raw.name}.part")
         assert self._profile is not None
@@ -250,7 +250,7 @@ class Profiler:
 
 
 class _LabellingHeartbeat(Heartbeat):
-    """A heartbeat whose activities are ranges of the trace, too: data, forward, backward, optimizer."""
+    """A heartbeat that also records its activities as ranges of the trace."""
 
     def __init__(self, heart: Heartbeat) -> None:
         self._heart = heart

@@ -1,8 +1,7 @@
-"""Reports: every few steps all ranks agree on loss and gradient norm, and rank 0 tells what is known.
+"""Reports: every few steps average loss and gradient norm over all ranks, and write metrics on rank 0.
 
-Nobody waits for the device, whose values come with the time when it computed them: on CUDA a report comes
-through one report later, and at the latest before a checkpoint, so that none is saved of a training that has
-diverged.
+No rank waits for the device: on CUDA the values of a report arrive one report later, with the time of their
+computation, and at the latest before a checkpoint, so that no diverged training is saved.
 """
 
 from __future__ import annotations
@@ -29,28 +28,28 @@ class Reading:
     step: int
     values: list[float]
     at_s: float
-    """Time at which the device had computed them, in seconds of the host's monotonic clock."""
+    """Monotonic seconds of the host at which the device had computed them."""
 
 
 class Transfers(Protocol):
-    """The transfer of values from one kind of device to the host."""
+    """Transfers values from one kind of device to the host."""
 
     late: bool
-    """True where the host runs ahead of the device, so that a value arrives after it was asked for."""
+    """True where the host runs ahead of the device, so that a value arrives later."""
     began_s: float
-    """Time from which on values could be sent, in seconds of the host's monotonic clock."""
+    """Monotonic seconds of the host from which on values could be sent."""
 
     def send(self, values: Tensor) -> Any:
         """Start the transfer of a vector, without waiting for the device."""
         ...
 
     def receive(self, sent: Any) -> tuple[list[float], float]:
-        """Wait for what `send` returned. Return the values, and when the device had computed them."""
+        """Wait for a transfer of `send`. Return the values, and the time of their computation."""
         ...
 
 
 class CpuTransfers:
-    """A CPU has computed what the host asks for."""
+    """Transfers of a CPU, whose values are available at once."""
 
     late = False
 
@@ -62,12 +61,12 @@ class CpuTransfers:
         return values.tolist(), time.monotonic()
 
     def receive(self, sent: tuple[list[float], float]) -> tuple[list[float], float]:
-        """Return what was sent."""
+        """Return the values and the time of `send`."""
         return sent
 
 
 class CudaTransfers:
-    """Copies to pinned memory. Events on the device say when it came to each, not when the host looked."""
+    """Copies to pinned memory; events on the device time each copy, independently of the host."""
 
     late = True
 
@@ -77,7 +76,7 @@ class CudaTransfers:
         self.began_s = self._at_s = time.monotonic()
 
     def send(self, values: Tensor) -> tuple[Tensor, torch.cuda.Event]:
-        """Queue a copy, and an event behind it."""
+        """Queue a copy, and an event after it."""
         copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
         copy.copy_(values, non_blocking=True)
         return copy, _recorded_event()
@@ -88,7 +87,7 @@ class CudaTransfers:
         had_passed = event.query()
         event.synchronize()
         now_s = time.monotonic()
-        # An event that had to be waited for passes now, which also corrects a drift between the two clocks.
+        # An event that was waited for passes now, which also corrects a drift between the two clocks.
         since_last_s = self._event.elapsed_time(event) / 1000
         self._at_s = min(now_s, self._at_s + since_last_s) if had_passed else now_s
         self._event = event
@@ -102,7 +101,7 @@ def _recorded_event() -> torch.cuda.Event:
 
 
 class Readings:
-    """On CUDA a reading arrives one report later, when its copy is long done; on a CPU at once."""
+    """The readings of one device: on CUDA each arrives one report later, on a CPU at once."""
 
     def __init__(self, transfers: Transfers) -> None:
         self._transfers = transfers
@@ -115,7 +114,7 @@ class Readings:
 
     @property
     def began_s(self) -> float:
-        """Time from which on values could be sent, in seconds of the host's monotonic clock."""
+        """Monotonic seconds of the host from which on values could be sent."""
         return self._transfers.began_s
 
     def after(self, step: int, values: Tensor) -> Reading | None:
@@ -125,7 +124,7 @@ class Readings:
         return earlier if self._transfers.late else self.arrived()
 
     def arrived(self) -> Reading | None:
-        """Wait for the last reading: before a checkpoint, and at the end. None: it was returned before."""
+        """Wait for the last reading, before a checkpoint and at the end. None: it was returned before."""
         if self._sent is None:
             return None
         step, sent = self._sent
@@ -147,24 +146,24 @@ class Reports:
         self._readings = readings
         self._figures: dict[int, Figures] = {}
         self.loss = session.loss
-        """The last mean over all ranks that came through."""
+        """The last mean loss over all ranks."""
 
     def report(self, step: int, losses: tuple[Tensor, Tensor]) -> None:
-        """Send off what is known after `step` steps. Raises DivergedError on all ranks alike."""
+        """Send the values after `step` steps. Raises DivergedError on all ranks."""
         if self._instruments:
             self._figures[step] = self._instruments.read(step)
-        self._tell(self._readings.after(step, self._session.ranks.mean(*losses)))
+        self._process(self._readings.after(step, self._session.ranks.mean(*losses)))
 
-    def settle(self) -> None:
-        """Wait for all that was on its way. Raises DivergedError on all ranks alike."""
-        self._tell(self._readings.arrived())
+    def flush(self) -> None:
+        """Wait for the pending report. Raises DivergedError on all ranks."""
+        self._process(self._readings.arrived())
 
-    def must_be_sound(self, step: int, losses: tuple[Tensor, Tensor]) -> None:
-        """Check that what was learned in `step` may be saved. Raises DivergedError on all ranks alike."""
+    def check_finite(self, step: int, losses: tuple[Tensor, Tensor]) -> None:
+        """Check that the values of `step` are finite before a save. Raises DivergedError on all ranks."""
         loss, *_, grad_norm = self._session.ranks.mean_of(*losses)
-        self._must_be_finite(step, loss, grad_norm)
+        self._check_finite_values(step, loss, grad_norm)
 
-    def _tell(self, reading: Reading | None) -> None:
+    def _process(self, reading: Reading | None) -> None:
         if reading is None:
             return
         self.loss, *values, grad_norm = reading.values
@@ -180,12 +179,12 @@ class Reports:
                 figures=self._figures.pop(reading.step),
             )
             self._metrics.add(point)
-        self._must_be_finite(reading.step, self.loss, grad_norm)
+        self._check_finite_values(reading.step, self.loss, grad_norm)
 
-    def _must_be_finite(self, step: int, loss: float, grad_norm: float) -> None:
+    def _check_finite_values(self, step: int, loss: float, grad_norm: float) -> None:
         session = self._session
         figures = {"loss": loss}
-        if not session.scaler.is_enabled():  # which leaves out a step whose gradient is too large for fp16
+        if not session.scaler.is_enabled():  # the scaler skips a step whose gradient overflows fp16
             figures["gradient"] = grad_norm
         fault = next(
             (f"the {name} is {value}" for name, value in figures.items() if not math.isfinite(value)), None
@@ -194,7 +193,7 @@ class Reports:
             return
         session.checkpoints.wait()
         good = session.checkpoints.step
-        kept = "no checkpoint was saved" if good is None else f"the last good checkpoint is of step {good}"
+        saved = "no checkpoint was saved" if good is None else f"the last good checkpoint is of step {good}"
         raise DivergedError(
-            f"{fault} at step {step}; {kept}", reported_elsewhere=not session.ranks.rank.is_first
+            f"{fault} at step {step}; {saved}", reported_elsewhere=not session.ranks.rank.is_first
         )

@@ -28,7 +28,7 @@ _NAME_WIDTH = 64
 _STEP = re.compile(r"step \d+")
 _GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 _LEVEL = 6
-"""Level of gzip: 7 % of the size; a higher one takes three times as long for a hundredth of that."""
+"""Compression level of gzip: 7 % of the size; a higher one takes three times as long for 1 % less."""
 
 
 _Calls = dict[tuple[Any, Any], list[tuple[float, float, str]]]
@@ -37,7 +37,7 @@ _Calls = dict[tuple[Any, Any], list[tuple[float, float, str]]]
 
 def main() -> int:
     """Write both files and remove the raw trace; return 0. Raises OSError, ValueError."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # a rank, which starts this, has it blocked
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the parent, a rank, has it blocked
     os.nice(19)
     raw, trace, operations = map(Path, sys.argv[1:4])
     try:
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def events_in(trace: TextIO) -> Iterator[dict[str, Any]]:
-    """Yield the events of a trace, one after the other: a trace may be larger than memory has room for."""
+    """Yield the events of a trace one by one: a trace may be larger than memory."""
     decoder, text = json.JSONDecoder(), ""
     while _FIRST_EVENT not in text:
         more = trace.read(_CHUNK)
@@ -110,7 +110,7 @@ def _add(row: _Row, duration_us: float) -> None:
 
 
 def _rows_of(calls: _Calls) -> dict[str, _Row]:
-    """Add calls up by name. The time of a call itself is without that of the calls within it."""
+    """Sum calls by name. The self time of a call excludes the calls within it."""
     rows: dict[str, _Row] = defaultdict(_Row)
     for of_thread in calls.values():
         enclosing: list[tuple[float, _Row]] = []
@@ -147,7 +147,7 @@ def _compress(raw: Path, target: Path) -> None:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` fill a temporary file, which then gets its name: a reader never sees a part of it."""
+    """Let `write` fill a temporary file, then rename it: a reader never sees a part of it."""
     part = path.with_name(f".{path.name}.part")
     try:
         write(part)

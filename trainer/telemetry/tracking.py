@@ -1,7 +1,7 @@
-"""W&B on a thread of its own: neither its import nor its network can hold the training up, or end it.
+"""Tracking: log to W&B in a separate thread, so that neither its import nor its network delays the training.
 
-`python -m vastrun.trainer.telemetry.tracking EXIT_CODE` ends the W&B run of a box whose rank 0 could not,
-or said otherwise.
+`python -m vastrun.trainer.telemetry.tracking EXIT_CODE` ends the W&B run of a box whose rank 0 could not, or
+ended it with another state.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _FINISH_S = 30.0
 
 
 class Tracker:
-    """One W&B run. Points wait in a queue until W&B is ready for them.
+    """One W&B run. Points wait in a queue until W&B is ready.
 
-    `run/wandb.json` says which run it is and how it stands, from its beginning on. It is the same run when
-    the ranks start again, and when another job continues from its checkpoints.
+    `run/wandb.json` has its id and state from its start on. The run is the same after a restart of the ranks,
+    and when another job continues from its checkpoints.
     """
 
     def __init__(self, box: Path, job: TrainJob, config: TrainConfig, mode: Mode | None = None) -> None:
-        """`mode`: where the data go, if that was decided before."""
+        """`mode`: the destination of the data, if it was decided before."""
         known = known_run(box)
         self._box = box
         self._job = job
@@ -57,21 +57,21 @@ class Tracker:
             self._thread.start()
 
     def continue_run(self, run_id: str) -> None:
-        """Continue the W&B run of that id, instead of beginning one. To be called before the first point."""
+        """Continue the W&B run of that id instead of a new one. Call this before the first point."""
         self._run = replace(self._run, id=run_id)
 
     def log(self, point: dict[str, Any]) -> None:
-        """Send off the point. It has a `step`."""
+        """Queue a point, which has a `step`."""
         if self._run.mode != "off":
             self._queue.put(point)
 
     def show(self, step: int, pictures: Sequence[Path]) -> None:
-        """Send off the pictures, each by the name of its file."""
+        """Queue the pictures, each by the name of its file."""
         if pictures:
             self.log({"step": step, **{picture.stem: picture for picture in pictures}})
 
     def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
-        """End the W&B run and say how the training ended. Safe to repeat: the first end counts."""
+        """End the W&B run with the exit code of the training. Safe to repeat: the first call counts."""
         self._scores = scores or {}
         if self._thread.is_alive():
             self._queue.put(exit_code)
@@ -79,34 +79,34 @@ class Tracker:
         if self._run.mode == "off":
             return replace(self._run, state=_state_of(exit_code))
         if self._run.state == "running":
-            self._become(state="crashed")
+            self._update_run(state="crashed")
             print("W&B did not finish; its files are in run/wandb", flush=True)
         return self._run
 
     def _work(self) -> None:
-        # Where the rank is no copy of what has W&B loaded, the import takes a second of processor time, which
-        # the set-up of the training needs more.
+        # If the rank is not a fork with W&B loaded, the import takes a second of CPU time, which the set-up
+        # of the training needs more.
         first = self._queue.get()
-        self._become()  # whoever kills this rank while W&B begins finds what has to be ended
+        self._update_run()  # if this rank is killed meanwhile, the supervisor finds the run to end
         try:
             import wandb
         except ImportError:
             print("W&B is off: the package wandb is not installed", flush=True)
-            self._become(mode="off")
+            self._update_run(mode="off")
             return
         try:
             self._track(wandb, first)
         except (wandb.Error, OSError) as error:
             print(f"W&B is off from here: {error}", flush=True)
-            self._become(state="crashed")
+            self._update_run(state="crashed")
 
     def _track(self, wandb: Any, message: _Message) -> None:
         run = self._begin(wandb)
-        self._become(url=run.url if self._run.mode == "online" else None)
-        # W&B's own steps only rise, and a training that starts again from a checkpoint does some once more.
+        self._update_run(url=run.url if self._run.mode == "online" else None)
+        # W&B's own steps only rise, but a restart from a checkpoint repeats some steps.
         run.define_metric("*", step_metric="step")
         while isinstance(message, dict):
-            shown = {  # a path means a picture
+            shown = {  # a path is a picture
                 name: wandb.Image(str(value)) if isinstance(value, Path) else value
                 for name, value in message.items()
             }
@@ -114,7 +114,7 @@ class Tracker:
             message = self._queue.get()
         run.summary.update(self._scores)
         run.finish(exit_code=message)
-        self._become(state=_state_of(message))
+        self._update_run(state=_state_of(message))
 
     def _begin(self, wandb: Any) -> Any:
         try:
@@ -123,13 +123,13 @@ class Tracker:
             if self._run.mode == "offline":
                 raise
             print(f"W&B continues offline: {str(error).splitlines()[0]}", flush=True)
-            self._become(mode="offline")
+            self._update_run(mode="offline")
             wandb.teardown()  # its service still holds the id
             return self._init(wandb)
 
     def _init(self, wandb: Any) -> Any:
         limits = {"init_timeout": _INIT_S, "finish_timeout": _FINISH_S}
-        # Neither code, nor commit, nor console leaves the box unasked.
+        # No code, commit or console output leaves the box without request.
         quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
         return wandb.init(
             project=self._config.project,
@@ -145,14 +145,14 @@ class Tracker:
             settings=wandb.Settings(**limits, **quiet),
         )
 
-    def _become(self, **changes: Any) -> None:
+    def _update_run(self, **changes: Any) -> None:
         self._run = replace(self._run, **changes)
         with suppress(OSError):  # a full disk ends the training elsewhere, with its own reason
             write_json(self._box / layout.WANDB, asdict(self._run))
 
 
 def main(arguments: list[str]) -> None:
-    """End the W&B run that the box knows of with this exit code."""
+    """End the W&B run of the box with this exit code."""
     box = Path(os.environ["VASTRUN_BOX"])
     job, known = read_job(box), known_run(box)
     if job.train and known:
@@ -160,19 +160,19 @@ def main(arguments: list[str]) -> None:
 
 
 def mode_of(config: WandbConfig) -> Mode:
-    """Say where W&B's data go. Without a key nothing is sent."""
+    """Return the destination of W&B's data. Without a key nothing is sent."""
     if config.mode == "auto":
         return "online" if os.environ.get("WANDB_API_KEY") else "offline"
     return config.mode
 
 
 def tags_of(config: WandbConfig, batch: JobBatch | None) -> tuple[str, ...]:
-    """Return the job's own tags, and the name of its batch."""
+    """Return the job's tags, and the name of its batch."""
     return tuple(dict.fromkeys((*config.tags, *([batch.tag] if batch else []))))
 
 
 def config_of(train: TrainConfig, batch: JobBatch | None) -> dict[str, Any]:
-    """Return what W&B shows of the run besides its figures: its options, and the values of its point.
+    """Return the configuration for W&B: the options of the run, and the values of its point.
 
     W&B advises against dots in keys, and shows `{"train": {"optim": {"lr": …}}}` as the column
     `train.optim.lr`, as `batch results` does: https://docs.wandb.ai/guides/track/config.
@@ -194,7 +194,7 @@ def _state_of(exit_code: int) -> Literal["finished", "failed"]:
 
 
 def known_run(box: Path) -> WandbRun | None:
-    """Return what an earlier start of the ranks left of its W&B run."""
+    """Return the W&B run of an earlier start of the ranks; None: there is none."""
     try:
         run: WandbRun = read_json(WandbRun, (box / layout.WANDB).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -203,7 +203,7 @@ def known_run(box: Path) -> WandbRun | None:
 
 
 def _environment(box: Path) -> dict[str, str]:
-    """Keep W&B quiet, its files in the box, and its service apart from that of who started all this."""
+    """Return variables that silence W&B, keep its files in the box, and separate its service process."""
     folders = ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
     return {
         "WANDB_SILENT": "true",

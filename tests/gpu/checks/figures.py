@@ -135,7 +135,7 @@ def measured(ranks: Any, box: Path, settings: Settings) -> dict[str, Any]:
 
     import torch
 
-    from vastrun.trainer.telemetry.figures import most_samples_per_s
+    from vastrun.trainer.telemetry.figures import max_samples_per_s
 
     on_gpu = ranks.device.type == "cuda"
     gpu = torch.cuda.get_device_name(ranks.device) if on_gpu else _ANY_GPU
@@ -146,7 +146,7 @@ def measured(ranks: Any, box: Path, settings: Settings) -> dict[str, Any]:
     steps = max(5, math.ceil(_LEAST_S / step_s)) if on_gpu else 2
     session, seconds = _stepped(session, 5, 5 + steps)
     per_s = steps * session.task_schedule.samples / seconds
-    most = most_samples_per_s(session, gpu)
+    most = max_samples_per_s(session, gpu)
     memory = torch.cuda.max_memory_allocated(ranks.device) if on_gpu else 0
     session.loader.close()
     del session

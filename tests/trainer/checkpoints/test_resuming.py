@@ -102,17 +102,16 @@ def test_all_ranks_use_the_older_checkpoint_when_the_newest_is_damaged(tmp_path:
 def test_what_another_program_saved_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
     commit(folder_at(tmp_path), 7)
     text, _ = together(refusal, 1, tmp_path, 50)[0]
-    assert text.startswith("no checkpoint is intact: step-000007 is whole, but no checkpoint of this trainer")
+    assert text.startswith(
+        "no checkpoint is intact: step-000007 is complete, but not a checkpoint of this trainer"
+    )
 
 
 def test_a_checkpoint_that_holds_a_program_is_refused(tmp_path: Path) -> None:
     together(train, 1, tmp_path, "single", 1)
     with_metadata(tmp_path / "step-000001", pickle.dumps(Program(os.system, "true")))
     faults = together(refusal, 2, tmp_path, 50)
-    assert (
-        faults[0][0]
-        == "no checkpoint is intact: its .metadata asks for posix.system, and is not of a checkpoint"
-    )
+    assert faults[0][0] == "no checkpoint is intact: its .metadata is malformed: it refers to posix.system"
 
 
 class NamingPickler(pickle.Pickler):
@@ -132,7 +131,7 @@ def test_a_checkpoint_is_read_whichever_python_3_11_wrote_it(tmp_path: Path) -> 
     with_metadata(
         checkpoint, pickle.dumps(Program(getattr, type(CheckpointReader(checkpoint).metadata), "mro"))
     )
-    with pytest.raises(DamagedError, match="asks for an attribute of Metadata"):
+    with pytest.raises(DamagedError, match="refers to an attribute of Metadata"):
         CheckpointReader(checkpoint)
 
 
@@ -145,7 +144,7 @@ SETS_AN_ATTRIBUTE = (
 @pytest.mark.parametrize("kind", [TensorProperties, Metadata])
 def test_a_checkpoint_that_is_refused_has_changed_nothing_of_torch(tmp_path: Path, kind: type) -> None:
     (tmp_path / ".metadata").write_bytes(SETS_AN_ATTRIBUTE % kind.__name__.encode())
-    with pytest.raises(DamagedError, match="not of a checkpoint"):
+    with pytest.raises(DamagedError, match="is malformed"):
         CheckpointReader(tmp_path)
     assert not hasattr(kind, "owned")
 
@@ -174,7 +173,7 @@ def test_a_checkpoint_whose_tensors_lie_elsewhere_is_refused(tmp_path: Path, nam
     place = _StorageInfo(relative_path=name, offset=0, length=4)
     found = Metadata(state_dict_metadata={}, storage_data={MetadataIndex("model.x"): place})
     (tmp_path / ".metadata").write_bytes(pickle.dumps(found))
-    with pytest.raises(DamagedError, match="which is outside of its folder"):
+    with pytest.raises(DamagedError, match="which is not one of its files"):
         CheckpointReader(tmp_path)
 
 
@@ -188,7 +187,9 @@ def refusal(ranks: Ranks, folder: Path, width: int) -> tuple[str, bool]:
 def test_a_checkpoint_of_another_model_is_refused_in_one_line_by_one_rank(tmp_path: Path) -> None:
     together(train, 1, tmp_path, "single", 1)
     (text, reported_elsewhere), other = together(refusal, 2, tmp_path, 40)
-    assert text.startswith("step-000001 is of another model or optimiser: model.0.weight is (50, 30) there")
+    assert text.startswith(
+        "step-000001 belongs to another model or optimiser: model.0.weight is (50, 30) there"
+    )
     assert not reported_elsewhere
     assert other == (text, True)
 

@@ -88,7 +88,7 @@ def test_a_job_with_another_model_or_optimiser_is_refused_in_a_line_by_one_rank(
     assert task == "train.data: the tasks are burgers, but step-000001 is a checkpoint of advection"
     assert model == "step-000001 is a checkpoint of another model: heads is 2 there, and 4 here"
     assert optimizer.startswith(
-        "step-000001 is of another model or optimiser: it has no optimizer.core.blocks.0."
+        "step-000001 belongs to another model or optimiser: the checkpoint has no optimizer.core.blocks.0."
     )
 
 
@@ -96,7 +96,7 @@ def test_a_job_with_another_model_or_optimiser_is_refused_in_a_line_by_one_rank(
     ("section", "key", "told"),
     [
         ("config", "model", "state.json of step-000001 has no config.model"),
-        (None, "step", "step-000001/state.json is of step 7"),
+        (None, "step", "step-000001/state.json belongs to step 7"),
     ],
 )
 def test_a_record_that_lacks_something_is_refused_in_a_line(

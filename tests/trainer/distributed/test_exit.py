@@ -30,7 +30,7 @@ from vastrun.trainer.distributed.signals import StopSignal
 heart = Heartbeat.of_this_rank()
 rank = Rank.of_environment()
 with RankExit(rank.box, rank.rank, heart) as rank_exit:
-    stop = StopSignal.watch(rank_exit.give_up, least_s=0.1, grace_s={grace_s}, saving_grace_s=60.0)
+    stop = StopSignal.watch(rank_exit.abort, min_s=0.1, grace_s={grace_s}, saving_grace_s=60.0)
     heart.beat(7, "forward")
 {body}
 """

@@ -65,4 +65,4 @@ def test_an_invalid_request_is_noted_and_ignored(
     requests = ProfileRequests(tmp_path, clock)
     request(tmp_path, **values)
     assert later(requests, clock) is None
-    assert "no valid request" in capsys.readouterr().out
+    assert "not a valid request" in capsys.readouterr().out

@@ -28,7 +28,7 @@ PARTS = ["data", "forward", "backward", "optimizer"]
 def profiler(box: Path, rank: int = 0, **profile: Any) -> Profiler:
     config = TrainConfig(steps=STEPS, profile=ProfileConfig(**profile) if profile else None)
     place = Rank(rank=rank, local_rank=rank, world_size=2, box=box)
-    stop = StopSignal(lambda: None, least_s=1, grace_s=1, saving_grace_s=1)
+    stop = StopSignal(lambda: None, min_s=1, grace_s=1, saving_grace_s=1)
     heart = Heartbeat(box / layout.HEARTBEATS / f"rank-{rank}")
     # A second passes at each look at the clock.
     return Profiler(place, config, heart, stop, map(float, itertools.count()).__next__)

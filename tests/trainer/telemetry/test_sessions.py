@@ -17,7 +17,7 @@ from tests.trainer.sessions import begin, prepare
 from vastrun.contract import layout
 from vastrun.contract.errors import DivergedError
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.telemetry.figures import Instruments, most_samples_per_s
+from vastrun.trainer.telemetry.figures import Instruments, max_samples_per_s
 from vastrun.trainer.telemetry.metrics import Metrics
 from vastrun.trainer.telemetry.reports import Readings, Reports
 
@@ -60,9 +60,9 @@ def read_figures(ranks: Ranks, box: Path) -> tuple[float | None, float | None, f
     instruments = Instruments(single, began_s=0.0)
     figures = {**vars(instruments.read(1)), **vars(instruments.throughput(1, at_s=0.5))}
     return (
-        most_samples_per_s(single, "NVIDIA H200"),
-        most_samples_per_s(half, "NVIDIA H200"),
-        most_samples_per_s(single, "NVIDIA Z1"),
+        max_samples_per_s(single, "NVIDIA H200"),
+        max_samples_per_s(half, "NVIDIA H200"),
+        max_samples_per_s(single, "NVIDIA Z1"),
         {name for name, value in figures.items() if value is not None},
     )
 
@@ -110,7 +110,7 @@ def report_late_and_measure(ranks: Ranks, box: Path) -> list[dict[str, float]]:
             device.compute(step - done)
             reports.report(step, (torch.tensor(0.5), torch.tensor(1.0)))
             done = step
-        reports.settle()
+        reports.flush()
     return [json.loads(line) for line in (box / layout.METRICS).read_text().splitlines()]
 
 
@@ -132,12 +132,12 @@ def report_late(ranks: Ranks, box: Path) -> list[list[int] | str]:
         for step in (1, 2):
             reports.report(step, (torch.tensor(0.5), torch.tensor(1.0)))
             seen.append(told())
-        reports.settle()
+        reports.flush()
         seen.append(told())
         reports.report(3, (torch.tensor(math.nan), torch.tensor(1.0)))
         seen.append(told())
         try:
-            reports.settle()
+            reports.flush()
         except DivergedError as error:
             seen.append(str(error))
     return seen
