@@ -61,7 +61,7 @@ def test_a_computer_that_has_all_lacks_nothing(wanted: Resources) -> None:
         (Resources(gpus=0, disk_gb=501), "501 GB of disk needed, 500 free here", "resources.disk_gb=500"),
         (
             Resources(gpus=1, cuda=12.8),
-            "CUDA 12.8 wanted, the driver here supports 12.4",
+            "CUDA 12.8 needed, the driver here supports 12.4",
             "resources.cuda=12.4",
         ),
     ],
