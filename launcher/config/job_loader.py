@@ -167,7 +167,7 @@ def absolute(text: str, now: datetime | None) -> str:
     """
     match = _MOMENT.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"expected a time such as {_EXAMPLES}, got {text!r}")
+        raise ValueError(f"expected a time like {_EXAMPLES}, got {text!r}")
     date, hour, minute, second, zone = match.groups()
     if now is None and not (date and zone):
         raise ValueError(f"expected a date, a time and a zone, as in 2030-11-25T08:00:00+01:00, got {text!r}")
@@ -175,7 +175,7 @@ def absolute(text: str, now: datetime | None) -> str:
     try:
         at = datetime.fromisoformat(f"{date or today}T{int(hour):02}:{minute}:{second or '00'}{zone or ''}")
     except ValueError as error:
-        raise ValueError(f"expected a time such as {_EXAMPLES}, got {text!r}: {error}") from None
+        raise ValueError(f"expected a time like {_EXAMPLES}, got {text!r}: {error}") from None
     if now is None:
         return at.isoformat()
     at = at if zone else at.replace(tzinfo=now.tzinfo)

@@ -184,7 +184,7 @@ def _machine(spec: JobSpec) -> Iterator[Conflict]:
     yield from _image(spec)
     for i, region in enumerate(resources.regions):
         if not (region.isascii() and region.isalpha()):
-            yield Conflict(("resources", "regions", i), f"expected a country code such as US, got {region!r}")
+            yield Conflict(("resources", "regions", i), f"expected a country code like US, got {region!r}")
 
 
 def _auto(spec: JobSpec) -> Iterator[Conflict]:
@@ -304,4 +304,4 @@ def _urls(spec: JobSpec) -> Iterator[Conflict]:
         if url is None or re.fullmatch(r"[a-z][a-z0-9+.-]*://[^@\s]+", url):
             continue
         # Not shown: it may hold a key.
-        yield Conflict(("checkpoints", key), "expected a URL without a key in it, such as s3://bucket/path")
+        yield Conflict(("checkpoints", key), "expected a URL without a key in it, like s3://bucket/path")

@@ -120,7 +120,7 @@ MAX_DIMENSIONS = len(_DIRECTIONS) + 1
 def sobol(dimensions: int, seed: int | None) -> Iterator[tuple[float, ...]]:
     """Yield points in [0, 1)^dimensions without end, each axis shifted by `seed`; None: not shifted.
 
-    The shift is digital (XOR), which keeps how evenly they are spread. At most `MOST_DIMENSIONS`.
+    The shift is digital (XOR), which keeps how evenly they are spread. At most `MAX_DIMENSIONS`.
     """
     chance = random.Random(seed)
     shifts = [0 if seed is None else chance.getrandbits(_BITS) for _ in range(dimensions)]

@@ -221,7 +221,7 @@ def _unreadable(node: ScalarNode) -> str | None:
     if node.tag not in (NULL, BOOL, INT, FLOAT, STR):
         return f"the tag {node.tag} is not known here"
     if not node.value.isascii() and replace_surrogates(node.value) != node.value:
-        return "contains a lone surrogate, such as \\ud800"
+        return "contains a lone surrogate, like \\ud800"
     return "contains a NUL character" if "\0" in node.value else None
 
 

@@ -29,7 +29,7 @@ class ImageReference:
         registry, image = (first, rest) if slash and _is_registry(first) else (HUB, text)
         match = _IMAGE.fullmatch(image)
         if match is None or not _REGISTRY.fullmatch(registry):
-            raise ValueError(f"expected an image such as pytorch/pytorch:2.13.0-cuda13.0, got {text!r}")
+            raise ValueError(f"expected an image like pytorch/pytorch:2.13.0-cuda13.0, got {text!r}")
         return cls(registry=registry, repository=match[1], tag=match[2] or "", digest=match[3] or "")
 
     @property

@@ -121,7 +121,7 @@ def variance_share(groups: Sequence[str], values: Sequence[float]) -> float | No
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """Return the rank of each value from 1; equal values share the mean of theirs."""
+    """Return the rank of each value from 1; equal values share their mean rank."""
     order = sorted(range(len(values)), key=values.__getitem__)
     found = [0.0] * len(values)
     start = 0

@@ -9,7 +9,7 @@ from datetime import date, datetime, time, timedelta, tzinfo
 _AGO_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _AGO = re.compile(r"(\d{1,4}(?:\.\d{1,3})?)([mhdw])", re.ASCII)
 _DAY = re.compile(r"(\d{4})-(\d\d)(?:-(\d\d))?", re.ASCII)
-_EXPECTED = "expected a day such as 2026-11-01, a month such as 2026-11, today, or 7d or 24h ago"
+_EXPECTED = "expected a day like 2026-11-01, a month like 2026-11, today, or 7d or 24h ago"
 
 
 @dataclass(frozen=True, kw_only=True)

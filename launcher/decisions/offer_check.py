@@ -135,7 +135,7 @@ def _listed(checks: Iterable[tuple[bool, str]]) -> str:
 
 
 def _number(text: str) -> float:
-    """Return the number, or 0 for other text such as `max` (a container without a limit)."""
+    """Return the number, or 0 for other text like `max` (a container without a limit)."""
     try:
         return float(text)
     except ValueError:

@@ -25,7 +25,7 @@ class WarmSlot:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where the next point runs, and the expected cost of both choices."""
+    """Place where the next point runs, and the expected cost of both choices."""
 
     slot: WarmSlot | None
     """The slot; None: on a new machine."""

@@ -85,8 +85,7 @@ def gone_result(context: RunContext) -> PhaseResult:
 
 
 def lost_result(context: RunContext, when: str) -> PhaseResult:
-    """Return the result of a phase in which the machine disappeared; `when`: words such as `in phase
-    boot`."""
+    """Return the result of a phase in which the machine disappeared; `when`: `in phase boot`."""
     end = find_machine_end(context)
     return machine_lost(when) if end is None else provider_terminated(end)
 

@@ -38,8 +38,7 @@ def provider_terminated(end: MachineEnd) -> PhaseResult:
 
 
 def machine_lost(when: str) -> PhaseResult:
-    """Return the result of a phase in which the machine disappeared; `when`: words such as `in phase
-    boot`."""
+    """Return the result of a phase in which the machine disappeared; `when`: `in phase boot`."""
     return PhaseResult(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
 
 

@@ -19,7 +19,7 @@ class ExchangeBudget:
 
     Created where the exchange begins and passed to every function that receives a part of it:
 
-        budget = ExchangeBudget(caps.EXCHANGES["outputs"], check=remote.must_go_on, now=time.monotonic)
+        budget = ExchangeBudget(caps.EXCHANGES["outputs"], check=remote.raise_if_stopped, now=time.monotonic)
         budget.spend(items=1)
     """
 

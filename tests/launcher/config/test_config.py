@@ -110,7 +110,7 @@ def test_a_deadline_is_stored_as_one_moment_and_a_wrong_one_is_a_fault_among_the
     with pytest.raises(JobFileError) as caught:
         load_job(TRAIN + "limits:\n  deadline: soon\n  usd: ten\n", "job.yaml", now=now)
     deadline, usd = caught.value.faults
-    assert deadline.startswith("job.yaml:4: limits.deadline: expected a time such as 18:00")
+    assert deadline.startswith("job.yaml:4: limits.deadline: expected a time like 18:00")
     assert usd.startswith("job.yaml:5: limits.usd:")
 
 

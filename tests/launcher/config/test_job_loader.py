@@ -46,14 +46,14 @@ def test_a_time_of_day_over_a_change_of_clocks_is_what_the_clock_on_the_wall_sho
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("tomorrow", "expected a time such as 18:00"),
-        ("18", "expected a time such as 18:00"),
-        ("2026-11-25", "expected a time such as 18:00"),
+        ("tomorrow", "expected a time like 18:00"),
+        ("18", "expected a time like 18:00"),
+        ("2026-11-25", "expected a time like 18:00"),
         ("25:00", "hour must be in 0..23"),
         ("2026-02-30 08:00", "got '2026-02-30 08:00'"),
         ("2026-11-24 17:00", "2026-11-24 17:00 is over: it is 2026-11-24 17:30 now"),
         ("2026-11-24T16:29:59Z", "is over"),
-        ("١٨:٠٠", "expected a time such as 18:00"),
+        ("١٨:٠٠", "expected a time like 18:00"),
     ],
 )
 def test_what_is_no_moment_to_come_is_a_fault(text: str, said: str) -> None:

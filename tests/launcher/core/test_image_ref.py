@@ -39,5 +39,5 @@ def test_a_name_is_taken_apart_and_put_together_again(
     "text", ["", "A/b", "a b", "-v /:/host", "a:", "a@sha256:12", "http://x/y", "a//b", "/a"]
 )
 def test_what_is_no_name_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="expected an image such as"):
+    with pytest.raises(ValueError, match="expected an image like"):
         ImageReference.of(text)

@@ -101,7 +101,7 @@ WRONG = [
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_no_moment_is_told_with_what_is_expected(text: str) -> None:
     for moment_of in (BERLIN.since, BERLIN.until):
-        with pytest.raises(ValueError, match="expected a day such as 2026-11-01, a month") as caught:
+        with pytest.raises(ValueError, match="expected a day like 2026-11-01, a month") as caught:
             moment_of(text, NOW)
         assert repr(text) in str(caught.value)
 

@@ -85,8 +85,8 @@ def _basic() -> str:
     [
         (("build",), 1, "there is no Docker"),
         (("build", "--variant", "cu999"), 2, "--variant: 'cu999' is not one of"),
-        (("build", "--base", "NO"), 2, "expected an image such as"),
-        (("push", "a b"), 2, "expected an image such as"),
+        (("build", "--base", "NO"), 2, "expected an image like"),
+        (("push", "a b"), 2, "expected an image like"),
         (("verify", "cu130", "--cuda-max", "12.8"), 2, "go together"),
         (("verify", "cu130"), 1, "there is no Docker"),
     ],
