@@ -16,8 +16,8 @@ from vastrun.launcher.commands.settle import settle
 from vastrun.launcher.decisions.calendar import Calendar
 from vastrun.launcher.decisions.cost_groups import GroupBy
 from vastrun.launcher.ui.documents.costs import Costs, Reconciled
-from vastrun.launcher.ui.render.reconciling import reconciliation_text
-from vastrun.launcher.ui.render.spending import costs_table, report_csv, report_text
+from vastrun.launcher.ui.render.costs import costs_table, report_csv, report_text
+from vastrun.launcher.ui.render.reconciliation import reconciliation_text
 from vastrun.launcher.ui.render.volumes import volume_costs_text
 
 

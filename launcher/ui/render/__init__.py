@@ -1,1 +1,1 @@
-"""Text from nouns: pure functions, for people and (`documents`) for programs."""
+"""Text output: pure functions from records to text."""

@@ -1,4 +1,4 @@
-"""Amounts: durations, dollars and moments as people read them."""
+"""Amounts: durations, dollars and times as text."""
 
 from __future__ import annotations
 
@@ -25,22 +25,21 @@ def duration(seconds: float) -> str:
 
 
 def rough(seconds: float) -> str:
-    """Write seconds that are not known exactly: `40s`, `12m`, `2h 05m`, `3d 04h`."""
+    """Write approximate seconds: `40s`, `12m`, `2h 05m`, `3d 04h`."""
     if seconds < 57.5:
         return f"{max(5, round(seconds / 5) * 5)}s"
     return f"{round(seconds / 60)}m" if seconds < 3570 else duration(seconds)
 
 
 def usd_sum(amounts: Iterable[float]) -> str:
-    """Sum the amounts as they are shown, each to a tenth of a cent: it adds up for who checks it."""
+    """Write the sum of the amounts as shown, each rounded to a tenth of a cent, so that it adds up."""
     return f"${sum(map(_mills, amounts)) / 1000:.3f}"
 
 
 def usd_parts(parts: Sequence[float], usd: float | None = None) -> list[float]:
     """Round the parts to a tenth of a cent so that they add up to their sum as it is shown.
 
-    What rounding lacks goes to those that it cut most (the method of the largest remainders). `usd`: the sum
-    that they must come to, where it is the sum of other parts, too.
+    Uses the method of the largest remainders. `usd`: the sum to reach, if it is the sum of other parts, too.
     """
     whole = [math.floor(part * 1000) for part in parts]
     lacking = max(0, _mills(sum(parts) if usd is None else usd) - sum(whole))
@@ -60,5 +59,5 @@ def moment(at: float) -> str:
 
 
 def how_many(number: int, noun: str) -> str:
-    """Return how many there are of something: `1 run`, `1,000 runs`."""
+    """Write a number with its noun: `1 run`, `1,000 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

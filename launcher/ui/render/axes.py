@@ -1,4 +1,4 @@
-"""Axes of a picture: where a value lies on the paper, and which values are written beside it."""
+"""Axes of a picture: the position of each value, and the ticks."""
 
 from __future__ import annotations
 
@@ -7,28 +7,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 _UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
-_LOG_FROM = 20.0
-"""Positive values that differ by such a factor are drawn on a logarithmic axis."""
+_MIN_LOG_RATIO = 20.0
+"""Ratio of the largest to the smallest positive value from which an axis is logarithmic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """From values to places on the paper."""
+    """Map from values to positions in the picture."""
 
     place: Callable[[float], float]
     ticks: Sequence[float]
 
 
 def wants_logarithm(values: Sequence[float]) -> bool:
-    """Return whether the values need a logarithmic axis.
-
-    A loss that falls by decades shows nothing but its first steps on a linear one.
-    """
-    return min(values) > 0 and max(values) / min(values) >= _LOG_FROM
+    """Return whether the values need a logarithmic axis, as a loss that falls by decades does."""
+    return min(values) > 0 and max(values) / min(values) >= _MIN_LOG_RATIO
 
 
 def linear(low: float, high: float, start: float, end: float, *, whole: bool = False) -> Axis:
-    """Return an axis with equal steps, a little longer than its values unless these are whole numbers."""
+    """Return a linear axis, 5 % longer than its values at both ends unless these are whole numbers."""
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
     room = 0.0 if whole else (high - low) * 0.05
@@ -42,7 +39,7 @@ def linear(low: float, high: float, start: float, end: float, *, whole: bool = F
 
 
 def logarithmic(low: float, high: float, start: float, end: float) -> Axis:
-    """Return an axis on which each power of ten has as much room."""
+    """Return a logarithmic axis."""
     bottom, top = math.log10(low), math.log10(high)
     room = (top - bottom) * 0.05
     bottom, top = bottom - room, top + room
@@ -58,7 +55,7 @@ def logarithmic(low: float, high: float, start: float, end: float) -> Axis:
 
 def count_text(steps: float) -> str:
     """Write `1,500`, `20k`, `3.5M`."""
-    for least, size, unit in _UNITS:
-        if steps >= least:
+    for min_steps, size, unit in _UNITS:
+        if steps >= min_steps:
             return f"{steps / size:.4g}{unit}"
     return f"{steps:,.0f}"

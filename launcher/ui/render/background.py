@@ -1,4 +1,4 @@
-"""The notice after a detach: what drives the run, what happens if this computer is off."""
+"""The notice after a detach: which process drives the run, and what happens if this computer is off."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class DetachedWork:
     collect_s: float | None = None
     """Seconds for which a machine keeps its outputs after its training; None: unknown."""
     lease_ends_at: float | None = None
-    """The moment when the machine destroys itself at the latest."""
+    """Latest time at which the machine destroys itself, epoch seconds."""
     now: float = 0.0
     pushed_to: str | None = None
-    """The URL to which the machine pushes its checkpoints."""
+    """URL to which the machine pushes its checkpoints."""
     notifies: Sequence[str] = ()
-    """The addresses of notifications."""
+    """Addresses of notifications."""
 
 
 def detached_text(work: DetachedWork) -> str:
-    """Write in a few lines how the run continues."""
+    """Write a few lines about how the run continues."""
     what = "It starts the remaining points, downloads" if work.is_batch else "It downloads"
     return "\n".join(
         [

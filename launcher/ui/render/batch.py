@@ -1,4 +1,4 @@
-"""`batch` and `sweep` in text: the plan, the line of progress, the lists."""
+"""`batch` and `sweep` in text: plan, progress line, lists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN_POINTS = 5
 
 
 def plan_text(plan: BatchPlan) -> str:
-    """Return what the batch would do and may cost."""
+    """Write the plan of a batch with its costs."""
     limits, count = plan.spec.limits, plan.count
     values = [point.values for point in plan.points]
     shown = values_column(values[:_SHOWN_POINTS], values)
@@ -55,7 +55,7 @@ def plan_text(plan: BatchPlan) -> str:
 
 
 def _fleet(fleet: FleetPlan) -> str:
-    """Return what is held: how many machines, for what, at which of two prices."""
+    """Write the plan of held machines: their number, their points, and the price of sharing them."""
     at_once = (
         f"{how_many(fleet.points_at_once, 'point')} at once"
         if fleet.points_at_once > 1
@@ -77,7 +77,7 @@ def _narrow(use: BudgetUse) -> str:
 
 
 def progress_line(progress: BatchProgress, budget_usd: float | None) -> str:
-    """Return one line: how many points have ended, and where the money stands."""
+    """Write one line with the numbers of points and the spending."""
     counts = [
         f"{progress.ended}/{progress.points} ended",
         f"{progress.failed} failed" if progress.failed else "",
@@ -100,7 +100,7 @@ def progress_line(progress: BatchProgress, budget_usd: float | None) -> str:
 def open_runs_lines(
     rows: Sequence[RunRow], values: Mapping[str, Mapping[str, Any]], now: float
 ) -> Sequence[str]:
-    """Return a header and a line for each run that goes on, the oldest first. `values`: of each point."""
+    """Return a header and a line for each open run, the oldest first. `values`: by point."""
     ordered = sorted(rows, key=lambda row: row.run.created_at)
     texts = values_column([values.get(row.run.point, {}) for row in ordered], list(values.values()))
     cells = [
@@ -121,15 +121,15 @@ def open_runs_lines(
 
 
 def ended_text(state: PointState, metric: str, value: float | None) -> str:
-    """Return one line about a point that ended."""
+    """Write one line about an ended point."""
     run = state.last
     detail = "" if run is None or state.verdict == "SUCCEEDED" else f" ({run.detail})"
-    told = "" if value is None else f" {metric} {value:.4g}"
-    return f"{state.point.number} {state.verdict}{told}: {values_text(state.point.values)}{detail}"
+    measured = "" if value is None else f" {metric} {value:.4g}"
+    return f"{state.point.number} {state.verdict}{measured}: {values_text(state.point.values)}{detail}"
 
 
 def batches_table(rows: Sequence[BatchRow], *, width: int | None) -> str:
-    """Return a line for each batch: its points, its dollars, whether a launcher drives it."""
+    """Write a table of batches."""
     if not rows:
         return "no batches yet"
     columns = {
@@ -147,7 +147,7 @@ def batches_table(rows: Sequence[BatchRow], *, width: int | None) -> str:
 
 
 def batch_text(row: BatchRow, now: float, width: int | None) -> str:
-    """Return one batch from near: how it stands, and a line for each point that runs or has failed."""
+    """Write the state of one batch, with a line for each open or failed point."""
     batch, limits = row.batch, row.batch.spec.limits
     about = facts(
         [
@@ -207,16 +207,15 @@ def _budget(plan: BatchPlan) -> str:
     if limit >= plan.worst_case_usd:
         return f"{usd(limit)}, enough for all points in the worst case"
     runs = how_many(int(limit / plan.share_usd + 1e-9), "run")
-    return f"{usd(limit)}, enough for {runs} at once; what a run does not spend is free again"
+    return f"{usd(limit)}, enough for {runs} at once; unspent money of a run becomes free again"
 
 
 def _time(plan: BatchPlan) -> str:
     at_once = how_many(min(plan.spec.limits.parallel, plan.count), "run")
     if not plan.wall_s:
         limit = f"at most {rough(plan.limit_s)} by limits.hours"
-        return f"not known before a run of this job has succeeded here; {limit}"
+        return f"unknown until a run of this job has succeeded here; {limit}"
     if plan.earlier_runs:
         known = how_many(plan.earlier_runs, "earlier run")
         return f"about {rough(plan.wall_s)} with {at_once} at once, by {known} of this job"
-    rents = f"and not more rents than {plan.provider} allows"
-    return f"at least {rough(plan.wall_s)}, with {at_once} at once, {rents}"
+    return f"at least {rough(plan.wall_s)}, with {at_once} at once, by the rental limits of {plan.provider}"

@@ -1,4 +1,4 @@
-"""The results of a batch in text and as lines of a CSV file: the best point first."""
+"""Results of a batch, as text and as CSV: the best point first."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from vastrun.launcher.ui.render.amounts import duration, usd, usd_sum
 from vastrun.launcher.ui.render.point_values import fitted, value_forms, value_text, values_text
 from vastrun.launcher.ui.render.table import csv_cell, facts, table
 
-_SHOWN = 5
-"""Of what the points together say."""
+_MAX_INFLUENCES = 5
 _OPEN = "running"
 _WAITING = "waiting"
 
 
 def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None) -> str:
-    """Return the table of results, the best first, and what to type next about that one."""
+    """Write the table of results, the best first, and commands for the best point."""
     if not rows:
         return "no points yet"
     columns = {
@@ -44,9 +43,9 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
     best = rows[0].run
     if best is None or rows[0].metric is None:
         return f"{text}\n\n{_nothing_measured(spec)}" if any(map(_has_succeeded, rows)) else text
-    told = facts(
+    summary = facts(
         [
-            *_said(rows, spec),
+            *_insights(rows, spec),
             ("best", f"{values_text(rows[0].point.values)}: {spec.objective.metric} {rows[0].metric:.4g}"),
             ("outputs", best.out_dir),
             ("report", f"vastrun report {spec.name} --open"),
@@ -54,13 +53,13 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
             ("continue", f"vastrun launch --from {best.id}" if _has_checkpoints(rows[0]) else ""),
         ]
     )
-    return f"{text}\n\n{told}"
+    return f"{text}\n\n{summary}"
 
 
 def _nothing_measured(spec: BatchSpec) -> str:
     name = spec.objective.metric
-    told = f"no run reported {name}: beat(step, {name}=...) in the program does, or compare by another"
-    return facts([("metric", told if name.isidentifier() else f"no run reported {name}")])
+    advice = f"no run reported {name}: call beat(step, {name}=...) in the program, or choose another metric"
+    return facts([("metric", advice if name.isidentifier() else f"no run reported {name}")])
 
 
 def _has_succeeded(row: PointResult) -> bool:
@@ -68,25 +67,25 @@ def _has_succeeded(row: PointResult) -> bool:
 
 
 def _has_checkpoints(row: PointResult) -> bool:
-    """Tell whether another run can continue it: a program of the user's own has its own way."""
+    """Return whether `launch --from` can continue it; programs of users have their own checkpoints."""
     return bool(row.step) and read_job(row.point.spec_json).train is not None
 
 
-def _said(rows: Sequence[PointResult], spec: BatchSpec) -> Iterator[tuple[str, str]]:
-    """What the points together say: those worth their dollars, and what went with the metric."""
+def _insights(rows: Sequence[PointResult], spec: BatchSpec) -> Iterator[tuple[str, str]]:
+    """Yield the Pareto front of metric and cost, and the parameters that correlate with the metric."""
     finished = finished_in(rows)
     numbers = {row.point.id: row.point.number for row in rows}
     front = pareto_front(finished, spec.objective.goal)
     if len(front) > 1 and any(point.usd for point in front):
-        told = ", ".join(f"#{numbers[one.id]} ({usd(one.usd)}, {one.metric:.4g})" for one in front)
-        yield "front", f"{told}: no other point is both cheaper and better"
+        points = ", ".join(f"#{numbers[one.id]} ({usd(one.usd)}, {one.metric:.4g})" for one in front)
+        yield "front", f"{points}: no other point is both cheaper and better"
     found = influences(finished)
     if found:
-        yield "with it", "\n".join([*map(str, found[:_SHOWN]), f"({NOT_A_CAUSE})"])
+        yield "with it", "\n".join([*map(str, found[:_MAX_INFLUENCES]), f"({NOT_A_CAUSE})"])
 
 
 def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]:
-    """Return the results as lines of a CSV file, the keys of all points as columns."""
+    """Return the results as rows of a CSV file, with the keys of all points as columns."""
     keys = list(dict.fromkeys(key for row in rows for key in row.point.values))
     header = ["point", "id", *keys, "verdict", spec.objective.metric, "step", "hours", "usd", "run", "host"]
     lines = [

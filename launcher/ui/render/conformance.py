@@ -1,4 +1,4 @@
-"""A conformance run in text and for programs: its bill, each assumption beside what was seen."""
+"""A conformance run, as text and as a document: its bill, and each assumption with the observation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.table import facts, table
 
 _WIDTHS = (20, 22, 24)
-"""Of names, what is assumed and what was seen, in a table of 80 columns."""
+"""Columns for names, assumptions and observations, in a table of 80 columns."""
 
 
 class CountedMachine(Document, Counted):
@@ -25,14 +25,14 @@ class CountedMachine(Document, Counted):
 
 
 class AssumptionRow(Document):
-    """An assumption with what was seen."""
+    """An assumption with its observation."""
 
     name: str
     state: State
     text: str
     assumed: str
     seen: Value | None
-    """Null: nothing was seen."""
+    """Observed value; null if nothing was observed."""
     seen_text: str
     how: str
     rests: str
@@ -45,16 +45,16 @@ class Conformance(Document):
     exit_code: int
     file: str
     run: str
-    """Empty: no offer fitted."""
+    """Id of the run; empty if no offer fitted."""
     verdict: RunVerdict | None
     counted: CountedMachine
     billed_usd: float | None
-    """Null: nothing was settled yet."""
+    """Charges of the provider; null if not settled yet."""
     rows: Sequence[AssumptionRow]
 
     @classmethod
     def of(cls, report: ConformanceReport, path: str) -> Conformance:
-        """Show the report. `path`: the file of what was seen."""
+        """Make the document of a report. `path`: the file of observations."""
         record = report.record
         return cls.fill(
             report,
@@ -70,7 +70,7 @@ class Conformance(Document):
 
 
 def conformance_text(report: ConformanceReport, path: str) -> str:
-    """Show the report. `path`: the file of what was seen."""
+    """Write a report. `path`: the file of observations."""
     parts = [_summary(report, path), _table(report.comparisons)]
     parts += [_deviation(one) for one in report.deviating]
     return "\n\n".join(parts)
@@ -94,7 +94,7 @@ def _summary(report: ConformanceReport, path: str) -> str:
 
 
 def _trials(record: Record) -> str:
-    """Name the machines that were rented before, and their charge once it is settled."""
+    """Write the machines of the trials, with their charges once they are settled."""
     named = ", ".join(f"{name} {machine}" for machine, name in record.trials.items())
     billed_usd = record.trials_billed_usd
     return named if billed_usd is None else f"{named}: {usd(billed_usd)} charged"

@@ -1,4 +1,4 @@
-"""What two runs differ in, as a table and as a document."""
+"""Differences between two runs, as text and as a document."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.table import short, table
 
-_CELL = 60
+_MAX_CELL = 60
 _MAX_ONE_SIDED = 6
-"""Lines about what only one of the runs has, as the onboard trainer's settings; more are counted."""
+"""Maximum lines about values that only one run has, such as trainer settings; more are summed up."""
 _UNITS = {"usd": "${:.3f}", "usd_per_hour": "${:.3f}"}
 
 
@@ -25,9 +25,9 @@ class Differences(Document):
 
 
 def differences_text(one: Run, other: Run, found: Sequence[Difference], width: int | None) -> str:
-    """Return a line for each difference. `width`: of the terminal."""
+    """Write a line for each difference. `width`: columns of the terminal."""
     if not found:
-        return f"{one.id} and {other.id} differ in nothing"
+        return f"{one.id} and {other.id} do not differ"
     cells = [
         (
             each.section,
@@ -43,7 +43,7 @@ def differences_text(one: Run, other: Run, found: Sequence[Difference], width: i
 
 
 def _summed_up(found: Sequence[Difference]) -> list[Difference]:
-    """Return the differences, with one line for a section that only one run has."""
+    """Replace long lists of values that only one run has by one line."""
     groups: dict[tuple[str, str, bool, bool], list[Difference]] = {}
     for each in found:
         part = each.key.partition(".")[0] if each.section == "job" else ""
@@ -66,7 +66,7 @@ def _shown(key: str, value: Value) -> str:
         return "-"
     if isinstance(value, float):
         return _UNITS.get(key, "{:.4g}").format(value)
-    return short(one_line(str(value)), _CELL)
+    return short(one_line(str(value)), _MAX_CELL)
 
 
 def _change(difference: Difference) -> str:

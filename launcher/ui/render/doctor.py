@@ -1,4 +1,4 @@
-"""The doctor's findings in text and for programs."""
+"""Findings of the doctor, as text and as a document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Findings(Document):
 
 
 def finding_text(finding: Finding) -> str:
-    """Show a finding on a line, with what to do on another."""
+    """Write a finding on one line, and its advice on another."""
     line = f"{finding.health:<{_HEALTH}}  {finding.name:<{_NAME}}  {finding.text}"
     fix = f"\n{'':<{_HEALTH}}  {'':<{_NAME}}  try: {finding.fix}" if finding.fix else ""
     return line + fix

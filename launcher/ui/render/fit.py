@@ -1,4 +1,4 @@
-"""Fit of a job to GPUs, in text."""
+"""Fit of a job on GPUs, in text."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _HEADER = ("GPU", "GB", "STRATEGY", "NEEDS GB", "AT ONCE", "STEP", "ALL STEPS", 
 
 
 def fit_text(fit: Fit) -> str:
-    """Show what a step takes of a rank, and a line for each kind of GPU."""
+    """Write the needs of a step on a rank, and a line for each kind of GPU."""
     lines = [table(_HEADER, map(_cells, fit.gpus), right=(1, 3, 4, 5, 6, 7))]
     return "\n\n".join([facts(_facts(fit)), *lines, _note(fit)])
 
 
 def windows_text(workload: Workload) -> str:
-    """Say how many windows are computed at once."""
+    """Write the number of windows that are computed at once."""
     return "1 window at once" if workload.micro_batch == 1 else f"{workload.micro_batch} windows at once"
 
 
@@ -59,9 +59,9 @@ def _step_time(seconds: float) -> str:
 
 def _note(fit: Fit) -> str:
     return (
-        "NEEDS GB: with all of a rank's share of the batch at once; where there is no\n"
-        "room, with one window.\n"
-        "STEP, ALL STEPS, OF PEAK: estimated by roofline, not measured: from what a step\n"
-        f"computes and moves, at {fit.efficiency:.0%} of what the GPU could do at best. Messages between\n"
-        "ranks and the loading of data are not counted."
+        "NEEDS GB: with a rank's whole share of the batch at once; if there is no room,\n"
+        "with one window.\n"
+        "STEP, ALL STEPS, OF PEAK: estimated by roofline, not measured, from the FLOPs\n"
+        f"and memory traffic of a step at {fit.efficiency:.0%} of the GPU's peak. Communication between\n"
+        "ranks and data loading are not included."
     )

@@ -1,4 +1,4 @@
-"""`hosts` in text: what became of the runs on each machine."""
+"""`hosts` in text: the record of each machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")
 
 
 def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = None) -> str:
-    """Show one line a machine. `width`: of the terminal; None: there is none, and nothing is cut."""
+    """Write one line per machine. `width`: columns of the terminal; None: nothing is cut."""
     if not records:
         return "no paid machine was rented yet"
     cells = [

@@ -1,4 +1,4 @@
-"""`image ls` and `image verify`, in text and for programs."""
+"""`image ls` and `image verify`, as text and as documents."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import moment
 from vastrun.launcher.ui.render.table import short, table
 
-_DIGEST = 19
-"""`sha256:` and as much as tells images apart."""
+_DIGEST_CHARACTERS = 19
+"""`sha256:` and enough of the hash to distinguish images."""
 
 
 class ShownImage(Document, LockedImage):
@@ -40,9 +40,9 @@ class VerifiedImage(Document):
 
 
 def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
-    """Show the lock, and what Docker has here."""
+    """Write the locked images, and the images in the local Docker."""
     locked = [
-        (variant, image.name, short(image.digest, _DIGEST), _size(image.size_mb), _needs(image))
+        (variant, image.name, short(image.digest, _DIGEST_CHARACTERS), _size(image.size_mb), _needs(image))
         for variant, image in lock.images.items()
     ]
     parts = [table(("LOCKED", "IMAGE", "DIGEST", "MB", "NEEDS"), locked, right=(3,))]
@@ -50,7 +50,7 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
         (
             image.variant,
             image.reference or "<none>",
-            short(image.id, _DIGEST),
+            short(image.id, _DIGEST_CHARACTERS),
             str(image.size_mb),
             moment(image.created_at),
         )
@@ -63,7 +63,7 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
 
 
 def checks_text(checks: Sequence[ImageCheck]) -> str:
-    """Show one line for each thing that was compared."""
+    """Write one line for each check."""
     rows = [(_verdict(check), check.name, check.found, check.wanted) for check in checks]
     return table(("", "WHAT", "FOUND", "EXPECTED"), rows)
 

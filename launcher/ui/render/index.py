@@ -1,4 +1,4 @@
-"""The index of a run's folder: a page in words, the result for programs and a picture of the loss."""
+"""The index of a run's folder: README.md, result.json for programs and a picture of the loss."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from vastrun.launcher.ui.render.summary import on_machines, state_of, verdict_li
 from vastrun.launcher.ui.render.table import facts, short
 
 README, RESULT, PICTURE = "README.md", "result.json", "loss.svg"
-_LINE = 300
-"""Characters of a text that comes from the box."""
-WORDS: Mapping[str, str] = {
-    layout.EVALUATION: "the scores as tables beside what has learned nothing, and pictures: `report.md`",
+_MAX_CHARACTERS = 300
+"""Maximum characters of a text from the machine."""
+DESCRIPTIONS: Mapping[str, str] = {
+    layout.EVALUATION: "the scores as tables next to trivial baselines, and pictures: `report.md`",
     layout.METRICS: "each measured step as a line of JSON: loss, learning rate, throughput, validation",
     layout.CHECKPOINTS: "complete checkpoints{checkpoints}",
-    layout.OUTPUTS: "your own files: those in `$VASTRUN_OUTPUTS` and those that the job's `outputs` names",
+    layout.OUTPUTS: "your own files: those in `$VASTRUN_OUTPUTS` and in the job's `outputs`",
     layout.PROFILES: "traces for https://ui.perfetto.dev, tables of operations, snapshots of GPU memory",
     layout.LOG: "the log of the set-up steps and of all ranks: time, source, text",
     layout.RUN: "evidence and diagnostics, for when something went wrong",
-    layout.RAW_LOGS: "what each rank printed, in a file for each",
+    layout.RAW_LOGS: "the output of each rank, in a file for each",
     layout.STACKS: "the Python stacks of all ranks at a hang",
     layout.TENSORBOARD: "for `tensorboard --logdir`",
     layout.WANDB_FILES: "the files of W&B",
 }
-"""What each place holds, by its path on the box, in the order of the page."""
+"""Descriptions of files and folders by their path on the machine, in the order of the page."""
 
 
 def index_of(run: Run, contents: FolderContents, now: float, nodes: Sequence[Run] = ()) -> dict[str, str]:
-    """Write the index: the text of each of its files, by name. `nodes`: the run's further ones."""
+    """Return the text of each file of the index, by name. `nodes`: the run's further machines."""
     row = with_cost(run, nodes, now)
     picture = loss_picture(f"{run.job}: loss", f"run {run.id}: {state_of(row)}", contents.curves)
     result = ResultFile(
@@ -60,20 +60,20 @@ def index_of(run: Run, contents: FolderContents, now: float, nodes: Sequence[Run
 
 def _page(row: RunRow, contents: FolderContents, has_picture: bool, now: float) -> Iterator[str]:
     yield f"# Run {row.run.id}: {state_of(row)}\n"
-    # Indented: within code, nothing that a box says is a link, a picture or HTML.
+    # Indented as code: nothing in a machine's text becomes a link, a picture or HTML.
     yield from (f"    {line}" for line in _facts(row, contents, now).split("\n"))
     yield f"\n![Loss over the steps]({PICTURE})" if has_picture else ""
-    yield "\n| here | what it is |\n|---|---|"
+    yield "\n| file | description |\n|---|---|"
     yield f"| [`{REPORT}`]({REPORT}) | a page for a browser: proofs, costs, curves, pictures, errors |"
     yield f"| [`{RESULT}`]({RESULT}) | the verdict, its proofs, scores and cost, for programs |"
     if has_picture:
         yield f"| [`{PICTURE}`]({PICTURE}) | the loss over the steps, drawn from the metrics |"
     if contents.has_transcript:
-        words = f"what was asked and decided: `vastrun replay {row.run.id}`"
+        words = f"the launcher's calls and decisions: `vastrun replay {row.run.id}`"
         yield f"| [`{TRANSCRIPT}`]({TRANSCRIPT}) | {words} |"
     if contents.has_start_script:
-        yield f"| [`{START_SCRIPT}`]({START_SCRIPT}) | what the machine was sent to run at each start |"
-    for path, words in WORDS.items():
+        yield f"| [`{START_SCRIPT}`]({START_SCRIPT}) | the script that the machine runs at each start |"
+    for path, words in DESCRIPTIONS.items():
         if path in contents.names:
             name = contents.names[path]
             yield f"| [`{name}`]({name}) | {words.format(checkpoints=_checkpoints(contents))} |"
@@ -81,37 +81,40 @@ def _page(row: RunRow, contents: FolderContents, has_picture: bool, now: float) 
     yield from (f"- {words}: `{command}`" for words, command in _commands(row.run, contents))
     if contents.wandb:
         yield "\n## W&B\n"
-        yield "This run was recorded offline. To send it to W&B, type in this folder, after `wandb login`:\n"
+        yield "This run was recorded offline. To upload it to W&B, run in this folder, after `wandb login`:\n"
         yield f"    wandb sync {' '.join(contents.wandb)}"
 
 
 def _facts(row: RunRow, contents: FolderContents, now: float) -> str:
     run = row.run
-    scores = [short(one_line(line), _LINE) for line in score_lines(contents.scores)]
+    scores = [short(one_line(line), _MAX_CHARACTERS) for line in score_lines(contents.scores)]
     return facts(
         [
-            ("job", short(one_line(run.job), _LINE)),
-            ("verdict" if run.phase is Phase.ENDED else "state", short(one_line(verdict_line(row)), _LINE)),
+            ("job", short(one_line(run.job), _MAX_CHARACTERS)),
+            (
+                "verdict" if run.phase is Phase.ENDED else "state",
+                short(one_line(verdict_line(row)), _MAX_CHARACTERS),
+            ),
             ("score", "\n".join(scores[:20])),
             ("step", progress_of(run)),
             ("duration", duration((run.ended_at or now) - run.created_at)),
             ("cost", f"{usd(row.usd)}{on_machines(row)}"),
-            ("W&B", short(one_line(contents.wandb_url), _LINE)),
+            ("W&B", short(one_line(contents.wandb_url), _MAX_CHARACTERS)),
             ("written", moment(now)),
         ]
     )
 
 
 def _checkpoints(contents: FolderContents) -> str:
-    told = [f"newest: `{contents.newest}`"] if contents.newest else []
-    told += [f"best: `{contents.best}`"] if contents.best else []
-    return "; " + ", ".join(told) if told else ""
+    names = [f"newest: `{contents.newest}`"] if contents.newest else []
+    names += [f"best: `{contents.best}`"] if contents.best else []
+    return "; " + ", ".join(names) if names else ""
 
 
 def _commands(run: Run, contents: FolderContents) -> Iterator[tuple[str, str]]:
-    """What to type, and what for."""
+    """Yield useful commands with their purposes."""
     if run.phase is Phase.ENDED:
-        yield "Read how it ended, with all proofs", f"vastrun why {run.id}"
+        yield "Explain how it ended, with all proofs", f"vastrun why {run.id}"
     else:
         yield "This run has not ended", f"vastrun attach {run.id}"
     yield "Read the log with times", f"vastrun logs {run.id} --timestamps"
@@ -124,10 +127,10 @@ def _commands(run: Run, contents: FolderContents) -> Iterator[tuple[str, str]]:
 _WIDTH, _HEIGHT = 800, 450
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 24, 84, 56
 _COLORS = ("#2f7ed8", "#e0701d", "#3a9a5b")
-"""Told apart by the colour-blind, and seen on white as on black."""
-_MARKED = 60
-"""A curve of so few points shows each of them."""
-_TITLE_CHARACTERS = 80
+"""Colours that the colour-blind can distinguish, visible on white and on black."""
+_MAX_MARKED = 60
+"""Maximum points of a curve on which each point is marked."""
+_MAX_TITLE_CHARACTERS = 80
 _GRID, _AXIS = 'class="grid" stroke="#d8dee4"', 'class="axis" stroke="#8c959f"'
 _STYLE = (
     "text{font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:#24292f}"
@@ -138,7 +141,7 @@ _STYLE = (
 
 
 def loss_picture(title: str, below: str, curves: Sequence[Curve]) -> str:
-    """Draw the curves, with a line of title and one below it. Empty when there is no point to draw."""
+    """Draw the curves under a title and a subtitle, as SVG; empty without points."""
     drawn = [curve for curve in curves if curve.points]
     if not drawn:
         return ""
@@ -172,7 +175,7 @@ def _frame(title: str, below: str) -> Iterator[str]:
 
 def _text(text: str) -> str:
     text = one_line(text)
-    return escape(text if len(text) <= _TITLE_CHARACTERS else text[: _TITLE_CHARACTERS - 1] + "…")
+    return escape(text if len(text) <= _MAX_TITLE_CHARACTERS else text[: _MAX_TITLE_CHARACTERS - 1] + "…")
 
 
 def _grid(x: Axis, y: Axis, label: str) -> Iterator[str]:
@@ -206,7 +209,7 @@ def _line(curve: Curve, color: str, x: Axis, y: Axis) -> Iterator[str]:
     places = [(x.place(step), y.place(value)) for step, value in curve.points]
     path = " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
     yield f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2" stroke-linejoin="round"/>'
-    if len(places) <= _MARKED:
+    if len(places) <= _MAX_MARKED:
         yield from (
             f'<circle cx="{across:.1f}" cy="{down:.1f}" r="2.5" fill="{color}"/>' for across, down in places
         )
@@ -218,10 +221,10 @@ def _line(curve: Curve, color: str, x: Axis, y: Axis) -> Iterator[str]:
 def _legend(curves: Sequence[Curve]) -> Iterator[str]:
     at = _LEFT
     for curve, color in zip(curves, _COLORS, strict=False):
-        told = [curve.name]
-        told += [f"mean of {curve.averaged} values each"] if curve.averaged > 1 else []
-        told += ["x: not finite"] if curve.lost else []
-        name = ", ".join(told)
+        parts = [curve.name]
+        parts += [f"mean of {curve.averaged} values each"] if curve.averaged > 1 else []
+        parts += ["x: not finite"] if curve.lost else []
+        name = ", ".join(parts)
         yield f'<rect x="{at}" y="62" width="18" height="4" rx="2" fill="{color}"/>'
         yield f'<text x="{at + 24}" y="68" font-size="12">{name}</text>'
         at += 44 + 7 * len(name)

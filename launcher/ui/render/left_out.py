@@ -1,4 +1,4 @@
-"""Left-out files in text: the largest with size and why, the number and the sum of all."""
+"""Left-out files in text: the largest with size and reason, the number and total size of all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MAX_LINES = 20
 
 
 def left_out_lines(left_out: LeftOutFiles) -> str:
-    """Show a line for each of the first files, and one for the rest; empty: there are none."""
+    """Write a line for each of the first files, and one for the rest; empty without files."""
     if not left_out.count:
         return ""
     shown = left_out.files[:_MAX_LINES]

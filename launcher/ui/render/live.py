@@ -1,4 +1,4 @@
-"""The live view of a run as lines of styled text: phases, progress, figures, dollars, the newest log."""
+"""The live view of a run as lines of styled text: phases, progress, loss, GPUs, cost."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from vastrun.launcher.ui.render.amounts import duration, rough, usd
 from vastrun.launcher.ui.render.table import cells, short
 
 Span = tuple[str, str]
-"""Text, and its style: bold, dim, done, now, or none."""
+"""Text with its style: bold, dim, done, now, or empty."""
 Line = tuple[Span, ...]
 
 _PHASES = tuple(phase for phase in Phase if phase is not Phase.ENDED)
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_LEAST_BAR, _MOST_BAR = 10, 48
-_CURVE = 32
-"""Letters of the curve of the loss at most."""
+_MIN_BAR, _MAX_BAR = 10, 48
+_MAX_SPARKLINE = 32
+"""Maximum columns of the loss curve."""
 _GPU: Sequence[tuple[str, str, str]] = (
     ("load", "load {:.0%}", "{:4.0%}"),
     ("memory_mib", "memory {:,.0f} MiB", "{:7,.0f} MiB"),
     ("power_w", "{:,.0f} W", "{:4.0f} W"),
     ("temperature_c", "{:.0f} °C", "{:3.0f} °C"),
 )
-"""Of a training's metrics: the mean, fullest, sum and hottest of its GPUs; then, in columns, of each."""
-_MOST_GPUS = 16
-_BETWEEN = "   "
+"""GPU metrics: name, format over all GPUs (mean, maximum, sum, maximum), format for one GPU."""
+_MAX_GPUS = 16
+_GAP = "   "
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearningCurve:
-    """What has come home of a run's metrics."""
+    """Downloaded metrics of a run."""
 
     losses: Sequence[float] = ()
-    """In the order of the steps."""
+    """Losses in the order of the steps."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """The newest line, by name."""
+    """Newest values, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveView:
-    """All that is shown of a run at one moment."""
+    """State of a run that the live view shows."""
 
     phase: Phase = Phase.PLAN
     began: Mapping[Phase, float] = field(default_factory=dict)
-    """When each phase began that was seen, epoch seconds."""
+    """Start of each observed phase, epoch seconds."""
     now: float = 0.0
     progress: Progress = field(default_factory=Progress)
     curve: LearningCurve = field(default_factory=LearningCurve)
     usd: float = 0.0
-    """Spent so far."""
+    """USD spent so far, by all machines."""
     usd_per_hour: float = 0.0
     machines: int = 1
-    """So many train together; the dollars are of all of them."""
+    """Number of machines of the run."""
     usd_limit: float | None = None
-    """What the run may cost."""
+    """Maximum cost of the run in USD."""
 
 
 def live_lines(view: LiveView, width: int) -> list[Line]:
@@ -74,7 +74,7 @@ def live_lines(view: LiveView, width: int) -> list[Line]:
 
 
 def _phases(view: LiveView, width: int) -> Line:
-    """Every phase: those that are over with what they took, where there is room for that."""
+    """Return all phases, with the durations of past ones if there is room."""
     forms = [_phase_spans(view, elapsed=True), _phase_spans(view, elapsed=False)]
     return next(
         (form for form in forms if width_of(form) <= width), _phase_spans(view, elapsed=False, dot=" ")
@@ -92,7 +92,7 @@ def _phase_spans(view: LiveView, *, elapsed: bool, dot: str = " · ") -> Line:
 
 
 def _took(view: LiveView, phase: Phase) -> float | None:
-    """How long a phase lasted, or has lasted; None where it was not seen."""
+    """Return the duration of a phase so far in seconds; None if it was not observed."""
     if phase not in view.began:
         return None
     later = [at for other, at in view.began.items() if _PHASES.index(other) > _PHASES.index(phase)]
@@ -112,8 +112,8 @@ def _progress(view: LiveView, width: int) -> Line:
         "" if progress.left_s is None else f"ETA {rough(progress.left_s)}",
     ]
     text = "  ".join(filter(None, words))
-    room = min(_MOST_BAR, width - len(text) - 2)
-    if share is None or room < _LEAST_BAR:
+    room = min(_MAX_BAR, width - len(text) - 2)
+    if share is None or room < _MIN_BAR:
         return ((text, "bold"),)
     done = round(share * room)
     return (("━" * done, "done"), ("╌" * (room - done), "dim"), (f"  {text}", "bold"))
@@ -125,7 +125,7 @@ def _learning(view: LiveView, width: int) -> Line:
         return ()
     value = f"loss {view.curve.losses[-1] if loss is None else loss:.4g}"
     speed = "" if rate is None else f"  {rate:,.4g} samples/s"
-    room = min(_CURVE, width - len(value) - len(speed) - 2)
+    room = min(_MAX_SPARKLINE, width - len(value) - len(speed) - 2)
     return ((value, ""), (f"  {sparkline(view.curve.losses, room)}", "now"), (speed, ""))
 
 
@@ -136,16 +136,16 @@ def _gpus(view: LiveView) -> Line:
 
 
 def _each_gpu(view: LiveView, width: int) -> list[Line]:
-    """Return what each of several GPUs does, as many beside each other as there is room for."""
-    told = [text for number in range(_MOST_GPUS) if (text := _gpu(view.curve.figures, number))]
-    widest = max(map(len, told), default=0)
-    beside = max(1, (width + len(_BETWEEN)) // (widest + len(_BETWEEN)))
-    rows = [told[start : start + beside] for start in range(0, len(told), beside)]
-    return [((_BETWEEN.join(text.ljust(widest) for text in row).rstrip(), ""),) for row in rows]
+    """Return the metrics of each of several GPUs, in as many columns as fit."""
+    cells = [text for number in range(_MAX_GPUS) if (text := _gpu(view.curve.figures, number))]
+    widest = max(map(len, cells), default=0)
+    columns = max(1, (width + len(_GAP)) // (widest + len(_GAP)))
+    rows = [cells[start : start + columns] for start in range(0, len(cells), columns)]
+    return [((_GAP.join(text.ljust(widest) for text in row).rstrip(), ""),) for row in rows]
 
 
 def _gpu(figures: Mapping[str, float], number: int) -> str:
-    """Return what one GPU does, in columns; empty where nothing is known of it."""
+    """Return the metrics of one GPU; empty if there are none."""
     known = [text.format(figures[key]) for name, _, text in _GPU if (key := f"gpu{number}_{name}") in figures]
     return f"{number:2}  {'  '.join(known)}" if known else ""
 
@@ -171,13 +171,13 @@ def _left(view: LiveView) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Draw values as blocks, at most `width` of them: by powers where all are above 0, as losses fall."""
+    """Draw at most `width` blocks of values, on a logarithmic scale if all are positive."""
     finite = [value for value in values if math.isfinite(value)]
     if width <= 0 or len(finite) < 2:
         return ""
     drawn = [math.log(value) for value in finite] if min(finite) > 0 else finite
     count = min(width, len(drawn))
-    # Each block is the mean of its share of the values: one that is out of line does not hide the others.
+    # Each block is a mean, so that an outlier does not hide the other values.
     edges = [round(n * len(drawn) / count) for n in range(count + 1)]
     means = [sum(drawn[a:b]) / (b - a) for a, b in pairwise(edges)]
     low, high = min(means), max(means)
@@ -186,7 +186,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def cut(line: Line, width: int) -> Line:
-    """Return the line in `width` columns of a terminal."""
+    """Cut the line to `width` columns of a terminal."""
     if width_of(line) <= width:
         return line
     spans: list[Span] = []
@@ -199,5 +199,5 @@ def cut(line: Line, width: int) -> Line:
 
 
 def width_of(line: Line) -> int:
-    """Return how many columns of a terminal the line takes."""
+    """Return the number of columns that the line takes on a terminal."""
     return sum(cells(text) for text, _ in line)

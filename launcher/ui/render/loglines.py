@@ -1,4 +1,4 @@
-"""The merged log's lines: read, chosen and printed. Pure."""
+"""Lines of the merged log: parse, filter, find errors. Pure."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _ERROR = re.compile(
     r"|NCCL WARN|Segmentation fault|(?:killed|ended) by SIG|\b(?:error|ERROR|fatal):|: command not found"
 )
 CONTEXT = 40
-"""Lines that are shown of an error."""
+"""Maximum lines of an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogLine:
-    """`<epoch.mmm> <source> <text>`; of several nodes, with `[nN] ` before the source."""
+    """A line `<epoch.mmm> <source> <text>`; with several nodes, `[nN] ` comes before the source."""
 
     at: float
-    """Epoch seconds on the box."""
+    """Epoch seconds by the machine's clock."""
     source: str
     """`lease`, `NN-name`, `supervisor` or `rankN`."""
     text: str
     node: int | None = None
-    """Which node of the run wrote it; None: it has one only."""
+    """Node that wrote it; None if the run has only one."""
 
     @property
     def origin(self) -> str:
-        """Return who wrote it, in words: the node, if there are several, and the source."""
+        """Return the source, after the node if there are several."""
         return self.source if self.node is None else f"[n{self.node}] {self.source}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogFilter:
-    """Which lines to show. Everything that is given must hold."""
+    """Conditions that a line must meet to be shown."""
 
     rank: int | None = None
     since: float | None = None
@@ -52,7 +52,7 @@ class LogFilter:
 
 
 def parse_line(raw: str) -> LogLine | None:
-    """Parse the line; None for one that is not in the log's form."""
+    """Parse a line; None if it is not in the form of the log."""
     match = _LINE.fullmatch(raw.rstrip("\r\n"))
     if match is None:
         return None
@@ -61,25 +61,25 @@ def parse_line(raw: str) -> LogLine | None:
 
 
 def lines_of(text: str) -> list[str]:
-    """Split a part of the log at its line ends, and at nothing else that some take for one."""
+    """Split text at newlines only; str.splitlines would split at other characters, too."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def shown(text: str) -> str:
-    """Return a line as a terminal would leave it: of a progress bar, its last state."""
+    """Return a line as a terminal would show it: only the last state of a progress bar."""
     return printable(text.rstrip("\r").rpartition("\r")[2][:LINE_CHARACTERS])
 
 
 def chosen(raw: Iterable[str], choice: LogFilter, *, tail: int | None = None) -> Iterator[LogLine]:
-    """Return the lines that `choice` takes; of these the last `tail` only."""
+    """Return the lines that pass the filter, or only the last `tail` of them."""
     lines = (line for line in map(parse_line, raw) if line is not None and choice.takes(line))
     return lines if tail is None else iter(deque(lines, maxlen=tail))
 
 
 def first_error(lines: Iterable[LogLine], step: str = "") -> list[LogLine]:
-    """Find the first line that looks like an error, with what the same source said next. May be empty.
+    """Return the first line that looks like an error, with the following lines of its source; or nothing.
 
-    `step`: the onstart step that failed; an error elsewhere did not end the run, and is passed over.
+    `step`: the failed onstart step; errors of other sources are ignored.
     """
     found: list[LogLine] = []
     for line in lines:
@@ -93,7 +93,7 @@ def first_error(lines: Iterable[LogLine], step: str = "") -> list[LogLine]:
 
 
 def remembered(lines: Iterable[LogLine], last: Mapping[str, deque[LogLine]]) -> Iterator[LogLine]:
-    """Yield the lines; each is noted in `last` under its source, and under "" with all others."""
+    """Yield the lines, and collect them in `last` by source, and all under ""."""
     for line in lines:
         for source in ("", line.source):
             if source in last:

@@ -1,4 +1,4 @@
-"""`plan --explain` in text: what each limit removes, and why an offer comes before another."""
+"""`plan --explain` in text: the offers that each limit removes, and the terms of the ranking."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BASES: Mapping[Basis, str] = {
 
 
 def market_report_text(market_report: MarketReport, spec: JobSpec) -> str:
-    """Show the funnel, the ranking with its terms, and the terms of the best."""
+    """Write the funnel, the ranking with its terms, and the terms of the best offer."""
     parts = [_funnel(market_report)]
     if market_report.quotes:
         parts += [_ranking(market_report.quotes), _best(market_report.quotes[0], spec)]
@@ -44,7 +44,7 @@ def _funnel(market_report: MarketReport) -> str:
         else []
     )
     rows += (
-        [(f"-{market_report.beyond}", "not looked at", "a search lists only the best")]
+        [(f"-{market_report.beyond}", "not examined", "a search lists only the best")]
         if market_report.beyond
         else []
     )
@@ -84,8 +84,8 @@ def _best(quote: Quote, spec: JobSpec) -> str:
     cells = [(term.name, usd(term.usd), term.text) for term in quote.terms]
     sums = [
         ("to finish", usd(finishing_usd(spec, quote.offer)), "all of the job; offers are sorted by it"),
-        ("expected", usd(expected_usd(spec, quote.offer)), "the same, but never more than the most"),
-        ("at most", usd(worst_case_usd(spec, quote.offer)), "as the limits of the job let it cost"),
+        ("expected", usd(expected_usd(spec, quote.offer)), "the same, but not above the maximum"),
+        ("at most", usd(worst_case_usd(spec, quote.offer)), "by the limits of the job"),
     ]
     shown = table(("THE BEST", "COST", "FOR"), [*cells, *sums], right=(1,))
     return f"{shown}\n{quote.instead}" if quote.instead else shown

@@ -1,4 +1,4 @@
-"""Notifications as people and programs read them."""
+"""Notifications as text and as documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Document = Mapping[str, Any]
 
 _BATCH_TITLES: Mapping[BatchNotificationKind, str] = {
     BatchNotificationKind.BUDGET_80: "{}: 80% of its budget is spent",
-    BatchNotificationKind.BUDGET_100: "{}: its budget is used up",
+    BatchNotificationKind.BUDGET_100: "{}: its budget is exhausted",
     BatchNotificationKind.END: "{} has ended",
 }
 _RUN_KEYS = ("job", "provider", "phase", "verdict", "cause", "detail", "step", "steps")
@@ -32,7 +32,7 @@ AnyNotification = Notification | BatchNotification
 
 
 def title(notification: AnyNotification) -> str:
-    """Say what happened to which run or batch, in a few words."""
+    """Return the title of a notification."""
     if isinstance(notification, BatchNotification):
         return _BATCH_TITLES[notification.kind].format(f"batch {notification.batch.name}")
     run, share = notification.run, BUDGET_SHARES.get(notification.kind)
@@ -43,12 +43,12 @@ def title(notification: AnyNotification) -> str:
     if notification.kind is NotificationKind.NOT_DESTROYED:
         return f"{run.id}: its machine may still be rented"
     if notification.kind is NotificationKind.OUT_OF_REACH:
-        return f"{run.id}: the provider refuses the key; its machine is left to its lease"
+        return f"{run.id}: the provider rejects the key; the lease ends its machine"
     return f"{run.id}: {run.verdict}"
 
 
 def body(notification: AnyNotification) -> str:
-    """Say what one needs to know next, on a few lines."""
+    """Return the body of a notification: cost, cause, next command."""
     if isinstance(notification, BatchNotification):
         return _batch_body(notification)
     run = notification.run
@@ -75,7 +75,7 @@ def _batch_body(notification: BatchNotification) -> str:
 
 
 def notification_document(notification: AnyNotification) -> Document:
-    """Return the notification for a webhook."""
+    """Return the JSON document for a webhook."""
     if isinstance(notification, BatchNotification):
         return _batch_document(notification)
     run = notification.run

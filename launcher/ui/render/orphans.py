@@ -1,4 +1,4 @@
-"""`reap` in text: the machines that no open run claims, by whose they are."""
+"""`reap` in text: the machines that no open run claims, by owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NONE = "every machine that vastrun rented belongs to an open run"
 def orphans_text(
     orphans: Sequence[Orphan], networks: Sequence[RunNetwork], left: Sequence[RunRow], now: float
 ) -> str:
-    """Show a table of this computer's, then one of each other owner's, with how to end them.
+    """Write a table of this computer's machines, then one for each other owner with the command to destroy.
 
     `left`: open runs whose machines are left to their leases.
     """
@@ -26,22 +26,24 @@ def orphans_text(
     parts = [_table(mine, now) if mine else _NONE]
     ghosts = ", ".join(one_line(orphan.instance.id) for orphan in mine if orphan.is_ghost)
     if ghosts:
-        parts.append(f"{ghosts} is listed again after its confirmed end: its run is not charged for it")
+        parts.append(
+            f"{ghosts} is listed again after its confirmed destruction; its run is not charged for it"
+        )
     if networks:
         parts.append(f"networks of runs that ended: {', '.join(one_line(one.name) for one in networks)}")
-    for owner, theirs in by_owner(orphans):
-        option = f"vastrun reap --from-ledger {theirs[0].ledger or UNKNOWN_LEDGER}"
-        rule = f"a run may be training there; only `{option}` ends it"
-        parts.append(f"{owner}:\n{_table(theirs, now)}\n{rule}")
+    for owner, owned in by_owner(orphans):
+        option = f"vastrun reap --from-ledger {owned[0].ledger or UNKNOWN_LEDGER}"
+        rule = f"a run may be training there; only `{option}` destroys it"
+        parts.append(f"{owner}:\n{_table(owned, now)}\n{rule}")
     parts += [left_text(row, now) for row in left]
     return "\n\n".join(parts)
 
 
 def warning_text(orphans: Sequence[Orphan]) -> str:
-    """Say what ending another computer's machines would cost its owner."""
+    """Warn about destroying another computer's machines."""
     return (
-        f"{owner_text(orphans[0])}: whether a run is training there cannot be seen from here.\n"
-        "Ending it stops that run; checkpoints and outputs that were not fetched or pushed yet are lost."
+        f"{owner_text(orphans[0])}: this computer cannot see whether a run is training there.\n"
+        "Destroying it stops that run; checkpoints and outputs not yet downloaded or pushed are lost."
     )
 
 

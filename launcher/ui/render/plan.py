@@ -1,4 +1,4 @@
-"""`plan` in text: the offers, what the best may cost, what would be asked for."""
+"""`plan` in text: the request, and the offers with their costs."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ from vastrun.launcher.ui.render.fit import windows_text
 from vastrun.launcher.ui.render.left_out import left_out_lines
 from vastrun.launcher.ui.render.table import facts, table
 
-_MOST_OFFERS = 8
+_MAX_OFFERS = 8
 _SUMS = """\
-EXPECTED: what the job should cost within its limits. Offers are sorted by what
-finishing it should cost, whatever its limits are.
-AT MOST: what the limits of the job let it cost."""
-_GUESS = "taken to need all of limits.hours ({hours:.3g} h) on a typical machine"
-_TOO_LITTLE_TO_FINISH = "The limits may end this job before it is finished, which should cost {all} in all."
+EXPECTED: the expected cost within the job's limits. Offers are sorted by the
+expected cost of finishing the job without its limits.
+AT MOST: the maximum cost by the job's limits."""
+_GUESS = "assumes that the job needs all of limits.hours ({hours:.3g} h) on a typical machine"
+_TOO_LITTLE_TO_FINISH = (
+    "The limits may end this job before it finishes; finishing should cost {all} in total."
+)
 
 
 def plan_text(plan: LaunchPlan, width: int | None = None) -> str:
-    """Show what `launch` would do. Nothing was asked for that costs money. `width`: of the terminal."""
+    """Write the plan of a launch. `width`: columns of the terminal."""
     return f"{_request(plan)}\n\n{_offers(plan, width)}"
 
 
@@ -67,7 +69,7 @@ def _request(plan: LaunchPlan) -> str:
 
 
 def _volume(plan: LaunchPlan) -> str:
-    """Show the machine and the price of the job's data volume, or the limit on its price."""
+    """Write the machine and the price of the job's data volume, or the limit on its price."""
     request, known = plan.spec.volume, plan.volume
     if request is None:
         return ""
@@ -79,7 +81,7 @@ def _volume(plan: LaunchPlan) -> str:
 
 
 def _left_out(plan: LaunchPlan) -> str:
-    """Show which files a rehearsal of the job wrote that would not be downloaded."""
+    """List files that a rehearsal of the job wrote and that would not be downloaded."""
     if plan.left_out is None or not plan.left_out.count:
         return ""
     return f"by the rehearsal: {left_out_lines(plan.left_out)}"
@@ -104,12 +106,12 @@ def _needs(plan: LaunchPlan) -> str:
 
 
 def refusal_text(error: BudgetError) -> str:
-    """Say why a budget would refuse the launch, and how to raise it."""
+    """Write the reason why a budget refuses the launch, and how to raise it."""
     return f"{error}\n{error.hint}"
 
 
 def _image(spec: JobSpec, offer: Offer) -> str:
-    """Which, who chose it, and what is done about what it lacks."""
+    """Write the image, its origin, and whether packages are missing."""
     if offer.image is None:
         return ""
     if spec.image is not None:
@@ -150,13 +152,13 @@ def _program(spec: JobSpec) -> str:
 
 
 def _may_be_late(plan: LaunchPlan, offer: Offer) -> bool:
-    """Whether nobody knows that the job is done in time there: such offers come last."""
+    """Return whether the offer may miss the deadline, as its speed is not measured: it is sorted last."""
     return bool(plan.deadline) and (offer.forecast is None or offer.forecast.basis in UNMEASURED)
 
 
 def _speeds(offers: Sequence[Offer], spec: JobSpec) -> list[str]:
-    """How each speed of the table is known, a kind of machine a line."""
-    told: dict[str, None] = {}
+    """Write the source of each speed in the table, one line per kind of machine."""
+    lines: dict[str, None] = {}
     for offer in offers:
         if offer.forecast is None:
             continue
@@ -164,14 +166,14 @@ def _speeds(offers: Sequence[Offer], spec: JobSpec) -> list[str]:
         line = f"  guess: {_GUESS.format(hours=spec.limits.hours)}"
         if forecast.basis != "guess":
             line = f"  {kind}: {forecast.steps_per_s:.3g} steps/s, {basis_text(forecast)}"
-        told[line] = None
-    return ["SPEED: how it is known how fast the job trains there.", *told] if told else []
+        lines[line] = None
+    return ["SPEED: the source of the training speed.", *lines] if lines else []
 
 
 def _offers(plan: LaunchPlan, width: int | None) -> str:
     # The first ones cost as good as the same, and are tried in any order.
     offers = sorted(plan.offers, key=lambda offer: (_may_be_late(plan, offer), offer.expected_usd))
-    shown = offers[:_MOST_OFFERS]
+    shown = offers[:_MAX_OFFERS]
     speeds = any(offer.forecast for offer in shown)
     cells = [
         (
@@ -200,8 +202,8 @@ def _offers(plan: LaunchPlan, width: int | None) -> str:
     )
     numbers = [3, 4, *range(len(header) - 3, len(header))]
     lines = [table(header, cells, right=numbers, cut=(2, 0, 1), width=width)]
-    if len(offers) > _MOST_OFFERS:
-        lines.append(f"{len(offers) - _MOST_OFFERS} more")
+    if len(offers) > _MAX_OFFERS:
+        lines.append(f"{len(offers) - _MAX_OFFERS} more")
     lines += _speeds(shown, plan.spec)
     if any(offer.expected_usd for offer in offers):
         lines.append(_SUMS)

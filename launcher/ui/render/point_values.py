@@ -1,4 +1,4 @@
-"""Values of the points of a batch, in few characters: what differs between rows is shown first."""
+"""Values of the points of a batch, shortened to what differs between rows."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from vastrun.launcher.ui.render.table import cells
 Values = Mapping[str, Any]
 
 _MIN_ELIDED = 12
-"""Characters that all values of a key begin with, from which on they are left out."""
+"""Minimum characters of a common prefix of a key's values to leave out."""
 _BOUNDARIES = "/ =_-.,"
 
 
 def value_text(value: Any) -> str:
-    """Write a value of a point as short as it can be read."""
+    """Write a value of a point in short form."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def values_text(values: Values) -> str:
-    """Return `lr=0.001 dim=64`: each value with the last part of its key, all of it where two are alike."""
+    """Write `lr=0.001 dim=64`: each value with the last part of its key, or all of the key if ambiguous."""
     short = [key.rpartition(".")[2] for key in values]
     return " ".join(
         f"{name if short.count(name) == 1 else key}={value_text(value)}"
@@ -30,19 +30,19 @@ def values_text(values: Values) -> str:
 
 
 def common_values(points: Sequence[Values]) -> dict[str, Any]:
-    """Return the values that all points have, if the points differ in others."""
+    """Return the values that all points share, if they differ in others."""
     first = dict(points[0]) if points else {}
     same = {key: value for key, value in first.items() if all(_has(point, key, value) for point in points)}
     return same if len(points) > 1 and any(set(point) - set(same) for point in points) else {}
 
 
 def values_column(shown: Sequence[Values], points: Sequence[Values]) -> list[str]:
-    """Return a text for each row: the values in which the points of the batch differ, with their names."""
+    """Return a text for each row with the values in which the points differ."""
     return [values_text(values) for values in _differing(shown, points)]
 
 
 def value_forms(shown: Sequence[Values], points: Sequence[Values]) -> tuple[list[str], ...]:
-    """Return texts for each row, shorter and shorter: all values, those that differ, these without names."""
+    """Return three lists of texts for the rows: all values, those that differ, and these without names."""
     differing = _differing(shown, points)
     bare = [", ".join(map(value_text, values.values())) for values in differing]
     return [values_text(values) for values in shown], [values_text(values) for values in differing], bare
@@ -51,9 +51,9 @@ def value_forms(shown: Sequence[Values], points: Sequence[Values]) -> tuple[list
 def fitted(
     forms: Sequence[Sequence[str]], width: int | None, render: Callable[[Sequence[str], int | None], str]
 ) -> str:
-    """Return the table with the first form of its texts that fits the width; the last is cut if none does.
+    """Return the table with the first form of texts that fits the width; if none does, the last one is cut.
 
-    `render`: makes the table of the texts and a width.
+    `render`: makes the table from texts and a width.
     """
     for form in forms:
         text = render(form, None)
@@ -72,7 +72,7 @@ def _differing(shown: Sequence[Values], points: Sequence[Values]) -> list[dict[s
 
 
 def _prefix(key: str, points: Sequence[Values]) -> str:
-    """Return what all texts of a key begin with, up to the last word of it; empty if that is short."""
+    """Return the common prefix of a key's texts, up to a word boundary; empty if it is short."""
     texts = [point[key] for point in points if isinstance(point.get(key), str)]
     prefix = commonprefix(texts) if len(set(texts)) > 1 else ""
     prefix = prefix[: max(prefix.rfind(character) for character in _BOUNDARIES) + 1]

@@ -1,4 +1,4 @@
-"""A rehearsal in text and as a document: how each step ended, and what the evidence says of the training."""
+"""A rehearsal, as text and as a document: the end of each step, and the verdict on the training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEADER = ("STEP", "EXIT CODE", "SECONDS")
 
 
 class Rehearsed(Document):
-    """The steps of a job, done here."""
+    """A rehearsal of the steps of a job on this computer."""
 
     steps: Sequence[StepEnd]
     verdict: RunVerdict | None
@@ -31,32 +31,32 @@ class Rehearsed(Document):
     scores: Mapping[str, float]
     folder: str
     fit: Fit | None
-    """Which GPUs hold the job; null: that was not asked for."""
+    """Fit of the job on GPUs; null if not requested."""
     left_out: LeftOutFiles | None
-    """Files of its program that would not be downloaded; null: it did not run."""
+    """Files of its program that would not be downloaded; null if it did not run."""
 
 
 def rehearsal_text(shown: Rehearsed, listing: Listing | None = None) -> str:
-    """Show a line for each step, which GPUs hold the job, and the verdict."""
+    """Write a line for each step, the fit on GPUs, and the verdict."""
     rows = [(each.step, str(each.exit_code), f"{each.seconds:.1f}") for each in shown.steps]
     parts = [table(_HEADER, rows, right=(1, 2)), *([] if shown.fit is None else [fit_text(shown.fit)])]
-    told = [("folder", shown.folder)] if {each.step for each in shown.steps} - {CONFIG, FIT} else []
+    pairs = [("folder", shown.folder)] if {each.step for each in shown.steps} - {CONFIG, FIT} else []
     if shown.assessment is not None:
         verdict = ", ".join(filter(None, (shown.verdict, shown.assessment.detail)))
-        told = [
+        pairs = [
             ("verdict", verdict),
             ("proofs", proof_lines(shown.assessment.proofs)),
             ("score", "\n".join(score_lines(dict(shown.scores)))),
-            *told,
+            *pairs,
         ]
     files = []
     if listing is not None:
         files = [("download", _downloads(listing)), ("left out", left_out_lines(listing.left_out))]
-    return "\n\n".join(filter(None, [*parts, facts([*told, *files])]))
+    return "\n\n".join(filter(None, [*parts, facts([*pairs, *files])]))
 
 
 def _downloads(listing: Listing) -> str:
-    """Say how much of what the program wrote would be downloaded."""
+    """Write the number and size of the program's files that would be downloaded."""
     files = [file for file in listing.files if name_of(file.path).parts[0] in _OF_PROGRAM]
     count = "1 file" if len(files) == 1 else f"{len(files)} files"
     return f"{count} of the program, {bytes_text(sum(file.size for file in files))}"

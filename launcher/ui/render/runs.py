@@ -1,4 +1,4 @@
-"""`status` in text: the table of runs, and one run from near."""
+"""`status` in text: the table of runs, and one run in detail."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def runs_table(
     more: int = 0,
     points: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
 ) -> str:
-    """Show one line a run. `width`: of the terminal; None: there is none, and nothing is cut.
+    """Write one line per run. `width`: columns of the terminal; None: nothing is cut.
 
-    `users`: with who started each. `more`: so many are left out. `points`: values by batch and point.
+    `users`: show who started each. `more`: number of runs left out. `points`: values by batch and point.
     """
     if not rows:
         return "no runs yet\n\nvastrun launch JOB.yaml starts one"
@@ -69,7 +69,7 @@ def _state_cells(row: RunRow, now: float) -> Sequence[str]:
 def _values(
     rows: Sequence[RunRow], points: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> Sequence[Sequence[str]]:
-    """Return what each run's point differs in from the others of its batch, in forms of falling length."""
+    """Return the differing values of each run's point, in forms of decreasing length."""
     forms = [[""] * len(rows) for _ in range(3)]
     for batch, values in points.items():
         places = [n for n, row in enumerate(rows) if row.run.batch == batch and row.run.point in values]
@@ -81,7 +81,7 @@ def _values(
 
 
 def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
-    """Show all that is known of one run. `width`: as above."""
+    """Write everything known about one run. `width`: as above."""
     run, row = detail.row.run, detail.row
     parts = [
         facts(
@@ -113,7 +113,7 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
 
 
 def nodes_table(row: RunRow, width: int | None = None) -> str:
-    """Show a line for each machine of a run that has several."""
+    """Write a line for each machine of a run on several nodes."""
     cells = [
         (str(one.node), one.phase.value, one.instance_id or "-", one.host or "-", usd(one.usd_per_hour))
         for one in row.machines
@@ -127,7 +127,7 @@ def progress_of(run: Run) -> str:
 
 
 def progress_text(progress: Progress) -> str:
-    """Write what is known of `step 340/1500 (23%)  loss 0.031  evaluating  ETA 12m`."""
+    """Write the known parts of `step 340/1500 (23%)  loss 0.031  evaluating  ETA 12m`."""
     step, steps = progress.step, progress.steps
     parts = [
         f"step {step}{f'/{steps} ({step / steps:.0%})' if steps else ''}" if step else "",
@@ -139,7 +139,7 @@ def progress_text(progress: Progress) -> str:
 
 
 def _seen(run: Run, box_status: BoxStatus) -> str:
-    """What the box says now; nothing where no rank tells a step."""
+    """Write the step and loss that the machine reports; `-` if no rank reports a step."""
     if not box_status.step and all(not rank.activity for rank in box_status.ranks):
         return "-"
     loss = "" if box_status.loss is None else f", loss {box_status.loss:.4g}"

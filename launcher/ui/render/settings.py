@@ -1,4 +1,4 @@
-"""`config` in text and as a document: the settings with their origins, and where the budgets stand."""
+"""`config`, as text and as a document: the settings with their origins, and the state of the budgets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BudgetState(Document):
 
     @classmethod
     def show(cls, use: BudgetUse) -> BudgetState:
-        """Show the budget."""
+        """Make the document of a budget."""
         limit_usd, left_usd = (x if isfinite(x) else None for x in (use.budget.usd, use.left_usd))
         return cls.fill(use, use.budget, of=use.budget.name, limit_usd=limit_usd, left_usd=left_usd)
 
@@ -49,7 +49,7 @@ class ShownSettings(Document):
 
 
 def settings_text(shown: ShownSettings) -> str:
-    """Return the file, a table of the values and one of the budgets."""
+    """Write the path of the file, a table of the settings and one of the budgets."""
     values = [(each.key, _value(each.value), each.origin) for each in shown.settings]
     budgets = [
         (each.of, *map(_usd, (each.limit_usd, each.spent_usd, each.reserved_usd, each.left_usd)))

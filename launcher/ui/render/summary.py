@@ -16,7 +16,7 @@ _HOLDS = {True: "yes", False: "NO", None: "missing"}
 
 
 def summary(ending: RunEnding, now: float) -> str:
-    """Write the last lines of `launch`."""
+    """Write the summary at the end of `launch`."""
     run, ends_at = ending.row.run, ending.lease_ends_at
     return facts(
         [
@@ -40,7 +40,7 @@ def summary(ending: RunEnding, now: float) -> str:
 
 
 def verdict_line(row: RunRow) -> str:
-    """Write a line such as `FAILED: out of memory: rank 1 failed at step 4: …`."""
+    """Write one line like `FAILED: out of memory: rank 1 failed at step 4: …`."""
     weak = (
         " (by exit code only)" if row.verdict is Verdict.SUCCEEDED and _only_exit_code(row.run.proofs) else ""
     )
@@ -48,12 +48,12 @@ def verdict_line(row: RunRow) -> str:
 
 
 def _only_exit_code(proofs: Sequence[Proof]) -> bool:
-    """Tell whether a success rests on the exit code of a program, and on nothing that it has done."""
+    """Return whether the only evidence of success is the exit code of the program."""
     return {proof.name for proof in proofs if proof.name.startswith("success")} == {"success.exit_code"}
 
 
 def state_of(row: RunRow) -> str:
-    """Say the verdict with its cause, or the phase of a run that is open."""
+    """Return the verdict, or the state of an open run."""
     if row.verdict is not None:
         return row.verdict.value
     if row.run.phase is Phase.DESTROY and row.run.destroy_tries:
@@ -68,7 +68,7 @@ def state_of(row: RunRow) -> str:
 
 
 def lease_line(row: RunRow, now: float) -> str:
-    """Say until when, and at what cost, a machine runs that the key does not reach; empty: there is none."""
+    """Write the end and the remaining cost of an unreachable machine's lease; empty if there is none."""
     if row.lease is None:
         return ""
     machines = ", ".join(one.instance_id for one in row.machines if one.instance_id and not one.released_at)
@@ -81,19 +81,19 @@ def lease_line(row: RunRow, now: float) -> str:
 
 
 def left_text(row: RunRow, now: float) -> str:
-    """Write the same as a line for a list of runs, with how to end the machine."""
+    """Write the lease as a line for a list of runs, with the command that destroys the machine."""
     run = row.run
-    return f"{run.id}: the key was refused; its lease {lease_line(row, now)}: vastrun resume {run.id}"
+    return f"{run.id}: the key was rejected; its lease {lease_line(row, now)}: vastrun resume {run.id}"
 
 
 def proof_lines(proofs: Sequence[Proof]) -> str:
-    """Write a line for each proof: does it hold?"""
+    """Write a line for each proof, with whether it holds."""
     width = max((len(proof.name) for proof in proofs), default=0)
     return "\n".join(f"{_HOLDS[proof.holds]:<7}  {proof.name:<{width}}  {proof.text}" for proof in proofs)
 
 
 def on_machines(row: RunRow) -> str:
-    """Say on how many machines the run is, where dollars are of several; else nothing."""
+    """Write the number of machines of a run on several nodes; else nothing."""
     return f" on {len(current_machines(row.machines))} machines" if row.nodes else ""
 
 
@@ -130,10 +130,10 @@ WORDS: Mapping[Cause, str] = {
     Cause.CONTRADICTION: "the evidence contradicts itself",
     Cause.INTERNAL: "a bug in vastrun",
 }
-"""Before the detail; empty where the verdict and the detail say it already."""
+"""Words before the detail of a cause; empty if the verdict and the detail suffice."""
 
 
 def cause_line(run: Run) -> str:
-    """Say why the run ended so: `out of memory: rank 1 failed at step 4: …`. Empty for a success."""
+    """Write the cause of a run's end: `out of memory: rank 1 failed at step 4: …`. Empty for a success."""
     words = "" if run.cause is None else WORDS[run.cause]
     return ": ".join(filter(None, (words, run.detail)))

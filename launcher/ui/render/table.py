@@ -1,4 +1,4 @@
-"""Tables and lists of facts, as wide as a terminal where that is possible, aligned for CJK and emoji, too."""
+"""Tables and lists of facts, within the width of a terminal, aligned also with CJK and emoji."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from vastrun.launcher.gate.text import one_line
 
 WIDTH = 80
 _GAP = "  "
-_LEAST = 8
-"""No column is cut to less."""
+_MIN_WIDTH = 8
+"""Minimum columns of a cut column."""
 
 
 def table(
@@ -22,19 +22,18 @@ def table(
     cut: Sequence[int] = (),
     width: int | None = None,
 ) -> str:
-    """Set columns as wide as their widest cell; those numbered in `right` are aligned to the right.
+    """Write a table with columns as wide as their widest cell; `right`: numbers of right-aligned columns.
 
-    Where that is more than `width`, the columns numbered in `cut` are cut, one after the other; None: nothing
-    is.
+    If it exceeds `width`, cut the columns numbered in `cut`, one after the other; None: cut nothing.
     """
     lines = [list(header), *map(list, rows)]
     widths = [max(cells(line[column]) for line in lines) for column in range(len(header))]
     if width is not None:
-        # One after the other, and never below its header: the first columns to be cut matter least.
+        # Never below the header's width; the first columns in `cut` matter least.
         for column in cut:
             over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-            least = min(widths[column], max(len(header[column]), _LEAST))
-            widths[column] = max(least, widths[column] - max(0, over))
+            minimum = min(widths[column], max(len(header[column]), _MIN_WIDTH))
+            widths[column] = max(minimum, widths[column] - max(0, over))
     columns = [
         _shortened(column, width) for column, width in zip(zip(*lines, strict=True), widths, strict=True)
     ]
@@ -42,15 +41,15 @@ def table(
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """Write `name   value` lines; an empty value leaves its line out, a long one keeps its indent."""
-    kept = [(name, value) for name, value in pairs if value]
-    width = max((cells(name) for name, _ in kept), default=0)
+    """Write `name   value` lines; empty values are left out, further lines of a value are indented."""
+    shown = [(name, value) for name, value in pairs if value]
+    width = max((cells(name) for name, _ in shown), default=0)
     indent = "\n" + " " * width + _GAP
-    return "\n".join(f"{padded(name, width)}{_GAP}{value.replace(chr(10), indent)}" for name, value in kept)
+    return "\n".join(f"{padded(name, width)}{_GAP}{value.replace(chr(10), indent)}" for name, value in shown)
 
 
 def cells(text: str) -> int:
-    """Return how many columns of a terminal the text takes: two for CJK and emoji, none for combining marks.
+    """Return the columns of a text on a terminal: two for CJK and emoji, none for combining marks.
 
     The terminal is never given a joiner, nor a selector of variants (gate/text.py).
     """
@@ -60,7 +59,7 @@ def cells(text: str) -> int:
 
 
 def short(text: str, width: int | None) -> str:
-    """Cut the text to `width` columns of a terminal; None: it is not cut."""
+    """Cut the text to `width` columns of a terminal; None: do not cut."""
     if width is None or cells(text) <= width:
         return text
     start = text[: max(0, width - 1)]
@@ -76,7 +75,7 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
 
 
 def _shortened(column: Sequence[str], width: int) -> list[str]:
-    """Cut the cells of a column; of those that would look alike and are not, the beginning is left out."""
+    """Cut the cells of a column; different cells that would look the same lose their start instead."""
     by_text: dict[str, set[str]] = {}
     for cell in column:
         by_text.setdefault(short(cell, width), set()).add(cell)
@@ -84,7 +83,7 @@ def _shortened(column: Sequence[str], width: int) -> list[str]:
     for text, different in by_text.items():
         prefix = len(commonprefix(list(different))) if len(different) > 1 else 0
         for cell in different:
-            # As much of the end as there is room for, but never less than where they differ.
+            # Show as much of the end as fits, but at least from where the cells differ.
             start = min(prefix, len(cell) - width + 1)
             shown[cell] = text if len(different) == 1 else short(f"…{cell[start:]}", width)
     return [shown[cell] for cell in column]
@@ -96,11 +95,11 @@ def _line(line: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> s
 
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""A spreadsheet takes a cell that begins so for a formula; some take the wide forms, too."""
+"""Prefixes that spreadsheets take for a formula; some also accept the full-width forms."""
 
 
 def csv_cell(text: str) -> str:
-    """Return the text on one line, with a quote before what would be a formula. A number stays as it is."""
+    """Return the text on one line, with a quote before a formula; numbers are unchanged."""
     line = one_line(text)
     return f"'{line}" if line.lstrip().startswith(_FORMULAS) and not _is_number(line) else line
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def volume_states_text(states: Sequence[VolumeState], now: float) -> str:
-    """Show the volumes that exist, and how to delete those that no run has used for long."""
+    """Write the existing volumes, and the commands that delete long-unused ones."""
     if not states:
         return ""
     cells = [
@@ -51,7 +51,7 @@ def _state(state: VolumeState, now: float) -> str:
 
 
 def volume_costs_text(volumes: Sequence[Volume], now: float) -> str:
-    """Show what each volume has cost, with the total."""
+    """Write the cost of each volume, with the total."""
     if not volumes:
         return ""
     costs = [volume.cost_usd(now) for volume in volumes]

@@ -1,4 +1,4 @@
-"""`why` in text: of a run all that speaks for and against, what to try next; of a batch the causes."""
+"""`why` in text: for a run its evidence and what to try next, for a batch the causes of failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vastrun.launcher.ui.render.table import facts, short, table
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
-    """Show everything that speaks for and against. `width`: of the terminal."""
+    """Write all evidence on a run's end. `width`: columns of the terminal."""
     run, outcome = explanation.row.run, explanation.outcome
     parts = [
         facts(
@@ -40,7 +40,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
     ]
     if run.cause is Cause.CONTRADICTION:
         parts.append(_side_by_side(explanation.says_success, explanation.says_otherwise, width))
-    if outcome is not None and outcome.first_failure and _said(outcome.first_failure):
+    if outcome is not None and outcome.first_failure and _last_output(outcome.first_failure):
         parts.append(_last_words(outcome.first_failure))
     parts.append(
         facts(
@@ -58,7 +58,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
 
 
 def _first_failure(outcome: Outcome | None) -> str:
-    """Which rank failed first, and of what."""
+    """Write the rank that failed first, and its error."""
     if outcome is None or outcome.first_failure is None:
         return ""
     rank = outcome.first_failure
@@ -67,18 +67,18 @@ def _first_failure(outcome: Outcome | None) -> str:
 
 
 def _node(row: RunRow) -> str:
-    """Which machine of several it came from, and where its evidence lies."""
+    """Write the node that failed, and the folder of its evidence."""
     run = row.run
     if run.failed_node is None:
         return ""
-    theirs = [one for one in row.machines if one.node == run.failed_node]
-    # Of the machines that a node had one after the other: that which ended so, else its last.
-    of_it = next((one for one in theirs if one.detail == run.detail), theirs[-1])
-    return f"{run.failed_node}; its log and evidence: {of_it.out_dir}"
+    machines = [one for one in row.machines if one.node == run.failed_node]
+    # A replaced node had several machines: choose the one with this end, else the last.
+    failed = next((one for one in machines if one.detail == run.detail), machines[-1])
+    return f"{run.failed_node}; its log and evidence: {failed.out_dir}"
 
 
 def _where(step: int, activity: str) -> str:
-    """Of a program that does not say where it is, nothing."""
+    """Write the step and activity of a rank; empty if its program reports neither."""
     if not step and not activity:
         return ""
     return f" at step {step}" + (f" ({activity})" if activity else "")
@@ -98,7 +98,7 @@ def _hang(explanation: Explanation) -> str:
 
 
 def _starts(outcome: Outcome | None) -> str:
-    """How each start of the ranks on the machine ended, when there was more than one."""
+    """Write the end of each start of the ranks, if there was more than one."""
     lines = [
         f"{number}: {duration(a.ended_at - a.started_at)}"
         f"{f' to step {a.steps_done}' if a.steps_done else ''}, {a.world_size} ranks, {a.reason}: {a.detail}"
@@ -108,13 +108,13 @@ def _starts(outcome: Outcome | None) -> str:
 
 
 def _steps(ends: Sequence[StepEnd]) -> str:
-    """A step of the box a line: exit code, name, how long it took."""
+    """Write one line per step of the machine: exit code, name, duration."""
     width = max((len(end.step) for end in ends), default=0)
     return "\n".join(f"{end.exit_code:<7}  {end.step:<{width}}  {duration(end.seconds)}" for end in ends)
 
 
 def _last(explanation: Explanation) -> str:
-    """What the diary said last, for a run without a verdict or without evidence."""
+    """Write the last event of a run without a verdict or without evidence."""
     event = explanation.last_event
     if event is None or (explanation.row.run.phase is Phase.ENDED and explanation.outcome is not None):
         return ""
@@ -129,14 +129,14 @@ def _side_by_side(left: tuple[Proof, ...], right: tuple[Proof, ...], width: int 
     return table(("SAYS SUCCESS", "SAYS OTHERWISE"), cells)
 
 
-def _said(rank: RankEnd) -> str:
-    """Return the rank's traceback, or what it printed last."""
+def _last_output(rank: RankEnd) -> str:
+    """Return the rank's traceback, or its last output."""
     return rank.traceback or rank.last_lines or ""
 
 
 def _last_words(rank: RankEnd) -> str:
-    lines = _said(rank).rstrip().split("\n")
-    return "\n".join([f"rank {rank.rank} said:", *(f"  {line}" for line in lines)])
+    lines = _last_output(rank).rstrip().split("\n")
+    return "\n".join([f"output of rank {rank.rank}:", *(f"  {line}" for line in lines)])
 
 
 _MAX_CAUSES = 8
@@ -146,18 +146,18 @@ class FailureCause(Document):
     """A cause of failed points of a batch."""
 
     cause: str
-    """A cause; of a run that has none its verdict."""
+    """Cause, or the verdict of a run without a cause."""
     points: int
     run: str
-    """The newest run that ended so."""
+    """Newest run with this cause."""
     detail: str
     """Detail of that run."""
     runs: Sequence[str]
-    """The last runs of all these points."""
+    """Last runs of all these points."""
 
 
 class ExplainedBatch(Document):
-    """Ends of the points of a batch, and the causes."""
+    """Ends of the points of a batch, with the causes of failures."""
 
     batch: str
     reason: str
@@ -171,7 +171,7 @@ class ExplainedBatch(Document):
 
     @classmethod
     def of(cls, batch: Batch, states: Sequence[PointState]) -> ExplainedBatch:
-        """Show how the points ended, with all causes."""
+        """Make the document of a batch's ends and causes."""
         causes = []
         for cause, runs in _failed(states):
             newest, ids = _newest(runs), [run.id for run in runs]
@@ -184,7 +184,7 @@ class ExplainedBatch(Document):
 
 
 def batch_why_text(batch: Batch, states: Sequence[PointState]) -> str:
-    """Return how the points ended, then for each cause of a failure the newest run and what it said."""
+    """Write how the points ended, and for each cause of a failure the newest run with its detail."""
     counts = ", ".join(f"{count} {end}" for end, count in _ends(states).most_common())
     lines = [("batch", batch.name), ("points", counts or "none yet"), ("ended", batch.reason)]
     failed = _failed(states)
@@ -215,4 +215,4 @@ def _newest(runs: Sequence[Run]) -> Run:
 
 
 def _next(batch: Batch) -> str:
-    return f"vastrun batch retry {batch.name}, once the cause is gone"
+    return f"vastrun batch retry {batch.name}, once the cause is fixed"

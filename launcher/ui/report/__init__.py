@@ -1,1 +1,1 @@
-"""Reports: one HTML file of a run or a batch, which opens from the disk and asks no network."""
+"""Reports: one HTML file about a run or a batch, which needs no network."""

@@ -1,4 +1,4 @@
-"""The page of a batch: what each point came to, what it cost, and which parameter went with it."""
+"""The page of a batch: results, costs, and the influence of parameters."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from vastrun.launcher.outputs.store import PAGE_FAULTS, REPORT
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.point_values import value_text
-from vastrun.launcher.ui.report.batch_pictures import curves, parallel, scatter, told
+from vastrun.launcher.ui.report.batch_pictures import curves, parallel, point_text, scatter
 from vastrun.launcher.ui.report.markup import Content, Html, element, joined
 from vastrun.launcher.ui.report.page import Frame, badge, figures, note, page, scrolled, section, shortened
 
-_HINT = "Point at a row, a dot or a line to see it in all pictures; a click on a name sorts."
-_INFLUENCES = 8
-_KEYS = 10
-"""Parameters with a column of their own."""
+_HINT = "Hover over a row, a dot or a line to highlight it in all pictures; click a column name to sort."
+_MAX_INFLUENCES = 8
+_MAX_KEYS = 10
+"""Maximum number of parameters with a column."""
 _STATES = {True: "running", False: "waiting"}
 
 
 AddressOf = Callable[[Run], str | None]
-"""Where the page of a run is; None: it has none."""
+"""Returns the address of a run's page, or None."""
 
 
 def batch_page_file(report: BatchReport, folder: Path) -> str:
-    """Write the page, to lie in that folder: links to the pages of the runs count from there."""
+    """Write the page as a file in this folder, with relative links to the pages of its runs."""
     return batch_page(report, partial(_file_of, folder))
 
 
 def batch_page(report: BatchReport, address_of: AddressOf, frame: Frame | None = None) -> str:
-    """Write the page. `frame`: of one that is served."""
+    """Write the page. `frame`: frame of a page on the web server."""
     metric = report.batch.spec.objective.metric
     return page(
         f"{report.batch.name} · batch",
@@ -57,14 +57,14 @@ def _header(report: BatchReport) -> Html:
     batch, progress, objective = report.batch, report.progress, report.batch.spec.objective
     best = report.results[0] if report.results and report.results[0].metric is not None else None
     state = "running" if progress.running or progress.waiting else "ended"
-    words = f"{'least' if objective.goal == 'min' else 'greatest'} {objective.metric}"
+    words = f"{'lowest' if objective.goal == 'min' else 'highest'} {objective.metric}"
     budget = batch.spec.limits.usd
     return element(
         "header",
         element("p", "vastrun", element("span", f"batch on {batch.provider}", class_="id"), class_="brand"),
         element("h1", shortened(batch.name), " ", element("span", state.upper(), class_="badge calm")),
         element("p", shortened(batch.reason), class_="cause") if batch.reason else "",
-        "" if best is None else element("p", "Best: ", told(best, batch), class_="score"),
+        "" if best is None else element("p", "Best: ", point_text(best, batch), class_="score"),
         figures(
             [
                 (words, "" if best is None else f"{best.metric:.4g}"),
@@ -82,8 +82,8 @@ def _header(report: BatchReport) -> Html:
 
 
 def _table(report: BatchReport, address_of: AddressOf) -> Html:
-    """Show a row for each point; a click on a name sorts by it."""
-    keys = list(dict.fromkeys(key for row in report.results for key in row.point.values))[:_KEYS]
+    """Write a row for each point; a click on a column name sorts by it."""
+    keys = list(dict.fromkeys(key for row in report.results for key in row.point.values))[:_MAX_KEYS]
     metric = report.batch.spec.objective.metric
     names = ("#", *keys, "Verdict", metric, "Steps", "Time", "Cost", "Run")
     is_number = (True, *(_are_numbers(report, key) for key in keys), False, True, True, True, True, False)
@@ -135,7 +135,7 @@ def _row(
         element("td", content, class_="num" if right else None, data_sort=None if key is None else str(key))
         for (content, key), right in zip(cells, is_number, strict=True)
     )
-    return element("tr", *shown, data_point=row.point.number, data_told=told(row, report.batch))
+    return element("tr", *shown, data_point=row.point.number, data_told=point_text(row, report.batch))
 
 
 def _are_numbers(report: BatchReport, key: str) -> bool:
@@ -148,29 +148,29 @@ def _state(row: PointResult) -> str:
 
 
 def _linked(run: Run, address_of: AddressOf) -> Html | str:
-    """The run's id, as a link to its page where it has one."""
+    """Write the run's id, as a link if it has a page."""
     address = address_of(run)
     return run.id if address is None else element("a", run.id, href=address)
 
 
 def _file_of(folder: Path, run: Run) -> str | None:
-    """The run's own file, if it lies on this computer."""
-    its = Path(run.out_dir) / REPORT
-    return quote(os.path.relpath(its, folder)) if its.is_file() else None
+    """Return the relative path of the run's report, if it is on this computer."""
+    file = Path(run.out_dir) / REPORT
+    return quote(os.path.relpath(file, folder)) if file.is_file() else None
 
 
 def _influences(report: BatchReport) -> Html | str:
-    """Say which parameter went with the metric."""
+    """List the parameters that correlate with the metric."""
     if not report.influences:
         return ""
-    lines = [element("li", shortened(str(one))) for one in report.influences[:_INFLUENCES]]
+    lines = [element("li", shortened(str(one))) for one in report.influences[:_MAX_INFLUENCES]]
     return joined(
-        element("h3", "What went with the metric"), element("ul", *lines), note(f"It is {NOT_A_CAUSE}.")
+        element("h3", "Correlation with the metric"), element("ul", *lines), note(f"It is {NOT_A_CAUSE}.")
     )
 
 
 def leave_report(ledger: Ledger, name: str, now: float) -> str:
-    """Write the page, and say where it is, or why it is not, which changes nothing else."""
+    """Write the page; return a line with its path or with the error, which changes nothing else."""
     try:
         file = write_batch_report(ledger, name, now)
     except StorageError as error:
@@ -179,7 +179,7 @@ def leave_report(ledger: Ledger, name: str, now: float) -> str:
 
 
 def write_batch_report(ledger: Ledger, name: str, now: float) -> Path | None:
-    """Write the page as the batch stands; None where nothing came home. Raises StorageError."""
+    """Write the page to the batch's folder; None if nothing was downloaded. Raises StorageError."""
     folder = Path(ledger.batches.get(name).folder)
     if not folder.is_dir() or all(entry.name == IGNORE for entry in folder.iterdir()):
         return None

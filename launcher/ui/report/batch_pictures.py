@@ -1,4 +1,4 @@
-"""The pictures of a batch: metric against dollars, its parameters side by side, the curves of its runs."""
+"""Pictures of a batch: metric against cost, parallel coordinates, curves of its runs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from vastrun.launcher.ui.report.page import note, scrolled
 
 _WIDTH, _HEIGHT = 1056, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 16, 52
-_MANY = 150
-"""More ways than that hide one another: each is drawn fainter."""
-_RANKS = 5
-"""Shades from the best fifth of the points to the last."""
-_NAME_CHARACTERS = 22
+_MAX_OPAQUE = 150
+"""Number of lines above which each is drawn fainter, because they hide one another."""
+_SHADES = 5
+"""Number of shades, from the best fifth of the points to the worst."""
+_MAX_NAME_CHARACTERS = 22
 
 
 def scatter(report: BatchReport) -> Html | str:
-    """Draw the metric of each point against its dollars, and the front that no point beats in both."""
+    """Draw the metric of each point against its cost, with the Pareto front."""
     known = _known(report)
     if not any(row.usd > 0 for row in known):
         return ""
@@ -50,12 +50,12 @@ def scatter(report: BatchReport) -> Html | str:
         class_="picture",
         role="img",
     )
-    line_is = note("The line joins those that succeeded and that no other one beats in both.")
-    return element("figure", scrolled(words, picture), line_is)
+    legend = note("The line joins the succeeded points that no other point beats in both metric and cost.")
+    return element("figure", scrolled(words, picture), legend)
 
 
 def parallel(report: BatchReport) -> Html | str:
-    """Draw each point as a way through its parameters to its metric, the better ones in a stronger colour."""
+    """Draw each point as a line through its parameters to its metric, better ones in stronger colours."""
     known = _known(report)
     keys = varied_keys([dict(row.point.values) for row in known])
     if not keys or len(known) < 2:
@@ -66,7 +66,7 @@ def parallel(report: BatchReport) -> Html | str:
     gap = (_WIDTH - 2 * _LEFT) / len(keys)
     places = [_LEFT + gap * number for number in range(len(scales))]
     ways = []
-    for rank, row in reversed(list(zip(ranks(len(known)), known, strict=True))):
+    for rank, row in reversed(list(zip(shade_numbers(len(known)), known, strict=True))):
         values = [*(row.point.values[key] for key in keys), _metric(row)]
         downs = (scale.place(value) for scale, value in zip(scales, values, strict=True))
         line = " ".join(f"{across:.0f},{down:.1f}" for across, down in zip(places, downs, strict=True))
@@ -76,7 +76,7 @@ def parallel(report: BatchReport) -> Html | str:
     picture = element(
         "svg",
         element("title", words),
-        element("g", *ways, class_="many" if len(ways) > _MANY else None),
+        element("g", *ways, class_="many" if len(ways) > _MAX_OPAQUE else None),
         *(
             _axis(at, name, scale, is_last=name == names[-1])
             for at, name, scale in zip(places, names, scales, strict=True)
@@ -95,8 +95,8 @@ def curves(report: BatchReport) -> Html | str:
         return ""
     x, lines = on_one_axis([report.curves[row.point.id] for row in drawn])
     values = [value for line in lines for value in line if value is not None]
-    order = list(reversed(range(len(drawn))))  # the best on top
-    shade = list(ranks(len(drawn)))
+    order = list(reversed(range(len(drawn))))  # draw the best last, on top
+    shade = shade_numbers(len(drawn))
     data = {
         "many": True,
         "log": min(values) > 0 and max(values) / min(values) > 20,
@@ -115,7 +115,7 @@ def curves(report: BatchReport) -> Html | str:
 
 
 def on_one_axis(series: Sequence[Series]) -> tuple[list[float], list[list[float | None]]]:
-    """Return steps for all curves, at most `POINTS`, and each curve's values there; None: it has none."""
+    """Return common steps for all curves, at most `POINTS`, and each curve's values there, or None."""
     steps = sorted({step for one in series for step, _ in one.points})
     size = max(1, math.ceil(len(steps) / POINTS))
     groups = [steps[start : start + size] for start in range(0, len(steps), size)]
@@ -136,25 +136,25 @@ def _rounded_step(step: float) -> float:
     return int(step) if step == int(step) else round(step, 1)
 
 
-def ranks(many: int) -> list[int]:
-    """Return the shade of each of so many points, the best first."""
-    return [number * _RANKS // many for number in range(many)]
+def shade_numbers(count: int) -> list[int]:
+    """Return the shade of each of `count` points, the best first."""
+    return [number * _SHADES // count for number in range(count)]
 
 
-def told(row: PointResult, batch: Batch) -> str:
-    """Say in a line what the point is and what it came to."""
+def point_text(row: PointResult, batch: Batch) -> str:
+    """Write one line about a point: number, values, metric, cost."""
     metric = "no value" if row.metric is None else f"{batch.spec.objective.metric} {row.metric:.4g}"
     return f"#{row.point.number}  {values_text(row.point.values)}: {metric}, {usd(row.usd)}"
 
 
 def shades() -> Html:
-    """Explain the colours."""
+    """Write the legend of the shades."""
     best, last = element("span", class_="key q0"), element("span", class_="key q4")
     return element("p", "Best fifth", best, " … last fifth", last, class_="note")
 
 
 def _known(report: BatchReport) -> list[PointResult]:
-    """The points with a value of the metric, the best first."""
+    """Return the points with a finite metric, the best first."""
     return [row for row in report.results if row.metric is not None and math.isfinite(row.metric)]
 
 
@@ -179,21 +179,21 @@ def _way(row: PointResult, line: str, rank: int) -> Html:
 
 
 def _axis(at: float, name: str, scale: ParameterScale, *, is_last: bool) -> Html:
-    """An upright axis with its name on top and its values beside it."""
-    beside, anchor = (at + 8, "start") if is_last else (at - 8, "end")
-    name = name if len(name) <= _NAME_CHARACTERS else f"…{name[-_NAME_CHARACTERS + 1 :]}"
+    """Draw a vertical axis with its name on top and its values next to it."""
+    text_x, anchor = (at + 8, "start") if is_last else (at - 8, "end")
+    name = name if len(name) <= _MAX_NAME_CHARACTERS else f"…{name[-_MAX_NAME_CHARACTERS + 1 :]}"
     return element(
         "g",
         element("line", x1=f"{at:.0f}", x2=f"{at:.0f}", y1=_TOP + 20, y2=_HEIGHT - _TOP, class_="axis"),
         element("text", name, x=f"{at:.0f}", y=_TOP, text_anchor="middle", class_="title"),
         *(
-            element("text", words, x=f"{beside:.0f}", y=f"{place + 4:.1f}", text_anchor=anchor, class_="halo")
+            element("text", words, x=f"{text_x:.0f}", y=f"{place + 4:.1f}", text_anchor=anchor, class_="halo")
             for place, words in scale.labels
         ),
     )
 
 
-def _grid(x: ParameterScale, y: ParameterScale, below: str, beside: str) -> list[Html]:
+def _grid(x: ParameterScale, y: ParameterScale, x_name: str, y_name: str) -> list[Html]:
     bottom, right, middle = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT, (_TOP + _HEIGHT - _BOTTOM) / 2
     parts = []
     for at, words in y.labels:
@@ -204,63 +204,65 @@ def _grid(x: ParameterScale, y: ParameterScale, below: str, beside: str) -> list
         parts.append(element("text", f"${words}", x=f"{at:.1f}", y=bottom + 20, text_anchor="middle"))
     parts.append(element("line", x1=_LEFT, x2=right, y1=bottom, y2=bottom, class_="axis"))
     parts.append(
-        element("text", below, x=(_LEFT + right) / 2, y=_HEIGHT - 8, text_anchor="middle", class_="title")
+        element("text", x_name, x=(_LEFT + right) / 2, y=_HEIGHT - 8, text_anchor="middle", class_="title")
     )
     turned = f"rotate(-90 18 {middle:.0f})"
     parts.append(
         element(
-            "text", beside, x=18, y=f"{middle:.0f}", text_anchor="middle", transform=turned, class_="title"
+            "text", y_name, x=18, y=f"{middle:.0f}", text_anchor="middle", transform=turned, class_="title"
         )
     )
     return parts
 
 
-MOST_KEYS = 8
-_MOST_CHOICES = 12
-_FEW = 6
-"""So few values are written beside the axis themselves."""
-_LARGEST = 1e300
+MAX_KEYS = 8
+"""Maximum number of parameters in the picture."""
+_MAX_CHOICES = 12
+"""Maximum number of labels of an axis of names."""
+_MAX_EXACT = 6
+"""Maximum number of different values that are all labelled exactly."""
+_MAX_NUMBER = 1e300
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterScale:
-    """From the values of a parameter to places on the paper."""
+    """Map from the values of a parameter to positions in the picture."""
 
     place: Callable[[Any], float]
     labels: Sequence[tuple[float, str]]
-    """Places, and what is written there."""
+    """Positions with their labels."""
 
 
 def number_scale(values: Sequence[float], start: float, end: float) -> ParameterScale:
-    """Return a scale of numbers, logarithmic where they differ by more than an eye tells apart."""
+    """Return a scale of numbers, logarithmic if they differ by a large factor."""
     axis: Axis = (logarithmic if wants_logarithm(values) else linear)(min(values), max(values), start, end)
     return ParameterScale(place=axis.place, labels=[(axis.place(tick), f"{tick:.4g}") for tick in axis.ticks])
 
 
 def parameter_scale(values: Sequence[Any], start: float, end: float) -> ParameterScale:
-    """Return a scale of a parameter's values, whatever they are."""
+    """Return a scale of a parameter's values: of numbers, else of names."""
     if all(map(_is_number, values)):
         numbers = [float(value) for value in values]
         different = sorted(set(numbers))
         if len(different) > 1:
             scale = number_scale(numbers, start, end)
             exact = [(scale.place(value), f"{value:.4g}") for value in different]
-            return replace(scale, labels=exact) if len(different) <= _FEW else scale
+            return replace(scale, labels=exact) if len(different) <= _MAX_EXACT else scale
     names = sorted({value_text(value) for value in values})
     gap = (end - start) / (len(names) + 1)
     places = {name: start + gap * number for number, name in enumerate(names, start=1)}
-    shown = list(places.items())[:: 1 + len(places) // (_MOST_CHOICES + 1)]
+    shown = list(places.items())[:: 1 + len(places) // (_MAX_CHOICES + 1)]
     return ParameterScale(
         place=lambda value: places[value_text(value)], labels=[(at, name) for name, at in shown]
     )
 
 
 def varied_keys(points: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the parameters that every point has and that are not the same in all, at most `MOST_KEYS`."""
+    """Return the parameters that every point has and that differ, at most `MAX_KEYS`."""
     keys = points[0] if points else {}
     everywhere = [key for key in keys if all(key in values for values in points)]
-    return [key for key in everywhere if len({value_text(values[key]) for values in points}) > 1][:MOST_KEYS]
+    return [key for key in everywhere if len({value_text(values[key]) for values in points}) > 1][:MAX_KEYS]
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER

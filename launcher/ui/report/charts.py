@@ -12,17 +12,18 @@ from vastrun.launcher.ui.report.gpus import each_gpu, is_of_one_gpu
 from vastrun.launcher.ui.report.markup import Html, data_block, element, joined
 from vastrun.launcher.ui.report.page import folded, note
 
-_MOST_OTHERS = 24
+_MAX_UNKNOWN = 24
+"""Maximum number of charts for metrics that are not in `CHARTS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Quantities that are drawn together. `names`: as the metrics have them, each with its words."""
+    """Metrics that are drawn together. `names`: labels by the names of metrics."""
 
     title: str
     names: Mapping[str, str]
     may_be_log: bool = False
-    """Drawn on a logarithmic axis where its values differ by much; its reader may change that."""
+    """True to start with a logarithmic axis if the values differ by a large factor."""
 
 
 CHARTS: Sequence[Chart] = (
@@ -40,29 +41,29 @@ CHARTS: Sequence[Chart] = (
     Chart(title="GPU temperature, °C", names={"gpu_temperature_c": "hottest"}),
     Chart(title="Memory, MiB", names={"gpu_memory_mib": "GPU in use", "peak_memory_mib": "peak of tensors"}),
 )
-"""In the order of the page. What else the metrics tell follows, each by itself."""
+"""Charts in the order of the page; other metrics follow, one chart each."""
 
 
 def charts(series: Sequence[Series]) -> Html:
-    """Draw every series: the known quantities first, then each GPU, all others below a fold."""
+    """Draw every series: known metrics first, then each GPU, all others folded."""
     by_name = {one.name: one for one in series if not is_of_one_gpu(one.name)}
     known: list[Html] = []
-    others: list[Html] = []
+    unknown: list[Html] = []
     for number, (chart, drawn) in enumerate(_grouped(by_name)):
         figure = _figure(f"chart-{number}", chart, drawn)
-        (known if number < _known(by_name) else others).append(figure)
+        (known if number < _known(by_name) else unknown).append(figure)
     if not known:
-        known, others = others, []
+        known, unknown = unknown, []
     rest = (
-        folded(how_many(len(others), "more metric"), element("div", *others, class_="charts"))
-        if others
+        folded(how_many(len(unknown), "more metric"), element("div", *unknown, class_="charts"))
+        if unknown
         else ""
     )
     if not known:
         return joined(each_gpu(series))
-    # Without scripts: the words above each curve say what it shows.
-    unseen = element("noscript", note("The curves need JavaScript; their numbers are in metrics.jsonl."))
-    return joined(unseen, element("div", *known, class_="charts"), each_gpu(series), rest)
+    # Without scripts, the text above each curve summarizes it.
+    no_script = element("noscript", note("The curves need JavaScript; their numbers are in metrics.jsonl."))
+    return joined(no_script, element("div", *known, class_="charts"), each_gpu(series), rest)
 
 
 def _known(by_name: Mapping[str, Series]) -> int:
@@ -70,13 +71,13 @@ def _known(by_name: Mapping[str, Series]) -> int:
 
 
 def _grouped(by_name: Mapping[str, Series]) -> Iterator[tuple[Chart, Sequence[tuple[str, Series]]]]:
-    """Yield each chart with its series by their words."""
+    """Yield each chart with its series by label."""
     for chart in CHARTS:
         drawn = [(words, by_name[name]) for name, words in chart.names.items() if name in by_name]
         if drawn:
             yield chart, drawn
     known = {name for chart in CHARTS for name in chart.names}
-    for name in [name for name in by_name if name not in known][:_MOST_OTHERS]:
+    for name in [name for name in by_name if name not in known][:_MAX_UNKNOWN]:
         yield Chart(title=name, names={}, may_be_log=True), [(name, by_name[name])]
 
 
@@ -93,14 +94,14 @@ def _figure(name: str, chart: Chart, drawn: Sequence[tuple[str, Series]]) -> Htm
             for words, one in drawn
         ],
     }
-    told = "; ".join(_summary(words if len(drawn) > 1 else "", series) for words, series in drawn)
-    caption = element("figcaption", element("strong", chart.title), " ", element("span", told))
-    plot = element("div", class_="plot", role="img", aria_label=f"{chart.title}: {told}")
+    summary = "; ".join(_summary(words if len(drawn) > 1 else "", series) for words, series in drawn)
+    caption = element("figcaption", element("strong", chart.title), " ", element("span", summary))
+    plot = element("div", class_="plot", role="img", aria_label=f"{chart.title}: {summary}")
     return element("figure", caption, plot, data_block(name, data), class_="chart", data_chart=name)
 
 
 def _summary(words: str, series: Series) -> str:
-    """Say in words what the curve shows, for those who do not see it."""
+    """Describe the curve in words, for readers who cannot see it."""
     parts = [f"{series.last:.4g} at step {count_text(series.points[-1][0])}"]
     if series.min != series.max:
         parts.append(f"{series.min:.4g} to {series.max:.4g}")
@@ -112,7 +113,7 @@ def _summary(words: str, series: Series) -> str:
 
 
 def rounded(value: float) -> float:
-    """Return the value with as many digits as a screen shows: a page is a third smaller."""
+    """Round to the digits that a screen shows: the page becomes a third smaller."""
     return float(f"{value:.4g}")
 
 

@@ -1,4 +1,4 @@
-"""Why a run failed: the hang, the traceback, and the error in the log with the lines around it."""
+"""The failure of a run: hang, traceback, and the error in the log with its context."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from vastrun.launcher.ui.render.summary import cause_line
 from vastrun.launcher.ui.report.markup import Html, element, joined
 from vastrun.launcher.ui.report.page import facts, note, scrolled, shortened
 
-BEFORE, AFTER = 12, 40
-_TAIL = 24
-_LINES = 80
-"""Of a text, as many as a page shows."""
-_CHARACTERS = 300
-"""Of a line; the log has all of it."""
+LINES_BEFORE, LINES_AFTER = 12, 40
+"""Log lines to show before and after an error."""
+_TAIL_LINES = 24
+_MAX_LINES = 80
+"""Maximum lines of a traceback or stack."""
+_MAX_LINE_CHARACTERS = 300
+"""Maximum characters of a line; the log has all of it."""
 
 
 def failure(report: RunReport) -> Html | str:
-    """Show the error in its context; empty for a run that did well, or that has not ended."""
+    """Write the error in its context; empty for a run that succeeded or is open."""
     run = report.run
     if run.cause is None:
         return ""
@@ -32,11 +33,11 @@ def failure(report: RunReport) -> Html | str:
 
 
 def newest_lines(report: RunReport) -> Html | str:
-    """Show the end of the log of a run that goes on; empty for one that has ended."""
+    """Write the end of the log of an open run; empty for an ended one."""
     lines = [line for line in map(parse_line, lines_of(report.log_tail)) if line is not None]
     if report.run.phase is Phase.ENDED or not lines:
         return ""
-    return _block(lines[-_TAIL:], None, "Its newest lines")
+    return _block(lines[-_TAIL_LINES:], None, "Newest lines")
 
 
 def _hang(report: RunReport) -> Iterator[Html]:
@@ -58,53 +59,53 @@ def _hang(report: RunReport) -> Iterator[Html]:
 def _traceback(report: RunReport) -> Iterator[Html]:
     outcome = report.explanation.outcome
     failure = None if outcome is None else outcome.first_failure
-    said = "" if failure is None else failure.traceback or failure.last_lines
-    if failure is not None and said:
-        yield _text_block(f"Rank {failure.rank} failed first, at step {failure.step}", said)
+    output = "" if failure is None else failure.traceback or failure.last_lines
+    if failure is not None and output:
+        yield _text_block(f"Rank {failure.rank} failed first, at step {failure.step}", output)
 
 
 def _text_block(title: str, text: str) -> Html:
     lines = [short_line(line) for line in text.rstrip().split("\n")]
-    left_out = len(lines) - _LINES
+    left_out = len(lines) - _MAX_LINES
     if left_out > 0:
-        lines = [*lines[: _LINES // 2], f"… {left_out} lines …", *lines[-_LINES // 2 :]]
+        lines = [*lines[: _MAX_LINES // 2], f"… {left_out} lines …", *lines[-_MAX_LINES // 2 :]]
     block = element("pre", element("code", "\n".join(lines)))
     return element("div", element("h3", title), scrolled(title, block))
 
 
 def _log_excerpt(tail: str, explanation: Explanation) -> Html | str:
-    """Show the error in the end of a log, with what came before and after it; else the last lines."""
+    """Write the error at the end of a log with its context; without one, the last lines."""
     lines = [line for line in map(parse_line, lines_of(tail)) if line is not None]
     if not lines:
         return ""
     found = _error_in(lines, explanation)
     if found is None:
-        return _block(lines[-_TAIL:], None, "The end of the log")
+        return _block(lines[-_TAIL_LINES:], None, "The end of the log")
     at = next(number for number, line in enumerate(lines) if line is found)
-    start = max(0, at - BEFORE)
-    return _block(lines[start : at + AFTER], at - start, "The error in the log")
+    start = max(0, at - LINES_BEFORE)
+    return _block(lines[start : at + LINES_AFTER], at - start, "The error in the log")
 
 
 def machine_lines(head: str) -> list[str]:
-    """Return what the machine said of itself before the training: its GPUs, drivers, disk and network."""
+    """Return the log lines about the machine's GPUs, drivers, disk and network."""
     lines = [line for line in map(parse_line, lines_of(head)) if line is not None]
-    told = [line.text for line in lines if line.source in ("10-check-gpu", "20-check-comm")]
-    return [short_line(text) for text in told[:_TAIL]]
+    texts = [line.text for line in lines if line.source in ("10-check-gpu", "20-check-comm")]
+    return [short_line(text) for text in texts[:_TAIL_LINES]]
 
 
 def short_line(text: str) -> str:
-    """Return a line as a page shows it."""
+    """Cut a line to the length that a page shows."""
     text = shown(text)
-    return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 1] + "…"
+    return text if len(text) <= _MAX_LINE_CHARACTERS else text[: _MAX_LINE_CHARACTERS - 1] + "…"
 
 
 def _error_in(lines: Sequence[LogLine], explanation: Explanation) -> LogLine | None:
-    """The line to mark: the last one of the traceback, where it says what was raised, else the first."""
+    """Return the line to mark: the exception at the end of a traceback, else the first line of the error."""
     outcome = explanation.outcome
     if outcome is not None and outcome.hang is not None:
-        # A hang raises nothing; what the ranks print when they are ended is no error of theirs.
-        said = (line for line in lines if line.source == "supervisor" and outcome.detail in line.text)
-        return next(said, None)
+        # A hang raises nothing, and what ranks print when they are killed is not the error.
+        found = (line for line in lines if line.source == "supervisor" and outcome.detail in line.text)
+        return next(found, None)
     failed = next((end.step for end in explanation.steps if end.exit_code), "")
     rank = None if outcome is None or outcome.first_failure is None else outcome.first_failure.rank
     sources = [f"rank{rank}"] if rank is not None else []
@@ -115,7 +116,7 @@ def _error_in(lines: Sequence[LogLine], explanation: Explanation) -> LogLine | N
 
 
 def _raised(error: Sequence[LogLine]) -> LogLine:
-    """What a traceback ends with: the first line after one that is indented, and is not itself."""
+    """Return the exception of a traceback: the first unindented line after an indented one."""
     if not error[0].text.startswith("Traceback"):
         return error[0]
     pairs = pairwise(error)

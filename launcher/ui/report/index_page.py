@@ -1,4 +1,4 @@
-"""The page of all runs and batches, as `vastrun ui` shows it."""
+"""The page of all runs and batches in `vastrun ui`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from vastrun.launcher.ui.render.runs import progress_of
 from vastrun.launcher.ui.render.summary import state_of
 from vastrun.launcher.ui.report.markup import Content, Html, element, joined
 from vastrun.launcher.ui.report.page import Frame, badge, figures, note, page, scrolled, section, shortened
-from vastrun.launcher.ui.report.wanted import Shown, Wanted
+from vastrun.launcher.ui.report.page_query import PageQuery, ResultPage
 
 Columns = Mapping[str, bool]
-"""Names; True: its numbers stand at the right."""
+"""Column names; True for right-aligned numbers."""
 _OF_RUNS: Columns = {
     "Run": False,
     "State": False,
@@ -45,23 +45,23 @@ _OF_BATCHES: Columns = {
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """What there is."""
+    """All runs and batches, with the query of the reader."""
 
     runs: Sequence[RunRow]
     """Open ones first, then the newest."""
     batches: Sequence[BatchRow]
-    wanted: Wanted
-    """Which of them are listed."""
+    query: PageQuery
+    """Search words and page of the reader."""
     made_at: float
 
 
 def run_address(run_id: str) -> str:
-    """Return where the page of a run is, below the list."""
+    """Return the address of a run's page, relative to the list."""
     return f"run/{quote(run_id, safe='')}"
 
 
 def batch_address(name: str) -> str:
-    """Return where the page of a batch is, below the list."""
+    """Return the address of a batch's page, relative to the list."""
     return f"batch/{quote(name, safe='')}"
 
 
@@ -70,7 +70,7 @@ def index_page(index: Index, frame: Frame) -> str:
     return page(
         "vastrun",
         _header(index),
-        _search(index.wanted) if index.runs else "",
+        _search(index.query) if index.runs else "",
         section("Batches", _batches(index), name="batches"),
         section("Runs", _runs(index), name="runs"),
         made_at=index.made_at,
@@ -96,16 +96,16 @@ def _header(index: Index) -> Html:
     )
 
 
-def _search(wanted: Wanted) -> Html:
-    """Where its reader says what to look for; asks for this page again, with `?find=`."""
-    words = element("input", type="search", id="words", name="find", value=wanted.find, maxlength=200)
+def _search(query: PageQuery) -> Html:
+    """Write the search form, which requests this page with `?find=`."""
+    words = element("input", type="search", id="words", name="find", value=query.find, maxlength=200)
     return element(
         "form",
         element("label", "Find runs and batches", for_="words"),
         words,
         element("button", "Find", type="submit"),
-        element("a", "show all", href="./") if wanted.find else "",
-        note("By words of its name, job, state, batch or machine, such as: failed vast"),
+        element("a", "show all", href="./") if query.find else "",
+        note("Words of its name, job, state, batch or machine, for example: failed vast"),
         id="find",
         role="search",
     )
@@ -113,27 +113,27 @@ def _search(wanted: Wanted) -> Html:
 
 def _runs(index: Index) -> Content:
     if not index.runs:
-        return note("There is none yet: vastrun launch quickstart.yaml starts one.")
-    shown = index.wanted.of(index.runs, _text_of)
+        return note("No runs yet: vastrun launch quickstart.yaml starts one.")
+    shown = index.query.of(index.runs, _text_of)
     if not shown.rows:
-        return note("None fits.")
+        return note("No matching runs.")
     rows = [_run(row, index.made_at) for row in shown.rows]
-    ways = _ways(shown, index.wanted)
-    return joined(ways if shown.pages > 1 else "", _table("Runs", _OF_RUNS, rows), ways)
+    links = _page_links(shown, index.query)
+    return joined(links if shown.pages > 1 else "", _table("Runs", _OF_RUNS, rows), links)
 
 
-def _ways(shown: Shown[Any], wanted: Wanted) -> Content:
-    """Which rows these are, and the ways to the pages before and after."""
+def _page_links(shown: ResultPage[Any], query: PageQuery) -> Content:
+    """Write the range of rows, with links to the previous and next page."""
     count = f"{shown.first:,} to {shown.first + len(shown.rows) - 1:,} of {shown.fit:,}"
     if shown.pages == 1:
-        return note(count) if wanted.find else ""
-    newer = element("a", "← newer", href=wanted.address(shown.page - 1)) if shown.page > 1 else ""
-    older = element("a", "older →", href=wanted.address(shown.page + 1)) if shown.page < shown.pages else ""
+        return note(count) if query.find else ""
+    newer = element("a", "← newer", href=query.address(shown.page - 1)) if shown.page > 1 else ""
+    older = element("a", "older →", href=query.address(shown.page + 1)) if shown.page < shown.pages else ""
     return element("p", newer, element("span", count), older, class_="ways")
 
 
 def _text_of(row: RunRow) -> str:
-    """What is shown of a run, and who started it."""
+    """Return the text of a run to search in."""
     run = row.run
     machine = (run.provider, run.host, "" if run.offer is None else run.offer.description)
     return " ".join((run.id, run.job, state_of(row), run.batch, *machine, run.started_by))
@@ -158,12 +158,12 @@ def _run(row: RunRow, now: float) -> Html:
 
 
 def _batches(index: Index) -> Content:
-    """Those that fit: the newest, as far as a page goes."""
-    shown = Wanted(find=index.wanted.find).of(index.batches, lambda row: row.batch.name)
-    if not shown.rows or index.wanted.page > 1:
+    """Write the matching batches, at most a page of the newest."""
+    shown = PageQuery(find=index.query.find).of(index.batches, lambda row: row.batch.name)
+    if not shown.rows or index.query.page > 1:
         return ""
     left = shown.fit - len(shown.rows)
-    more = note(f"{left:,} older ones are found by their names.") if left else ""
+    more = note(f"{left:,} older batches are not shown; find them by name.") if left else ""
     return joined(_table("Batches", _OF_BATCHES, [_batch(row) for row in shown.rows]), more)
 
 
@@ -183,7 +183,7 @@ def _batch(row: BatchRow) -> Html:
 
 
 def _cell(content: Content, key: object = None, *, right: bool = False) -> Html:
-    """A cell; `key` is what it is sorted by, where that is not what is shown."""
+    """Write a cell. `key`: sort key, if it differs from the content."""
     sort = None if key is None else str(key)
     return element("td", content, class_="num" if right else None, data_sort=sort)
 

@@ -1,4 +1,4 @@
-"""Markup: HTML that is made of text which may be hostile. The one place where it is escaped."""
+"""Markup: HTML from text that may be hostile. Only this module escapes it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vastrun.launcher.gate.pictures import Picture
 from vastrun.launcher.gate.text import printable
 
 _EMPTY = frozenset({"br", "circle", "hr", "img", "input", "line", "link", "meta", "path", "polyline", "rect"})
-"""Without a closing tag in HTML; those of SVG close themselves."""
+"""Elements without a closing tag in HTML, and self-closing ones of SVG."""
 _SVG = frozenset({"circle", "line", "path", "polyline", "rect"})
 _FOR_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 class Html(str):
-    """Markup that is as it should be, made in this module only. A plain `str` is text to be escaped."""
+    """Safe markup, made in this module only; a plain `str` is text to escape."""
 
     __slots__ = ()
 
@@ -27,7 +27,7 @@ Attribute = str | int | float | bool | None
 
 
 def text(value: str) -> Html:
-    """Return text of any origin as markup that shows it: nothing in it is a tag, an entity or a control."""
+    """Escape text of any origin, without control characters."""
     return Html(escape(printable(value)))
 
 
@@ -43,14 +43,14 @@ def element(tag: str, *content: Content, **attributes: Attribute) -> Html:
 
 
 def joined(*content: Content) -> Html:
-    """Return all of it, one after the other."""
+    """Concatenate the parts, and escape plain text."""
     return Html("".join(part if isinstance(part, Html) else _shown(part) for part in content))
 
 
 def data_block(name: str, value: Any) -> Html:
     """Return a value as JSON for the page's own script. Raises ValueError for a number that is not finite.
 
-    It holds no `<`, so that nothing in it ends the block, and no character beyond ASCII, as U+2028.
+    It contains no `<`, so that nothing can end the block, and only ASCII, because of U+2028.
     """
     content = json.dumps(_printable(value), allow_nan=False, separators=(",", ":"))
     for character, instead in _FOR_SCRIPT.items():
@@ -59,13 +59,13 @@ def data_block(name: str, value: Any) -> Html:
 
 
 def image(picture: Picture, name: str) -> Html:
-    """Return a picture that passed the gate, within the page."""
+    """Return a validated picture as an inline image."""
     source = f"data:image/png;base64,{b64encode(picture.png).decode('ascii')}"
     return element("img", src=source, alt=name, width=picture.width, height=picture.height)
 
 
 def own(markup: str) -> Html:
-    """Take what ships with vastrun as it is: a style sheet, a script. Never anything else."""
+    """Return an asset of vastrun without escaping: a style sheet or a script, never anything else."""
     return Html(markup)
 
 

@@ -1,4 +1,4 @@
-"""A page: the frame around a report. It holds all that it needs, and its policy forbids any request."""
+"""Page: the HTML document around a report, self-contained, with a policy that forbids any request."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _ASSETS = Path(__file__).parent / "assets"
 UPLOT = "uplot.min.js"
 STYLES = ("uplot.min.css", "report.css")
 LIVE = "live.js"
-"""Before the one that draws: it notes the parts as they came."""
+"""Script that refreshes a page; it comes first, because it must see the parts before they are drawn."""
 SCRIPTS = (UPLOT, "report.js")
-_LINE = 300
-"""Characters of a line that are shown of what a box says."""
+_MAX_CHARACTERS = 300
+"""Maximum characters of a line from a machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """What is around a page that `vastrun ui` shows."""
+    """Frame of a page in `vastrun ui`."""
 
     home: str = ""
-    """The address of the list of all runs; empty: this is it."""
+    """Address of the list of all runs; empty for the list itself."""
     refresh_s: float | None
-    """It looks again after so many seconds; None: nothing changes any more."""
+    """Seconds between two refreshes; None for a final page."""
     has_form: bool = False
-    """It asks its reader something, and then our own address for the answer."""
+    """True if the page has a form, which submits to this server."""
 
 
 def page(title: str, *sections: Content, made_at: float, frame: Frame | None = None) -> str:
-    """Write a whole page. `frame`: of one that is served; None: it stands for itself, as a file."""
+    """Write a complete HTML document. `frame`: frame of a page on the web server; None for a file."""
     styles = own("\n".join(map(_asset, STYLES)))
     refresh_s = None if frame is None else frame.refresh_s
     names = (LIVE, *SCRIPTS) if refresh_s else SCRIPTS
@@ -52,12 +52,12 @@ def page(title: str, *sections: Content, made_at: float, frame: Frame | None = N
         element("link", rel="icon", href="data:,"),
         element("title", title),
         element("style", styles),
-        # Without scripts it is loaded again as a whole.
+        # Without scripts, the browser reloads the whole page.
         element("noscript", element("meta", http_equiv="refresh", content=refresh_s)) if refresh_s else "",
     )
     written = f"Written by vastrun {__version__} on {moment(made_at)}."
-    asks = "no network" if frame is None else "nobody but vastrun on this computer"
-    footer = element("footer", f"{written} It asks {asks}.")
+    network = "needs no network" if frame is None else "connects only to vastrun on this computer"
+    footer = element("footer", f"{written} This page {network}.")
     main = element("main", "" if frame is None else _bar(frame, made_at), *sections)
     body = joined(main, footer, *(element("script", script) for script in scripts))
     document = element(
@@ -67,7 +67,7 @@ def page(title: str, *sections: Content, made_at: float, frame: Frame | None = N
 
 
 def _bar(frame: Frame, made_at: float) -> Html:
-    """The way back to the list, and whether what is shown is as it is now."""
+    """Write the link to the list, and whether the page is current or final."""
     back = element("a", "← all runs", href=frame.home) if frame.home else ""
     words = "final" if frame.refresh_s is None else f"as of {moment(made_at)}"
     sign = element("span", words, class_="live", role="status", aria_live="off")
@@ -75,13 +75,13 @@ def _bar(frame: Frame, made_at: float) -> Html:
 
 
 def page_bytes(*sections: Content) -> int:
-    """Return how large a page of these sections is, about: all but its head, which is small."""
+    """Return the approximate size of a page with these sections, in bytes."""
     assets = sum(len(_asset(name)) for name in (*STYLES, *SCRIPTS))
     return assets + len(joined(*sections).encode(errors="replace"))
 
 
 def section(title: str, *content: Content, name: str) -> Html:
-    """Return a part of the page under its title; empty without content."""
+    """Write a section with its title; empty without content."""
     if not any(content):
         return joined()
     heading = element("h2", title)
@@ -89,50 +89,49 @@ def section(title: str, *content: Content, name: str) -> Html:
 
 
 def note(*content: Content) -> Html:
-    """Return a line that explains."""
+    """Write an explanatory line."""
     return element("p", *content, class_="note")
 
 
 def folded(title: str, *content: Content) -> Html:
-    """Return what is shown when its title is clicked."""
+    """Write content that a click on its title unfolds."""
     return element("details", element("summary", title), *content)
 
 
 def scrolled(title: str, content: Html, *, class_: str = "scroll") -> Html:
-    """Return what may be wider or higher than its place, and is then scrolled there, by keys too."""
+    """Write content that scrolls if it is too large, also by keyboard."""
     return element("div", content, class_=class_, tabindex=0, role="region", aria_label=title)
 
 
 def figures(pairs: Sequence[tuple[str, str]]) -> Html:
-    """Return the few numbers that matter most."""
+    """Write the key figures."""
     cells = [element("div", element("dt", name), element("dd", value)) for name, value in pairs if value]
     return element("dl", *cells, class_="figures")
 
 
 def facts(pairs: Sequence[tuple[str, Content]]) -> Html:
-    """Return names with their values; an empty value leaves its line out."""
+    """Write names with their values; empty values are left out."""
     cells = [joined(element("dt", name), element("dd", value)) for name, value in pairs if value]
     return element("dl", *cells, class_="facts")
 
 
 def shortened(text: str) -> str:
-    """Return a text of the box on one line, as long as a page shows it."""
+    """Cut a machine's text to one line of the length that a page shows."""
     text = one_line(text)
-    return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"
 
 
 def _policy(styles: str, scripts: list[Html], *, connects: bool, submits: bool) -> str:
-    """Allow these very styles and scripts, pictures within the page, and nothing else.
+    """Return a policy that allows only these styles and scripts, and inline pictures.
 
-    `connects`, `submits`: its script, or its form, may ask the address that the page came from.
-
-    By their hashes, so that even markup that was not escaped would run nothing.
+    `connects`, `submits`: the script or the form may send requests to the page's own server. Scripts are
+    allowed by their hashes, so that even unescaped markup could not run code.
     """
     allowed = " ".join(map(_source, scripts))
-    whom = {True: "'self'", False: "'none'"}
+    sources = {True: "'self'", False: "'none'"}
     return (
         f"default-src 'none'; script-src {allowed}; style-src {_source(styles)}; img-src data:; "
-        f"connect-src {whom[connects]}; base-uri 'none'; form-action {whom[submits]}"
+        f"connect-src {sources[connects]}; base-uri 'none'; form-action {sources[submits]}"
     )
 
 
@@ -158,9 +157,9 @@ TONES: Mapping[Verdict | None, str] = {
     Verdict.PRUNED: "calm",
     None: "calm",
 }
-"""Class of how a verdict is shown; None: the run is open."""
+"""CSS class of a verdict; None for an open run."""
 
 
 def badge(verdict: Verdict | None, words: str) -> Html:
-    """Return a verdict, or the state of what has none."""
+    """Write a verdict or a state as a badge."""
     return element("span", words, class_=f"badge {TONES[verdict]}")

@@ -1,4 +1,4 @@
-"""The page of one run: how it ended and why, what it cost, whether it learned, on what and with which job."""
+"""The page of one run: verdict and cause, time and cost, curves and scores, machine and job."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ from vastrun.launcher.ui.report.page import (
 )
 from vastrun.launcher.ui.report.timeline import timeline
 
-MOST_BYTES = 400_000
-"""Of the page of a run; its pictures have what the rest leaves."""
+MAX_BYTES = 400_000
+"""Maximum size of the page; pictures that do not fit are left out."""
 _SPARE_BYTES = 10_000
-"""For the scores, the words beside the pictures, and the head of the page."""
-_SCORES, _EVENTS, _PROOFS, _ATTEMPTS = 40, 100, 40, 40
+"""Bytes for the scores, the captions of pictures, and the head of the page."""
+_MAX_SCORES, _MAX_EVENTS, _MAX_PROOFS, _MAX_ATTEMPTS = 40, 100, 40, 40
 _MARKS = {
     True: ("yes", "✓", "holds"),
     False: ("no", "✗", "does not hold"),
     None: ("missing", "?", "is missing"),
 }
-"""Class, sign and words of a proof."""
+"""CSS class, sign and words for whether a proof holds."""
 
 
 def page_of(ledger: Ledger, run: Run, now: float) -> str:
-    """Write the page of a run as it stands in the ledger and in its outputs."""
+    """Write the page of a run from the ledger and its outputs."""
     return run_page(report_of(ledger, run, now))
 
 
 def run_page(
     report: RunReport, frame: Frame | None = None, address_of: Callable[[Run], str] | None = None
 ) -> str:
-    """Write the page. `frame`: of one that is served; there, `address_of` the pages of other runs."""
+    """Write the page. `frame`: frame of a page on the web server; `address_of`: pages of other runs there."""
     run = report.run
     before = [
         _header(report),
-        section("What happened", failure(report), name="error"),
+        section("Error", failure(report), name="error"),
         section("Log", newest_lines(report), name="log"),
         section("Proofs", _proofs(run), name="proofs"),
         section(
@@ -73,7 +73,7 @@ def run_page(
         section("Job", _job(report), name="job"),
         section("Diary", _diary(report), name="diary"),
     ]
-    room = MOST_BYTES - page_bytes(*before, *after) - _SPARE_BYTES
+    room = MAX_BYTES - page_bytes(*before, *after) - _SPARE_BYTES
     evaluation = section("Evaluation", _scores(report), _pictures(report, room), name="evaluation")
     return page(f"{run.job} · {run.id}", *before, evaluation, *after, made_at=report.made_at, frame=frame)
 
@@ -117,12 +117,12 @@ def _gpus(run: Run) -> str:
 
 
 def _proofs(run: Run) -> Html | str:
-    """List each proof, and whether it holds."""
+    """List the proofs, and whether each holds."""
     if not run.proofs:
         over = run.phase is Phase.ENDED
-        return note(f"There is none{': the run has brought no evidence home' if over else ' yet'}.")
+        return note(f"None{': the run left no evidence' if over else ' yet'}.")
     rows = []
-    for proof in run.proofs[:_PROOFS]:
+    for proof in run.proofs[:_MAX_PROOFS]:
         name, sign, words = _MARKS[proof.holds]
         mark = element("span", sign, element("span", f" {words}", class_="hidden"), class_=f"mark {name}")
         text = element("span", element("b", shortened(proof.name)), " ", shortened(proof.text))
@@ -141,7 +141,7 @@ def _attempts(report: RunReport, address_of: Callable[[Run], str] | None) -> Htm
             element("td", shortened(cause_line(attempt.run))),
             element("td", usd(attempt.usd), class_="num"),
         )
-        for attempt in report.attempts[-_ATTEMPTS:]
+        for attempt in report.attempts[-_MAX_ATTEMPTS:]
     ]
     names = ("Attempt", "Verdict", "Cause", "Cost")
     header = element("tr", *(element("th", name, scope="col") for name in names))
@@ -150,7 +150,7 @@ def _attempts(report: RunReport, address_of: Callable[[Run], str] | None) -> Htm
 
 
 def _named(run: Run, shown: Run, address_of: Callable[[Run], str] | None) -> Html | str:
-    """The run's id, as a link where its page has an address and is another one."""
+    """Write the run's id, as a link if it is another run with a page."""
     return run.id if address_of is None or run.id == shown.id else element("a", run.id, href=address_of(run))
 
 
@@ -161,13 +161,13 @@ def _scores(report: RunReport) -> Html | str:
         return ""
     cells = [
         element("div", element("dt", shortened(name)), element("dd", f"{value:.4g}"))
-        for name, value in sorted(scores.items())[:_SCORES]
+        for name, value in sorted(scores.items())[:_MAX_SCORES]
     ]
     return folded(how_many(len(scores), "score"), element("dl", *cells, class_="scores"))
 
 
 def _pictures(report: RunReport, room: int) -> Html | str:
-    """Show the pictures, as many as there is room for. `room`: characters of the page."""
+    """Write the pictures that fit. `room`: bytes left on the page."""
     shown: list[Html] = []
     left_out = []
     for name, picture in report.pictures.items():
@@ -178,15 +178,15 @@ def _pictures(report: RunReport, room: int) -> Html | str:
         else:
             room -= len(figure)
             shown.append(figure)
-    told = (
+    text = (
         f"Too large for this page: {', '.join(left_out)}, in {report.run.out_dir}/report" if left_out else ""
     )
-    return joined(element("div", *shown, class_="pictures") if shown else "", note(told) if told else "")
+    return joined(element("div", *shown, class_="pictures") if shown else "", note(text) if text else "")
 
 
 def _machine(report: RunReport) -> Html:
     run, offer = report.run, report.run.offer
-    said = machine_lines(report.log_head)
+    lines = machine_lines(report.log_head)
     rented = run.rented_at is not None
     pairs: list[tuple[str, Content]] = [
         ("provider", run.provider),
@@ -195,15 +195,15 @@ def _machine(report: RunReport) -> Html:
         ("instance", run.instance_id or ""),
         ("image", element("code", shortened(run.image)) if run.image else ""),
         ("rented", moment(run.rented_at) if run.rented_at is not None else ""),
-        ("given back", moment(run.released_at) if run.released_at is not None else ""),
+        ("released", moment(run.released_at) if run.released_at is not None else ""),
         (
             "GPU time",
             duration(gpu_seconds(run, report.made_at)) if rented and (offer is None or offer.gpus) else "",
         ),
         ("cost", _cost(report) if rented else ""),
     ]
-    told = element("ul", *(element("li", line) for line in said), class_="said") if said else ""
-    return joined(facts(pairs), joined(element("h3", "What it said of itself"), told) if said else "")
+    checks = element("ul", *(element("li", line) for line in lines), class_="said") if lines else ""
+    return joined(facts(pairs), joined(element("h3", "Checks before the training"), checks) if lines else "")
 
 
 def _cost(report: RunReport) -> str:
@@ -217,7 +217,7 @@ def _job(report: RunReport) -> Html:
 
 
 def _values(title: str, values: Mapping[str, object]) -> Html:
-    """Write options as `--set` takes them."""
+    """Write options in the form of `--set`."""
     lines = "\n".join(f"{key}: {shortened(str(value))}" for key, value in values.items())
     return scrolled(title, element("pre", element("code", lines)))
 
@@ -225,7 +225,7 @@ def _values(title: str, values: Mapping[str, object]) -> Html:
 def _diary(report: RunReport) -> Html | str:
     if not report.events:
         return ""
-    events = report.events[-_EVENTS:]
+    events = report.events[-_MAX_EVENTS:]
     rows = [
         element(
             "tr",

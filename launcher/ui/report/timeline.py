@@ -1,4 +1,4 @@
-"""The timeline of a run: a bar for each phase, how long it took and what it cost."""
+"""The timeline of a run: a bar for each phase, with its duration and cost."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from vastrun.launcher.ui.report.markup import Html, element
 from vastrun.launcher.ui.report.page import folded, scrolled
 
 _WIDTH = 1000
-_LEAST = 3
-"""A phase of no time is still seen."""
+_MIN_BAR = 3
+"""Minimum width of a bar, so that the shortest phase is visible."""
 WORDS: Mapping[Phase, str] = {
     Phase.PLAN: "choose an offer",
     Phase.RENT: "rent the machine",
@@ -26,7 +26,7 @@ WORDS: Mapping[Phase, str] = {
 
 
 def timeline(spans: Sequence[PhaseSpan], steps: Sequence[StepEnd]) -> Html | str:
-    """Draw the phases below one another on one axis of time; the steps on the box below a fold."""
+    """Draw the phases on a common time axis, and the steps on the machine folded below."""
     if not spans:
         return ""
     dollars = usd_parts([span.usd for span in spans])
@@ -45,7 +45,7 @@ def timeline(spans: Sequence[PhaseSpan], steps: Sequence[StepEnd]) -> Html | str
     header = element(
         "tr",
         element("th", "Phase", scope="col"),
-        element("th", element("span", "From begin to end", class_="hidden"), scope="col"),
+        element("th", element("span", "From start to end", class_="hidden"), scope="col"),
         element("th", "Time", scope="col", class_="num"),
         element("th", "Share", scope="col", class_="num"),
         element("th", "Cost", scope="col", class_="num"),
@@ -55,7 +55,7 @@ def timeline(spans: Sequence[PhaseSpan], steps: Sequence[StepEnd]) -> Html | str
 
 
 def _bar(span: PhaseSpan, start: float, whole_s: float) -> Html:
-    width = max(_LEAST, _WIDTH * span.seconds / whole_s)
+    width = max(_MIN_BAR, _WIDTH * span.seconds / whole_s)
     x = min(_WIDTH * (span.start - start) / whole_s, _WIDTH - width)
     return element(
         "svg",
@@ -70,7 +70,7 @@ def _bar(span: PhaseSpan, start: float, whole_s: float) -> Html:
 
 
 def _steps(ends: Sequence[StepEnd]) -> Html | str:
-    """Show how long each step on the box took, and how it ended."""
+    """Write the duration and exit code of each step on the machine."""
     if not ends:
         return ""
     rows = [

@@ -17,8 +17,8 @@ from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.report.batch_page import batch_page
 from vastrun.launcher.ui.report.index_page import Index, index_page, run_address
 from vastrun.launcher.ui.report.page import Frame
+from vastrun.launcher.ui.report.page_query import PageQuery, parse_query
 from vastrun.launcher.ui.report.run_page import run_page
-from vastrun.launcher.ui.report.wanted import Wanted, wanted_in
 
 REFRESH_S = 3
 """Seconds between two refreshes of a browser; more for a page that takes long to make."""
@@ -45,7 +45,7 @@ class _PageRequest:
     kind: str
     name: str
     """Name of the run or batch; empty for the list."""
-    wanted: Wanted
+    query: PageQuery
 
 
 class Site:
@@ -65,7 +65,7 @@ class Site:
         `parts`: its path segments. `query`: the part after its `?`.
         """
         kind, maker = _kind(parts)
-        request = _PageRequest(name=parts[-1] if parts else "", kind=kind, wanted=wanted_in(query))
+        request = _PageRequest(name=parts[-1] if parts else "", kind=kind, query=parse_query(query))
         if maker is None:
             return None
         with self._lock:
@@ -89,7 +89,7 @@ class Site:
         """Write the list of the requested batches and runs."""
         ledger, now = self._ledger(), self._now()
         batches = [row_in(ledger, batch.name, now) for batch in ledger.batches.all()]
-        index = Index(runs=all_rows(ledger, now), batches=batches, wanted=request.wanted, made_at=now)
+        index = Index(runs=all_rows(ledger, now), batches=batches, query=request.query, made_at=now)
         return index_page(index, Frame(refresh_s=refresh_s, has_form=True))
 
     def run(self, request: _PageRequest, refresh_s: float) -> str:

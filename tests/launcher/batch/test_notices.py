@@ -81,7 +81,7 @@ def test_a_budget_is_told_of_at_80_percent_and_when_it_has_no_room_left(world: B
     assert heard(world).kinds == ["batch_budget_80", "batch_budget_100", "batch_end"]
     near, full, end = heard(world).heard
     assert 0.8 <= near.progress.spent_usd / BUDGET_USD < 1.0
-    assert title(full) == f"batch {NAME}: its budget is used up"
+    assert title(full) == f"batch {NAME}: its budget is exhausted"
     assert "not all points were started: batch widths: $" in body(end)
     assert f"try: vastrun batch resume {NAME}" in body(end)
     document = notification_document(end)

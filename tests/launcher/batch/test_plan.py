@@ -97,6 +97,6 @@ def test_the_expected_time_goes_by_earlier_runs_of_the_job(tmp_path: Path) -> No
 
 def test_where_no_time_is_known_the_limit_is_told(tmp_path: Path) -> None:
     found = replace(plan(tmp_path, usd=40.0), wall_s=None)
-    assert "not known before a run of this job has succeeded here; at most 20h 00m by limits.hours" in (
+    assert "unknown until a run of this job has succeeded here; at most 20h 00m by limits.hours" in (
         plan_text(found)
     )

@@ -253,7 +253,7 @@ def test_why_of_a_batch_tells_the_causes_of_its_failed_points(tmp_path: Path) ->
     (cause,) = document["causes"]
     assert (cause["cause"], cause["points"], cause["run"]) == ("signal", 3, newest)
     assert newest in cause["runs"] and "SIGSEGV" in cause["detail"]
-    assert document["next"] == "vastrun batch retry widths, once the cause is gone"
+    assert document["next"] == "vastrun batch retry widths, once the cause is fixed"
     assert "no run is called 'nosuch'" in desk.type("why", "nosuch").stderr
 
 

@@ -61,7 +61,7 @@ def test_its_tables_add_up_as_they_are_shown_and_fit_a_terminal(read: Terminal, 
     costs = [numbers(line)[6] for line in charged.splitlines()[1:]]
     uses = [sum(numbers(line)[1:4]) for line in used.splitlines()[1:]]
     assert costs == uses
-    assert scores.startswith("rollout_nrmse of the runs that are done:")
+    assert scores.startswith("rollout_nrmse of the finished runs:")
     assert bool(notes) == (by in (GroupBy.TAG, GroupBy.DAY, GroupBy.MONTH))
 
 
@@ -160,7 +160,7 @@ def test_where_no_run_has_scores_it_says_so(tmp_path: Path) -> None:
     terminal.launch()
     end = terminal.type("cost", "--metric", "rollout_nrmse")
     assert end.exit_code == 0
-    assert "No run here that is done has the score rollout_nrmse." in end.stdout
+    assert "No finished run here has the score rollout_nrmse." in end.stdout
 
 
 def test_without_runs_it_says_so(tmp_path: Path) -> None:

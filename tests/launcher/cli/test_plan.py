@@ -150,7 +150,7 @@ def test_plan_explain_and_launch_tell_the_same_sums_of_an_offer(terminal: Termin
 
 
 def test_a_plan_says_when_the_limits_may_end_the_job_before_it_is_finished(terminal: Terminal) -> None:
-    warning = "may end this job before it is finished, which should cost $7.30 in all"
+    warning = "may end this job before it finishes; finishing should cost $7.30 in total"
     assert warning in terminal.type("plan", str(terminal.job)).stdout
     enough = ("--set", "limits.usd=20", "--set", "limits.hours=5")
     assert "before it is finished" not in terminal.type("plan", str(terminal.job), *enough).stdout
@@ -182,7 +182,7 @@ def test_the_plan_shows_the_sum_that_offers_are_sorted_by_within_80_columns(term
     header = next(number for number, line in enumerate(lines) if line.startswith("OFFER"))
     shown = [line.split()[-2] for line in lines[header + 1 : header + 8]]
     assert shown == ["$1.01", "$1.01", "$1.20", "$1.50", "$7.00", "$8.00", "$9.00"]
-    assert any("sorted by what" in line for line in lines)
+    assert any("sorted by the" in line for line in lines)
 
 
 TOO_LITTLE = {

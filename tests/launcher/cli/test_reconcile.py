@@ -81,7 +81,7 @@ def test_what_was_charged_for_others_is_told_and_is_no_fault(terminal: Terminal)
     ]
     assert usd == pytest.approx(document["counted_usd"])
     said = terminal.type("cost", "reconcile").stdout
-    assert "charged besides: $3.000 for machines that vastrun did not rent (my own box, no\n  label)" in said
+    assert "other charges: $3.000 for machines that vastrun did not rent (my own box, no\n  label)" in said
 
 
 def test_a_run_of_this_ledger_that_it_does_not_have_is_not_explained(terminal: Terminal) -> None:
@@ -135,8 +135,8 @@ def test_a_run_costs_what_was_charged_once_that_is_settled_and_explained(termina
     assert terminal.document("cost", "--by", "job")["total"]["usd"] == terminal.document("cost")["usd"]
 
     assert reconcile(terminal)[1]["runs"] == document["runs"]  # it is compared with what was counted
-    assert "settled: 1 of 3 runs cost what was charged" in terminal.type("cost", "reconcile").stdout
-    assert "as charged: the cost of 1 of 3 runs" in terminal.type("cost").stdout
+    assert "settled: for 1 of 3 runs" in terminal.type("cost", "reconcile").stdout
+    assert "as charged: 1 of 3 runs" in terminal.type("cost").stdout
     assert f"${charged_usd:.3f} charged, at " in terminal.type("status", good.id).stdout
 
 

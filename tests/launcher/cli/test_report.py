@@ -129,7 +129,7 @@ def test_a_difference_is_a_line(tmp_path: Path) -> None:
 def test_a_run_and_itself_differ_in_nothing(terminal: Terminal) -> None:
     terminal.launch()
     result = terminal.type("diff", "last", "last")
-    assert (result.exit_code, "differ in nothing" in result.stdout) == (0, True)
+    assert (result.exit_code, "do not differ" in result.stdout) == (0, True)
     assert json.loads(terminal.type("diff", "last", "last", "--json").stdout)["differences"] == []
 
 

@@ -81,7 +81,7 @@ def test_only_a_point_that_has_checkpoints_is_offered_to_be_continued(tmp_path: 
 def test_a_sweep_whose_metric_no_run_reports_says_so(desk: Desk) -> None:
     words = ("--metric", "accuracy", "--usd", "9", "-y", "--out", str(desk.folder / "out"))
     swept = desk.type("sweep", str(desk.job), "train.seed=1,2", *words)
-    assert "metric  no run reported accuracy: beat(step, accuracy=...) in the program does" in swept.stdout
+    assert "metric  no run reported accuracy: call beat(step, accuracy=...) in the program" in swept.stdout
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from vastrun.launcher.decisions.cost_groups import GroupBy, group_spendings
 from vastrun.launcher.decisions.shares import net_of_shares, split, total_usd
 from vastrun.launcher.decisions.spending import spending_of
 from vastrun.launcher.ui.documents.costs import Costs
-from vastrun.launcher.ui.render.spending import costs_table
+from vastrun.launcher.ui.render.costs import costs_table
 
 HOUR = 3600.0
 

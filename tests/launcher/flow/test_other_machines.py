@@ -227,7 +227,9 @@ def test_a_ghost_is_reported_and_not_charged_by_reap_however_often(terminal: Ter
         terminal.clock.sleep(600)
         ended = terminal.type("reap", "-y")
         assert ended.exit_code == 11
-        assert "1 is listed again after its confirmed end: its run is not charged for it" in ended.stderr
+        assert (
+            "1 is listed again after its confirmed destruction; its run is not charged for it" in ended.stderr
+        )
         (machine,) = terminal.document("reap", "--dry-run")["machines"]
         assert machine["is_ghost"]
 

@@ -120,7 +120,7 @@ def test_on_vast_an_offer_has_the_same_sums_in_the_plan_and_its_explanation(
         == removed + market_report["unreadable"] + market_report["beyond"] + market_report["left"]
     )
     assert (market_report["beyond"] > 0) is capped
-    assert ("not looked at" in text) is capped
+    assert ("not examined" in text) is capped
     assert max(map(len, text.splitlines())) <= 80
 
 

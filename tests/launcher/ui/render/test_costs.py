@@ -18,8 +18,8 @@ from vastrun.launcher.decisions.calendar import Calendar
 from vastrun.launcher.decisions.cost_groups import GroupBy, group_of, group_spendings
 from vastrun.launcher.decisions.reconciliation import DifferenceReason, UnmatchedCharge, bill_of, reconcile
 from vastrun.launcher.decisions.spending import spending_of
-from vastrun.launcher.ui.render.reconciling import REASONS, STRANGERS, reconciliation_text
-from vastrun.launcher.ui.render.spending import report_csv, report_text
+from vastrun.launcher.ui.render.costs import report_csv, report_text
+from vastrun.launcher.ui.render.reconciliation import REASONS, STRANGERS, reconciliation_text
 
 PAGE = (Path(__file__).parents[4] / "docs" / "cost.md").read_text(encoding="utf-8")
 

@@ -21,7 +21,7 @@ from vastrun.launcher.core import Run
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.metrics import POINTS, Curve, parse_curves
 from vastrun.launcher.outputs.index import INDEXED_PATHS
-from vastrun.launcher.ui.render.index import WORDS, loss_picture
+from vastrun.launcher.ui.render.index import DESCRIPTIONS, loss_picture
 
 METRICS = b"".join(b'{"step": %d, "loss": %f}\n' % (step, 1 / (step + 1)) for step in range(10))
 WANDB = "offline-run-20260102_030405-calm-heron-3f1a"
@@ -105,7 +105,7 @@ def test_a_run_that_was_sent_to_wandb_is_named_with_its_address(tmp_path: Path) 
 
 
 def test_each_place_that_a_page_may_name_has_its_words() -> None:
-    assert sorted(WORDS) == sorted(INDEXED_PATHS)
+    assert sorted(DESCRIPTIONS) == sorted(INDEXED_PATHS)
 
 
 @pytest.mark.parametrize(("training", "verdict"), [(CRASH, "FAILED"), (HANG, "HUNG")])

@@ -26,8 +26,8 @@ from vastrun.launcher.core.verdict import EXIT_INTERRUPTED, EXIT_TEARDOWN_NOT_CO
 from vastrun.launcher.decisions.advice import ADVICE, advice_for
 from vastrun.launcher.gate.text import printable
 from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.costs import costs_table
 from vastrun.launcher.ui.render.loglines import first_error, parse_line
-from vastrun.launcher.ui.render.spending import costs_table
 from vastrun.launcher.ui.render.summary import verdict_line
 from vastrun.launcher.ui.render.table import facts, short, table
 from vastrun.launcher.ui.render.why import explanation_text

@@ -86,9 +86,9 @@ class Page:
 
     def evaluate(self, script: str) -> Any:
         """The value of the script's expression. Raises AssertionError where it throws."""
-        told = self.order("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        point_text = self.order("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in point_text, point_text["exceptionDetails"]
+        return point_text["result"].get("value")
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
         """Write what is seen, or the whole page, as a PNG."""
@@ -104,10 +104,10 @@ class Page:
         os.write(self._orders, json.dumps(order).encode() + b"\0")
         deadline = time.monotonic() + LONGEST_S
         while True:
-            told = self._take(deadline)
-            if told.get("id") == self._number:
-                assert "error" not in told, told["error"]
-                return told["result"]
+            point_text = self._take(deadline)
+            if point_text.get("id") == self._number:
+                assert "error" not in point_text, point_text["error"]
+                return point_text["result"]
 
     def _take(self, deadline: float) -> Any:
         """The next message; events are noted."""
@@ -118,9 +118,9 @@ class Page:
             assert chunk, "the browser has ended"
             self._buffer += chunk
         message, _, self._buffer = self._buffer.partition(b"\0")
-        told = json.loads(message)
-        self._note(told.get("method", ""), told.get("params", {}))
-        return told
+        point_text = json.loads(message)
+        self._note(point_text.get("method", ""), point_text.get("params", {}))
+        return point_text
 
     def _note(self, method: str, params: Any) -> None:
         if method == "Page.loadEventFired":

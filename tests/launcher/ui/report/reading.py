@@ -11,7 +11,7 @@ from typing import Any
 
 from vastrun.launcher.ui.report import page
 
-MOST_BYTES = 400_000
+MAX_BYTES = 400_000
 """Of the page of one run."""
 ASSETS = Path(page.__file__).parent / "assets"
 VOID = {"br", "img", "input", "link", "meta"}
@@ -119,7 +119,7 @@ SERVED_TAGS = {"nav", "form", "input", "label"}
 SERVED_ATTRIBUTES = {"aria-live", "data-refresh", "for", "maxlength", "value"}
 
 
-def assert_sound(text: str, most_bytes: int = MOST_BYTES, *, served: bool = False) -> ReadPage:
+def assert_sound(text: str, most_bytes: int = MAX_BYTES, *, served: bool = False) -> ReadPage:
     """It is whole, runs our scripts only, asks nobody, and holds nothing that a page has no use for.
 
     `served`: it is one of `vastrun ui`, and may ask that for itself.

@@ -81,12 +81,12 @@ def test_each_run_writes_its_page_beside_its_outputs(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, RICH)
     terminal.launch()
     read, run = page(terminal), terminal.ledger.runs()[0]
-    told = shown(read)
-    assert run.id in told and "SUCCEEDED" in told
-    assert all(proof.text in told for proof in run.proofs)
+    point_text = shown(read)
+    assert run.id in point_text and "SUCCEEDED" in point_text
+    assert all(proof.text in point_text for proof in run.proofs)
     for phase in ("plan", "rent", "boot", "ship", "train", "collect", "destroy"):
-        assert phase in told
-    assert "train.steps: 10" in told
+        assert phase in point_text
+    assert "train.steps: 10" in point_text
     assert [attributes["alt"] for attributes in read.of("img")] == ["burgers fields"]
 
 
@@ -118,8 +118,8 @@ def test_the_page_of_a_failure_marks_the_error_in_the_log(tmp_path: Path) -> Non
     read = page(terminal)
     marked = read.text[read.text.index("<mark>") : read.text.index("</mark>")]
     assert marked == "<mark>KeyError: &#x27;burgers&#x27;"
-    told = shown(read)
-    assert "Rank 1 failed first" in told and "RTX 4090, 24 GB" in told and "Next:" in told
+    point_text = shown(read)
+    assert "Rank 1 failed first" in point_text and "RTX 4090, 24 GB" in point_text and "Next:" in point_text
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
         ledger.runs()[0], id="new", phase=Phase.PLAN, rented_at=None, ended_at=None, out_dir="/no"
     )
     ledger.add(replace(begun, released_at=None, cause=None, step=0, steps=0))
-    told = shown(assert_sound(page_of(ledger, ledger.get("new"), NOW)))
-    assert "Next: still running" in told and "plan (no launcher)" in told
+    point_text = shown(assert_sound(page_of(ledger, ledger.get("new"), NOW)))
+    assert "Next: still running" in point_text and "plan (no launcher)" in point_text
 
 
 def padded(size: int) -> bytes:

@@ -152,7 +152,7 @@ def test_runs_are_found_by_words_of_what_is_shown(query: str, numbers: Sequence[
 def test_what_is_looked_for_is_no_markup(server: Server) -> None:
     text = ask(server, f"?find={quote(MARKUP)}")[2]
     read = assert_sound(text, served=True)
-    assert read.of("input")[0]["value"] and "None fits." in " ".join(read.shown)
+    assert read.of("input")[0]["value"] and "No matching runs." in " ".join(read.shown)
 
 
 def test_a_page_shows_what_has_come_meanwhile(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_nothing_that_a_box_says_is_markup(tmp_path: Path) -> None:
     terminal.type("pull", "last")
     with served(Site(lambda: terminal.ledger, terminal.clock.now).page) as server:
         text = ask(server, f"run/{terminal.ledger.runs()[0].id}")[2]
-    assert "Its newest lines" in text
+    assert "Newest lines" in text
     assert_sound(text, served=True)
 
 
@@ -285,7 +285,7 @@ def test_the_command_says_where_it_is_and_that_it_ended(tmp_path: Path) -> None:
         assert address.port is not None
         connection = HTTPConnection(LOOPBACK, address.port, timeout=LONGEST_S)
         connection.request("GET", address.path)
-        assert "There is none yet" in connection.getresponse().read().decode()
+        assert "No runs yet" in connection.getresponse().read().decode()
         connection.close()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=LONGEST_S)

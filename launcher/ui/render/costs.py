@@ -1,4 +1,4 @@
-"""`cost` in text and as CSV: what each run cost; with --by what groups cost, and one run or step of them."""
+"""`cost`, as text and as CSV: the cost of each run, or of groups with --by."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from vastrun.launcher.ui.render.table import csv_cell, table
 
 
 def report_text(report: CostReport, width: int | None = None) -> str:
-    """Write tables of one line a group, with the total: what was charged, what it went to, and the scores.
+    """Write tables of one line per group, with the total: charges, purposes and scores.
 
-    What is shown adds up: the parts of a line to its cost, the lines to the total. Only tags overlap.
+    Shown numbers add up: the parts of a line to its cost, the lines to the total. Only tags overlap.
     """
     if not report.groups:
         return "no runs yet" if report.since is report.until is None else "no runs in that time"
     by, lines = report.by, [*report.groups, report.total]
     parts = [_charged(lines, by, width), _used(lines, by, width)]
     if report.metric and report.total.scored is None:
-        parts.append(f"No run here that is done has the score {one_line(report.metric)}.")
+        parts.append(f"No finished run here has the score {one_line(report.metric)}.")
     elif report.metric:
-        parts.append(f"{one_line(report.metric)} of the runs that are done:\n{_scored(lines, by, width)}")
+        parts.append(f"{one_line(report.metric)} of the finished runs:\n{_scored(lines, by, width)}")
     return "\n\n".join(filter(None, (*parts, _note(report))))
 
 
 def report_csv(report: CostReport) -> str:
-    """Write one line a group, with its numbers as they are; what there is none of is left empty."""
+    """Write one line per group with unrounded numbers; missing values are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([report.by.value, *_AMOUNTS, *_SCORES])
@@ -49,7 +49,7 @@ _AMOUNTS = (
     *("training_usd", "idle_usd", "failed_usd", "steps", "usd_per_run", "usd_per_1000_steps"),
 )
 _SCORES = {"scored": "runs", "lowest": "lowest", "median": "median", "highest": "highest"}
-"""Columns of what was scored, and their attributes."""
+"""Columns of scores, and their attributes."""
 
 
 def _cell_of(key: str) -> str:
@@ -107,7 +107,7 @@ def _table(lines: Sequence[Group], by: GroupBy, columns: dict[str, list[str]], w
 
 
 def _summed(amounts: Sequence[float], by: GroupBy) -> Sequence[float]:
-    """Of a column, what its last line is the sum of: of tags, which overlap, that of the runs."""
+    """Return the numbers that the total of a column sums up; for tags, which overlap, the runs' total."""
     return amounts[-1:] if by is GroupBy.TAG else amounts[:-1]
 
 
@@ -130,25 +130,25 @@ def _maybe_usd(amount: float | None) -> str:
 
 
 def _note(report: CostReport) -> str:
-    """What must be said of the lines; empty: nothing."""
+    """Return a note about the lines; empty if none is needed."""
     if report.by is GroupBy.TAG:
         return "A run counts under each of its tags, and once in the total."
     if report.by in OVER_TIME:
         return (
-            f"Each {report.by.value} is one of this computer's time zone ({report.time_zone}).\n"
-            "A run that goes on past its end counts in the next one too, each with its share\nof the hours."
+            f"Each {report.by.value} is in this computer's time zone ({report.time_zone}).\n"
+            "A run that continues into the next one counts in both, each with its share\nof the hours."
         )
     return ""
 
 
 def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False, width: int | None = None) -> str:
-    """Show hours and dollars by run, part by part, with the total; what was billed takes the job's place.
+    """Write hours and dollars by run, with the total. `billed`: show the charges instead of the job.
 
-    The share of a run on a slot stands in its row, and in the total as part of its machine's bill alone.
+    A run on a slot shows its share, which the total counts only as part of the machine's own run.
     """
     if not rows:
         return "no runs yet"
-    # Rounded before they are summed: whoever adds up the column gets the total below it.
+    # Rounded before summing, so that the column adds up to the total.
     hours = [round(sum(rented_seconds(one, now) for one in row.machines) / 3600, 2) for row in rows]
     parts = [usd_parts((row.cost.gpu_usd, row.cost.storage_usd, row.cost.traffic_usd)) for row in rows]
     gpu, storage, traffic = zip(*parts, strict=True)
@@ -172,9 +172,9 @@ def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False, wid
 
 
 def _counts_bills(rows: Sequence[RunRow]) -> str:
-    """How much of it is the bill; nothing before any of it is."""
+    """Write for how many runs the cost is the bill; empty if for none."""
     bills = sum(row.usd_source is UsdSource.CHARGED for row in rows)
-    return f"as charged: the cost of {bills} of {len(rows)} runs; the rest is as counted" if bills else ""
+    return f"as charged: {bills} of {len(rows)} runs; the others as counted by the ledger" if bills else ""
 
 
 def _with_total(amounts: Sequence[float], counts: Sequence[bool]) -> list[str]:

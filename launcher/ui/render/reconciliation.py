@@ -1,4 +1,4 @@
-"""`cost reconcile` in text: what was charged beside what is counted, and why they differ."""
+"""`cost reconcile` in text: charges compared with the ledger, and the reasons for differences."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from vastrun.launcher.ui.render.table import WIDTH, table
 
 _NONE = "-"
 _NOT_EXPLAINED = "NOT EXPLAINED"
-_WHAT_TO_DO = "this goes beyond what the reasons allow; is a machine still there? vastrun reap --dry-run"
+_ADVICE = "more than the reasons explain; check for a forgotten machine: vastrun reap --dry-run"
 
 REASONS: Mapping[DifferenceReason, tuple[str, str]] = {
     DifferenceReason.ROUNDED: (
         "rounding",
-        f"prices and times are told rounded: up to {ROUNDED_SHARE:.1%}, or ${ROUNDED_USD}",
+        f"prices and times are reported rounded: up to {ROUNDED_SHARE:.1%}, or ${ROUNDED_USD}",
     ),
     DifferenceReason.OTHER_ACCOUNT: (
         "another account",
-        "rented with the key of another account, whose bill is not seen",
+        "rented with the key of another account, whose bill is not visible",
     ),
     DifferenceReason.NOT_SETTLED: (
         "not settled yet",
@@ -40,38 +40,36 @@ REASONS: Mapping[DifferenceReason, tuple[str, str]] = {
     ),
     DifferenceReason.SEEN_LATE: (
         "seen late",
-        "what began, changed or ended between two looks is counted until the later one: up to "
+        "a start, change or end between two polls is counted until the later poll: up to "
         f"{CHANGES * WATCHED_S / 60:.0f} min a machine",
     ),
     DifferenceReason.PRICE_CHANGED: (
         "price changed",
-        "nobody sees when: a higher price counts from the last look before, a lower one from when it was "
-        "heard",
+        "at an unknown time: a higher price counts from the previous poll, a lower one from the poll that "
+        "reported it",
     ),
     DifferenceReason.NOT_WATCHED: (
         "not watched",
-        "it loaded, was stopped or ended while no launcher looked: what is not known to be free is counted",
+        "it loaded, stopped or ended while no launcher polled it; time not known to be free is counted",
     ),
     DifferenceReason.LAST_TRAFFIC: (
         "last traffic",
-        f"bytes after the last look: up to {LAST_GB:.0f} GB each way, or more if it ended by itself",
+        f"bytes after the last poll: up to {LAST_GB:.0f} GB each way, or more if its lease ended it",
     ),
 }
-"""What is shown in the line of a run, and what is said of it below the table."""
+"""Label of each reason in the line of a run, and its explanation below the table."""
 
 STRANGERS: Mapping[UnmatchedCharge, str] = {
     UnmatchedCharge.NOT_A_RUN: "for machines that vastrun did not rent",
-    UnmatchedCharge.OTHER_LEDGER: "for runs of another ledger, such as another computer's",
-    UnmatchedCharge.UNKNOWN_RUN: (
-        f"{_NOT_EXPLAINED}: for runs that bear this ledger's id, and that it does not have"
-    ),
+    UnmatchedCharge.OTHER_LEDGER: "for runs of another ledger, for example another computer's",
+    UnmatchedCharge.UNKNOWN_RUN: (f"{_NOT_EXPLAINED}: for runs with this ledger's id that it does not have"),
 }
 
 
 def reconciliation_text(
     found: Reconciliation, settled: Collection[str] = (), width: int | None = None
 ) -> str:
-    """Write one line a run, the reasons below, how many are settled, and what was charged besides."""
+    """Write one line per run, the reasons, the number of settled runs, and other charges."""
     if not found.runs:
         parts = [f"no run rented a machine that is billed since {moment(found.since)}"]
     else:
@@ -106,7 +104,7 @@ def _why(one: ReconciledBill) -> str:
 
 
 def _difference(counted: Sequence[float], charged: Sequence[float]) -> str:
-    """Of the sums as they are shown, so that they add up for who checks it."""
+    """Write the difference of the sums as they are shown, so that the numbers add up."""
     mills = sum(round(usd * 1000) for usd in charged) - sum(round(usd * 1000) for usd in counted)
     return f"{'-' if mills < 0 else '+' if mills else ''}${abs(mills) / 1000:.3f}"
 
@@ -115,25 +113,25 @@ def _legend(runs: Sequence[ReconciledBill]) -> str:
     used = {reason for one in runs for reason in one.reasons}
     lines = [f"{name}: {text}" for reason, (name, text) in REASONS.items() if reason in used]
     if not all(one.explained for one in runs):
-        lines.append(f"{_NOT_EXPLAINED}: {_WHAT_TO_DO}")
+        lines.append(f"{_NOT_EXPLAINED}: {_ADVICE}")
     return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
 
 
 def _settled(runs: Sequence[ReconciledBill], settled: Collection[str]) -> str:
     if not settled:
         return ""
-    text = f"settled: {len(settled)} of {len(runs)} runs cost what was charged, in vastrun cost, too"
+    text = f"settled: for {len(settled)} of {len(runs)} runs, all commands show the charges as the cost"
     return textwrap.fill(text, WIDTH, subsequent_indent="  ")
 
 
 def _besides(found: Reconciliation) -> str:
     lines = []
     for kind, text in STRANGERS.items():
-        strange = [one for one in found.unclaimed if one.kind is kind]
-        if strange:
-            labels = ", ".join(one_line(one.label) or "no label" for one in strange[:3])
-            more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
-            lines.append(f"charged besides: {usd_sum(one.usd for one in strange)} {text} ({labels}{more})")
+        charges = [one for one in found.unclaimed if one.kind is kind]
+        if charges:
+            labels = ", ".join(one_line(one.label) or "no label" for one in charges[:3])
+            more = f" and {len(charges) - 3} more" if len(charges) > 3 else ""
+            lines.append(f"other charges: {usd_sum(one.usd for one in charges)} {text} ({labels}{more})")
     lines += [
         f"{count} run{'s' if count > 1 else ''} of {name}: it sends no bill"
         for name, count in found.without_bill.items()
