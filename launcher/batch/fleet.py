@@ -293,4 +293,4 @@ class Fleet:
         else:
             self._failures += 1
             if self._failures == _MAX_FAILURES:
-                self._services.note(f"each point has a machine of its own from now on: {run.detail}")
+                self._services.note(f"each point gets its own machine from now on: {run.detail}")

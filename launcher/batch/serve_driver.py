@@ -86,7 +86,7 @@ class ServeDriver:
             self.services.sleep(POLL_INTERVAL_S)
         self.services.shared.ask(UserRequest.DETACH)
         if still := [str(one) for one in self._driven]:
-            self.services.note(f"leaving {', '.join(still)}: they go on by themselves once they train")
+            self.services.note(f"leaving {', '.join(still)}: they continue alone once they train")
         while self._driven:
             self._reap()
             self.services.sleep(POLL_INTERVAL_S)
@@ -180,8 +180,8 @@ class ServeDriver:
 
 def _end_of(one: UndrivenWork, done: object) -> str:
     if not isinstance(done, Run):
-        return f"{one} has no more to do here"
+        return f"{one} has nothing left to do"
     if done.phase is Phase.ENDED:
         following = "" if done.id == one.name else f", as {done.id}"
         return f"{one} ended{following}: {done.verdict}"
-    return f"{one} goes on in phase {done.phase}, without this launcher"
+    return f"{one} continues in phase {done.phase} without this launcher"

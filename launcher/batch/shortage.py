@@ -25,7 +25,7 @@ class Shortage:
             self._slots, self._since = running, now
         else:
             self._without[state.point.id] = "" if state.last is None else state.last.detail
-        return f"no further machine is on offer: points wait for the {running} that run" if is_new else ""
+        return f"no more machines available; {running} points are running, the others wait" if is_new else ""
 
     def slots(self, parallel: int, now: float) -> int:
         """Return the maximum number of concurrent runs."""

@@ -23,7 +23,7 @@ from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret
 from vastrun.launcher.package_files import library_dir, onstart_dir, trainer_dir
 
 _CHECKPOINTS = 2
-"""The newest so many travel with a run that continues from them."""
+"""Number of newest checkpoints shipped with a run that continues from them."""
 _OWN_PACKAGE = "vastrun"
 
 
@@ -95,7 +95,7 @@ class Bundler:
         return bundle
 
     def _known(self, run: Run, spec: JobSpec) -> Bundle | None:
-        """The bundle, where it was packed before and nobody cleaned up since."""
+        """Return the bundle if it was packed before and still exists."""
         if self._packed is None or self._packed[:2] != (run.id, spec):
             return None
         return self._packed[2] if Path(self._packed[2].path).exists() else None
@@ -110,7 +110,7 @@ class Bundler:
         return (onstart_dir() / layout.LEASE_SCRIPT).read_text(encoding="utf-8")
 
     def _from_home(self, run: Run) -> SharedJob | None:
-        """What another computer has kept of the run's job; None when it is this one's."""
+        """Return the shared job of another computer; None when the job was read here."""
         if self._shared is None or self._shared.is_home(run):
             return None
         if self._shared_job is None or self._shared_job[0] != run.id:
@@ -118,7 +118,7 @@ class Bundler:
         return self._shared_job[1]
 
     def _code(self, path: Path, run: Run, spec: JobSpec) -> tuple[Path | None, dict[str, Any] | None]:
-        """The job's code, packed beside `path`, and what the box is told of it; None: it has none."""
+        """Return the job's code, packed next to `path`, and its description; None without code."""
         code = path.with_suffix(".code")
         if spec.code is None and not spec.secrets:
             return None, None
@@ -195,7 +195,7 @@ def _must_not_hide_vastrun(tree: Worktree) -> None:
 
 
 def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]:
-    """What the box must know of the job."""
+    """Return the job as the box reads it."""
     return {
         "run_id": run.leader or run.id,
         "name": spec.name,
@@ -267,7 +267,7 @@ def _add_resume(archive: Archive, folder: Path) -> None:
 
 
 def _older_checkpoints(folder: Path) -> set[Path]:
-    """Those that no training would continue from: a newer one is there, and one more should that be torn."""
+    """Return checkpoints that are not shipped: the newest is, and one more in case that is damaged."""
     made = [manifest.parent for manifest in folder.glob("step-*/manifest.json")]
     return set(sorted(made, key=lambda path: (len(path.name), path.name))[:-_CHECKPOINTS])
 

@@ -16,7 +16,9 @@ LIMIT_BYTES = 500 * 10**6
 
 _GIT_TIMEOUT_S = 120
 _GIT_NO_HOOKS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-"""What the settings of a repository, which somebody else may have written, would have it run."""
+"""Options that keep git from running programs named in a repository's settings: they may be another
+person's.
+"""
 _GIT_ENVIRONMENT = frozenset({"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "XDG_CONFIG_HOME"})
 
 _IGNORED_FOLDERS = {
@@ -26,18 +28,18 @@ _IGNORED_FOLDERS = {
 """Folders that are never code, unless git tracks them."""
 
 MACOS_METADATA = ".DS_Store"
-"""What a Mac's Finder leaves in every folder that somebody looked at."""
+"""File that macOS Finder writes into every folder that it shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worktree:
-    """What is shipped of a folder."""
+    """Files of a folder that are shipped."""
 
     root: Path
     paths: tuple[str, ...]
     """Files and links, relative to `root`, sorted."""
     commit: str | None
-    """None outside of git."""
+    """Commit; None outside of git."""
     dirty: bool
     """Something is not committed."""
 
@@ -143,7 +145,7 @@ def _git(root: Path, *words: str) -> str:
 
 
 def _run_git(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """What git says. It runs nothing that somebody else's settings name, and sees no key of the user's."""
+    """Run git without hooks and without the user's keys in its environment."""
     environment = {name: value for name, value in os.environ.items() if name in _GIT_ENVIRONMENT}
     try:
         return subprocess.run(

@@ -13,7 +13,7 @@ _TIMEOUT_S = 10.0
 
 
 def check_script(spec: JobSpec) -> None:
-    """Raise JobValueError when bash cannot read the script; a computer without bash cannot tell."""
+    """Raise JobValueError when bash cannot parse the script; skip the check without bash."""
     script = script_of(spec.command or ())
     if script is None:
         return

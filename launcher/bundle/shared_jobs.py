@@ -12,17 +12,17 @@ from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.ports import SecretStore
 
 MAX_CODE_BYTES = 32 << 20
-"""Of packed code; what is larger stays where it is."""
+"""Maximum bytes of packed code that is shared."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedJob:
-    """What of a job is on the computer where it was read."""
+    """Code and secrets of a job, which only the computer that read it has."""
 
     code: bytes | None
     """The archive; None: it has none."""
     about: dict[str, object] | None
-    """What the box is told of the code."""
+    """Description of the code for the box."""
     secrets: bytes
 
 
@@ -33,7 +33,7 @@ class SharedJobs:
         """`store`: None where this computer has no key to it. `here`: its name within the team."""
         self._store, self._here = store, here
         self._saved_digests: dict[str, str] = {}
-        """By name, what was kept last: a batch ships the same for each of its points."""
+        """Digest last stored, by name: a batch ships the same code for each point."""
 
     def is_home(self, run: Run) -> bool:
         """Return whether the run's job was read on this computer."""
@@ -67,7 +67,7 @@ class SharedJobs:
 
 
 def _names(run: Run) -> list[str]:
-    """Where it may be kept, its own name first."""
+    """Return the names under which it may be stored, its own first."""
     if run.batch:
         return [f"job of batch {run.batch}"]
     return [f"job of {run.id}", *([f"job of {run.parent}"] if run.parent else [])]

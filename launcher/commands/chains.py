@@ -79,8 +79,8 @@ def budget_shortfall(spec: JobSpec, chain: Sequence[Run], spent_usd: float) -> s
         return ""
     machines = "a machine" if spec.nodes == 1 else f"{spec.nodes} machines"
     return (
-        f"no other attempt: {usd(left_usd)} of limits.usd is left; loading {machines} and one minute of "
-        f"training cost {usd(min_usd)}"
+        f"no other attempt: {usd(left_usd)} of limits.usd is left; startup of {machines} plus one minute of "
+        f"training costs {usd(min_usd)}"
     )
 
 

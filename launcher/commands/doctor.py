@@ -78,7 +78,7 @@ def examine(setup: CheckedSetup) -> Iterator[Finding]:
     yield Finding(
         name="high ports",
         health=Health.SKIP,
-        text="only a rented machine can tell; where they are blocked, Vast's SSH proxy is used",
+        text="known only on a rented machine; where they are blocked, Vast's SSH proxy is used",
     )
 
 
@@ -197,7 +197,7 @@ def _permissions(name: str, account_status: AccountStatus) -> Finding:
     if account_status.wider:
         text = "the key may do more than a launch needs"
         return Finding(name=f"{name} permissions", health=Health.WARN, text=text, fix=scoped)
-    text = f"as far as can be told without renting, all of {needed}"
+    text = f"without renting, the key seems to have all of {needed}"
     return Finding(name=f"{name} permissions", health=Health.OK, text=text)
 
 

@@ -51,7 +51,7 @@ def _with_memory(spec: JobSpec, estimator: WorkloadEstimator) -> ResolvedJob:
     found = None if workloads is None else whole_gb(workloads, any_memory)
     if found is None:
         raise _unknown(_MEMORY, "no GPU is large enough for all that a rank should compute at once")
-    message = f"{_MEMORY}: auto is {found:g}: so much a rank needs with its share of a batch at once"
+    message = f"{_MEMORY}: auto is {found:g}: memory that a rank needs for its share of a batch in one step"
     return ResolvedJob(spec=_with_gpu_memory(spec, found), message=message)
 
 

@@ -56,7 +56,7 @@ def _remote(run: Run, provider: Provider) -> Iterator[OpensTerminal]:
     remote = provider.connect(machines[0])
     try:
         if not isinstance(remote, OpensTerminal):
-            raise UsageError(f"nobody can log in to machines of {run.provider}")
+            raise UsageError(f"cannot log in to machines of {run.provider}")
         yield remote
     finally:
         remote.close()

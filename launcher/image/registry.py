@@ -129,7 +129,7 @@ class _Repository:
             raise self._error(error) from error
 
     def _ask(self, url: str, accept: tuple[str, ...]) -> tuple[str, bytes]:
-        """Raises HTTPError, to be understood; ImageError when nobody answers."""
+        """Send one request. Raises HTTPError for the caller to interpret; ImageError without a response."""
         request = Request(url, headers={"Accept": ", ".join(accept)})
         if self._authorization:
             # Not sent along when the registry points to a server of somebody else.

@@ -84,9 +84,9 @@ def _locked(variant: str, found: PublishedImage, lock: Lock) -> LockedImage:
             **gpu_needs(cuda),
         )
     if variant not in lock.images:
-        hint = "build one of ours: vastrun image build"
+        hint = "build vastrun's image: vastrun image build"
         raise UsageError(
-            f"{tagged} has no labels of ours, and the lock has no {variant} to take its versions from",
+            f"{tagged} has no vastrun labels, and the lock has no {variant} to take its versions from",
             hint=hint,
         )
     return replace(lock.images[variant], **common, whole=False)  # type: ignore[arg-type]

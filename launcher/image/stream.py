@@ -1,4 +1,4 @@
-"""Pulls and pushes, and what the daemon tells of them and of a build: layer by layer, or its failure."""
+"""Stream: pulls, pushes and the progress messages of Docker's daemon, layer by layer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WIDTH = 100
 
 
 class BuildScreen(Protocol):
-    """Where it is shown."""
+    """Screen of a build, pull or push."""
 
     def step(self, name: str, text: str) -> None:
         """Show a line that stays."""
@@ -39,13 +39,13 @@ class BuildScreen(Protocol):
 
 
 class Layers:
-    """How much of each layer has been moved."""
+    """Transferred bytes of each layer."""
 
     def __init__(self) -> None:
         self._layers: dict[str, tuple[str, int, int]] = {}
 
     def see(self, message: Mapping[str, Any]) -> bool:
-        """Note a message; return False when it tells of no layer's bytes."""
+        """Record a message; return False when it has no bytes of a layer."""
         detail, layer = message.get("progressDetail") or {}, message.get("id")
         if not layer or "progressDetail" not in message:
             return False
@@ -69,7 +69,7 @@ class Layers:
 
 
 def follow(messages: Iterable[Mapping[str, Any]], screen: BuildScreen, *, name: str, doing: str) -> list[Any]:
-    """Show the messages as steps of that name; return what the daemon tells besides.
+    """Show the messages as steps of that name; return the daemon's other records.
 
     Raises ImageError with the daemon's reason, and the last lines that the build printed.
     """

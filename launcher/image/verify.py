@@ -1,4 +1,4 @@
-"""Verifying an image: it is run, and what it has is compared with its pins and with a machine."""
+"""Verify an image: run it and compare its contents with the pinned versions and with a machine."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class ImageCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageToVerify:
-    """What is verified."""
+    """Image to verify."""
 
     reference: ImageReference
     locked: LockedImage | None
-    """What it should be; None: it is in no lock."""
+    """Locked image to compare with; None: it is in no lock."""
 
 
 def image_to_verify(word: str, lock: Lock) -> ImageToVerify:
@@ -70,7 +70,7 @@ def contents_of(client: DockerClient, reference: ImageReference, screen: BuildSc
     try:
         return contents_in(message.decode())
     except ValueError as error:
-        raise ImageError(f"{reference} does not say what it has: {message!r}"[:600]) from error
+        raise ImageError(f"{reference} printed no valid list of its contents: {message!r}"[:600]) from error
 
 
 def contents_in(output: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Checkpoints that come home while the training goes on: the newest, in slices, whole or not at all."""
+"""Checkpoints downloaded during training: the newest, in slices, complete or not at all."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from vastrun.launcher.ports import Remote
 LATEST = "latest.json"
 MANIFEST = "manifest.json"
 _MAX_KEPT = 2
-"""How many stay: the newest, and one more in case it cannot be used."""
+"""Number of checkpoints kept: the newest, and one more in case that is unusable."""
 _HOLD_TIMEOUT_S = 60.0
 _NAME = re.compile(r"step-\d{6,18}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _PartialCheckpoint:
-    """A checkpoint of the box that has begun to come home."""
+    """Checkpoint of the box whose download has started."""
 
     out: Path
     name: str
@@ -140,7 +140,7 @@ def _unpin(remote: Remote) -> None:
 def _download_part(
     copy: _PartialCheckpoint, file: FileChecksum, remote: Remote, limit: int, budget: ExchangeBudget
 ) -> int:
-    """How many bytes of the file came, in one request where the box gives them all."""
+    """Download more of the file, in one request where possible; return the number of bytes."""
     part, before = part_path(copy.out, file), bytes_held(part_path(copy.out, file))
     for folder in (layout.OUTBOX, layout.CHECKPOINTS):  # a disk without hard links holds nothing
         on_box = replace(file, path=f"{folder}/{copy.name}/{file.path}")

@@ -1,4 +1,4 @@
-"""Collecting: everything the box lists comes home, each file checked against its checksum."""
+"""Collect: download every file that the box lists and check it against its checksum."""
 
 from __future__ import annotations
 
@@ -151,7 +151,8 @@ def ignores_case(folder: Path) -> bool:
 def local_paths(
     out: Path, files: Sequence[FileChecksum], disk_ignores_case: IgnoresCase
 ) -> dict[Path, FileChecksum]:
-    """Map files to where they come to lie. Without the log: it is pumped, and grows after the manifest.
+    """Map each file to its local path, except the log, which is downloaded apart and grows after the
+    manifest.
 
     The second of two that the disk does not tell apart gets a number; so does `code/x` beside
     `run/outputs/x`, and a file beside a folder of its name.
@@ -175,18 +176,18 @@ def local_paths(
 
 
 def _folded(place: Path) -> str:
-    """What such a disk tells names apart by."""
+    """Return the name as a case-insensitive disk compares it."""
     return unicodedata.normalize("NFC", str(place).casefold())
 
 
 def _folders(names: Sequence[str]) -> set[str]:
-    """Those among the names which others lie in."""
+    """Return those names that are folders of others."""
     in_order = sorted(name + "/" for name in names)  # so that what lies in a folder follows it at once
     return {one[:-1] for one, other in pairwise(in_order) if one != other and other.startswith(one)}
 
 
 def _numbered(place: Path, name_of: Callable[[Path], str], names: set[str], numbers: Counter[str]) -> Path:
-    """The place with the first number that makes a name of its own; `numbers`: those that were tried."""
+    """Return the path with the first free number; `numbers`: last number tried, by name."""
     name, own = name_of(place), place
     while name_of(own) in names:
         numbers[name] += 1

@@ -54,7 +54,7 @@ def check_unused(out: Path, run_id: str) -> None:
 
 
 def _marks(out: Path) -> set[Path]:
-    """What a run puts into its folder before anything comes home."""
+    """Return the files that a run creates in its folder before a download."""
     return {out / OWNER, out / IGNORE, out / TRANSCRIPT, out / START_SCRIPT}
 
 
@@ -75,7 +75,7 @@ def ignore_in_git(out: Path) -> None:
 
 
 def need_space(out: Path, size: int) -> None:
-    """Raise NoRoomError when there is no room for so many bytes more."""
+    """Raise NoRoomError when the disk has no room for `size` more bytes."""
     free = shutil.disk_usage(out).free
     if free < size + FREE_BYTES:
         need = (size + FREE_BYTES) / 1e6

@@ -1,4 +1,4 @@
-"""Files on their way, each named by its checksum, so that a transfer that was cut off goes on."""
+"""Downloads: partial files named by checksum, so that an interrupted transfer continues."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ CHUNK = 1 << 20
 OWN, DETAILS = "outputs", "details"
 """Folders here: the user's own files, and everything that only a search for a fault needs."""
 TRANSCRIPT = "transcript.jsonl"
-"""Beside them: what launchers asked and decided. Nothing of a box comes to lie at its place."""
+"""Record of the launchers' calls and decisions. No file of a box is stored under this name."""
 START_SCRIPT = "onstart.sh"
-"""Beside them: what the machine was sent to run at each start, unpacked; not a box's file either."""
+"""Script that the machine runs at each start, unpacked; not a file of the box either."""
 _FILES: Mapping[str, str] = {
     layout.LOG: "log.txt",
     layout.METRICS: "metrics.jsonl",
@@ -71,7 +71,7 @@ class Outputs:
         self._curves: dict[str, CurveReader] = {}
 
     def path(self, box_path: str) -> Path:
-        """Return where a file of the box comes to lie."""
+        """Return the local path of a file of the box."""
         return place_of(self.folder, box_path)
 
     @property
@@ -81,7 +81,7 @@ class Outputs:
 
     @property
     def transcript(self) -> Path:
-        """What its launchers asked, heard and decided; also of runs before that brought nothing here."""
+        """Path of the transcript; it may include earlier runs that downloaded nothing here."""
         return self.folder / TRANSCRIPT
 
     @property
@@ -128,7 +128,7 @@ class Outputs:
             return False
 
     def curve(self, metric: str) -> Sequence[tuple[int, float]]:
-        """Return the steps and values of a name in the metrics, as far as they have come home.
+        """Return the steps and values of a metric, as far as they were downloaded.
 
         NaN where it was no number. Keep this object: a later call reads only what is new.
         """
@@ -137,13 +137,13 @@ class Outputs:
         return self._curves[metric].points()
 
     def newest_metrics(self) -> Mapping[str, float]:
-        """Return the newest line of the metrics that has come home, each finite number by its name."""
+        """Return the newest downloaded line of the metrics, each finite number by its name."""
         line = GrowingFile(self.path(layout.METRICS), last_lines=1).more()
         records = parse_records([line.encode()])
         return records[-1] if records else {}
 
     def _content(self, box_path: str) -> bytes:
-        """Of a small file, as much as a box may write."""
+        """Return a small file, up to its size limit."""
         with self.path(box_path).open("rb") as file:
             return file.read(caps.SMALL_FILES[box_path])
 
@@ -155,7 +155,7 @@ class GrowingFile:
         """Starts at the beginning, or at the last lines only."""
         self._path = path
         self.at = 0 if last_lines is None else _start_of_last(path, last_lines)
-        """How many bytes were read."""
+        """Number of bytes read."""
 
     def more(self) -> str:
         """Return whole lines that are new since the last call; empty when there are none, or no such file."""
@@ -174,7 +174,7 @@ class GrowingFile:
 
 
 def _start_of_last(path: Path, lines: int) -> int:
-    """Where the last `lines` lines of a file begin, looking at its last chunk only."""
+    """Return the offset of the last `lines` lines of a file, by its last chunk."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What lies in a run's folder, as its index tells it: looked up when the outputs are home."""
+"""Index: contents of a run's folder, listed once its outputs were downloaded."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _OFFLINE = re.compile(r"offline-run-\d{8}_\d{6}-[\w.-]{1,128}", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class FolderContents:
-    """What is there."""
+    """Contents of a run's folder."""
 
     names: Mapping[str, str] = field(default_factory=dict)
-    """Where it lies below the folder, by its path on the box."""
+    """Local path below the folder, by path on the box."""
     newest: str | None = None
     """Name of the newest checkpoint."""
     best: str | None = None
@@ -37,7 +37,7 @@ class FolderContents:
     wandb: tuple[str, ...] = ()
     """Folders of W&B runs that were not sent, relative to the run's."""
     wandb_url: str = ""
-    """Where W&B shows the run; empty: it was not sent."""
+    """W&B's address of the run; empty: it was not sent."""
     scores: Mapping[str, float] = field(default_factory=dict)
     curves: tuple[Curve, ...] = ()
     has_transcript: bool = False
@@ -59,7 +59,7 @@ INDEXED_PATHS = (
     layout.WANDB_FILES,
     layout.RUN,
 )
-"""What an index may name, by its path on the box."""
+"""Paths on the box that an index may name."""
 
 
 def contents_of(run: Run) -> FolderContents:
@@ -108,7 +108,7 @@ def _curves(path: Path) -> tuple[Curve, ...]:
 
 
 def metric_lines(path: Path, max_lines: int = caps.METRICS_LINES) -> Iterator[bytes]:
-    """Yield the lines of the metrics; of more than `most`, so many that are spread over all of them.
+    """Yield the lines of the metrics, or about `max_lines` spread over all of them.
 
     Reads each byte twice at most, however long or short its lines are. Raises OSError.
     """

@@ -1,4 +1,4 @@
-"""What a report shows of a run's folder: series, pictures, parts of the log, a stack; all of bounded size."""
+"""Report files: series, pictures, parts of the log and a stack from a run's folder, of bounded size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STACK_BYTES = 1 << 16
 def series_in(
     outputs: Outputs, names: Collection[str] | None = None, max_lines: int = caps.SERIES_LINES
 ) -> tuple[Series, ...]:
-    """Return what the run's metrics tell, or of that the `names`; nothing where they did not come home."""
+    """Return the run's series, or those of `names`; empty where no metrics were downloaded."""
     try:
         return parse_series(metric_lines(outputs.path(layout.METRICS), max_lines), names)
     except OSError:

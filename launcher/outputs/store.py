@@ -38,7 +38,7 @@ Report = Callable[[Run, float], str]
 """The page of a run, as HTML."""
 REPORT = "report.html"
 PAGE_FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a bug in a page may raise. What it shows has ended: that must not keep its launcher from going on."""
+"""Errors that a bug in a page may raise. The run has ended: a page must not stop its launcher."""
 _MAX_NUMBER = 100
 _LIST_S = 1800.0
 """Limit for the checksums of what is fetched."""
@@ -145,7 +145,7 @@ def _write(out: Path, texts: Mapping[str, str]) -> None:
 
 
 def _disk_bytes(run: Run) -> float:
-    """Of its machine, as far as that is known: no box has more to bring home."""
+    """Return the disk size of its machine in bytes, which bounds its outputs; infinity when unknown."""
     return math.inf if run.offer is None else run.offer.disk_gb * 1e9
 
 

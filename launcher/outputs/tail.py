@@ -40,7 +40,7 @@ def download_log(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
 
 
 def _new_log_bytes(remote: Remote, copy: FileIO, held: int) -> bytes:
-    """What follows the `held` bytes of the local copy. The copy of another log is set aside, not lost."""
+    """Return what follows the `held` bytes of the local copy. The copy of a replaced log is kept."""
     last = os.pread(copy.fileno(), OVERLAP, max(0, held - OVERLAP))
     new = log_tail(remote, layout.LOG, held=held, last=last, limit=MAX_LOG_CHUNK_BYTES)
     log = Path(copy.name)
@@ -58,7 +58,7 @@ def _unused(log: Path) -> Path:
     for place in _set_aside(log):
         if not place.exists():
             return place
-    raise BoxError(f"the log was begun anew more than {LOGS} times")
+    raise BoxError(f"the log was restarted more than {LOGS} times")
 
 
 def _set_aside(log: Path) -> list[Path]:
@@ -82,7 +82,7 @@ def log_tail(remote: Remote, path: str, *, held: int, last: bytes, limit: int) -
 
 
 def _read(remote: Remote, path: str, offset: int, min_bytes: int, limit: int) -> bytes:
-    """At least `least` bytes, where there are so many; a chunk that is not full is likely to be the last."""
+    """Read at least `min_bytes`, where available; a chunk that is not full is likely the last."""
     content = bytearray()
     while len(content) < limit:
         size = min(1 << 20, limit - len(content))

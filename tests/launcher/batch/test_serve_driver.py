@@ -47,7 +47,7 @@ def test_a_batch_of_a_dead_laptop_goes_on_at_another_computer_below_its_own_fold
     assert all(run.out_dir.startswith(batch.folder) for run in world.ledger.runs())
     assert notes[0] == f"driving batch {NAME}"
     assert f"batch {NAME} is taken over from laptop: outputs come to {batch.folder}" in notes
-    assert notes[-1] == f"batch {NAME} has no more to do here"
+    assert notes[-1] == f"batch {NAME} has nothing left to do"
 
 
 @pytest.mark.parametrize("dies_after_s", [0.5, 3.0, 8.0, 20.0])
